@@ -1,0 +1,1 @@
+"""The device half of the runtime."""

@@ -1,0 +1,100 @@
+"""What an algorithm is: one frozen record in one file, whose three methods tell a round in order.
+
+    plan    what the devices are told          (coordinator)
+    train   the device half                    (device)
+    stages  the server half, link by link      (coordinator)
+
+It is cut exactly where the network is, so the same file runs in a for-loop, in an emulated fleet and over MQTT.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from edgefl.data.dataset import Dataset
+from edgefl.losses import Loss, cross_entropy
+from edgefl.models.base import Model
+from edgefl.vector import State, Vector
+
+
+def _unwatched(_steps: int) -> None:
+    """Nobody is watching."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where training happens: private data on a device, public data at the coordinator."""
+
+    model: Model
+    data: Dataset
+    rng: np.random.Generator
+    loss: Loss = cross_entropy
+    watch: Callable[[int], None] = _unwatched  # told after every step; may raise to abandon the work
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much work is asked: at most so many mini-batches, at most so many seconds."""
+
+    batches: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a device is told: start here, do this much, and whatever the plan added."""
+
+    round: int
+    params: Vector
+    budget: Budget = field(default_factory=Budget)
+    extra: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a device answers. Partial work is welcome: `steps` says how much was done."""
+
+    delta: Vector  # its model minus the one it received
+    weight: float
+    steps: int
+    extra: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The next model while it is being made: `params + step`. `updates` are sorted by device."""
+
+    round: int
+    params: Vector
+    updates: Mapping[str, Update]
+    step: Vector
+
+
+class Stage(Protocol):
+    """One link of the aggregation pipeline."""
+
+    @property
+    def name(self) -> str: ...
+
+    def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]: ...
+
+
+class Algorithm(Protocol):
+    """A federated algorithm; its fields are its hyper-parameters."""
+
+    @property
+    def name(self) -> str: ...
+
+    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:
+        """What every device is told besides the model; None: this round needs no device."""
+        ...
+
+    def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
+        """The device half: an answer, and what the device keeps for its next round."""
+        ...
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The server half."""
+        ...

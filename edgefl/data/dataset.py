@@ -1,0 +1,32 @@
+"""Samples and labels of one holder: a device's private data, or the coordinator's public data."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgefl.vector import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """`x` is (n, ...), `y` is (n,): class numbers below `classes`, or real targets when `classes` is 0."""
+
+    x: Array
+    y: Array
+    classes: int
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.x.shape[1:])
+
+    def take(self, rows: Array) -> "Dataset":
+        """These rows, copied."""
+        return Dataset(self.x[rows], self.y[rows], self.classes)
+
+    def counts(self) -> Array:
+        """How many samples of each class there are."""
+        return np.bincount(self.y, minlength=self.classes)

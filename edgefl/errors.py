@@ -1,0 +1,54 @@
+"""Errors that say whose fault it is.
+
+EdgeflError
+├── ConfigError    the operator's: a file, a key, an option     exit code 2
+├── RemoteError    the peer's: counted, refused, never fatal
+│   └── WireError  bytes that cannot be read as a message
+├── StoreError     the disk's                                   exit code 1
+└── RunError       the run's: it could not finish               exit code 1
+
+A message names the thing, the value that was seen and what to do about it. A bug of ours is none of these:
+it is not caught, and it shows its traceback.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class EdgeflError(Exception):
+    """The root; never raised itself."""
+
+    exit_code = 1
+
+
+class ConfigError(EdgeflError):
+    """The operator's: a file, a key or an option is wrong."""
+
+    exit_code = 2
+
+
+class RemoteError(EdgeflError):
+    """The peer's: `code` is what is counted and what the peer is told."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class WireError(RemoteError):
+    """Bytes that cannot be read as a message; codes start with `wire.`."""
+
+
+class StoreError(EdgeflError):
+    """The disk's: a file cannot be written, or cannot be trusted."""
+
+
+class RunError(EdgeflError):
+    """The run's: it could not finish."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt word: the nearest known one, or all of them."""
+    words = sorted(known)
+    close = get_close_matches(word, words, n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(words)}"

@@ -1,0 +1,91 @@
+"""Training on one site: the loop that all device halves share."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import monotonic
+from typing import TypeAlias
+
+import numpy as np
+
+from edgefl.algorithms.base import Budget, Site
+from edgefl.data.dataset import Dataset
+from edgefl.vector import Array, Layout, Vector
+
+Step: TypeAlias = Callable[[Vector, Array, Array], Vector]  # weights and a batch in, new weights out
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """Where a walk ended, how many steps it took and how many samples it saw."""
+
+    params: Vector
+    steps: int
+    samples: int
+
+
+class Sgd:
+    """Stochastic gradient descent. Its momentum starts at zero with every new object, so with every round."""
+
+    def __init__(self, layout: Layout, lr: float, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
+        self.trainable = layout.trainable
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+        self.velocity: Vector | None = None
+
+    def __call__(self, w: Vector, g: Vector) -> Vector:
+        """The weights after one step along `g`; statistics at the end of the vector move by exactly their entry."""
+        k = self.trainable
+        if self.weight_decay:
+            g = np.concatenate([g[:k] + w.dtype.type(self.weight_decay) * w[:k], g[k:]])
+        if self.momentum:
+            first = self.velocity is None
+            self.velocity = g[:k].copy() if first else w.dtype.type(self.momentum) * self.velocity + g[:k]
+            g = np.concatenate([self.velocity, g[k:]])
+        moved = g * w.dtype.type(self.lr)
+        if k < len(w):
+            moved[k:] = g[k:]
+        return np.asarray(np.subtract(w, moved, out=moved))
+
+
+def gradient(site: Site, w: Vector, x: Array, y: Array) -> Vector:
+    """The gradient of the site's loss at `w` on one batch."""
+    z, pullback = site.model.vjp(w, x)
+    return pullback(site.loss(z, y)[1])
+
+
+def shuffled(data: Dataset, size: int, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
+    """Mini-batches without end: pass after pass over the data, each freshly shuffled, the short last one kept."""
+    while True:
+        order = rng.permutation(len(data))
+        for i in range(0, len(data), size):
+            rows = order[i : i + size]
+            yield data.x[rows], data.y[rows]
+
+
+def steps_asked(samples: int, batch: int, epochs: float | None, batches: int | None, budget: Budget) -> int:
+    """How many steps a device should take: the run file's word, cut by its budget, never fewer than one."""
+    per_epoch = -(-samples // batch)
+    asked = batches if batches is not None else round((epochs or 1) * per_epoch)
+    return max(1, asked if budget.batches is None else min(asked, budget.batches))
+
+
+def walk(
+    w: Vector,
+    step: Step,
+    site: Site,
+    budget: Budget,
+    *,
+    batch: int,
+    epochs: float | None = None,
+    batches: int | None = None,
+) -> Walked:
+    """Take steps from `w` over the site's data, as many as asked and as the budget allows, at least one."""
+    goal = steps_asked(len(site.data), batch, epochs, batches, budget)
+    end = None if budget.seconds is None else monotonic() + budget.seconds
+    steps = samples = 0
+    for x, y in shuffled(site.data, batch, site.rng):
+        w = step(w, x, y)
+        steps, samples = steps + 1, samples + len(y)
+        site.watch(steps)
+        if steps >= goal or (end is not None and monotonic() >= end):
+            break
+    return Walked(w, steps, samples)

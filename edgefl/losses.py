@@ -1,0 +1,47 @@
+"""Losses in numpy, on logits: each gives the batch mean and its gradient with respect to the logits."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from edgefl.vector import Array
+
+Loss: TypeAlias = Callable[[Array, Array], tuple[float, Array]]
+
+
+def log_softmax(z: Array) -> Array:
+    """Row-wise log of the softmax, safe for large logits."""
+    shifted = z - z.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+def softmax(z: Array) -> Array:
+    """Row-wise softmax."""
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+def cross_entropy(z: Array, y: Array) -> tuple[float, Array]:
+    """Cross-entropy of logits against labels: integers (n,), or soft rows (n, classes) that sum to one."""
+    n = len(z)
+    logp = log_softmax(z)
+    dz = np.exp(logp)
+    if y.ndim == 1:
+        rows = np.arange(n)
+        loss = -float(logp[rows, y].mean())
+        dz[rows, y] -= 1
+    else:
+        loss = -float((y * logp).sum(axis=1).mean())
+        dz = dz * y.sum(axis=1, keepdims=True) - y
+    return loss, np.asarray(dz / z.dtype.type(n))
+
+
+def squared_error(z: Array, y: Array) -> tuple[float, Array]:
+    """Mean over the batch of half the squared distance; a label is a number, or a row as wide as the output."""
+    target = y.reshape(z.shape) if y.size == z.size else np.eye(z.shape[1], dtype=z.dtype)[y]
+    gap = z - target.astype(z.dtype)
+    return float(0.5 * (gap * gap).sum(axis=1).mean()), np.asarray(gap / z.dtype.type(len(z)))
+
+
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}

@@ -1,0 +1,29 @@
+"""What a training back-end offers: a forward pass and its pullback, nothing else."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from edgefl.vector import Array, Layout, Vector
+
+
+class Model(Protocol):
+    """A network without weights of its own: the weights are always an argument.
+
+    `vjp` runs in training mode. Entries of the pulled-back vector that belong to buffers hold the exact move of
+    the statistic (old minus new), so that one descent step with rate one updates it.
+    """
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def logits(self, w: Vector, x: Array) -> Array:
+        """The outputs for `x`, in evaluation mode."""
+        ...
+
+    def vjp(self, w: Vector, x: Array) -> tuple[Array, Callable[[Array], Vector]]:
+        """The outputs, and the function that turns their gradient into the gradient of `w`."""
+        ...
+
+    def input_gradient(self, w: Vector, x: Array, dz: Array) -> Array:
+        """The gradient of `x`, in evaluation mode, for this gradient of the outputs."""
+        ...

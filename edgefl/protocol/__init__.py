@@ -1,0 +1,1 @@
+"""What coordinator and agents say to each other, and how it travels."""

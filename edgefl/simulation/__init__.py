@@ -1,0 +1,1 @@
+"""The same job without a network: a plain loop."""
