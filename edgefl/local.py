@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import monotonic
-from typing import TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass as parameters
 
-from edgefl.algorithms.base import Budget, Site
+from edgefl.algorithms.base import STRICT, Budget, Site, Task, Update
 from edgefl.data.dataset import Dataset
-from edgefl.vector import Array, Layout, Vector
+from edgefl.vector import Array, Layout, State, Vector
 
 Step: TypeAlias = Callable[[Vector, Array, Array], Vector]  # weights and a batch in, new weights out
 
@@ -89,3 +91,32 @@ def walk(
         if steps >= goal or (end is not None and monotonic() >= end):
             break
     return Walked(w, steps, samples)
+
+
+@parameters(frozen=True, config=STRICT, kw_only=True)
+class LocalTraining:
+    """The hyper-parameters that all device halves share: `epochs` passes, or exactly `batches` mini-batches."""
+
+    lr: Annotated[float, Field(gt=0)] = 0.1
+    batch: Annotated[int, Field(ge=1)] = 32
+    epochs: Annotated[float, Field(gt=0)] = 1
+    batches: Annotated[int, Field(ge=1)] | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weights: Literal["samples", "uniform", "batch"] = "samples"
+
+    def sgd(self, site: Site) -> Sgd:
+        """A fresh optimiser for one round."""
+        return Sgd(site.model.layout, self.lr, self.momentum, self.weight_decay)
+
+    def walk(self, task: Task, site: Site, step: Step) -> Walked:
+        """Walk from the received model, as far as these hyper-parameters and the task's budget say."""
+        return walk(task.params, step, site, task.budget, batch=self.batch, epochs=self.epochs, batches=self.batches)
+
+    def weight(self, site: Site, walked: Walked) -> float:
+        """The device's weight in the mean: its samples, one, or the samples it worked through in this round."""
+        return {"samples": float(len(site.data)), "uniform": 1.0, "batch": float(walked.samples)}[self.weights]
+
+    def update(self, task: Task, site: Site, walked: Walked, extra: State | None = None) -> Update:
+        """The answer to the task: how far the walk went from the received model."""
+        return Update(walked.params - task.params, self.weight(site, walked), walked.steps, extra or {})

@@ -1,1 +1,1 @@
-"""The shelf of algorithms."""
+"""One file per paper; shelf.py finds them by name."""

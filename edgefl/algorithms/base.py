@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from pydantic import ConfigDict
 
 from edgefl.data.dataset import Dataset
 from edgefl.losses import Loss, cross_entropy
 from edgefl.models.base import Model
 from edgefl.vector import State, Vector
+
+STRICT = ConfigDict(extra="forbid")  # an unknown hyper-parameter is a mistake, never ignored
 
 
 def _unwatched(_steps: int) -> None:

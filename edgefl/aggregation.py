@@ -1,0 +1,112 @@
+"""The aggregation pipeline: one draft of the next model flows through a chain of stages.
+
+A stage reads the draft, replaces its step, and keeps its own state under its own name; so stages mix freely,
+and a checkpoint knows what belongs to whom.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Update
+from edgefl.errors import RunError
+from edgefl.vector import State, Vector, norm
+
+
+def weights(updates: Mapping[str, Update]) -> dict[str, float]:
+    """Each device's share of the mean: non-negative, together one."""
+    total = sum(update.weight for update in updates.values())
+    return {device: update.weight / total for device, update in updates.items()}
+
+
+def mean(updates: Mapping[str, Update]) -> Vector:
+    """The weighted mean of the deltas, summed in the order of `updates`."""
+    shares = weights(updates)
+    total: Vector | None = None
+    for device, update in updates.items():
+        part = update.delta * update.delta.dtype.type(shares[device])
+        total = part if total is None else np.add(total, part, out=total)
+    if total is None:
+        raise RunError("there is nothing to average: no device answered")
+    return total
+
+
+@dataclass(frozen=True, config=STRICT)
+class Mean:
+    """The step is the weighted mean of what the devices did."""
+
+    name: Literal["mean"] = "mean"
+
+    def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
+        return replace(draft, step=mean(draft.updates)), state
+
+
+@dataclass(frozen=True, config=STRICT)
+class Scale:
+    """A server learning rate; statistics are left alone."""
+
+    name: Literal["scale"] = "scale"
+    factor: Annotated[float, Field(gt=0)] = 1.0
+
+    def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
+        step = draft.step.copy()
+        step[: site.model.layout.trainable] *= step.dtype.type(self.factor)
+        return replace(draft, step=step), state
+
+
+@dataclass(frozen=True, config=STRICT)
+class Clip:
+    """No round moves the model further than `norm`; statistics are left alone."""
+
+    name: Literal["clip"] = "clip"
+    norm: Annotated[float, Field(gt=0)] = 1.0
+
+    def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
+        k = site.model.layout.trainable
+        length = norm(draft.step[:k])
+        if length <= self.norm:
+            return draft, state
+        step = draft.step.copy()
+        step[:k] *= step.dtype.type(self.norm / length)
+        return replace(draft, step=step), state
+
+
+@dataclass(frozen=True, config=STRICT)
+class Momentum:
+    """Server momentum: m = beta m + step, and the step is rate times m. Statistics are left alone."""
+
+    name: Literal["momentum"] = "momentum"
+    beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    rate: Annotated[float, Field(gt=0)] = 1.0
+
+    def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
+        k, real = site.model.layout.trainable, draft.step.dtype.type
+        moved = draft.step[:k] if "m" not in state else real(self.beta) * state["m"] + draft.step[:k]
+        return replace(draft, step=np.concatenate([real(self.rate) * moved, draft.step[k:]])), {"m": moved}
+
+
+def merge(
+    round: int,
+    params: Vector,
+    updates: Mapping[str, Update],
+    *,
+    stages: Sequence[Stage],
+    states: Mapping[str, State],
+    site: Site,
+) -> tuple[Vector, dict[str, State]]:
+    """The next model, and the next state of every stage.
+
+    Updates are sorted by device here, once, so that no result depends on the order of arrival.
+    """
+    draft = Draft(round, params, dict(sorted(updates.items())), np.zeros_like(params))
+    after = dict(states)
+    for stage in stages:
+        draft, after[stage.name] = stage.apply(draft, after.get(stage.name, {}), site)
+    merged = params + draft.step
+    if not np.isfinite(merged).all():
+        raise RunError(f"round {round}: the merged model has numbers that are not finite; lower the learning rate")
+    return merged, after

@@ -1,0 +1,75 @@
+"""The shelf: every algorithm and every stage by its name, ours and those that other packages bring.
+
+A package adds its own through the entry points `edgefl.algorithms` and `edgefl.stages`, one class each.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from edgefl.aggregation import Clip, Mean, Momentum, Scale
+from edgefl.algorithms.base import Algorithm, Stage
+from edgefl.algorithms.fedavg import FedAvg
+from edgefl.algorithms.fedprox import FedProx
+from edgefl.errors import ConfigError, nearest
+
+ALGORITHMS: tuple[type[Any], ...] = (FedAvg, FedProx)
+STAGES: tuple[type[Any], ...] = (Mean, Scale, Clip, Momentum)
+
+
+@cache
+def algorithm_shelf() -> dict[str, type[Any]]:
+    """Every algorithm that can be named in a run file."""
+    return _shelf("edgefl.algorithms", ALGORITHMS)
+
+
+@cache
+def stage_shelf() -> dict[str, type[Any]]:
+    """Every stage that can be named in a run file."""
+    return _shelf("edgefl.stages", STAGES)
+
+
+def algorithm(table: Mapping[str, Any]) -> Algorithm:
+    """The algorithm described by a table of a run file or of a manifest."""
+    made: Algorithm = _take(algorithm_shelf(), table, "algorithm")
+    return made
+
+
+def stage(table: Mapping[str, Any]) -> Stage:
+    """The stage described by a table of a run file."""
+    made: Stage = _take(stage_shelf(), table, "aggregation")
+    return made
+
+
+def describe(thing: Algorithm | Stage) -> dict[str, Any]:
+    """The table again: what travels in a manifest and stands in a log."""
+    table: dict[str, Any] = TypeAdapter(type(thing)).dump_python(thing, mode="json")
+    return table
+
+
+def _shelf(group: str, ours: tuple[type[Any], ...]) -> dict[str, type[Any]]:
+    theirs = [entry.load() for entry in entry_points(group=group)]
+    return {cls.__dataclass_fields__["name"].default: cls for cls in (*theirs, *ours)}
+
+
+def _take(shelf: Mapping[str, type[Any]], table: Mapping[str, Any], section: str) -> Any:
+    """An object of the class that `table` names (Any: the classes share a protocol, not a base)."""
+    name = table.get("name")
+    if not isinstance(name, str) or name not in shelf:
+        raise ConfigError(f"{section}.name = {name!r} is not on the shelf; {nearest(str(name), shelf)}")
+    try:
+        return TypeAdapter(shelf[name]).validate_python(dict(table))
+    except ValidationError as error:
+        raise ConfigError(f"{section} '{name}': {explain(error, shelf[name].__dataclass_fields__)}") from None
+
+
+def explain(error: ValidationError, known: Mapping[str, Any]) -> str:
+    """The first thing pydantic found, in one line of ours."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"] if isinstance(part, str)) or "?"
+    if first["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
+        return f"unknown key '{key}'; {nearest(key.rsplit('.', 1)[-1], known)}"
+    return f"{key} = {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
