@@ -97,12 +97,15 @@ def merge(
     stages: Sequence[Stage],
     states: Mapping[str, State],
     site: Site,
+    population: int = 0,
+    late: Mapping[str, Update] | None = None,
 ) -> tuple[Vector, dict[str, State]]:
     """The next model, and the next state of every stage.
 
     Updates are sorted by device here, once, so that no result depends on the order of arrival.
     """
-    draft = Draft(round, params, dict(sorted(updates.items())), np.zeros_like(params))
+    arrived, late = dict(sorted(updates.items())), dict(sorted((late or {}).items()))
+    draft = Draft(round, params, arrived, np.zeros_like(params), population or len(arrived), late)
     after = dict(states)
     for stage in stages:
         draft, after[stage.name] = stage.apply(draft, after.get(stage.name, {}), site)

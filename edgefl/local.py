@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import monotonic
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -79,12 +79,16 @@ def walk(
     batch: int,
     epochs: float | None = None,
     batches: int | None = None,
+    stream: Iterator[tuple[Array, Array]] | None = None,
 ) -> Walked:
-    """Take steps from `w` over the site's data, as many as asked and as the budget allows, at least one."""
+    """Take steps from `w` over the site's data, as many as asked and as the budget allows, at least one.
+
+    `stream` replaces the freshly shuffled mini-batches, for a method that needs its own.
+    """
     goal = steps_asked(len(site.data), batch, epochs, batches, budget)
     end = None if budget.seconds is None else monotonic() + budget.seconds
     steps = samples = 0
-    for x, y in shuffled(site.data, batch, site.rng):
+    for x, y in stream or shuffled(site.data, batch, site.rng):
         w = step(w, x, y)
         steps, samples = steps + 1, samples + len(y)
         site.watch(steps)
@@ -104,6 +108,9 @@ class LocalTraining:
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     weights: Literal["samples", "uniform", "batch"] = "samples"
+
+    uses_previous: ClassVar[bool] = False
+    cohort_rounds: ClassVar[int] = 1
 
     def sgd(self, site: Site) -> Sgd:
         """A fresh optimiser for one round."""

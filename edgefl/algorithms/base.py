@@ -53,6 +53,7 @@ class Task:
     params: Vector
     budget: Budget = field(default_factory=Budget)
     extra: State = field(default_factory=dict)
+    previous: Vector | None = None  # the model one round earlier, for algorithms that look back; None in round 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class Draft:
     params: Vector
     updates: Mapping[str, Update]
     step: Vector
+    population: int = 0  # how many devices the fleet has, asked or not
+    late: Mapping[str, Update] = field(default_factory=dict)  # answers to earlier rounds that came too late for them
 
 
 class Stage(Protocol):
@@ -89,6 +92,16 @@ class Algorithm(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def uses_previous(self) -> bool:
+        """Whether the device half reads `task.previous`."""
+        ...
+
+    @property
+    def cohort_rounds(self) -> int:
+        """For how many consecutive rounds the same devices are asked."""
+        ...
 
     def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:
         """What every device is told besides the model; None: this round needs no device."""
