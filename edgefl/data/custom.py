@@ -1,0 +1,125 @@
+"""The operator's own data: an .npz file, a .csv file, or a function.
+
+Samples become float32 as they are, with two exceptions: bytes (uint8) are pixels and become [0, 1], int64 stays,
+for those are token numbers. Whole-number labels are classes 0, 1, 2, ...; other labels are real targets. What has
+no test part gives a fixed fifth to it.
+"""
+
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from edgefl.data.dataset import Dataset
+from edgefl.data.source import Source, arrays, check, held_out, pixels, reading
+from edgefl.errors import ConfigError, nearest
+from edgefl.vector import Array
+
+
+def from_npz(path: Path, name: str) -> Source:
+    """The source in an .npz file: x and y, or x_train, y_train, x_test and y_test.
+
+    Optional: `group`, the owner of each training sample; `classes`, how many there are (or their names) where a
+    device may not hold a sample of the last one, and 0 where whole numbers are real targets after all.
+    """
+    d = arrays(_existing(path, name))
+    split = "x_train" in d or "y_train" in d
+    wanted = ("x_train", "y_train", "x_test", "y_test") if split else ("x", "y")
+    missing = [key for key in wanted if key not in d]
+    if missing:
+        raise ConfigError(f"data set '{name}' lacks {', '.join(missing)}; it has {', '.join(sorted(d)) or 'nothing'}")
+    given = d.get("classes")
+    count = None if given is None else int(given) if given.ndim == 0 and given.dtype.kind in "iu" else given.size
+    parts = [dataset(d[f"x{part}"], d[f"y{part}"], count, name) for part in (("_train", "_test") if split else ("",))]
+    if not split:
+        return divided(parts[0], d.get("group"), name)
+    classes = max(part.classes for part in parts) if all(part.classes for part in parts) else 0
+    train, test = (dataset(part.x, part.y, classes, name) for part in parts)
+    return Source(train, test, owners(d.get("group")), name)
+
+
+def from_csv(path: Path, name: str) -> Source:
+    """The source in a .csv file: one sample a line, its label in the column `label` or `y`, else in the last."""
+    with reading(_existing(path, name)):
+        lines = [line for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
+        names = [cell.strip(' "').lower() for cell in lines[0].split(",")] if lines else []
+        header = not any(_is_number(cell) for cell in names)
+        if len(lines) <= header:
+            raise ConfigError(f"data set '{name}' is empty; give one sample a line")
+        table = np.loadtxt(lines[header:], delimiter=",", ndmin=2, quotechar='"', comments=None)
+    label = next((names.index(word) for word in ("label", "y") if word in names), table.shape[1] - 1)
+    if table.shape[1] < 2:
+        raise ConfigError(f"data set '{name}' has one column; give at least one number and a label, comma-separated")
+    return divided(dataset(np.delete(table, label, axis=1), table[:, label], None, name), None, name)
+
+
+def from_function(name: str) -> Source:
+    """What `package.module:function` gives back: a Source, a Dataset or (x, y)."""
+    module, _, function = name.partition(":")
+    try:
+        namespace = vars(import_module(module))
+    except ImportError as e:
+        raise ConfigError(f"data set '{name}': {e}; is its folder on PYTHONPATH?") from e
+    if not callable(namespace.get(function)):
+        functions = [word for word, value in namespace.items() if callable(value) and not word.startswith("_")]
+        raise ConfigError(f"data set '{name}': {module} has no function '{function}'; {nearest(function, functions)}")
+    match namespace[function]():
+        case Source() as source:
+            train, test = (dataset(part.x, part.y, part.classes, name) for part in (source.train, source.test))
+            return Source(train, test, owners(source.groups), name)
+        case Dataset() as whole:
+            return divided(dataset(whole.x, whole.y, whole.classes, name), None, name)
+        case (x, y):
+            return divided(dataset(np.asarray(x), np.asarray(y), None, name), None, name)
+        case other:
+            raise ConfigError(f"data set '{name}' gave {type(other).__name__}; return a Source, a Dataset or (x, y)")
+
+
+def dataset(x: Array, y: Array, classes: int | None, name: str) -> Dataset:
+    """Arrays from outside as a dataset of the right types; None: count the classes."""
+    if x.ndim < 2 or x.dtype.kind not in "fiub" or y.ndim != 1 or y.dtype.kind not in "fiub":
+        raise ConfigError(
+            f"data set '{name}': x is {x.dtype} {x.shape} and y is {y.dtype} {y.shape}; "
+            "expected numbers of shape (n, ...) and (n,)"
+        )
+    whole = bool(np.isfinite(y).all() and (y == np.floor(y)).all())
+    if classes is None:
+        classes = int(y.max(initial=0)) + 1 if whole else 0
+    if classes and not whole:
+        raise ConfigError(f"data set '{name}': labels are not whole numbers; expected 0 to {classes - 1}")
+    x = pixels(x) if x.dtype == np.uint8 else x if x.dtype == np.int64 else x.astype(np.float32, copy=False)
+    return Dataset(x, y.astype(np.int64 if classes else np.float32, copy=False), classes)
+
+
+def divided(whole: Dataset, groups: Array | None, name: str) -> Source:
+    """A set without a test part as a source: a fixed fifth of it becomes one."""
+    check(whole, f"data set '{name}'")
+    if len(whole) < 2:
+        raise ConfigError(f"data set '{name}' has 1 sample; give at least 2, one to train and one to test")
+    if groups is not None and groups.shape != whole.y.shape:
+        raise ConfigError(
+            f"data set '{name}': group of shape {groups.shape} for {len(whole)} samples; give one for each"
+        )
+    train, test = held_out(len(whole))
+    return Source(whole.take(train), whole.take(test), None if groups is None else owners(groups[train]), name)
+
+
+def owners(groups: Array | None) -> Array | None:
+    """Owners as numbers: names are numbered in their order."""
+    if groups is None or groups.dtype.kind in "iu":
+        return groups if groups is None else groups.astype(np.int64)
+    return np.unique(groups, return_inverse=True)[1].reshape(groups.shape).astype(np.int64)
+
+
+def _existing(path: Path, name: str) -> Path:
+    if not path.is_file():
+        raise ConfigError(f"data set '{name}': {path.absolute()} is not a file; give a path that exists")
+    return path
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

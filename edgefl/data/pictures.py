@@ -1,0 +1,113 @@
+"""The image sets: samples are (channels, height, width), float32 in [0, 1], not standardised."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from edgefl.data.dataset import Dataset
+from edgefl.data.source import Source, arrays, held_out, images, pixels, reading
+from edgefl.errors import ConfigError
+from edgefl.vector import Array
+
+
+def digits() -> Source:
+    """1797 digits of 8x8 that ship with scikit-learn: they need no download."""
+    try:
+        from sklearn.datasets import load_digits  # noqa: PLC0415 - slow, and absent on devices
+    except ImportError as e:
+        raise ConfigError("data set 'digits' needs scikit-learn: pip install 'edgefl[coordinator]'") from e
+    bunch = load_digits()
+    whole = images(pixels(bunch.images, 16), bunch.target, 10)
+    train, test = held_out(len(whole))
+    return Source(whole.take(train), whole.take(test), None, "digits")
+
+
+def mnist(folder: Path) -> Source:
+    return _idx_pair(folder / "MNIST" / "raw", "mnist")
+
+
+def fashion_mnist(folder: Path) -> Source:
+    return _idx_pair(folder / "FashionMNIST" / "raw", "fashion_mnist")
+
+
+def _idx_pair(folder: Path, name: str) -> Source:
+    train, test = (
+        images(
+            pixels(idx(folder / f"{part}-images-idx3-ubyte.gz", 3)), idx(folder / f"{part}-labels-idx1-ubyte.gz", 1), 10
+        )
+        for part in ("train", "t10k")
+    )
+    return Source(train, test, None, name)
+
+
+def idx(path: Path, axes: int) -> Array:
+    """The bytes of a gzipped IDX file: two zeros, type 8 (bytes), the number of axes, their lengths, the data."""
+    with reading(path):
+        with gzip.open(path) as file:
+            content = file.read()
+        if content[:4] != bytes([0, 0, 8, axes]) or len(content) < 4 + 4 * axes:
+            raise ValueError(f"not an IDX file of bytes with {axes} axes")
+        shape = struct.unpack_from(f">{axes}i", content, 4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def usps(folder: Path) -> Source:
+    d = arrays(folder / "usps.npz")
+    train, test = (images(pixels(d[f"x_{part}"], 2000), d[f"y_{part}"], 10) for part in ("train", "test"))
+    return Source(train, test, None, "usps")
+
+
+def emnist_letters(folder: Path) -> Source:
+    d = arrays(folder / "emnist_letters_subset.npz")
+    train, test = (images(pixels(d[f"x_{part}"]), d[f"y_{part}"], 26) for part in ("train", "test"))
+    return Source(train, test, None, "emnist_letters")
+
+
+def femnist(folder: Path) -> Source:
+    """Characters of 105 writers, ink = 1; the writers held out for clients never seen are left out."""
+    d = arrays(folder / "femnist_subset.npz")
+    train, test = (images(pixels(255 - d["x"][d["split"] == part]), d["y"][d["split"] == part], 62) for part in (0, 1))
+    return Source(train, test, d["writer"][d["split"] == 0].astype(np.int64), "femnist")
+
+
+def cifar10(folder: Path) -> Source:
+    labels = arrays(folder / "labels.npz")
+    sheets = [folder / f"data_batch_{i}.jpg" for i in range(1, 6)]
+    train, test = tiles(sheets, labels["train"], 10), tiles([folder / "test_batch.jpg"], labels["test"], 10)
+    return Source(train, test, None, "cifar10")
+
+
+def cifar100(folder: Path) -> Source:
+    labels = arrays(folder / "labels.npz")
+    train, test = (tiles([folder / f"{part}.jpg"], labels[part], 100) for part in ("train", "test"))
+    return Source(train, test, None, "cifar100")
+
+
+def mnist_m(folder: Path) -> Source:
+    """9001 coloured digits: the first 7000 to train, the rest to test, for it comes without a split."""
+    whole = tiles([folder / "mnist_m_test.jpg"], arrays(folder / "labels.npz")["y"], 10)
+    train, test = (Dataset(whole.x[rows], whole.y[rows], 10) for rows in (slice(7000), slice(7000, None)))
+    return Source(train, test, None, "mnist_m")
+
+
+def tiles(sheets: list[Path], y: Array, classes: int, side: int = 32) -> Dataset:
+    """Colour images cut from sheets of square tiles, row by row; tiles beyond the last label are padding."""
+    try:
+        from PIL import Image  # noqa: PLC0415 - absent on devices
+    except ImportError as e:
+        raise ConfigError(f"{sheets[0]}: reading pictures needs Pillow: pip install 'edgefl[coordinator]'") from e
+    x = np.empty((len(y), 3, side, side), np.float32)
+    done = 0
+    for sheet in sheets:
+        with reading(sheet), Image.open(sheet) as picture:
+            raw = np.asarray(picture.convert("RGB"))
+            rows, columns = raw.shape[0] // side, raw.shape[1] // side
+            cut = raw.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3).reshape(-1, 3, side, side)
+        room = x[done : done + len(cut)]
+        np.divide(cut[: len(room)], np.float32(255), out=room)
+        done += len(room)
+    if done < len(y):
+        raise ConfigError(f"{sheets[-1].parent}: {done} tiles for {len(y)} labels; fetch the folder again")
+    return Dataset(x, y.astype(np.int64), classes)

@@ -1,0 +1,98 @@
+"""What a data set is before it is divided, and the checks every one of them passes."""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from edgefl import seeds
+from edgefl.data.dataset import Dataset
+from edgefl.errors import ConfigError
+from edgefl.vector import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A whole data set. `groups` is the natural owner of each training sample (a person, a writer), if it has any."""
+
+    train: Dataset
+    test: Dataset
+    groups: Array | None
+    name: str
+
+
+def checked(source: Source) -> Source:
+    """The source itself, if every part of it can be trained on."""
+    for part, data in (("train", source.train), ("test", source.test)):
+        check(data, f"data set '{source.name}', {part} part")
+    train, test = source.train, source.test
+    if (train.shape, train.classes) != (test.shape, test.classes):
+        raise ConfigError(
+            f"data set '{source.name}': samples of shape {train.shape} in {train.classes} classes to train but "
+            f"{test.shape} in {test.classes} to test; both parts must agree"
+        )
+    if source.groups is not None and source.groups.shape != (len(train),):
+        raise ConfigError(
+            f"data set '{source.name}': groups of shape {source.groups.shape} for {len(train)} training samples; "
+            "give one owner for each"
+        )
+    return source
+
+
+def check(data: Dataset, where: str) -> None:
+    """Refuse a dataset that nobody could train on; `where` begins the message."""
+    if len(data) == 0:
+        raise ConfigError(f"{where} is empty; give at least one sample")
+    if len(data.y) != len(data):
+        raise ConfigError(f"{where} has {len(data)} samples but {len(data.y)} labels; give one label for each")
+    for i in range(0, len(data), 4096):  # in blocks: the mask of a whole image set would be large
+        if not np.isfinite(data.x[i : i + 4096]).all():
+            row = i + int(np.argmin(np.isfinite(data.x[i : i + 4096]).reshape(-1, max(1, data.x[0].size)).all(axis=1)))
+            raise ConfigError(f"{where} has NaN or infinity in sample {row}; clean or drop it")
+    if not np.isfinite(data.y).all():
+        raise ConfigError(f"{where} has NaN or infinity among its labels; clean or drop those samples")
+    low, high = data.y.min(), data.y.max()
+    if data.classes and not 0 <= low <= high < data.classes:
+        raise ConfigError(f"{where} has labels from {low} to {high}; expected 0 to {data.classes - 1}")
+
+
+def held_out(n: int) -> tuple[Array, Array]:
+    """Rows to train and rows to test, 80 to 20, for sets that come without a split: always the same ones."""
+    order = seeds.stream(0, "held out").permutation(n)
+    test = max(1, round(n / 5))
+    return np.sort(order[test:]), np.sort(order[:test])
+
+
+def pixels(raw: Array, white: float = 255.0) -> Array:
+    """Grey levels as float32 in [0, 1], made without a wider copy in between."""
+    return np.asarray(np.divide(raw, np.float32(white), dtype=np.float32))
+
+
+def images(x: Array, y: Array, classes: int) -> Dataset:
+    """Grey images (n, h, w), already in [0, 1], as one-channel samples."""
+    return Dataset(x[:, None], y.astype(np.int64), classes)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns whatever a broken file does to its reader into one line; a missing file is the caller's to explain."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except (OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error) as e:
+        raise ConfigError(f"{path}: cannot be read as data ({' '.join(str(e).split())}); fetch it again") from e
+
+
+def arrays(path: Path) -> dict[str, Array]:
+    """All arrays of an .npz file, by name. Pickled objects are refused: they can run code."""
+    with reading(path), path.open("rb") as file:
+        loaded = np.load(file, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("not an .npz archive")
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
