@@ -13,11 +13,50 @@ from pydantic import TypeAdapter, ValidationError
 from edgefl.aggregation import Clip, Mean, Momentum, Scale
 from edgefl.algorithms.base import Algorithm, Stage
 from edgefl.algorithms.fedavg import FedAvg
+from edgefl.algorithms.fedcurv import Curvature, FedCurv
+from edgefl.algorithms.feddf import Ensemble, FedDF
+from edgefl.algorithms.feddyn import Dynamic, FedDyn
+from edgefl.algorithms.fedmlb import FedMLB
+from edgefl.algorithms.fedntd import FedNTD
 from edgefl.algorithms.fedprox import FedProx
+from edgefl.algorithms.fedreg import FedReg
+from edgefl.algorithms.finetune import Finetune
+from edgefl.algorithms.flashback import Distill, Flashback
+from edgefl.algorithms.mimelite import MimeLite, Statistics
+from edgefl.algorithms.moon import Moon
+from edgefl.algorithms.scaffold import Scaffold, Variates
+from edgefl.algorithms.upcycled import Upcycle, Upcycled
 from edgefl.errors import ConfigError, nearest
 
-ALGORITHMS: tuple[type[Any], ...] = (FedAvg, FedProx)
-STAGES: tuple[type[Any], ...] = (Mean, Scale, Clip, Momentum)
+ALGORITHMS: tuple[type[Any], ...] = (
+    FedAvg,
+    FedProx,
+    Upcycled,
+    FedReg,
+    Scaffold,
+    FedCurv,
+    FedDyn,
+    MimeLite,
+    Flashback,
+    FedNTD,
+    FedDF,
+    Moon,
+    FedMLB,
+)
+STAGES: tuple[type[Any], ...] = (
+    Mean,
+    Scale,
+    Clip,
+    Momentum,
+    Upcycle,
+    Variates,
+    Curvature,
+    Dynamic,
+    Statistics,
+    Distill,
+    Ensemble,
+    Finetune,
+)
 
 
 @cache

@@ -1,0 +1,387 @@
+"""When rounds open, whom they ask and when they close: a pure function, `step(state, event) -> state, actions`.
+
+     starting ──────── start_with present ───────┐           ┌── deadline, too few: ask again, ask spares
+        │ first device                           ▼           ▼
+        └─────▶ gathering ── cohort present ──▶ open ────────┤
+                 ▲  ▲ │                          ▲  │        └── too few, again and again: Abandon ──▶ gathering
+                 │  │ └─ waited ─▶ overdue ──────┘  │
+                 │  │                quorum present │ all answered, or cohort of an over-selection,
+       Merged ───┘  └── Abandon                     ▼ or quorum at the deadline
+          └───────────────────────────────────── merging ── Merged, the last one ──▶ finished
+
+House rules
+  1. `step` is the only door. It changes nothing: it gives back the next state and what the shell shall do.
+  2. Ids and numbers only. No decision reads a clock (`at` is there for the story), and none depends on the order
+     of a set: the same events give the same actions, so a journal of events is the whole truth.
+  3. One timer at a time, named by round and attempt. Attempts only grow, so an older timer means nothing.
+  4. Whoever is listed in a Merge was asked, has answered and counts once; there is one Merge for a round.
+  5. Nothing a device says is an error. What cannot be used is named, with the reason, in an Ignore.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Literal, TypeAlias
+
+from edgefl import seeds
+
+Phase: TypeAlias = Literal["starting", "gathering", "overdue", "open", "merging", "finished"]
+Reason: TypeAlias = Literal["duplicate", "late", "not invited", "future", "finished"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the operator asked for."""
+
+    rounds: int
+    seed: int
+    cohort: int  # answers a round would like
+    quorum: int  # answers it can live with
+    deadline: float  # seconds
+    over_select: float = 1.0  # ask this many times the cohort, take the fastest
+    start_with: int | None = None  # must be there before the first round; None: a cohort, or a quorum after a deadline
+    late: Literal["drop", "discount", "memory"] = "drop"
+    attempts: int = 3  # how often a deadline is extended before the round is abandoned
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.quorum <= self.cohort:
+            raise ValueError(f"quorum {self.quorum} must be at least 1 and at most the cohort, {self.cohort}")
+        if self.start_with is not None and self.start_with < self.quorum:
+            raise ValueError(f"start_with {self.start_with} is smaller than quorum {self.quorum}")
+        if self.rounds < 1 or self.deadline <= 0 or self.over_select < 1 or self.attempts < 0:
+            raise ValueError(f"needs rounds >= 1, deadline > 0, over_select >= 1, attempts >= 0: {self}")
+
+    @property
+    def size(self) -> int:
+        """How many devices a round asks."""
+        return ceil(self.cohort * self.over_select - 1e-9)  # 10 * 1.1 is a little more than 11
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Everything the machine knows; `json.dumps(asdict(state), default=sorted)` writes it down."""
+
+    rules: Rules
+    phase: Phase = "starting"
+    round: int = 1  # the one in hand
+    attempt: int = 0  # names the current timer
+    opening: int = 0  # the attempt that opened this round; the task's name for the devices
+    present: frozenset[str] = frozenset()
+    asked: tuple[str, ...] = ()  # in the order they were asked
+    answered: frozenset[str] = frozenset()
+    declined: frozenset[str] = frozenset()
+    counted: Mapping[str, int] = field(default_factory=dict)  # the last round each device's answer was merged in
+    owed: Mapping[str, int] = field(default_factory=dict)  # the last round that closed without each device's answer
+
+
+# ── events: they happened ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    device: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    device: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    device: str
+    round: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    device: str
+    round: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    round: int
+    attempt: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    round: int  # the last one completed: later than the one in hand when the next needed no device
+    at: float
+    done: bool = False  # stop early: the target is reached
+
+
+# ── actions: do them ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    round: int
+    devices: tuple[str, ...]
+    attempt: int  # the opening: a device that answered another opening of this round is asked anew
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    round: int
+    attempt: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    round: int
+    devices: tuple[str, ...]  # sorted
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    device: str
+    round: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    device: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    rounds: int
+
+
+Event: TypeAlias = Joined | Lost | Answered | Declined | Expired | Merged
+Action: TypeAlias = Invite | SetTimer | Merge | Ignore | Late | Abandon | Finish
+Step: TypeAlias = tuple[Rounds, tuple[Action, ...]]
+
+
+# ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
+    """The state after this event, and what is to be done about it."""
+    match event:
+        case Answered(device, round):
+            return _answered(s, device, round)
+        case Declined(device, round):
+            return _declined(s, device, round)
+        case _ if s.phase == "finished":
+            return s, ()
+        case Joined(device):
+            return _joined(replace(s, present=s.present | {device}), device)
+        case Lost(device):
+            return _lost(s, device)
+        case Expired(round, attempt) if (round, attempt) == (s.round, s.attempt):
+            return _expired(s)
+        case Merged(round, done=done) if s.phase == "merging" and round >= s.round:
+            return _merged(s, round, done)
+        case _:
+            return s, ()
+
+
+def pending(s: Rounds) -> tuple[Action, ...]:
+    """What a shell that was restarted has to do again before it goes on with this state."""
+    match s.phase:
+        case "gathering":
+            return (_timer(s),)
+        case "open":
+            return (*_invitation(s, outstanding(s)), _timer(s))
+        case "merging":
+            return (Merge(s.round, tuple(sorted(s.answered))),)
+        case "finished":
+            return (Finish(s.round),)
+        case "starting" | "overdue":
+            return ()
+
+
+def outstanding(s: Rounds) -> tuple[str, ...]:
+    """Who was asked and may still answer, in the order they were asked."""
+    return tuple(d for d in s.asked if d in s.present and d not in s.answered and d not in s.declined)
+
+
+def waiting(s: Rounds) -> str:
+    """Why the coordinator waits, in one line for a human."""
+    here = f"have {len(s.present)}"
+    match s.phase:
+        case "gathering":
+            return (
+                f"round {s.round} needs {_needed(s)} devices, {here}; after {s.rules.deadline:g} s {s.rules.quorum} do"
+            )
+        case "starting" | "overdue":
+            return f"round {s.round} needs {_needed(s)} devices, {here}"
+        case "open":
+            names = _some(sorted(outstanding(s))) or "the deadline: nobody is left to ask"
+            return f"round {s.round}: {len(s.answered)} of {len(s.asked)} answered; waiting for {names}"
+        case "merging":
+            return f"round {s.round}: merging {len(s.answered)} answers"
+        case "finished":
+            return f"finished after {s.round} rounds"
+
+
+# ── gathering ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _joined(s: Rounds, device: str) -> Step:
+    match s.phase:
+        case "starting" if s.rules.start_with is None:
+            return _gather(s)  # patience is counted from the first device
+        case "starting" | "gathering" | "overdue":
+            return _open(s) if len(s.present) >= _needed(s) else (s, ())
+        case "open" if device in outstanding(s):
+            return s, _invitation(s, (device,))  # it may have lost the task; if not, it sends its answer again
+        case "open" if device not in s.asked and len(s.answered) + len(outstanding(s)) < s.rules.quorum:
+            return _ask(s, (device,))
+        case _:
+            return s, ()
+
+
+def _needed(s: Rounds) -> int:
+    if s.phase == "starting" and s.rules.start_with is not None:
+        return s.rules.start_with
+    return s.rules.quorum if s.phase == "overdue" else s.rules.cohort
+
+
+def _gather(s: Rounds) -> Step:
+    s = replace(s, phase="gathering", asked=(), answered=frozenset(), declined=frozenset())
+    if len(s.present) >= _needed(s):
+        return _open(s)
+    s = replace(s, attempt=s.attempt + 1)
+    return s, (_timer(s),)
+
+
+def _open(s: Rounds) -> Step:
+    asked = seeds.sample(s.rules.seed, s.round, s.present, s.rules.size)
+    s = replace(s, phase="open", attempt=s.attempt + 1, opening=s.attempt + 1, asked=asked)
+    return s, (*_invitation(s, asked), _timer(s))
+
+
+# ── an open round ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _answered(s: Rounds, device: str, round: int) -> Step:
+    match _objection(s, device, round):
+        case None:
+            return _settle(replace(s, answered=s.answered | {device}))
+        case "late" if s.rules.late != "drop" and s.owed.get(device) == round:
+            return replace(s, owed={d: r for d, r in s.owed.items() if d != device}), (Late(device, round),)
+        case reason:
+            return s, (Ignore(device, round, reason),)
+
+
+def _declined(s: Rounds, device: str, round: int) -> Step:
+    reason = _objection(s, device, round)
+    if reason is None and device in s.declined:
+        reason = "duplicate"
+    if reason is not None:
+        return s, (Ignore(device, round, reason),)
+    return _replace_one(replace(s, declined=s.declined | {device}))
+
+
+def _lost(s: Rounds, device: str) -> Step:
+    missed = s.phase == "open" and device in outstanding(s)
+    s = replace(s, present=s.present - {device})
+    return _replace_one(s) if missed else (s, ())
+
+
+def _objection(s: Rounds, device: str, round: int) -> Reason | None:
+    """Why a word of this device about this round cannot be used; None if it can."""
+    grounds: tuple[tuple[Reason, bool], ...] = (
+        ("finished", s.phase == "finished"),
+        ("future", round > s.round),
+        ("duplicate", s.counted.get(device) == round),  # its receipt was lost: not late, it did count
+        ("late", round < s.round or s.phase == "merging"),
+        ("not invited", device not in s.asked),
+        ("duplicate", device in s.answered),
+    )
+    return next((reason for reason, holds in grounds if holds), None)
+
+
+def _replace_one(s: Rounds) -> Step:
+    """Ask a spare in place of a device that will not answer, or see whether the round is complete without it."""
+    spare = _spares(s, 1)
+    return _ask(s, spare) if spare else _settle(s)
+
+
+def _settle(s: Rounds) -> Step:
+    # Without over-selection a round waits for all it asked: who counts must not depend on who was faster.
+    fast = s.rules.over_select > 1 and len(s.answered) >= s.rules.cohort
+    complete = len(s.answered) >= s.rules.quorum and not outstanding(s)
+    return _close(s) if fast or complete else (s, ())
+
+
+def _close(s: Rounds) -> Step:
+    counted = {**s.counted, **dict.fromkeys(sorted(s.answered), s.round)}
+    owed = {**s.owed, **{d: s.round for d in s.asked if d not in s.answered}}
+    s = replace(s, phase="merging", counted=counted, owed=owed)
+    return s, pending(s)
+
+
+def _expired(s: Rounds) -> Step:
+    match s.phase:
+        case "gathering":
+            s = replace(s, phase="overdue")
+            return _open(s) if len(s.present) >= _needed(s) else (s, ())
+        case "open" if len(s.answered) >= s.rules.quorum:
+            return _close(s)
+        case "open" if s.attempt - s.opening < s.rules.attempts:
+            return _extend(s)
+        case "open":
+            reason = f"{len(s.answered)} of {len(s.asked)} answered, quorum is {s.rules.quorum}"
+            s, actions = _gather(s)
+            return s, (Abandon(s.round, reason), *actions)
+        case _:
+            return s, ()
+
+
+def _extend(s: Rounds) -> Step:
+    """Keep what was answered; ask the silent again, and a spare for every answer that is missing."""
+    silent, spares = outstanding(s), _spares(s, s.rules.size - len(s.answered))
+    s = replace(s, attempt=s.attempt + 1, asked=(*s.asked, *spares))
+    return s, (*_invitation(s, (*silent, *spares)), _timer(s))
+
+
+def _merged(s: Rounds, round: int, done: bool) -> Step:
+    if done or round >= s.rules.rounds:
+        s = replace(s, phase="finished", round=round)
+        return s, pending(s)
+    return _gather(replace(s, round=round + 1))
+
+
+# ── small words ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _spares(s: Rounds, count: int) -> tuple[str, ...]:
+    """The next ones in the order the round was drawn (drawn again if the fleet has changed since)."""
+    fleet = s.present.union(s.asked)
+    order = seeds.sample(s.rules.seed, s.round, fleet, len(fleet))
+    return tuple(d for d in order if d not in s.asked)[:count]
+
+
+def _ask(s: Rounds, devices: tuple[str, ...]) -> Step:
+    return replace(s, asked=(*s.asked, *devices)), _invitation(s, devices)
+
+
+def _invitation(s: Rounds, devices: tuple[str, ...]) -> tuple[Action, ...]:
+    return (Invite(s.round, devices, s.opening),) if devices else ()
+
+
+def _timer(s: Rounds) -> SetTimer:
+    return SetTimer(s.round, s.attempt, s.rules.deadline)
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,408 @@
+"""The agent: a thin shell around the session. One queue, one loop that owns all state, no decisions."""
+
+import logging
+import socket
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from time import monotonic
+
+from device_agent import session
+from device_agent.backends import MakeModel
+from device_agent.download import Download
+from device_agent.session import Action, Session, step
+from device_agent.training import Failed, Outcome, Progressed, Trained, Trainer
+from edgefl import __version__, store
+from edgefl.algorithms import shelf
+from edgefl.algorithms.base import Budget, Task
+from edgefl.data.dataset import Dataset
+from edgefl.errors import ConfigError, WireError, nearest
+from edgefl.losses import LOSSES
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.codecs import codec
+from edgefl.protocol.messages import (
+    TO_DEVICE,
+    Absent,
+    Assignment,
+    Declined,
+    JobState,
+    Manifest,
+    Missing,
+    Presence,
+    Receipt,
+    Refusal,
+    Working,
+    frame,
+    read,
+    read_json,
+)
+from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
+from edgefl.vector import State, Vector
+from edgefl.work import Place, Worker, unpack_broadcast
+
+log = logging.getLogger(__name__)
+
+STALLED = 3.0  # seconds without a chunk before the coordinator is asked to publish a model again
+FRAME_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A model that is here, ready to train on."""
+
+    manifest: Manifest
+    params: Vector
+    extra: State
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An update that waits for its receipt."""
+
+    job: str
+    life: str
+    frame: bytes
+    digest: bytes
+    kept: State
+
+
+class Agent:
+    """One device. `run` returns the exit code and the reason."""
+
+    def __init__(
+        self,
+        *,
+        device: str,
+        fleet: str,
+        transport: Transport,
+        data: Dataset,
+        make_model: MakeModel,
+        back_end: str,
+        folder: Path,
+        once: bool = False,
+        connect_timeout: float = 0.0,
+    ) -> None:
+        self.device, self.fleet, self.transport, self.data = device, fleet, transport, data
+        self.make_model, self.back_end, self.folder, self.once = make_model, back_end, folder, once
+        self.connect_timeout = connect_timeout
+        self.session = Session()
+        self.inbox: SimpleQueue[TransportEvent | Outcome | session.Event] = SimpleQueue()
+        self.trainer = Trainer(self.inbox.put)
+        self.assembler = chunks.Assembler(FRAME_LIMIT)
+        self.assignment: Assignment | None = None
+        self.downloads: dict[str, Download] = {}
+        self.models: OrderedDict[str, Fetched] = OrderedDict()
+        self.held: dict[int, Held] = {}
+        self.states: dict[str, State] = {}
+        self.installation, self.birth = _birth(folder)
+        self.served = False
+        self.exit: tuple[int, str] | None = None
+
+    # ---- the loop ----------------------------------------------------------------------------------------------
+
+    def run(self) -> tuple[int, str]:
+        """Serve until told to stop."""
+        gone = self._presence(online=False)
+        self.transport.start(self.inbox.put, Will(topics.presence(self.fleet, self.device), gone))
+        give_up = monotonic() + self.connect_timeout if self.connect_timeout else None
+        last_reason = ""
+        while self.exit is None:
+            try:
+                event = self.inbox.get(timeout=1.0)
+            except Empty:
+                self._tick()
+            else:
+                if isinstance(event, Disconnected):
+                    last_reason = event.reason
+                elif isinstance(event, Connected):
+                    give_up = None
+                self._handle(event)
+            if give_up is not None and monotonic() > give_up:
+                self.exit = (
+                    2,
+                    f"broker is not reachable ({last_reason or 'no answer'}): correct agent.broker or start it",
+                )
+        self.trainer.close()
+        self.transport.publish(topics.presence(self.fleet, self.device), gone, retain=True)
+        self.transport.flush(2.0)
+        self.transport.close()
+        return self.exit
+
+    def stop(self) -> None:
+        """End cleanly; may be called from a signal handler or another thread."""
+        self.inbox.put(session.Stopped())
+
+    def _handle(self, event: TransportEvent | Outcome | session.Event) -> None:  # noqa: C901  one event, one case
+        match event:
+            case Message():
+                try:
+                    self._message(event)
+                except WireError as error:
+                    log.warning("ignored topic=%s code=%s why=%s", event.topic, error.code, error)
+            case Connected():
+                log.info("connected device=%s", self.device)
+                self.transport.subscribe(topics.state(self.fleet, "+"), topics.down(self.fleet, "+", self.device))
+                self._feed(session.Connected())
+            case Disconnected(reason, taken_over):
+                log.warning("disconnected device=%s reason=%s", self.device, reason)
+                self._feed(session.Disconnected())
+                if taken_over:
+                    self.exit = 2, f"another client uses the id '{self.device}': give each device its own agent.id"
+            case Undelivered(topic, reason):
+                log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
+            case Trained(round, done):
+                self._trained(round, done.frame, done.kept)
+            case Failed(round, reason, mistake):
+                self._feed(session.TrainingFailed(round, reason))
+                if mistake:
+                    self.exit = 2, reason
+            case Progressed(round, steps):
+                if self.assignment:
+                    self._say(Working(job=self.assignment.job, round=round, steps=steps))
+            case _:
+                self._feed(event)
+
+    def _feed(self, event: session.Event) -> None:
+        self.session, actions = step(self.session, event)
+        for action in actions:
+            self._perform(action)
+
+    # ---- what comes in -----------------------------------------------------------------------------------------
+
+    def _message(self, message: Message) -> None:
+        match topics.parts(message.topic):
+            case (job, "dev", self.device, "down"):
+                whole = self.assembler.add(message.payload)
+                if whole is not None:
+                    self._said(job, *read(TO_DEVICE, whole[1], FRAME_LIMIT)[:1])
+            case (_, "model", id, *_, last):
+                self._chunk(id, last, message.payload)
+            case (job, "state") if message.payload:
+                self._state(job, read_json(JobState, message.payload))
+
+    def _said(self, job: str, said: Assignment | Receipt | Refusal | Missing) -> None:
+        match said:
+            case Assignment():
+                self.assignment = said
+                log.info("asked job=%s round=%d model=%s", said.job, said.round, said.model)
+                self._feed(session.Tasked(_life(said), said.round, self._model_key(said), str(said.attempt)))
+            case Receipt():
+                log.info("receipt round=%d verdict=%s %s", said.round, said.verdict, said.reason)
+                self._feed(session.Receipted(said.round, said.digest.hex(), said.verdict))
+            case Refusal() if said.installation in (None, self.installation):
+                self._feed(session.Refused(said.code, said.reason, said.fatal))
+            case Missing():
+                self._feed(session.Resend(said.digest.hex(), said.indexes))
+            case _:
+                log.debug("not for this installation job=%s", job)
+
+    def _state(self, job: str, state: JobState) -> None:
+        if state.protocol != topics.PROTOCOL:
+            self.exit = (
+                2,
+                (
+                    f"job '{job}' speaks protocol {state.protocol}, this agent {topics.PROTOCOL}:"
+                    " install the same version of edgefl on both sides"
+                ),
+            )
+            return
+        self._feed(session.StateSeen(_life(state), state.round, state.phase))
+        if state.phase == "finished" and self.once and self.served:
+            self.exit = 0, f"job '{job}' has finished"
+        self.served = self.served or state.phase != "finished"
+
+    # ---- models ------------------------------------------------------------------------------------------------
+
+    def _model_key(self, asked: Assignment) -> str:
+        """What must be at hand: the model, and the one before it where the algorithm looks back."""
+        return f"{asked.model}+{asked.previous}" if asked.previous else asked.model
+
+    def _fetch(self, key: str) -> None:
+        for id in key.split("+"):
+            if id not in self.models and id not in self.downloads and self.assignment:
+                download = Download(self.fleet, self.assignment.job, id, FRAME_LIMIT, touched=monotonic())
+                self.downloads[id] = download
+                self.transport.subscribe(*download.filters())
+        self._arrived(key)
+
+    def _chunk(self, id: str, last: str, payload: bytes) -> None:
+        download = self.downloads.get(id)
+        if download is None:
+            return
+        download.touched = monotonic()
+        if download.add(last, payload):
+            self.transport.subscribe(*download.filters())
+        if download.complete:
+            self._complete(download)
+
+    def _complete(self, download: Download) -> None:
+        manifest, data = download.manifest, download.frame
+        if manifest is None or data is None:
+            return
+        del self.downloads[download.id]
+        self.transport.unsubscribe(*download.filters())
+        params, extra = unpack_broadcast(data, manifest.layout.layout().size)
+        self.models[download.id] = Fetched(manifest, params, extra)
+        while len(self.models) > 2:
+            self.models.popitem(last=False)
+        if self.assignment:
+            self._arrived(self._model_key(self.assignment))
+
+    def _arrived(self, key: str) -> None:
+        if all(id in self.models for id in key.split("+")):
+            self._feed(session.ModelArrived(key))
+
+    # ---- what is to be done ------------------------------------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:  # noqa: C901, PLR0912  one action, one line or two
+        match action:
+            case session.Announce():
+                here = self._presence(online=True)
+                self.transport.publish(topics.presence(self.fleet, self.device), here, retain=True)
+            case session.Fetch(model):
+                self._fetch(model)
+            case session.Train(round, _):
+                self._train(round)
+            case session.CancelTraining(_):
+                self.trainer.cancel()
+            case session.Send(round, _):
+                held = self.held[round]
+                for part in chunks.split(held.frame, held.digest):
+                    self.transport.publish(topics.up(self.fleet, held.job, self.device), part)
+            case session.SendChunks(digest, missing):
+                self._resend(digest, missing)
+            case session.Commit(round):
+                self._commit(self.held[round])
+            case session.Forget(round, _):
+                self.held.pop(round, None)
+            case session.Decline(round, reason):
+                if self.assignment:
+                    self._say(Declined(job=self.assignment.job, round=round, reason=reason[:2000]))
+            case session.Note(text):
+                log.info("%s", text)
+            case session.Quit(reason, code):
+                self.exit = (0 if code == "stopped" else 2), reason
+
+    def _train(self, round: int) -> None:
+        asked = self.assignment
+        if asked is None or asked.round != round:
+            return
+        fetched = self.models[asked.model]
+        previous = self.models[asked.previous].params if asked.previous else None
+        budget = Budget(asked.batches, asked.seconds)
+        task = Task(round, fetched.params, budget, fetched.extra, previous)
+        place = Place(asked.run, asked.model)
+        self.trainer.start(task, place, self._state_of(_life(asked)), lambda: self._worker(fetched.manifest))
+
+    def _worker(self, manifest: Manifest) -> Worker:
+        """The device half of the job behind the manifest; refuses what cannot work, by name."""
+        if self.data.shape != manifest.sample:
+            raise ConfigError(
+                f"device '{self.device}': its samples have shape {list(self.data.shape)}, the model"
+                f" '{manifest.network}' wants {list(manifest.sample)}; correct data.source or the run file's task"
+            )
+        if manifest.classes and len(self.data.y) and int(self.data.y.max()) >= manifest.classes:
+            raise ConfigError(
+                f"device '{self.device}': its labels go up to {int(self.data.y.max())}, the model has"
+                f" {manifest.classes} classes; correct data.source or task.classes"
+            )
+        if manifest.loss not in LOSSES:
+            raise ConfigError(f"loss '{manifest.loss}' is not known here; {nearest(manifest.loss, LOSSES)}")
+        return Worker(
+            manifest.job,
+            self.device,
+            shelf.algorithm(manifest.algorithm),
+            self.make_model(manifest),
+            self.data,
+            LOSSES[manifest.loss],
+            codec(manifest.codec),
+            manifest.seed,
+            manifest.compress,
+        )
+
+    def _trained(self, round: int, data: bytes, kept: State) -> None:
+        if self.assignment is None:
+            return
+        known_as = chunks.digest(data)
+        self.held[round] = Held(self.assignment.job, _life(self.assignment), data, known_as, kept)
+        log.info("trained round=%d bytes=%d sha256=%s", round, len(data), known_as.hex()[:16])
+        self._feed(session.Trained(round, known_as.hex()))
+
+    def _resend(self, digest: str, missing: tuple[int, ...]) -> None:
+        for held in self.held.values():
+            if held.digest.hex() == digest:
+                for index in missing:
+                    if index < chunks.count(len(held.frame)):
+                        part = chunks.chunk(held.frame, held.digest, index)
+                        self.transport.publish(topics.up(self.fleet, held.job, self.device), part)
+
+    # ---- what stays on the device ------------------------------------------------------------------------------
+
+    def _state_of(self, life: str) -> State:
+        path = self._state_path(life)
+        if life not in self.states:
+            self.states = {life: store.load(path)[0] if path.exists() else {}}
+        return self.states[life]
+
+    def _commit(self, held: Held) -> None:
+        """What the algorithm keeps between rounds: of this life of the job only."""
+        self.states = {held.life: held.kept}
+        if held.kept:
+            path = self._state_path(held.life)
+            store.save(path, held.kept, {"job": held.life, "device": self.device})
+            for older in set(self.folder.glob(f"{held.job}.*.state")) - {path}:
+                older.unlink()
+
+    def _state_path(self, life: str) -> Path:
+        return self.folder / f"{life}.state"
+
+    # ---- small things ------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Once a quiet second: a model that does not come is asked for again."""
+        for download in self.downloads.values():
+            if self.session.online and monotonic() - download.touched > STALLED:
+                download.touched = monotonic()
+                log.warning("model does not come model=%s", download.id)
+                self._say(Absent(job=download.job, model=download.id), job=download.job)
+                self.transport.subscribe(*download.filters())
+
+    def _say(self, message: Declined | Working | Absent, job: str | None = None) -> None:
+        data = frame(message)
+        topic = topics.up(self.fleet, job or message.job, self.device)
+        for part in chunks.split(data, chunks.digest(data)):
+            self.transport.publish(topic, part)
+
+    def _presence(self, *, online: bool) -> bytes:
+        here = Presence(
+            online=online,
+            installation=self.installation,
+            birth=self.birth,
+            host=socket.gethostname(),
+            version=__version__,
+            samples=len(self.data),
+            back_end=self.back_end,
+        )
+        return here.model_dump_json().encode()
+
+
+def _life(said: Assignment | JobState) -> str:
+    """What the session calls a job: the name may be used again, this never is."""
+    return f"{said.job}.{said.run}"
+
+
+def _birth(folder: Path) -> tuple[str, int]:
+    """Which installation this is, and how often it has started: an old last will cannot pass for this life."""
+    path = folder / "birth"
+    words = path.read_text().split() if path.exists() else []
+    installation, births = (words[0], int(words[1])) if len(words) == 2 else (uuid.uuid4().hex, 0)
+    store.write_atomically(path, f"{installation} {births + 1}\n".encode())
+    return installation, births + 1
+
+
+def stopper(agent: Agent) -> Callable[[int, object], None]:
+    """A signal handler that ends the agent cleanly."""
+    return lambda _signal, _frame: agent.stop()

@@ -1,0 +1,46 @@
+"""From an agent file to an agent that is ready to run."""
+
+import logging
+import uuid
+from pathlib import Path
+
+from device_agent.backends import choose, maker
+from device_agent.service import Agent
+from edgefl.config import AgentFile, LocalData
+from edgefl.data.dataset import Dataset
+from edgefl.data.holdings import part
+from edgefl.data.sources import load
+from edgefl.protocol.address import parse
+from edgefl.protocol.mqtt import MqttTransport
+
+log = logging.getLogger(__name__)
+
+
+def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False) -> Agent:
+    """The agent of this file; what is wrong with it is said before anything is connected."""
+    me = file.agent
+    address = parse(me.broker)
+    back_end = choose(file.compute)
+    data = local_data(file.data, root)
+    log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(data), back_end)
+    # A suffix, so that a second agent of this name is noticed by the coordinator and told, not silently swapped in.
+    transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}")
+    return Agent(
+        device=me.id,
+        fleet=me.fleet,
+        transport=transport,
+        data=data,
+        make_model=maker(file.compute),
+        back_end=back_end,
+        folder=me.folder.expanduser() / me.id,
+        once=once,
+        connect_timeout=me.connect_timeout,
+    )
+
+
+def local_data(wanted: LocalData, root: Path | None) -> Dataset:
+    """This device's samples: all of the source's train part, or one part of it in a trial."""
+    source = load(wanted.source, root)
+    if wanted.partition is None:
+        return source.train
+    return part(source, wanted.partition, wanted.public, wanted.seed, wanted.part)

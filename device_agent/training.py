@@ -1,0 +1,98 @@
+"""Training in the background: one thread, one task at a time, its result given back as a call."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event
+from time import monotonic
+
+from edgefl.algorithms.base import Task
+from edgefl.errors import EdgeflError
+from edgefl.vector import State
+from edgefl.work import Done, Place, Worker
+
+log = logging.getLogger(__name__)
+
+TELL_EVERY = 1.0  # seconds between two words about progress
+
+
+class Cancelled(Exception):  # noqa: N818 - it is not an error
+    """The task was superseded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The work is done."""
+
+    round: int
+    done: Done
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The work cannot be done here; `mistake` says that somebody's configuration is wrong."""
+
+    round: int
+    reason: str
+    mistake: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """The work goes on."""
+
+    round: int
+    steps: int
+
+
+Outcome = Trained | Failed | Progressed
+
+
+class Trainer:
+    """Runs tasks one at a time; `tell` is called from its thread and only enqueues."""
+
+    def __init__(self, tell: Callable[[Outcome], None]) -> None:
+        self._tell = tell
+        self._pool = ThreadPoolExecutor(1, "training")
+        self._cancel = Event()
+
+    def start(self, task: Task, place: Place, state: State, make: Callable[[], Worker]) -> None:
+        """Begin; whatever ran before is cancelled first. `make` builds the worker, in the background too."""
+        self.cancel()
+        self._cancel = cancelled = Event()
+        self._pool.submit(self._run, task, place, state, make, cancelled)
+
+    def cancel(self) -> None:
+        """No result of the task in hand will be told."""
+        self._cancel.set()
+
+    def close(self) -> None:
+        self.cancel()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, task: Task, place: Place, state: State, make: Callable[[], Worker], cancelled: Event) -> None:
+        told = monotonic()
+
+        def watch(steps: int) -> None:
+            nonlocal told
+            if cancelled.is_set():
+                raise Cancelled
+            if monotonic() - told >= TELL_EVERY:
+                told = monotonic()
+                self._tell(Progressed(task.round, steps))
+
+        outcome: Outcome
+        try:
+            if cancelled.is_set():
+                return
+            outcome = Trained(task.round, make().work(task, place, state, watch))
+        except Cancelled:
+            return
+        except EdgeflError as error:
+            outcome = Failed(task.round, str(error), mistake=True)
+        except Exception as error:  # a model or data set of the user's may raise anything; say it, and go on serving
+            log.exception("training failed round=%d", task.round)
+            outcome = Failed(task.round, f"{type(error).__name__}: {error}", mistake=False)
+        if not cancelled.is_set():
+            self._tell(outcome)

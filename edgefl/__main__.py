@@ -1,0 +1,5 @@
+"""`python -m edgefl` is `edgefl`."""
+
+from edgefl.cli.app import main
+
+main()

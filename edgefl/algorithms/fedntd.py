@@ -1,0 +1,53 @@
+"""FedNTD: the device keeps what the global model believes about the not-true classes (Lee et al., 2022)."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from edgefl.aggregation import Mean
+from edgefl.algorithms.base import STRICT, Site, Stage, Task, Update
+from edgefl.local import LocalTraining
+from edgefl.losses import log_softmax
+from edgefl.public import classified
+from edgefl.vector import Array, State, Vector
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class FedNTD(LocalTraining):
+    """The local loss gets beta times the not-true distillation at temperature tau; beta = 0 is FedAvg."""
+
+    name: Literal["fedntd"] = "fedntd"
+    beta: Annotated[float, Field(ge=0)] = 1.0
+    tau: Annotated[float, Field(gt=0)] = 1.0
+
+    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
+        return {}
+
+    def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
+        classified(site, "algorithm 'fedntd'")
+        sgd = self.sgd(site)
+
+        def step(w: Vector, x: Array, y: Array) -> Vector:
+            z, pullback = site.model.vjp(w, x)
+            kept = not_true(z, y, site.model.logits(task.params, x), self.tau)[1]
+            return sgd(w, pullback(site.loss(z, y)[1] + z.dtype.type(self.beta) * kept))
+
+        return self.update(task, site, self.walk(task, site, step)), state
+
+    def stages(self) -> tuple[Stage, ...]:
+        return (Mean(),)
+
+
+def not_true(z: Array, y: Array, teacher: Array, tau: float) -> tuple[float, Array]:
+    """tau^2 KL(teacher || student) over all classes but the label, batch mean, and its gradient for the student `z`."""
+    n, classes = z.shape
+    others = np.arange(classes) != y[:, None]
+    logp = log_softmax(teacher[others].reshape(n, classes - 1) / z.dtype.type(tau))
+    logq = log_softmax(z[others].reshape(n, classes - 1) / z.dtype.type(tau))
+    p = np.exp(logp)
+    dz = np.zeros_like(z)
+    dz[others] = (z.dtype.type(tau / n) * (np.exp(logq) - p)).reshape(-1)
+    return tau * tau * float((p * (logp - logq)).sum(axis=1).mean()), dz

@@ -1,0 +1,56 @@
+"""The command line: `edgefl VERB FILE`. Results go to stdout, logs to stderr.
+
+Exit codes: 0 done, 1 the run failed, 2 a file or an option is wrong, 130 interrupted.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from edgefl import __version__
+from edgefl.cli import agent, broker, coordinator, demo, fleet, init, rehearse, simulate
+from edgefl.errors import EdgeflError
+
+app = typer.Typer(
+    name="edgefl",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Federated learning on devices you own, over plain MQTT.",
+)
+app.command()(demo.demo)
+app.command()(init.init)
+app.command()(simulate.simulate)
+app.command()(rehearse.rehearse)
+app.add_typer(coordinator.app, name="coordinator")
+app.add_typer(agent.app, name="agent")
+app.add_typer(fleet.app, name="fleet")
+app.add_typer(broker.app, name="broker")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"edgefl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which one.")
+    ] = False,
+) -> None:
+    """Federated learning on devices you own, over plain MQTT."""
+
+
+def main() -> None:
+    """Run a command; a mistake gets one line, never a traceback."""
+    try:
+        app()
+    except EdgeflError as error:
+        typer.echo(f"edgefl: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("edgefl: interrupted", err=True)
+        sys.exit(130)

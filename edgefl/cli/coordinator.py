@@ -1,0 +1,41 @@
+"""`edgefl coordinator`: the server's side of a run."""
+
+from typing import Annotated
+
+import typer
+
+from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
+
+app = typer.Typer(no_args_is_help=True, help="The server's side of a run.")
+
+
+@app.callback()
+def group() -> None:
+    """The server's side of a run."""
+
+
+@app.command()
+def start(
+    run: RunPath,
+    set_: Sets = None,
+    data_root: DataRoot = None,
+    json: Json = False,
+    rehearse: Annotated[bool, typer.Option(help="Play two rounds with made-up devices first.")] = True,
+    log: Log = "warning",
+) -> None:
+    """Coordinate a run: wait for devices, open rounds, merge what they send, keep the model."""
+    from coordinator.start import coordinate
+    from coordinator.view import choose
+    from edgefl import logs
+    from edgefl.config import RunFile
+    from edgefl.config_reader import load
+    from edgefl.rehearsal import rehearse_apart
+
+    logs.set_up(log)
+    wanted = load(RunFile, run, set_ or ())
+    if rehearse:
+        rehearse_apart(run, set_ or (), data_root)
+    results = coordinate(wanted, data_root, choose(as_json=json))
+    if not json:
+        for what, path in results.files.items():
+            typer.echo(f"{what}: {path}")

@@ -1,0 +1,42 @@
+"""`edgefl demo`: a broker, a coordinator and eight agent processes on this machine."""
+
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgefl.cli.options import DataRoot, Json, Log, Sets
+
+
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the results go.")] = Path("runs"),
+    set_: Sets = None,
+    data_root: DataRoot = None,
+    json: Json = False,
+    log: Log = "warning",
+) -> None:
+    """Watch eight devices learn to read digits together, each a process of its own, through a real MQTT broker."""
+    from coordinator.start import coordinate
+    from coordinator.view import choose
+    from edgefl import logs
+    from edgefl.config import RunFile
+    from edgefl.config_reader import load
+    from edgefl.fleet import Fleet
+
+    logs.set_up(log)
+    with as_file(files("edgefl.cli") / "templates" / "demo.toml") as path:
+        run = load(RunFile, path, [f"run.folder={folder}", *(set_ or ())])
+    results = coordinate(
+        run, data_root, choose(as_json=json), lambda broker: Fleet.of(run, str(broker), None, data_root)
+    )
+    if json:
+        return
+    accuracy = results.course.accuracy
+    typer.echo("\nEight devices trained one model; no sample left its process.")
+    typer.echo(f"  accuracy    {'-' if accuracy is None else f'{accuracy:.1%}'} on digits none of them has seen")
+    for what, file in results.files.items():
+        typer.echo(f"  {what:<11} {file}")
+    typer.echo("\nNext:")
+    typer.echo("  edgefl init                 write a run file and an agent file of your own")
+    typer.echo("  edgefl simulate run.toml    play the run file in this process, without a broker")

@@ -1,0 +1,42 @@
+"""`edgefl fleet`: many agents on this machine, each a process of its own."""
+
+import signal
+from typing import Annotated
+
+import typer
+
+from edgefl.cli.options import DataRoot, Log, RunPath, Sets
+
+app = typer.Typer(no_args_is_help=True, help="Many agents on this machine.")
+
+
+@app.callback()
+def group() -> None:
+    """Many agents on this machine."""
+
+
+@app.command()
+def start(
+    run: RunPath,
+    devices: Annotated[int | None, typer.Option(help="How many; all parts of task.partition unless said.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Their broker; the run file's unless said.")] = None,
+    set_: Sets = None,
+    data_root: DataRoot = None,
+    log: Log = "warning",
+) -> None:
+    """Start real agent processes, one for each part of the run's partition, and wait until they end."""
+    from edgefl import logs
+    from edgefl.config import RunFile
+    from edgefl.config_reader import load
+    from edgefl.fleet import Fleet
+
+    logs.set_up(log)
+    wanted = load(RunFile, run, set_ or ())
+    fleet = Fleet.of(wanted, broker or wanted.broker.url, devices, data_root)
+    signal.signal(signal.SIGTERM, lambda _s, _f: fleet.stop())
+    with fleet:
+        typer.echo(f"{len(fleet.children)} agents started; their logs are in {fleet.folder}")
+        failed = fleet.wait()
+    for name, said in failed.items():
+        typer.echo(f"{name}: {said}", err=True)
+    raise typer.Exit(1 if failed else 0)

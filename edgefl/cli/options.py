@@ -1,0 +1,16 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RunPath = Annotated[Path, typer.Argument(help="The run file (TOML); `edgefl init` writes one.", show_default=False)]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a key: --set algorithm.lr=0.05", show_default=False)
+]
+DataRoot = Annotated[
+    Path | None, typer.Option(help="Where data sets are (else EDGEFL_DATA, ../shared/data, ~/.cache/edgefl).")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
+Log = Annotated[str, typer.Option("--log", help="debug, info, warning or error.")]

@@ -1,0 +1,22 @@
+"""`edgefl rehearse`: find out what cannot work before any device is asked."""
+
+import typer
+
+from edgefl.cli.options import DataRoot, Log, RunPath, Sets
+
+
+def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: Log = "warning") -> None:
+    """Play two rounds with two made-up devices through everything the run file names."""
+    from edgefl import logs
+    from edgefl.config import RunFile
+    from edgefl.config_reader import load
+    from edgefl.rehearsal import rehearse as play
+
+    logs.set_up(log)
+    wanted = load(RunFile, run, set_ or ())
+    job = play(wanted, data_root)
+    stages = " -> ".join(stage.name for stage in job.stages)
+    typer.echo(
+        f"{run}: works. {job.algorithm.name} on '{wanted.task.model}' ({job.model.layout.size:,} parameters),"
+        f" {stages}, {job.codec.name}"
+    )

@@ -1,0 +1,206 @@
+"""The two files an operator writes: a run file for the coordinator, an agent file for each device."""
+
+import socket
+from collections.abc import Mapping
+from math import ceil
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from edgefl.algorithms import shelf
+from edgefl.algorithms.base import Algorithm, Stage
+from edgefl.data.partition import Partition
+from edgefl.errors import nearest
+from edgefl.losses import LOSSES
+from edgefl.protocol.codecs import CODECS
+from edgefl.protocol.topics import check_name
+
+
+class Section(BaseModel):
+    """A table of the file: frozen, and strict about its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _known(table: Mapping[str, Any], name: str) -> str:
+    if name not in table:
+        raise ValueError(f"not known; {nearest(name, table)}")
+    return name
+
+
+class Run(Section):
+    """What this run is called, and how long it goes on."""
+
+    name: str = "run"
+    rounds: Annotated[int, Field(ge=1)] = 20
+    seed: Annotated[int, Field(ge=0)] = 0
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    folder: Path = Path("runs")
+
+    @field_validator("name")
+    @classmethod
+    def _fits_a_topic(cls, name: str) -> str:
+        return check_name("run.name", name)
+
+
+class Learning(Section):
+    """What is learnt: the network, the loss, and the data that the coordinator itself can see."""
+
+    data: str | None = "digits"
+    model: str = "mlp"
+    loss: str = "cross_entropy"
+    partition: Partition | None = None
+    public: Annotated[float, Field(ge=0, le=0.9)] = 0.0
+    sample: tuple[int, ...] | None = None
+    classes: Annotated[int, Field(ge=0)] | None = None
+
+    @field_validator("loss")
+    @classmethod
+    def _loss_exists(cls, name: str) -> str:
+        return _known(LOSSES, name)
+
+    @model_validator(mode="after")
+    def _shape_is_known(self) -> "Learning":
+        if self.data is None and (self.sample is None or self.classes is None):
+            raise ValueError("without task.data, give task.sample (the shape of one sample) and task.classes")
+        return self
+
+
+class RoundRules(Section):
+    """Whom a round asks, and how long it waits."""
+
+    cohort: Annotated[int, Field(ge=1)] | None = None
+    quorum: Annotated[int, Field(ge=1)] | None = None
+    deadline: Annotated[float, Field(gt=0)] = 60.0
+    over_select: Annotated[float, Field(ge=1, le=10)] = 1.0
+    start_with: Annotated[int, Field(ge=1)] | None = None
+    late: Literal["drop", "discount", "memory"] = "drop"
+
+
+class Wire(Section):
+    """How vectors travel."""
+
+    codec: str = "float32"
+    compress: bool = False
+    limit_mb: Annotated[int, Field(ge=1)] = 512
+
+    @field_validator("codec")
+    @classmethod
+    def _codec_exists(cls, name: str) -> str:
+        return _known(CODECS, name)
+
+
+class Broker(Section):
+    """Where they meet."""
+
+    url: str = "embedded"
+    fleet: str = "default"
+
+    @field_validator("fleet")
+    @classmethod
+    def _fits_a_topic(cls, name: str) -> str:
+        return check_name("broker.fleet", name)
+
+
+class Compute(Section):
+    """What the coordinator computes with."""
+
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    threads: Annotated[int, Field(ge=1)] = 1
+
+
+class RunFile(Section):
+    """A whole run."""
+
+    run: Run = Run()
+    task: Learning = Learning()
+    algorithm: dict[str, Any] = {"name": "fedavg"}
+    aggregation: tuple[dict[str, Any], ...] = ()
+    rounds: RoundRules = RoundRules()
+    wire: Wire = Wire()
+    broker: Broker = Broker()
+    compute: Compute = Compute()
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> "RunFile":
+        self.make_algorithm()
+        self.make_stages()
+        if self.rounds.cohort is None and self.task.partition is None:
+            raise ValueError("rounds.cohort: say how many devices a round asks (only a partition gives it a default)")
+        if self.quorum > self.cohort:
+            raise ValueError(
+                f"rounds.quorum = {self.quorum} is larger than rounds.cohort = {self.cohort}; lower it to {self.cohort}"
+            )
+        held = self.task.partition
+        if held and self.cohort > held.devices:
+            raise ValueError(
+                f"rounds.cohort = {self.cohort} is larger than task.partition.devices = {held.devices};"
+                f" lower it to {held.devices}"
+            )
+        return self
+
+    @property
+    def cohort(self) -> int:
+        """How many devices a round asks."""
+        held = self.task.partition
+        return self.rounds.cohort or (held.devices if held else 1)
+
+    @property
+    def quorum(self) -> int:
+        """How many answers make a round; four fifths of the cohort unless said."""
+        return self.rounds.quorum or ceil(0.8 * self.cohort)
+
+    @property
+    def start_with(self) -> int:
+        """How many devices must be there before the first round opens."""
+        held = self.task.partition
+        return self.rounds.start_with or (held.devices if held else self.cohort)
+
+    def make_algorithm(self) -> Algorithm:
+        return shelf.algorithm(self.algorithm)
+
+    def make_stages(self) -> tuple[Stage, ...]:
+        """The stages of the file, or else the algorithm's own."""
+        return tuple(shelf.stage(table) for table in self.aggregation) or self.make_algorithm().stages()
+
+
+class Identity(Section):
+    """Who this device is, and where it finds the others."""
+
+    id: str = Field(default_factory=lambda: socket.gethostname().split(".")[0])
+    broker: str = "mqtt://localhost:1883"
+    fleet: str = "default"
+    folder: Path = Path("~/.local/state/edgefl")
+    connect_timeout: Annotated[float, Field(ge=0)] = 30.0
+
+    @field_validator("id", "fleet")
+    @classmethod
+    def _fits_a_topic(cls, name: str, info: ValidationInfo) -> str:
+        return check_name(f"agent.{info.field_name}", name)
+
+
+class LocalData(Section):
+    """The device's own data. `partition` and what follows are for trials: take part `part` of a divided set."""
+
+    source: str = "digits"
+    partition: Partition | None = None
+    part: Annotated[int, Field(ge=0)] = 0
+    public: Annotated[float, Field(ge=0, le=0.9)] = 0.0
+    seed: int = 0
+
+
+class LocalCompute(Section):
+    """What this device computes with."""
+
+    backend: Literal["auto", "torch", "onnx"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    threads: Annotated[int, Field(ge=1)] = 1
+
+
+class AgentFile(Section):
+    """A whole agent."""
+
+    agent: Identity = Identity()
+    data: LocalData = LocalData()
+    compute: LocalCompute = LocalCompute()

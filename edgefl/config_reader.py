@@ -1,0 +1,119 @@
+"""Reading a run file or an agent file.
+
+Precedence, from strongest to weakest: `--set section.key=value`, the environment (`EDGEFL_ROUNDS__COHORT=4`),
+the file, the defaults. An unknown key is an error that names the nearest known one.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from edgefl.config import AgentFile, RunFile
+from edgefl.errors import ConfigError, nearest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ENVIRONMENT = "EDGEFL_"
+
+F = TypeVar("F", RunFile, AgentFile)
+
+
+def load(kind: type[F], path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> F:
+    """The file behind `path`, with what the environment and `--set` override."""
+    return parse(kind, read_toml(path), str(path), sets, environment)
+
+
+def parse(
+    kind: type[F],
+    table: dict[str, Any],
+    origin: str,
+    sets: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> F:
+    """The configuration in `table`, checked; `origin` stands in messages."""
+    for key, value in _from_environment(kind, environment).items():
+        _put(table, key, value, origin)
+    for word in sets:
+        key, equals, value = word.partition("=")
+        if not equals or "." not in key:
+            raise ConfigError(f"--set {word}: write it as section.key=value, e.g. --set algorithm.lr=0.05")
+        _put(table, key.strip(), _value(value.strip()), origin)
+    try:
+        return kind.model_validate(table)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from None
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {_first(error, kind)}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; `edgefl init` writes a commented one") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _from_environment(kind: type[BaseModel], environment: Mapping[str, str]) -> dict[str, Any]:
+    """`EDGEFL_ALGORITHM__LR=0.05` is `algorithm.lr = 0.05`; other variables are not ours."""
+    found = {}
+    for name, value in sorted(environment.items()):
+        section, dots, _ = name.removeprefix(ENVIRONMENT).lower().partition("__")
+        if name.startswith(ENVIRONMENT) and dots and section in kind.model_fields:
+            found[name.removeprefix(ENVIRONMENT).lower().replace("__", ".")] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:  # Any: whatever TOML can say
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _put(table: dict[str, Any], key: str, value: Any, origin: str) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{origin}: '{key}' cannot be set, '{section}' is not a table")
+    table[last] = value
+
+
+def _first(error: ValidationError, kind: type[BaseModel]) -> str:
+    """The first thing that is wrong, in one line: key, value, remedy."""
+    first = error.errors()[0]
+    loc = [str(part) for part in first["loc"]]
+    key = ".".join(loc)
+    if first["type"] == "extra_forbidden":
+        return f"unknown key '{key}'; {nearest(loc[-1], _fields(kind, loc[:-1]))}"
+    message = first["msg"].removeprefix("Value error, ")
+    if not key:
+        return message
+    if first["type"] == "value_error" and not isinstance(first["input"], str | int | float):
+        return f"{key}: {message}"
+    return f"{key} = {json.dumps(first['input'], default=str)}: {message}"
+
+
+def _fields(kind: type[BaseModel], loc: list[str]) -> list[str]:
+    """The keys that are known at this place of the file."""
+    for part in loc:
+        annotation = kind.model_fields[part].annotation if part in kind.model_fields else None
+        inner = [t for t in (annotation, *getattr(annotation, "__args__", ())) if isinstance(t, type)]
+        models = [t for t in inner if issubclass(t, BaseModel)]
+        if not models:
+            return []
+        kind = models[0]
+    return list(kind.model_fields)

@@ -1,0 +1,95 @@
+"""A fleet of real agent processes on this machine, for demos and trials."""
+
+import json
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from edgefl.config import RunFile
+from edgefl.errors import ConfigError
+from edgefl.job import device_names
+from edgefl.processes import Child
+from edgefl.protocol.address import parse, reachable
+
+
+class Fleet(AbstractContextManager["Fleet"]):
+    """Agents that run while the `with` block does."""
+
+    def __init__(self, folder: Path, commands: dict[str, list[str]]) -> None:
+        self.folder, self.commands = folder, commands
+        self.children: dict[str, Child] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, command in commands.items():
+            self.children[name] = Child(command, folder / f"{name}.log")
+
+    @classmethod
+    def of(cls, run: RunFile, broker: str, devices: int | None = None, root: Path | None = None) -> "Fleet":
+        """One agent for each part of the run's partition."""
+        held = run.task.partition
+        if held is None or run.task.data is None:
+            raise ConfigError("a fleet divides one data set among its agents: give task.data and task.partition")
+        wanted = held.devices if devices is None else devices
+        if not 1 <= wanted <= held.devices:
+            raise ConfigError(
+                f"--devices {wanted}: task.partition has {held.devices} parts; choose 1 to {held.devices}"
+            )
+        address = parse(broker)
+        if address.embedded:
+            raise ConfigError(
+                "broker.url = 'embedded' starts a broker that only its coordinator knows:"
+                " run `edgefl broker start` and set broker.url = 'mqtt://localhost:1883' in the run file"
+            )
+        reachable(address)
+        folder = run.run.folder / run.run.name / "agents"
+        folder.mkdir(parents=True, exist_ok=True)
+        names = device_names(held.devices)[:wanted]
+        commands = {name: _command(run, broker, folder, name, part, root) for part, name in enumerate(names)}
+        return cls(folder, commands)
+
+    def wait(self) -> dict[str, str]:
+        """Wait for all of them to end; those that failed, and what they said last."""
+        for child in self.children.values():
+            child.gone.wait()
+        return {name: child.said() for name, child in self.children.items() if child.exit_code}
+
+    def stop(self) -> None:
+        """Ask all of them to end."""
+        for child in self.children.values():
+            child.ask_to_stop()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        for child in self.children.values():
+            child.stop()
+
+
+def _command(run: RunFile, broker: str, folder: Path, name: str, part: int, root: Path | None) -> list[str]:  # noqa: PLR0917
+    """Write the agent's file, and say how to start it."""
+    task = run.task
+    partition = task.partition.model_dump(exclude_none=True) if task.partition else {}
+    tables: dict[str, dict[str, object]] = {
+        "agent": {"id": name, "broker": broker, "fleet": run.broker.fleet, "folder": str(folder)},
+        "data": {
+            "source": task.data,
+            "partition": partition,
+            "part": part,
+            "public": task.public,
+            "seed": run.run.seed,
+        },
+    }
+    path = folder / f"{name}.toml"
+    path.write_text("\n".join(_table(title, table) for title, table in tables.items()))
+    command = [sys.executable, "-m", "edgefl", "agent", "start", str(path), "--once"]
+    return command if root is None else [*command, "--data-root", str(root)]
+
+
+def _table(title: str, table: dict[str, object]) -> str:
+    """A TOML table of plain values; JSON's strings, numbers and lists are TOML's too."""
+    lines = [f"[{title}]"]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            inner = ", ".join(f"{k} = {json.dumps(v)}" for k, v in value.items())
+            lines.append(f"{key} = {{ {inner} }}")
+        else:
+            lines.append(f"{key} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,211 @@
+"""A job and where it stands: what the coordinator knows and does between rounds, whoever drives it.
+
+A job never changes; a course is a value that each round replaces. Loop, emulator and coordinator all call these.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefl import metrics, seeds
+from edgefl.aggregation import merge
+from edgefl.algorithms.base import Algorithm, Site, Stage, Update
+from edgefl.config import RunFile
+from edgefl.data.dataset import Dataset
+from edgefl.data.holdings import Holdings, divide
+from edgefl.data.partition import Partition
+from edgefl.data.sources import load
+from edgefl.errors import ConfigError
+from edgefl.losses import LOSSES, Loss
+from edgefl.models.base import Model
+from edgefl.models.build import build
+from edgefl.protocol.codecs import Codec, codec
+from edgefl.vector import Array, State, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything about a run that stays the same."""
+
+    run: RunFile
+    algorithm: Algorithm
+    stages: tuple[Stage, ...]
+    model: Model
+    start: Vector
+    loss: Loss
+    codec: Codec
+    sample: tuple[int, ...]
+    classes: int
+    public: Dataset
+    test: Dataset | None
+
+    @property
+    def name(self) -> str:
+        return self.run.run.name
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Where a job stands after `round` rounds."""
+
+    round: int
+    params: Vector
+    previous: Vector | None = None
+    states: Mapping[str, State] = field(default_factory=dict)
+    evaluation: metrics.Evaluation | None = None
+    forgetting: float | None = None
+    best: float = 0.0
+    reached: int | None = None  # the first round at or above the target
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.evaluation.accuracy if self.evaluation else None
+
+    def sha256(self) -> str:
+        """What two runs must share to be the same."""
+        return sha256(np.ascontiguousarray(self.params, "<f4").tobytes()).hexdigest()
+
+
+def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Holdings]:
+    """The job of a run file, and the data divided as it says (no devices, where they bring their own)."""
+    held = holdings(run, root)
+    task = run.task
+    shown = held.test if len(held.test) else held.public
+    sample, classes = task.sample or shown.shape, shown.classes if task.classes is None else task.classes
+    if len(held.test) and held.test.shape != sample:
+        raise ConfigError(
+            f"task.sample = {list(sample)}, but samples of '{task.data}' have shape {list(held.test.shape)}"
+        )
+    compute = run.compute
+    model, start = build(task.model, sample, classes, run.run.seed, threads=compute.threads, device=compute.device)
+    job = Job(
+        run=run,
+        algorithm=run.make_algorithm(),
+        stages=run.make_stages(),
+        model=model,
+        start=start,
+        loss=LOSSES[task.loss],
+        codec=codec(run.wire.codec),
+        sample=sample,
+        classes=classes,
+        public=held.public,
+        test=held.test if len(held.test) else None,
+    )
+    return job, held
+
+
+def holdings(run: RunFile, root: Path | None = None) -> Holdings:
+    """The data a run can see from here."""
+    task = run.task
+    if task.data is None:
+        nothing = Dataset(np.zeros((0, *(task.sample or ())), np.float32), np.zeros(0, np.int64), task.classes or 0)
+        return Holdings((), nothing, nothing)
+    source = load(task.data, root)
+    if task.partition is None:  # devices bring their own data: the whole train part may serve as public data
+        alone = divide(source, Partition(kind="iid", devices=1), task.public, run.run.seed)
+        return Holdings((), alone.public, alone.test)
+    return divide(source, task.partition, task.public, run.run.seed)
+
+
+def device_names(count: int) -> tuple[str, ...]:
+    """What the devices of a divided data set are called, everywhere: their names are seeds."""
+    return tuple(f"device-{i:0{max(2, len(str(count - 1)))}d}" for i in range(count))
+
+
+def begin(job: Job) -> Course:
+    """Before the first round."""
+    return _seen(job, Course(0, job.start), before=None)
+
+
+def plan(job: Job, course: Course) -> State | None:
+    """What the devices of the next round are told besides the model; None: nobody is needed."""
+    return job.algorithm.plan(course.round + 1, course.params, course.states)
+
+
+def advance(
+    job: Job,
+    course: Course,
+    updates: Mapping[str, Update],
+    *,
+    population: int,
+    late: Mapping[str, Update] | None = None,
+) -> Course:
+    """Merge one round's updates, and look at the result."""
+    round = course.round + 1
+    site = Site(job.model, job.public, seeds.stream(job.run.run.seed, round, "coordinator"), job.loss)
+    params, states = merge(
+        round,
+        course.params,
+        updates,
+        stages=job.stages,
+        states=course.states,
+        site=site,
+        population=population,
+        late=late,
+    )
+    after = Course(round, params, course.params, states, best=course.best, reached=course.reached)
+    return _seen(job, after, before=course.evaluation)
+
+
+def finished(job: Job, course: Course) -> bool:
+    """All rounds are done, or the target is reached."""
+    return course.round >= job.run.run.rounds or course.reached is not None
+
+
+def _seen(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
+    """The course with what the test data say about its model."""
+    if job.test is None:
+        return course
+    now = metrics.evaluate(job.model, course.params, job.test, job.loss)
+    accuracy, target = now.accuracy or 0.0, job.run.run.target_accuracy
+    reached = course.reached
+    if reached is None and target is not None and accuracy >= target:
+        reached = course.round
+    lost = None if before is None else metrics.forgetting(before.per_class, now.per_class)
+    return Course(
+        course.round,
+        course.params,
+        course.previous,
+        course.states,
+        evaluation=now,
+        forgetting=lost,
+        best=max(course.best, accuracy),
+        reached=reached,
+    )
+
+
+def report(course: Course, **more: Any) -> dict[str, Any]:
+    """One round as one JSON object."""
+    seen = course.evaluation
+    return {
+        "event": "round",
+        "round": course.round,
+        "accuracy": seen.accuracy if seen else None,
+        "loss": seen.loss if seen else None,
+        "forgetting": course.forgetting,
+        "per_class": _numbers(seen.per_class) if seen else None,
+        **more,
+    }
+
+
+def summary(job: Job, course: Course, **more: Any) -> dict[str, Any]:
+    """The whole run as one JSON object."""
+    return {
+        "event": "done",
+        "run": job.name,
+        "algorithm": job.algorithm.name,
+        "rounds": course.round,
+        "accuracy": course.accuracy,
+        "best_accuracy": course.best if course.evaluation else None,
+        "rounds_to_target": course.reached,
+        **more,
+        "model_sha256": course.sha256(),
+    }
+
+
+def _numbers(array: Array) -> list[float | None]:
+    return [None if np.isnan(v) else round(float(v), 6) for v in array]

@@ -1,0 +1,34 @@
+"""Looking inside a network: its features, and its paths through blocks of another model. Importable without torch.
+
+Both are given as a `Model` with the same weights and wider outputs, so one pullback serves for all of them.
+"""
+
+from importlib import import_module
+from typing import Protocol
+
+from edgefl.errors import ConfigError
+from edgefl.models.base import Model
+from edgefl.vector import Vector
+
+
+class Inside(Protocol):
+    """What the torch back-end can tell about a network."""
+
+    def featured(self, model: Model) -> Model:
+        """The outputs, and beside them in the same row the input of the last linear layer."""
+        ...
+
+    def hybrid(self, model: Model, frozen: Vector) -> Model:
+        """The outputs, and beside them those of each path: the first blocks, then the rest with weights `frozen`."""
+        ...
+
+
+def inside(model: Model, who: str) -> Inside:
+    """The torch back-end's view into the network; `who` needs it and is refused on any other back-end."""
+    if type(model).__module__ != "edgefl.models.torch_backend":
+        raise ConfigError(
+            f"{who} looks inside the network, which only the torch back-end can, not {type(model).__name__}; "
+            "run it with edgefl simulate or on agents with PyTorch, or choose another algorithm.name"
+        )
+    opened: Inside = import_module("edgefl.models.torch_blocks").TorchInside(who)
+    return opened

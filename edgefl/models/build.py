@@ -1,0 +1,129 @@
+"""From the `model` of a run file to a working back-end. Importable without torch; building needs it."""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgefl.errors import ConfigError, nearest
+from edgefl.models.base import Model
+from edgefl.vector import Vector
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from edgefl.models.torch_backend import TorchModel
+
+NO_TORCH = "this needs PyTorch: pip install 'edgefl[coordinator]'"
+
+
+def build(
+    model: str, shape: tuple[int, ...], classes: int, seed: int, *, threads: int = 1, device: str = "auto"
+) -> tuple[Model, Vector]:
+    """The back-end and its first weights, the same for the same seed; tried once on a made-up batch."""
+    module = build_module(model, shape, classes, seed)
+    backend = _door("torch_backend")
+    built: TorchModel = backend.TorchModel(module, threads=threads, device=_device(device))
+    params: Vector = backend.initial_params(module)
+    _try(model, built, params, shape, max(classes, 1), tokens=backend.takes_tokens(module, shape))
+    return built, params
+
+
+def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int) -> "nn.Module":
+    """The network itself, freshly initialised: a zoo name, or the result of a "package.module:factory".
+
+    With `classes` 0 the target is one real number, so the network gets one output.
+    """
+    torch = _door("torch_backend").torch
+    outputs = max(classes, 1)
+    factory = _factory(model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed % 2**63)
+        made = factory(shape, outputs) if _takes_two(factory) else factory()
+    if not isinstance(made, torch.nn.Module):
+        raise ConfigError(f"model '{model}' gave {type(made).__name__}, not a torch nn.Module")
+    module: nn.Module = made
+    return module
+
+
+def _door(name: str) -> ModuleType:
+    """A module of ours that imports torch, or the operator's hint to install it."""
+    try:
+        return import_module(f"edgefl.models.{name}")
+    except ModuleNotFoundError as e:
+        if (e.name or "").partition(".")[0] != "torch":
+            raise
+        raise ConfigError(NO_TORCH) from None
+
+
+# Any: the factory is the user's; what it gives back is checked.
+def _factory(model: str) -> Callable[..., Any]:
+    zoo: dict[str, Callable[..., Any]] = _door("zoo").ZOO
+    if model in zoo:
+        return zoo[model]
+    package, colon, name = model.partition(":")
+    if not colon:
+        raise ConfigError(f"unknown model '{model}'; {nearest(model, zoo)}, or give 'package.module:factory'")
+    factory = getattr(_import(model, package), name, None)
+    if factory is None:
+        known = [n for n, v in vars(sys.modules[package]).items() if callable(v) and not n.startswith("_")]
+        raise ConfigError(f"model '{model}': {package} has no '{name}'; {nearest(name, known)}")
+    if not callable(factory):
+        raise ConfigError(f"model '{model}': {name} is of type {type(factory).__name__}, not a function or class")
+    return factory  # type: ignore[no-any-return]  # callable, which is all we can know
+
+
+def _import(model: str, package: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # a factory may stand in a file beside the run file
+    try:
+        try:
+            return import_module(package)
+        except RuntimeError as e:
+            if "torchvision::" not in str(e):
+                raise
+            _door("torchvision_import").import_torchvision()
+            return import_module(package)
+    except (ImportError, SyntaxError, ValueError) as e:  # ValueError: an empty or relative name
+        raise ConfigError(f"model '{model}': cannot import '{package}': {_line(e)}") from e
+
+
+def _takes_two(factory: Callable[..., Any]) -> bool:
+    try:
+        signature(factory).bind((1,), 1)
+    except (TypeError, ValueError):  # ValueError: written in C, without a signature
+        return False
+    return True
+
+
+def _device(device: str) -> str:
+    if device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"unknown device '{device}'; {nearest(device, ('auto', 'cpu', 'cuda'))}")
+    there = bool(_door("torch_backend").torch.cuda.is_available())
+    if device == "cuda" and not there:
+        raise ConfigError("device 'cuda' was asked for, but torch sees no GPU; use 'auto' or 'cpu'")
+    return "cuda" if there and device != "cpu" else "cpu"
+
+
+def _try(model: str, built: "TorchModel", w: Vector, shape: tuple[int, ...], outputs: int, *, tokens: bool) -> None:
+    """One step forward and back on two made-up samples: what cannot work says so here, not in round one."""
+    x = np.zeros((2, *shape), np.int64 if tokens else np.float32)
+    what = f"model '{model}' on samples of shape {shape} with {outputs} outputs"
+    try:
+        z, pullback = built.vjp(w, x)
+        if z.shape == (2, outputs):
+            pullback(z)
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError) as e:
+        raise ConfigError(f"{what} fails: {_line(e)}") from e
+    if z.shape != (2, outputs):
+        raise ConfigError(f"{what}: a batch of 2 gives {z.shape}, expected {(2, outputs)}")
+
+
+def _line(e: BaseException) -> str:
+    return next(iter(str(e).splitlines()), "") or type(e).__name__

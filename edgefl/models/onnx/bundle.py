@@ -1,0 +1,119 @@
+"""The bundle: everything a device needs to train a model it has no code for."""
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import msgpack
+
+from edgefl.errors import WireError
+from edgefl.vector import Layout
+
+VERSION = 1
+MOST_BYTES = 256 * 2**20  # of all graphs together; they hold no weights, so megabytes are already many
+MOST_TENSORS = 10_000
+GRAPHS = ("forward", "training", "backward", "input_gradient", "single_training", "single_backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A dropout mask the device draws: a size below zero stands for so many times the batch size."""
+
+    name: str
+    shape: tuple[int, ...]
+    keep: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Its graphs and the layout of the flat vector their weights are slices of.
+
+    forward         weights, x -> logits, in evaluation mode
+    training        weights, x, masks -> logits, new statistics, and what the backward graph asks for
+    backward        weights, x, masks, dz, handed-over values -> gradients of the trainable tensors
+    input_gradient  weights, x, dz -> dx, in evaluation mode; empty where x are tokens
+    single_...      training and backward for a batch of one with BatchNorm, which has no variance and so runs in
+                    evaluation mode; empty without BatchNorm
+    """
+
+    forward: bytes
+    training: bytes
+    backward: bytes
+    input_gradient: bytes
+    single_training: bytes
+    single_backward: bytes
+    layout: Layout
+    masks: tuple[Mask, ...]
+    shape: tuple[int, ...]  # of one sample
+    dtype: str  # of x: float32 or int64
+    opset: int
+    sha256: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sha256", sha256(_body(self)).hexdigest())
+
+
+def _body(bundle: Bundle) -> bytes:
+    layout = bundle.layout
+    return bytes(
+        msgpack.packb(
+            {
+                "version": VERSION,
+                "opset": bundle.opset,
+                "dtype": bundle.dtype,
+                "shape": bundle.shape,
+                "names": layout.names,
+                "shapes": layout.shapes,
+                "buffers": layout.buffers,
+                "masks": [(m.name, m.shape, m.keep) for m in bundle.masks],
+                **{name: getattr(bundle, name) for name in GRAPHS},
+            }
+        )
+    )
+
+
+def pack(bundle: Bundle) -> bytes:
+    """The bundle as bytes: its hash, then its content."""
+    return bytes.fromhex(bundle.sha256) + _body(bundle)
+
+
+def unpack(data: bytes) -> Bundle:
+    """The bundle in these bytes, or WireError if they are not one, too many, or not what their hash says."""
+    if len(data) > MOST_BYTES:
+        raise WireError("wire.too_large", f"a bundle of {len(data)} bytes, at most {MOST_BYTES} are taken")
+    if sha256(data[32:]).digest() != data[:32]:
+        raise WireError("wire.hash", "the bundle is not what its sha256 says")
+    try:
+        content = msgpack.unpackb(data[32:], max_map_len=64, max_array_len=MOST_TENSORS, max_ext_len=0)
+        bundle = _read(content)
+    except (ValueError, KeyError, TypeError, AttributeError, msgpack.UnpackException) as error:
+        raise WireError("wire.malformed", f"not a bundle: {error}") from None
+    if bundle.sha256 != data[:32].hex():
+        raise WireError("wire.malformed", "the bundle has another form than this version writes")
+    return bundle
+
+
+def _read(content: dict[str, Any]) -> Bundle:
+    if content["version"] != VERSION:
+        raise ValueError(f"version {content['version']}, expected {VERSION}")
+    graphs = {name: content[name] for name in GRAPHS}
+    if not all(isinstance(graph, bytes) for graph in graphs.values()):
+        raise ValueError("graphs must be bytes")
+    if content["dtype"] not in ("float32", "int64"):
+        raise ValueError(f"samples of type {content['dtype']}")
+    shapes = tuple(_sizes(s, least=0) for s in content["shapes"])
+    return Bundle(
+        **graphs,
+        layout=Layout(tuple(str(n) for n in content["names"]), shapes, int(content["buffers"])),
+        masks=tuple(Mask(str(n), _sizes(s, least=-(2**31)), float(keep)) for n, s, keep in content["masks"]),
+        shape=_sizes(content["shape"], least=0),
+        dtype=str(content["dtype"]),
+        opset=int(content["opset"]),
+    )
+
+
+def _sizes(values: Any, *, least: int) -> tuple[int, ...]:
+    sizes = tuple(values)
+    if not all(isinstance(v, int) and least <= v < 2**31 for v in sizes):
+        raise ValueError(f"sizes {sizes}")
+    return sizes

@@ -1,0 +1,74 @@
+"""Rules for group and layer normalisation; batch normalisation reaches us already taken apart."""
+
+import numpy as np
+
+from edgefl.models.onnx.graph import Graph, Value
+from edgefl.models.onnx.rules import aten, on
+from edgefl.models.onnx.sizes import Dim, static, statics
+
+
+@on(aten.native_group_norm.default)
+def _group_norm(
+    g: Graph, x: Value, scale: Value | None, shift: Value | None, _: Dim, channels: Dim, area: Dim, groups: int, eps: float
+) -> list[str]:
+    c, size = static(channels), static(channels) // groups * static(area)
+    rows = g("Reshape", x, g.constant([-1, groups, size]))
+    mean = g("ReduceMean", rows, g.constant([2]), keepdims=1)
+    centred = g("Sub", rows, mean)
+    variance = g("Div", g("ReduceSumSquare", centred, g.constant([2]), keepdims=1), g.constant(size, x.dtype))
+    rate = g("Reciprocal", g("Sqrt", g("Add", variance, g.constant(eps, x.dtype))))
+    statistics = [g("Squeeze", v, g.constant([2])) for v in (mean, rate)]
+    if scale is None:
+        return [g.reshape(g("Mul", centred, rate), x.shape), *statistics]
+    by_group, by_channel = g.constant([1, groups, c // groups]), g.constant([-1, c] + [1] * (x.ndim - 2))
+    factor = g("Mul", rate, g("Reshape", scale, by_group))
+    moved = g("Mul", mean, factor)
+    offset = g("Neg", moved) if shift is None else g("Sub", g("Reshape", shift, by_group), moved)
+    scaled = g("Mul", x, g("Reshape", factor, by_channel))
+    return [g("Add", scaled, g("Reshape", offset, by_channel)), *statistics]
+
+
+@on(aten.native_group_norm_backward.default)
+def _group_norm_backward(
+    g: Graph, dy: Value, x: Value, mean: Value, rate: Value, scale: Value | None, _: Dim, channels: Dim, area: Dim,
+    groups: int, wanted: list[bool],
+) -> list[str | None]:  # fmt: skip
+    """Through the sums of dy and of dy * x over each channel's area, which all three gradients are made of."""
+    c, per = static(channels), static(channels) // groups
+    spatial, by_group = g.constant(list(range(2, x.ndim))), g.constant([-1, groups, per])
+    m, r = (g("Unsqueeze", v, g.constant([2])) for v in (mean, rate))
+    sum_dyx = g("Reshape", g("ReduceSum", g("Mul", dy, x), spatial, keepdims=0), by_group)
+    sum_dy = g("Reshape", g("ReduceSum", dy, spatial, keepdims=0), by_group)
+
+    def to_x() -> str:
+        gamma = g.constant(np.ones([1, groups, per]), x.dtype)
+        if scale is not None:
+            gamma = g("Reshape", scale, g.constant([1, groups, per]))
+        inverse = g.constant(1.0 / (per * static(area)), x.dtype)
+        dyx, d = (g("ReduceSum", g("Mul", v, gamma), g.constant([2]), keepdims=1) for v in (sum_dyx, sum_dy))
+        cube = g("Mul", g("Mul", r, r), r)
+        slope = g("Mul", g("Mul", g("Sub", g("Mul", d, m), dyx), cube), inverse)
+        offset = g("Neg", g("Add", g("Mul", slope, m), g("Mul", g("Mul", d, r), inverse)))
+
+        def full(v: str) -> str:
+            expanded = g("Expand", v, g.constant([1, groups, per]))
+            return g("Reshape", expanded, g.constant([-1, c] + [1] * (x.ndim - 2)))
+
+        direct = g("Mul", dy, full(g("Mul", r, gamma)))
+        return g("Add", g("Add", direct, g("Mul", x, full(slope))), full(offset))
+
+    def over_batch(v: str) -> str:
+        return g("Reshape", g("ReduceSum", v, g.constant([0]), keepdims=0), g.constant([c]))
+
+    return [
+        to_x() if wanted[0] else None,
+        over_batch(g("Mul", g("Sub", sum_dyx, g("Mul", sum_dy, m)), r)) if wanted[1] else None,
+        over_batch(sum_dy) if wanted[2] else None,
+    ]
+
+
+@on(aten.native_layer_norm.default)
+def _layer_norm(g: Graph, x: Value, shape: list[Dim], scale: Value | None, shift: Value | None, eps: float) -> list[str]:
+    gamma = scale if scale is not None else g.constant(np.ones(statics(shape)), x.dtype)
+    given = [x, gamma] if shift is None else [x, gamma, shift]
+    return g.several("LayerNormalization", *given, axis=-len(shape), epsilon=float(eps), n=3)

@@ -1,0 +1,183 @@
+"""Rules for pooling.
+
+An average over windows is a matrix along each axis, so the general case, whatever the padding, rounding or overlap,
+is two matrix products and its gradient the same with the matrices transposed; the plain cases take faster ways.
+"""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from edgefl.models.onnx.graph import Graph, Value
+from edgefl.models.onnx.rules import aten, on
+from edgefl.models.onnx.sizes import Dim, Uncovered, spread, statics
+from edgefl.vector import Array
+
+
+@on(aten.max_pool2d_with_indices.default)
+def _max_pool(
+    g: Graph, x: Value, kernel: list[Dim], stride: list[Dim] = (), padding: list[Dim] = (0,), dilation: list[Dim] = (1,),  # type: ignore[assignment]  # torch's own defaults
+    _: bool = False,
+) -> list[str]:  # fmt: skip
+    """With ONNX's own indices (into the whole flat tensor), which only the rule below reads."""
+    n = len(kernel)
+    k, p, d = spread(kernel, n), spread(padding, n), spread(dilation, n)
+    s = spread(stride, n) if len(stride) else k
+    size, reach = statics(x.shape[-n:]), statics(g.out[0].shape[-n:])
+    # The padding at the end is whatever torch's rounding reaches for, so that no rounding mode has to agree.
+    end = [max(0, (r - 1) * b + e * (a - 1) + 1 - i - q) for r, b, e, a, i, q in zip(reach, s, d, k, size, p, strict=True)]
+    return g.several("MaxPool", x, kernel_shape=k, strides=s, pads=p + end, dilations=d, n=2)
+
+
+@on(aten.max_pool2d_with_indices_backward.default)
+def _max_pool_backward(
+    g: Graph, dy: Value, x: Value, kernel: list[Dim], stride: list[Dim], _: Any, dilation: list[Dim], __: bool, where: Value
+) -> str:
+    n = len(kernel)
+    k, d = spread(kernel, n), spread(dilation, n)
+    s = spread(stride, n) if len(stride) else k
+    overlapping = any(b < e * (a - 1) + 1 for a, b, e in zip(k, s, d, strict=True))
+    return g.reshape(_scatter(g, dy, where, g.numel(x.shape), add=overlapping), x.shape)
+
+
+def _scatter(g: Graph, dy: Value, where: Value, size: str, *, add: bool) -> str:
+    flat = g.constant([-1])
+    zeros = g("ConstantOfShape", size)
+    more = {"reduction": "add"} if add else {}
+    return g("ScatterElements", zeros, g("Reshape", where, flat), g("Reshape", dy, flat), axis=0, **more)
+
+
+def _adaptive_windows(size: int, out: int) -> list[range]:
+    return [range(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+
+
+def _plain_windows(size: int, out: int, k: int, s: int, p: int) -> list[range]:
+    """Where each window lies, counted from the first real row; it may reach into the padding, not beyond."""
+    return [range(i * s - p, min(i * s - p + k, size + p)) for i in range(out)]
+
+
+def _averages(windows: list[range], size: int, *, padded: bool, divisor: int | None = None) -> Array:
+    """The matrix that takes the average over each window."""
+    rows = np.zeros([len(windows), size], np.float32)
+    for row, window in zip(rows, windows, strict=True):
+        inside = [i for i in window if 0 <= i < size]
+        row[inside] = 1 / (divisor or (len(window) if padded else len(inside)))
+    return rows
+
+
+def _apply(g: Graph, x: Value, rows: Array, columns: Array) -> str:
+    """rows @ x @ columns.T, image by image."""
+    narrow = g("MatMul", x, g.constant(columns.T, x.dtype))
+    return g("MatMul", g.constant(rows, x.dtype), narrow)
+
+
+def _matrices(
+    x: Value, out: list[int], kernel: list[Dim], stride: list[Dim], padding: list[Dim], include: bool, divisor: int | None
+) -> list[Array]:
+    k, p = spread(kernel, 2), spread(padding, 2)
+    s = spread(stride, 2) if len(stride) else k
+    size = statics(x.shape[-2:])
+    over = [divisor, 1] if divisor else [None, None]
+    return [
+        _averages(_plain_windows(size[i], out[i], k[i], s[i], p[i]), size[i], padded=include, divisor=over[i])
+        for i in range(2)
+    ]
+
+
+@on(aten.avg_pool2d.default)
+def _avg_pool(
+    g: Graph, x: Value, kernel: list[Dim], stride: list[Dim] = (), padding: list[Dim] = (0,), ceil: bool = False,  # type: ignore[assignment]  # torch's own defaults
+    include: bool = True, divisor: int | None = None,
+) -> str:  # fmt: skip
+    if not (any(statics(padding)) or ceil or divisor):
+        k = spread(kernel, 2)
+        return g("AveragePool", x, kernel_shape=k, strides=spread(stride, 2) if len(stride) else k)
+    return _apply(g, x, *_matrices(x, statics(g.out.shape[-2:]), kernel, stride, padding, include, divisor))
+
+
+@on(aten.avg_pool2d_backward.default)
+def _avg_pool_backward(
+    g: Graph, dy: Value, x: Value, kernel: list[Dim], stride: list[Dim], padding: list[Dim], _: bool, include: bool,
+    divisor: int | None = None,
+) -> str:  # fmt: skip
+    out = statics(dy.shape[-2:])
+    tiles = [a * b for a, b in zip(spread(kernel, 2), out, strict=True)] == statics(x.shape[-2:])
+    if tiles and not any(statics(padding)) and not divisor:
+        return _spread_evenly(g, dy, x, spread(kernel, 2))
+    rows, columns = _matrices(x, out, kernel, stride, padding, include, divisor)
+    return _apply(g, dy, rows.T, columns.T)
+
+
+def _spread_evenly(g: Graph, dy: Value, x: Value, k: list[int]) -> str:
+    share = Value(g("Mul", dy, g.constant(1 / prod(k), dy.dtype)), dy.fake)
+    if statics(dy.shape[-2:]) == [1, 1]:
+        return g("Expand", share, g.sizes(x.shape))
+    h, w = statics(dy.shape[-2:])
+    cells = g.reshape(share, [*dy.shape[:-2], h, 1, w, 1])
+    return g.reshape(g("Expand", cells, g.constant([1, k[0], 1, k[1]])), x.shape)
+
+
+def _tiles(x: Value, out: list[int]) -> list[int] | None:
+    """The window, where windows of one size cover the image without overlap."""
+    size = statics(x.shape[-2:])
+    k = [a // b for a, b in zip(size, out, strict=True)]
+    return k if [a * b for a, b in zip(k, out, strict=True)] == size else None
+
+
+@on(aten._adaptive_avg_pool2d.default)
+def _adaptive_avg_pool(g: Graph, x: Value, shape: list[Dim]) -> str:
+    out = statics(shape)
+    k = _tiles(x, out)
+    if out == [1, 1]:
+        return g("ReduceMean", x, g.constant([x.ndim - 2, x.ndim - 1]), keepdims=1)
+    if k:
+        return g("AveragePool", x, kernel_shape=k, strides=k)
+    return _apply(g, x, *_adaptive_matrices(x, out))
+
+
+def _adaptive_matrices(x: Value, out: list[int]) -> list[Array]:
+    sizes = zip(statics(x.shape[-2:]), out, strict=True)
+    return [_averages(_adaptive_windows(size, o), size, padded=False) for size, o in sizes]
+
+
+@on(aten._adaptive_avg_pool2d_backward.default)
+def _adaptive_avg_pool_backward(g: Graph, dy: Value, x: Value) -> str:
+    out = statics(dy.shape[-2:])
+    k = _tiles(x, out)
+    if k:
+        return _spread_evenly(g, dy, x, k)
+    rows, columns = _adaptive_matrices(x, out)
+    return _apply(g, dy, rows.T, columns.T)
+
+
+def _copies(size: int, out: int) -> list[int]:
+    """Rows of the image, repeated so that windows of one size no longer overlap; a short one repeats its last row."""
+    windows = _adaptive_windows(size, out)
+    widest = max(len(w) for w in windows)
+    return [min(w.start + i, w.stop - 1) for w in windows for i in range(widest)]
+
+
+@on(aten.adaptive_max_pool2d.default)
+def _adaptive_max_pool(g: Graph, x: Value, shape: list[Dim]) -> list[str]:
+    if x.ndim != 4:
+        raise Uncovered("adaptive_max_pool2d without a batch axis")
+    out, size = statics(shape), statics(x.shape[-2:])
+    k, image = _tiles(x, out), x.name
+    if not k:
+        copies = [_copies(i, o) for i, o in zip(size, out, strict=True)]
+        k = [len(c) // o for c, o in zip(copies, out, strict=True)]
+        image = g("Gather", g("Gather", x, g.constant(copies[0]), axis=2), g.constant(copies[1]), axis=3)
+    return g.several("MaxPool", image, kernel_shape=k, strides=k, n=2)
+
+
+@on(aten.adaptive_max_pool2d_backward.default)
+def _adaptive_max_pool_backward(g: Graph, dy: Value, x: Value, where: Value) -> str:
+    out, size = statics(dy.shape[-2:]), statics(x.shape[-2:])
+    if _tiles(x, out):
+        return g.reshape(_scatter(g, dy, where, g.numel(x.shape), add=False), x.shape)
+    copies = [_copies(i, o) for i, o in zip(size, out, strict=True)]
+    shape = [*x.shape[:2], len(copies[0]), len(copies[1])]
+    expanded = Value(g.reshape(_scatter(g, dy, where, g.numel(shape), add=False), shape), x.fake)
+    rows, columns = (np.eye(i, dtype=np.float32)[:, c] for i, c in zip(size, copies, strict=True))
+    return _apply(g, expanded, rows, columns)

@@ -1,0 +1,139 @@
+"""Rules for the recurrent operators: each is one loop (Scan), with all that can be done at once kept outside it."""
+
+from typing import Any
+
+import torch
+from onnx import TensorProto, helper
+
+from edgefl.models.onnx.graph import Graph, Node, Value, proto
+from edgefl.models.onnx.recurrent import OPS
+from edgefl.models.onnx.rules import on
+from edgefl.models.onnx.sizes import static
+
+FLOAT = torch.float32
+
+
+class Loop:
+    """The body of a Scan under construction. Names of the graph outside can be used inside."""
+
+    def __init__(self, g: Graph) -> None:
+        self.outside = g
+        self.body = Graph(prefix=f"loop{len(g.nodes)}.")
+        self.states: list[str] = []
+        self.steps: list[str] = []
+
+    def state(self, initial: str) -> str:
+        """The name, inside, of what one step hands to the next."""
+        self.states.append(initial)
+        return f"{self.body.prefix}state{len(self.states)}"
+
+    def step(self, sequence: str) -> str:
+        """The name, inside, of this step's part of a sequence."""
+        self.steps.append(sequence)
+        return f"{self.body.prefix}step{len(self.steps)}"
+
+    def run(self, states: list[str], results: list[str], captured: tuple[str, ...], reverse: bool) -> list[str]:
+        """The final states and the sequences of results."""
+        p, way = self.body.prefix, int(reverse)
+        inside = [f"{p}state{i + 1}" for i in range(len(self.states))] + [f"{p}step{i + 1}" for i in range(len(self.steps))]
+        outputs = [f"{p}out{i}" for i in range(len(states) + len(results))]  # a value may leave by several doors
+        doors = [Node("Identity", (v,), (o,), {}) for v, o in zip([*states, *results], outputs, strict=True)]
+        body = proto([*self.body.nodes, *doors], f"{p}body", [], [], self.body)
+        body.input.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in inside)
+        body.output.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs)
+        directions = {"scan_input_directions": [way] * len(self.steps), "scan_output_directions": [way] * len(results)}
+        return self.outside.several(
+            "Scan", *self.states, *self.steps, n=len(outputs), captured=captured, body=body,
+            num_scan_inputs=len(self.steps), **directions,
+        )  # fmt: skip
+
+
+def _before(g: Graph, steps: str, first: Value, reverse: bool) -> str:
+    start, end = g("Unsqueeze", first, g.constant([0])), 2**62
+    if reverse:
+        return g("Concat", g.slice(steps, [0], [1], [end], [1]), start, axis=0)
+    return g("Concat", start, g.slice(steps, [0], [0], [-1], [1]), axis=0)
+
+
+def _slope(g: Graph, gate: str) -> str:
+    """The derivative of a sigmoid, from its result."""
+    return g("Mul", gate, g("Sub", g.constant(1, FLOAT), gate))
+
+
+def _tanh_slope(g: Graph, y: str) -> str:
+    return g("Sub", g.constant(1, FLOAT), g("Mul", y, y))
+
+
+@on(OPS.lstm.default)
+def _lstm(g: Graph, x: Value, w: Value, h: Value, c: Value, reverse: bool) -> list[str]:
+    n = static(w.shape[1])
+    turned = g("Transpose", w, perm=[1, 0])
+    loop = Loop(g)
+    b, h0, c0, entering = loop.body, loop.state(h.name), loop.state(c.name), loop.step(x.name)
+    gates = b("Add", b("MatMul", h0, turned), entering)
+    both, candidate, out = b.several("Split", gates, b.constant([2 * n, n, n]), axis=1, n=3)
+    both, candidate, out = b("Sigmoid", both), b("Tanh", candidate), b("Sigmoid", out)
+    take, keep = b.several("Split", both, b.constant([n, n]), axis=1, n=2)
+    cell = b("Add", b("Mul", keep, c0), b("Mul", take, candidate))
+    y = b("Mul", out, b("Tanh", cell))
+    return loop.run([y, cell], [y, cell, both, candidate, out], (turned,), reverse)[2:]
+
+
+@on(OPS.lstm_backward.default)
+def _lstm_backward(
+    g: Graph, dy: Value | None, dc: Value | None, saved: list[Value], w: Value, c: Value, reverse: bool
+) -> list[str]:
+    """Per step: dh = dy + dgates @ w; dc = dc * keep + dh * a; dgates = [dc, dc, dc, dh] * b."""
+    cells, both, candidate, out = (v.name for v in saved)
+    n = static(w.shape[1])
+    take, keep = g.several("Split", both, g.constant([n, n]), axis=2, n=2)
+    squashed = g("Tanh", cells)
+    a = g("Mul", out, _tanh_slope(g, squashed))
+    slopes = g("Concat", g("Mul", candidate, _slope(g, take)), g("Mul", _before(g, cells, c, reverse), _slope(g, keep)),
+               g("Mul", take, _tanh_slope(g, candidate)), g("Mul", squashed, _slope(g, out)), axis=2)  # fmt: skip
+    zeros = g("Mul", c, g.constant(0, FLOAT))
+    loop = Loop(g)
+    b, dh0, dc0 = loop.body, loop.state(zeros), loop.state(zeros)
+    dh = b("Add", dh0, loop.step(dy.name)) if dy else dh0
+    through = b("Add", dc0, b("Mul", dh, loop.step(a)))
+    dcell = b("Add", through, loop.step(dc.name)) if dc else through
+    dgates = b("Mul", b("Concat", dcell, dcell, dcell, dh, axis=1), loop.step(slopes))
+    earlier = [b("MatMul", dgates, w.name), b("Mul", dcell, loop.step(keep))]
+    dh_first, dc_first, dx = loop.run(earlier, [dgates], (w.name,), not reverse)
+    return [dx, dh_first, dc_first]
+
+
+@on(OPS.gru.default)
+def _gru(g: Graph, x: Value, w: Value, bias: Value, h: Value, reverse: bool) -> list[str]:
+    n = static(w.shape[1])
+    turned = g("Transpose", w, perm=[1, 0])
+    loop = Loop(g)
+    b, h0 = loop.body, loop.state(h.name)
+    product = b("Add", b("MatMul", h0, turned), bias.name)
+    in_both, in_new = b.several("Split", loop.step(x.name), b.constant([2 * n, n]), axis=1, n=2)
+    own_both, own_new = b.several("Split", product, b.constant([2 * n, n]), axis=1, n=2)
+    both = b("Sigmoid", b("Add", in_both, own_both))
+    reset, update = b.several("Split", both, b.constant([n, n]), axis=1, n=2)
+    candidate = b("Tanh", b("Add", in_new, b("Mul", reset, own_new)))
+    y = b("Add", candidate, b("Mul", update, b("Sub", h0, candidate)))
+    return loop.run([y], [y, both, candidate, own_new], (turned, bias.name), reverse)[1:]
+
+
+@on(OPS.gru_backward.default)
+def _gru_backward(g: Graph, dy: Value, saved: list[Value], w: Value, h: Value, reverse: bool) -> list[str]:
+    """Per step: dproduct = [dh, dh, dh] * k; the dh before it = dh * update + dproduct @ w."""
+    y, both, candidate, own = (v.name for v in saved)
+    n = static(w.shape[1])
+    reset, update = g.several("Split", both, g.constant([n, n]), axis=2, n=2)
+    to_new = g("Mul", g("Sub", g.constant(1, FLOAT), update), _tanh_slope(g, candidate))
+    to_reset = g("Mul", to_new, g("Mul", own, _slope(g, reset)))
+    to_update = g("Mul", g("Sub", _before(g, y, h, reverse), candidate), _slope(g, update))
+    slopes = g("Concat", to_reset, to_update, g("Mul", to_new, reset), axis=2)
+    loop = Loop(g)
+    b, carried = loop.body, loop.state(g("Mul", h, g.constant(0, FLOAT)))
+    dh = b("Add", carried, loop.step(dy.name))
+    dproduct = b("Mul", b("Concat", dh, dh, dh, axis=1), loop.step(slopes))
+    earlier = b("Add", b("Mul", dh, loop.step(update)), b("MatMul", dproduct, w.name))
+    first, dp, dhs = loop.run([earlier], [dproduct, dh], (w.name,), not reverse)
+    dboth, _ = g.several("Split", dp, g.constant([2 * n, n]), axis=2, n=2)
+    return [g("Concat", dboth, g("Mul", dhs, to_new), axis=2), dp, first]

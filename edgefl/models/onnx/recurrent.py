@@ -1,0 +1,153 @@
+"""LSTM and GRU as single operators of ours while tracing, so that a sequence becomes a loop and not a long graph.
+
+Everything that does not depend on the previous step stays outside: the inputs enter through one product for all
+steps, and the gradients of the weights come from one product over all steps. Shapes: time, batch, features.
+These operators have no kernels; only their shapes, their gradients and (in `operators_recurrent`) their translation.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout as drop
+from torch.overrides import TorchFunctionMode
+
+torch.library.define(
+    "edgefl::lstm", "(Tensor x, Tensor w, Tensor h, Tensor c, bool reverse) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+torch.library.define(
+    "edgefl::lstm_backward",
+    "(Tensor? dy, Tensor? dc, Tensor[] saved, Tensor w, Tensor c, bool reverse) -> (Tensor, Tensor, Tensor)",
+)
+torch.library.define(
+    "edgefl::gru", "(Tensor x, Tensor w, Tensor b, Tensor h, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+torch.library.define(
+    "edgefl::gru_backward", "(Tensor dy, Tensor[] saved, Tensor w, Tensor h, bool reverse) -> (Tensor, Tensor, Tensor)"
+)
+OPS = torch.ops.edgefl
+
+
+def shifted(steps: Tensor, first: Tensor, reverse: bool) -> Tensor:
+    """What each step found: the result of the step before it."""
+    start = first.unsqueeze(0)
+    return torch.cat([steps[1:], start]) if reverse else torch.cat([start, steps[:-1]])
+
+
+def _like(x: Tensor, width: int) -> Tensor:
+    return x.new_empty([*x.shape[:-1], width])
+
+
+@torch.library.register_fake("edgefl::lstm")
+def _lstm_shapes(x: Tensor, w: Tensor, h: Tensor, c: Tensor, reverse: bool) -> tuple[Tensor, ...]:  # noqa: ARG001  the operator's signature
+    """y, c, and the gates after their activation: input and forget together, candidate, output."""
+    n = w.shape[1]
+    return _like(x, n), _like(x, n), _like(x, 2 * n), _like(x, n), _like(x, n)
+
+
+@torch.library.register_fake("edgefl::lstm_backward")
+def _lstm_backward_shapes(dy: Any, dc: Any, saved: list[Tensor], w: Tensor, c: Tensor, reverse: bool) -> tuple[Tensor, ...]:  # noqa: ARG001  the operator's signature
+    return _like(saved[0], w.shape[0]), torch.empty_like(c), torch.empty_like(c)
+
+
+@torch.library.register_fake("edgefl::gru")
+def _gru_shapes(x: Tensor, w: Tensor, b: Tensor, h: Tensor, reverse: bool) -> tuple[Tensor, ...]:  # noqa: ARG001  the operator's signature
+    """y, the gates after their activation (reset and update together, candidate), and the candidate's own product."""
+    n = w.shape[1]
+    return _like(x, n), _like(x, 2 * n), _like(x, n), _like(x, n)
+
+
+@torch.library.register_fake("edgefl::gru_backward")
+def _gru_backward_shapes(dy: Tensor, saved: list[Tensor], w: Tensor, h: Tensor, reverse: bool) -> tuple[Tensor, ...]:  # noqa: ARG001  the operator's signature
+    return _like(dy, w.shape[0]), _like(dy, w.shape[0]), torch.empty_like(h)
+
+
+def _keep_lstm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, w, h, c, ctx.reverse = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(w, h, c, *output)
+
+
+def _pull_lstm(ctx: Any, dy: Tensor | None, dc: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    w, h, c, y, cells, both, candidate, out = ctx.saved_tensors
+    dx, dh, dc0 = OPS.lstm_backward(dy, dc, [cells, both, candidate, out], w, c, ctx.reverse)
+    before = shifted(y, h, ctx.reverse)
+    return dx, dx.flatten(0, 1).T @ before.flatten(0, 1), dh, dc0, None
+
+
+def _keep_gru(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, w, _, h, ctx.reverse = inputs
+    ctx.save_for_backward(w, h, *output)
+
+
+def _pull_gru(ctx: Any, dy: Tensor, *_: Any) -> tuple[Any, ...]:
+    w, h, y, both, candidate, product = ctx.saved_tensors
+    dx, dp, dh = OPS.gru_backward(dy, [y, both, candidate, product], w, h, ctx.reverse)
+    before = shifted(y, h, ctx.reverse)
+    return dx, dp.flatten(0, 1).T @ before.flatten(0, 1), dp.sum((0, 1)), dh, None
+
+
+torch.library.register_autograd("edgefl::lstm", _pull_lstm, setup_context=_keep_lstm)
+torch.library.register_autograd("edgefl::gru", _pull_gru, setup_context=_keep_gru)
+
+
+def _last(steps: Tensor, reverse: bool) -> Tensor:
+    return steps[0] if reverse else steps[-1]
+
+
+def _lstm_layer(x: Tensor, start: list[Tensor], weights: list[Tensor], reverse: bool) -> tuple[Tensor, list[Tensor]]:
+    w_in, w_rec, *biases = weights
+    entering = torch.nn.functional.linear(x, w_in, biases[0] + biases[1] if biases else None)
+    y, cells, *_ = OPS.lstm(entering, w_rec, start[0], start[1], reverse)
+    return y, [_last(y, reverse), _last(cells, reverse)]
+
+
+def _gru_layer(x: Tensor, start: list[Tensor], weights: list[Tensor], reverse: bool) -> tuple[Tensor, list[Tensor]]:
+    w_in, w_rec, *biases = weights
+    entering = torch.nn.functional.linear(x, w_in, biases[0] if biases else None)
+    y, *_ = OPS.gru(entering, w_rec, biases[1] if biases else w_rec.new_zeros(w_rec.shape[0]), start[0], reverse)
+    return y, [_last(y, reverse)]
+
+
+class Recurrent(TorchFunctionMode):
+    """While active, torch's LSTM and GRU go through the operators above."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002  torch calls it so
+        if func is torch.lstm and isinstance(args[1], (list, tuple)) and len(args[1][0].shape) == 3:
+            x, states, weights, biased, *rest = args
+            if not _projected(weights, states[0]):
+                y, (h, c) = _stack(_lstm_layer, x, states, list(weights), biased, *rest)
+                return y, h, c
+        if func is torch.gru and isinstance(args[2], (list, tuple)):
+            x, h, weights, biased, *rest = args
+            y, (h,) = _stack(_gru_layer, x, [h], list(weights), biased, *rest)
+            return y, h
+        return func(*args, **(kwargs or {}))
+
+
+def _projected(weights: Iterable[Tensor], h: Tensor) -> bool:
+    return any(w.ndim == 2 and w.shape[0] == h.shape[-1] for w in weights)
+
+
+def _stack(
+    layer: Callable[..., tuple[Tensor, list[Tensor]]], x: Tensor, states: list[Tensor], weights: list[Tensor],
+    biased: bool, layers: int, dropout: float, train: bool, both_ways: bool, batch_first: bool,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """Layer upon layer, in both directions where asked, with dropout in between."""
+    ways, each = (2 if both_ways else 1), (4 if biased else 2)
+    if batch_first:
+        x = x.transpose(0, 1)
+    finals: list[list[Tensor]] = []
+    for i in range(layers):
+        outputs = []
+        for way in range(ways):
+            k = i * ways + way
+            y, final = layer(x, [s[k] for s in states], weights[k * each : (k + 1) * each], bool(way))
+            outputs.append(y)
+            finals.append(final)
+        x = torch.cat(outputs, -1) if both_ways else outputs[0]
+        if dropout and train and i + 1 < layers:
+            x = drop(x, dropout)
+    last = [torch.stack(parts) for parts in zip(*finals, strict=True)]
+    return (x.transpose(0, 1) if batch_first else x), last

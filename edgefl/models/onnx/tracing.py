@@ -1,0 +1,87 @@
+"""Tracing: one function of tensors becomes a graph of core torch operators with a symbolic batch size."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from edgefl.errors import ConfigError
+from edgefl.models.onnx.recurrent import Recurrent
+from edgefl.models.onnx.rules import RULES, aten
+
+BATCH = 7  # of the example; 0 and 1 would be taken for constants
+MORE = [
+    aten.native_batch_norm, aten._native_batch_norm_legit, aten._native_batch_norm_legit_functional,
+    aten._native_batch_norm_legit_no_training, aten.native_batch_norm_backward, aten.native_layer_norm_backward,
+    aten.gelu, aten.silu, aten.hardswish, aten.hardsigmoid, aten.mish, aten.addcmul, aten.elu, aten.softplus,
+    aten.select_scatter, aten.index_put,
+]  # fmt: skip
+
+
+def trace(function: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: Sequence[bool]) -> GraphModule:
+    """The graph of `function`, where the first axis of the `dynamic` arguments is the batch."""
+    fake = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    arguments = []
+    for i, (example, moves) in enumerate(zip(examples, dynamic, strict=True)):
+        sizes = [DimDynamic.DUCK if moves and axis == 0 else DimDynamic.STATIC for axis in range(example.ndim)]
+        context = StatelessSymbolicContext(dynamic_sizes=sizes)
+        arguments.append(fake.from_tensor(example, symbolic_context=context, source=ConstantSource(f"a{i}")))
+    table = {**core_aten_decompositions(), **get_decompositions(MORE)}
+    table = {operator: rule for operator, rule in table.items() if operator not in RULES}
+    with _quiet(), _plain_kernels():
+        tracer = make_fx(
+            dispatch_functionalize(function), decomposition_table=table, tracing_mode="symbolic", record_stack_traces=True
+        )
+        traced: GraphModule = tracer(*arguments)
+    for node in reversed(list(traced.graph.nodes)):  # assertions about sizes are not for the device
+        if "_assert_" in str(node.target) and not node.users:
+            traced.graph.erase_node(node)
+    traced.graph.eliminate_dead_code()
+    still_dynamic(traced)
+    return traced
+
+
+def still_dynamic(traced: GraphModule) -> None:
+    """Refuse a trace in which the model fixed the batch size, e.g. by comparing it with a number."""
+    values = (node.meta.get("val") for node in traced.graph.nodes if node.op == "placeholder")
+    environment = next(v.fake_mode.shape_env for v in values if isinstance(v, torch.Tensor))  # type: ignore[attr-defined]  # fake tensors have it
+    if environment.replacements:
+        raise ConfigError("the model cannot be exported: its code fixes the batch size (it compares or converts x.shape[0])")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Keep torch from choosing fused kernels that have no counterpart in ONNX."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(Recurrent())
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

@@ -1,0 +1,165 @@
+"""The onnxruntime back-end: a bundle's graphs, with numpy and the stock onnxruntime package and nothing else.
+
+Weights go in as slices of the flat vector and gradients come out into slices of a new one, both in place. What the
+forward pass keeps for the pullback stays in onnxruntime's memory and is handed over as it is.
+"""
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import onnxruntime
+
+from edgefl.errors import ConfigError
+from edgefl.models.onnx.bundle import Bundle
+from edgefl.models.onnx_guard import verify
+from edgefl.vector import Array, Layout, Vector, check
+
+SLICE = 512  # samples per evaluation pass: bounds memory, whatever the size of the test set
+MEMORY = 4 * 2**30
+BATCH = 64  # for which a graph must fit into that memory
+
+
+class OnnxModel:
+    """A `Model` that runs on onnxruntime; a graph is checked and loaded when it is first needed."""
+
+    def __init__(self, bundle: Bundle, *, threads: int = 1, memory: int = MEMORY, batch: int = BATCH) -> None:
+        self.layout = bundle.layout
+        self._bundle = bundle
+        self._threads, self._memory, self._batch = threads, memory, batch
+        self._sessions: dict[str, Session] = {}
+        self._lock = Lock()  # a binding holds the arguments of one call
+
+    def logits(self, w: Vector, x: Array) -> Array:
+        """The outputs for `x`, in evaluation mode."""
+        weights = self._weights(w)
+        with self._lock:
+            forward = self._session("forward")
+            parts = [
+                forward.run(weights, {"x": self._input(x[i : i + SLICE])}, {})["logits"].numpy()
+                for i in range(0, max(len(x), 1), SLICE)
+            ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def vjp(self, w: Vector, x: Array) -> tuple[Array, Callable[[Array], Vector]]:
+        """The outputs in training mode, and the function that turns their gradient into the gradient of `w`.
+
+        The pullback reads `w` and `x` where they are: they must not be written to before it is called. A batch of
+        one sample has no variance: with BatchNorm it runs in evaluation mode and moves no statistic.
+        """
+        weights, k = self._weights(w), self.layout.trainable
+        single = len(x) == 1 and bool(self._bundle.single_training)
+        kind = "single_" if single else ""
+        feeds = {"x": self._input(x), **({} if single else self._masks(w, x))}
+        moved = np.zeros(self.layout.size - k, np.float32)
+        with self._lock:
+            ahead = self._session(f"{kind}training")
+            places = {} if single else self._statistics(moved)
+            kept = ahead.run(weights, feeds, places)
+        z = kept.pop("logits").numpy()
+        if not single:
+            np.subtract(w[k:], moved, out=moved)
+
+        def pullback(dz: Array) -> Vector:
+            gradient = np.zeros(self.layout.size, np.float32)
+            gradient[k:] = moved
+            seed = np.ascontiguousarray(dz, np.float32)
+            if seed.shape != z.shape:
+                raise ValueError(f"expected a gradient of shape {z.shape}, got {seed.shape}")
+            with self._lock:
+                behind = self._session(f"{kind}backward")
+                behind.run(weights, {**feeds, **kept, "dz": seed}, self._gradients(gradient))
+            return gradient
+
+        return z, pullback
+
+    def input_gradient(self, w: Vector, x: Array, dz: Array) -> Array:
+        """The gradient of `x`, in evaluation mode, for this gradient of the outputs."""
+        if not self._bundle.input_gradient:
+            raise ConfigError(
+                f"the model reads token ids ({x.dtype}), which have no gradient; "
+                "choose an algorithm that needs none (fedreg and the privacy audit do)"
+            )
+        weights = self._weights(w)
+        feeds = {"x": self._input(x), "dz": np.ascontiguousarray(dz, np.float32)}
+        with self._lock:
+            return np.asarray(self._session("input_gradient").run(weights, feeds, {})["dx"].numpy())
+
+    def _weights(self, w: Vector) -> Vector:
+        if w.dtype != np.float32:
+            raise ValueError(f"expected weights in float32, got {w.dtype}")
+        return np.ascontiguousarray(check(w, self.layout.size))
+
+    def _input(self, x: Array) -> Array:
+        if x.shape[1:] != self._bundle.shape:
+            raise ValueError(f"expected samples of shape {self._bundle.shape}, got {x.shape[1:]}")
+        return np.ascontiguousarray(x, self._bundle.dtype)
+
+    def _masks(self, w: Vector, x: Array) -> dict[str, Array]:
+        """Dropout masks, drawn from a stream that depends on nothing but `w` and `x`."""
+        if not self._bundle.masks:
+            return {}
+        some = np.ascontiguousarray(w[:: 1 + len(w) // 1024])
+        rng = np.random.Generator(np.random.PCG64(crc32(some, crc32(np.ascontiguousarray(x)))))
+        drawn = {}
+        for mask in self._bundle.masks:
+            shape = [-d * len(x) if d < 0 else d for d in mask.shape]
+            drawn[mask.name] = (rng.random(shape, np.float32) < mask.keep).astype(np.float32)
+        return drawn
+
+    def _statistics(self, vector: Vector) -> dict[str, Array]:
+        first, start = len(self.layout.names) - self.layout.buffers, self.layout.trainable
+        return {
+            f"new.{name}": vector[s.start - start : s.stop - start]
+            for name, s in zip(self.layout.names[first:], self.layout.slices[first:], strict=True)
+        }
+
+    def _gradients(self, vector: Vector) -> dict[str, Array]:
+        return {f"grad.{name}": vector[s] for name, s in zip(self.layout.names, self.layout.slices, strict=True)}
+
+    def _session(self, graph: str) -> "Session":
+        if graph not in self._sessions:
+            data: bytes = getattr(self._bundle, graph)
+            verify(data, batch=self._batch, limit=self._memory)
+            self._sessions[graph] = Session(data, self.layout, self._threads)
+        return self._sessions[graph]
+
+
+class Session:
+    """One graph, loaded, with its weights named as slices of the flat vector."""
+
+    def __init__(self, graph: bytes, layout: Layout, threads: int) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 4
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # an idle device should be idle
+        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        self._binding = self._session.io_binding()
+        inputs = [i.name for i in self._session.get_inputs()]
+        slices = {f"w.{n}": (s, shape) for n, s, shape in zip(layout.names, layout.slices, layout.shapes, strict=True)}
+        self._weights = [(name, *slices[name]) for name in inputs if name in slices]
+        self._others = [name for name in inputs if name not in slices]
+        self._outputs = [(o.name, o.shape) for o in self._session.get_outputs()]
+
+    def run(self, w: Vector, feeds: Mapping[str, Any], into: Mapping[str, Array]) -> dict[str, Any]:
+        """The outputs by name, except those that were written `into` an array; Any: numpy arrays or OrtValues."""
+        bind = self._binding
+        for name, where, shape in self._weights:
+            bind.bind_cpu_input(name, w[where].reshape(shape))
+        for name in self._others:
+            value = feeds[name]
+            if isinstance(value, np.ndarray):
+                bind.bind_cpu_input(name, value)
+            else:
+                bind.bind_ortvalue_input(name, value)
+        bind.clear_binding_outputs()  # else the next run would write over what this one handed out
+        for name, shape in self._outputs:
+            if name in into:
+                bind.bind_output(name, "cpu", 0, np.float32, shape, into[name].ctypes.data)
+            else:
+                bind.bind_output(name, "cpu")
+        self._session.run_with_iobinding(bind)
+        values = zip(self._outputs, bind.get_outputs(), strict=True)
+        return {name: value for (name, _), value in values if name not in into}

@@ -1,0 +1,120 @@
+"""From any torch module to a bundle of plain ONNX graphs that compute its outputs and their pullback.
+
+The module is traced together with its gradient (`onnx.tracing`), each torch operator is translated to standard ONNX
+(`onnx.translate`), and the joint graph is cut where the gradient of the outputs comes in (`onnx.split`).
+"""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from edgefl.errors import ConfigError
+from edgefl.models.onnx.bundle import Bundle, Mask
+from edgefl.models.onnx.graph import Graph, Value
+from edgefl.models.onnx.sizes import is_symbolic, multiple, static
+from edgefl.models.onnx.split import OPSET, assemble, cut, needed, types
+from edgefl.models.onnx.tracing import BATCH, trace
+from edgefl.models.onnx.translate import translate
+from edgefl.models.torch_backend import layout_of, tensors_of
+
+DTYPES = {"float32": torch.float32, "int64": torch.int64}
+
+
+def export(module: nn.Module, shape: tuple[int, ...], *, dtype: str = "float32") -> Bundle:
+    """The bundle of a module whose samples have this shape and type (`int64` for tokens)."""
+    if dtype not in DTYPES:
+        raise ConfigError(f"samples of type '{dtype}' cannot be exported: use float32 or int64")
+    layout = layout_of(module)
+    joint = Joint(deepcopy(module).cpu().float(), torch.zeros((BATCH, *shape), dtype=DTYPES[dtype]))
+    normed = any(isinstance(m, _BatchNorm) for m in module.modules())
+    training, backward, masks = joint.pair(training=True)
+    single_training, single_backward, _ = joint.pair(training=False) if normed else (b"", b"", ())
+    forward, input_gradient = joint.evaluation()
+    return Bundle(
+        forward, training, backward, input_gradient, single_training, single_backward,
+        layout=layout, masks=masks, shape=tuple(shape), dtype=dtype, opset=OPSET,
+    )  # fmt: skip
+
+
+class Joint:
+    """A module and an example batch, from which functions of (weights, statistics, x, dz) are traced."""
+
+    def __init__(self, module: nn.Module, x: Tensor) -> None:
+        self.module, self.x = module, x
+        for layer in module.modules():
+            if isinstance(layer, _BatchNorm):
+                layer.num_batches_tracked = None  # a counter that nothing reads where there is a momentum
+        params, statistics = tensors_of(module)
+        self.params = {n: t.detach() for n, t in params.items()}
+        self.statistics = {n: t.detach().clone() for n, t in statistics.items()}
+        with torch.no_grad():
+            z = module.eval()(x[:2])
+        if not isinstance(z, Tensor) or z.ndim < 2 or z.shape[0] != 2:
+            seen = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+            raise ConfigError(f"model {type(module).__name__}: a batch of 2 gives {seen}, expected a tensor (2, outputs)")
+        self.dz = torch.zeros((BATCH, *z.shape[1:]))
+
+    def pair(self, *, training: bool) -> tuple[bytes, bytes, tuple[Mask, ...]]:
+        """The graph that runs forward, the one that pulls back, and the masks both need."""
+        wanted = list(self.params)
+
+        def step(params: dict[str, Tensor], statistics: dict[str, Tensor], x: Tensor, dz: Tensor) -> Sequence[Any]:
+            leaves = {n: p.detach().requires_grad_() for n, p in params.items()}
+            with torch.enable_grad():
+                z = functional_call(self.module, {**leaves, **statistics}, (x,))
+                grads = torch.autograd.grad(z, list(leaves.values()), dz, allow_unused=True)
+            return z.detach(), *(s.detach() for s in statistics.values()), *grads
+
+        g, inputs, (z, *results) = self._translated(step, training)
+        moved, grads = results[: len(self.statistics)], results[len(self.statistics) :]
+        statistics = [(f"new.{n}", v) for n, v in zip(self.statistics, moved, strict=True) if v and training]
+        first = [("logits", z), *statistics]
+        second = [(f"grad.{n}", v) for n, v in zip(wanted, grads, strict=True) if v]
+        ahead, behind, handed = cut(g, [v.name for _, v in first], [v.name for _, v in second])
+        known = types(g, inputs)
+        masks = tuple(Mask(m.value.name, _shape(m.value), m.keep) for m in g.noise)
+        return assemble(g, ahead, known, first, handed), assemble(g, behind, known, second), masks
+
+    def evaluation(self) -> tuple[bytes, bytes]:
+        """The graph of the outputs and that of the gradient of x, both in evaluation mode."""
+        tokens = not self.x.is_floating_point()
+
+        def step(params: dict[str, Tensor], statistics: dict[str, Tensor], x: Tensor, dz: Tensor) -> Sequence[Any]:
+            if tokens:
+                return (functional_call(self.module, {**params, **statistics}, (x,)),)
+            leaf = x.detach().requires_grad_()
+            with torch.enable_grad():
+                z = functional_call(self.module, {**params, **statistics}, (leaf,))
+                return z.detach(), *torch.autograd.grad(z, [leaf], dz)
+
+        g, inputs, results = self._translated(step, training=False)
+        known = types(g, inputs)
+        files = [
+            assemble(g, needed(g.nodes, [value.name], set()), known, [(name, value)])
+            for name, value in zip(("logits", "dx"), results, strict=False)
+            if value
+        ]
+        return (files[0], b"") if tokens else (files[0], files[1])
+
+    def _translated(self, step: Callable[..., Any], training: bool) -> tuple[Graph, list[Value], list[Any]]:
+        k, m = len(self.params), len(self.statistics)
+        self.module.train(training)
+
+        def flat(*args: Tensor) -> Sequence[Any]:
+            statistics = {n: a.clone() for n, a in zip(self.statistics, args[k : k + m], strict=True)}
+            result: Sequence[Any] = step(dict(zip(self.params, args[:k], strict=True)), statistics, *args[k + m :])
+            return result
+
+        weights = [*self.params.values(), *self.statistics.values()]
+        names = [*self.params, *self.statistics]
+        traced = trace(flat, [*weights, self.x, self.dz], [False] * len(weights) + [True, True])
+        return translate(traced, [*(f"w.{n}" for n in names), "x", "dz"], "x")
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return tuple(-multiple(d) if is_symbolic(d) else static(d) for d in value.shape)

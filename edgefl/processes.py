@@ -1,0 +1,104 @@
+"""Child processes that never outlive us, however we end."""
+
+import ctypes
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from edgefl.errors import ConfigError
+
+PR_SET_PDEATHSIG = 1
+PATIENCE = 5.0  # seconds between asking a child to end and making it
+
+
+class Child:
+    """A running command; its output goes to a file, and the kernel ends it when we end."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        output: Path,
+        *,
+        user: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = Path(command[0]).name
+        self.output = output
+        self.started = threading.Event()
+        self.gone = threading.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.failure: OSError | None = None
+        # The kernel watches the thread that starts a child, not the process: this one lives as long as the child.
+        keeper = threading.Thread(
+            target=self._keep, args=(list(command), user, environment), name=f"keep-{self.name}", daemon=True
+        )
+        keeper.start()
+        self.started.wait()
+        if self.failure is not None:
+            raise ConfigError(f"cannot start {command[0]}: {self.failure.strerror}")
+
+    def _keep(self, command: list[str], user: str | None, environment: Mapping[str, str] | None) -> None:
+        try:
+            with self.output.open("ab") as log:
+                self.process = subprocess.Popen(  # noqa: S603  our own command
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=None if environment is None else {**os.environ, **environment},
+                    user=user,
+                    group=None if user is None else pwd.getpwnam(user).pw_gid,
+                    extra_groups=None if user is None else [],
+                    preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  one system call, looked up beforehand
+                    start_new_session=True,  # Ctrl-C is for us: we still have goodbyes to send through it
+                )
+        except OSError as failure:
+            self.failure = failure
+            return
+        finally:
+            self.started.set()
+        self.process.wait()
+        self.gone.set()
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self.process.returncode if self.process is not None and self.gone.is_set() else None
+
+    def said(self, words: int = 40) -> str:
+        """The end of what it printed."""
+        return " ".join(self.output.read_text(errors="replace").split()[-words:]) or "it said nothing"
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, without waiting."""
+        if self.process is not None and not self.gone.is_set():
+            self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL for one that does not listen."""
+        if self.process is None or self.process.stdin is None:
+            return
+        for send in (signal.SIGTERM, signal.SIGKILL):
+            if not self.gone.is_set():
+                self.process.send_signal(send)
+            if self.gone.wait(PATIENCE):
+                break
+        self.process.stdin.close()
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    if not sys.platform.startswith("linux"):
+        return None  # other systems have no such call; a killed parent leaves its children behind there
+    prctl = ctypes.CDLL(None).prctl
+
+    def in_child() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died in between
+            os._exit(1)
+
+    return in_child

@@ -1,0 +1,91 @@
+"""Where the broker is: `mqtt://[user[:password]@]host[:port]`, `mqtts://…`, or `embedded`."""
+
+import os
+import socket
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote, urlsplit
+
+from edgefl.errors import ConfigError, nearest
+
+PORTS = {"mqtt": 1883, "mqtts": 8883}
+PASSWORD = "EDGEFL_MQTT_PASSWORD"  # noqa: S105  the name of the variable, not a secret
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A broker to connect to; as text it never shows the password."""
+
+    scheme: str
+    host: str = ""
+    port: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    @property
+    def embedded(self) -> bool:
+        return self.scheme == "embedded"
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme == "mqtts"
+
+    def __str__(self) -> str:
+        if self.embedded:
+            return "embedded"
+        user = f"{quote(self.username, safe='')}@" if self.username else ""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{user}{host}:{self.port}"
+
+
+def parse(url: str) -> Address:
+    """The address an operator wrote; a password in the environment goes before one in the file."""
+    if url == "embedded":
+        return Address("embedded")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as bad:  # it may quote the url, and the url may hold a password
+        raise ConfigError(f"broker.url has no valid host or port: write mqtt://host:1883 ({_brief(bad)})") from None
+    scheme = parts.scheme
+    if "://" not in url or scheme not in PORTS:
+        hint = nearest(scheme, PORTS) if "://" in url else "write mqtt://host:1883 or mqtts://host:8883, or 'embedded'"
+        raise ConfigError(f"broker.url '{_hidden(url)}' is not the address of an MQTT broker: {hint}")
+    if not parts.hostname:
+        raise ConfigError(f"broker.url '{_hidden(url)}' names no host: write {scheme}://host:{PORTS[scheme]}")
+    if port == 0 or parts.path.strip("/") or parts.query or parts.fragment:
+        raise ConfigError(
+            f"broker.url '{_hidden(url)}' must end after host and port: write {scheme}://host:{PORTS[scheme]}"
+        )
+    username = unquote(parts.username) if parts.username else None
+    password = os.environ.get(PASSWORD) or (unquote(parts.password) if parts.password else None)
+    return Address(scheme, parts.hostname, port or PORTS[scheme], username, password if username else None)
+
+
+def reachable(address: Address, timeout: float = 3.0) -> None:
+    """Nothing, if something listens there; otherwise a ConfigError that says what is wrong."""
+    try:
+        socket.create_connection((address.host, address.port), timeout).close()
+    except (socket.gaierror, UnicodeError):  # a name like `a..b` is not even asked for
+        raise ConfigError(
+            f"broker {address} is not reachable (host name '{address.host}' is unknown): correct broker.url"
+        ) from None
+    except TimeoutError:
+        why, remedy = f"no answer within {timeout:g} s", "check the network and firewall, or correct broker.url"
+    except ConnectionRefusedError:
+        why, remedy = "connection refused", "start it with `edgefl broker start`, or correct broker.url"
+    except OSError as failed:
+        why, remedy = (failed.strerror or str(failed)).lower(), "check the network, or correct broker.url"
+    else:
+        return
+    raise ConfigError(f"broker {address} is not reachable ({why}): {remedy}")
+
+
+def _hidden(url: str) -> str:
+    """The url without what stands before the last @, where a password may be."""
+    head, at, tail = url.rpartition("@")
+    return f"{head.partition('://')[0]}://…@{tail}" if at else url
+
+
+def _brief(bad: ValueError) -> str:
+    text = str(bad)
+    return "port out of range" if "range" in text else "port is not a number" if "ort" in text else "bad host"

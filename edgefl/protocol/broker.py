@@ -1,0 +1,294 @@
+"""A broker of one's own: Mosquitto if it is installed, otherwise rumqttd from the `iotcore` wheel.
+
+Either is a child process with a generated configuration. It dies with us, even when we are killed; it forgets
+everything when it stops, and nobody relies on it to remember. Without users it is open to everyone, so it stays on
+loopback.
+"""
+
+import base64
+import ctypes
+import hashlib
+import importlib.util
+import ipaddress
+import json
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edgefl.errors import ConfigError, RunError
+from edgefl.protocol.address import Address
+from edgefl.protocol.mqtt import LARGEST
+
+Kind = Literal["mosquitto", "iotcore"]
+PATIENCE = 10.0  # seconds until a broker must accept connections
+PR_SET_PDEATHSIG = 1
+NOBODY = "nobody"  # who runs mosquitto when root starts it
+
+
+class Broker(AbstractContextManager["Broker"]):
+    """A running broker; leaving the `with` block stops it."""
+
+    def __init__(self, kind: Kind, address: Address, stop: Callable[[], None]) -> None:
+        self.kind = kind
+        self.address = address
+        self._stop = stop
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop it and free its port; twice does no harm."""
+        self._stop()
+
+
+def start(
+    port: int = 0,
+    *,
+    bind: str = "127.0.0.1",
+    directory: Path | None = None,
+    prefer: Literal["auto", "mosquitto", "iotcore"] = "auto",
+    users: Mapping[str, str] | None = None,
+) -> Broker:
+    """A broker that accepts connections; port 0 means any free one, `users` are names and passwords."""
+    if not users and not _loopback(bind):
+        raise ConfigError(f"broker bind {bind}: an open broker stays on 127.0.0.1; give it a user and a password")
+    kind = _choose(prefer)
+    port = _free(bind, port)
+    home = directory or Path(tempfile.mkdtemp(prefix="edgefl-broker-"))
+    home.mkdir(parents=True, exist_ok=True)
+    # As root we become nobody; but only a folder of our own may change hands, and it must be within nobody's reach.
+    nobody = os.geteuid() == 0 and directory is None and all(p.stat().st_mode & stat.S_IXOTH for p in home.parents)
+    address = Address("mqtt", "127.0.0.1" if bind == "0.0.0.0" else bind, port)  # noqa: S104  only compared
+    plan = _Plan(home, bind, port, users or {}, NOBODY if nobody else None)
+
+    def tidy() -> None:
+        if directory is None:
+            shutil.rmtree(home, ignore_errors=True)
+
+    try:
+        child = _mosquitto(plan) if kind == "mosquitto" else _iotcore(plan)
+        child.wait_until_up(address)
+    except BaseException:
+        tidy()
+        raise
+
+    def close() -> None:
+        child.stop()
+        tidy()
+
+    return Broker(kind, address, close)
+
+
+def find_mosquitto() -> str | None:
+    """The mosquitto program, also where Debian hides it from ordinary users."""
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin")
+
+
+def has_iotcore() -> bool:
+    return importlib.util.find_spec("iotcore") is not None
+
+
+def _choose(prefer: str) -> Kind:
+    if prefer in ("auto", "mosquitto") and find_mosquitto():
+        return "mosquitto"
+    if prefer in ("auto", "iotcore") and has_iotcore():
+        return "iotcore"
+    remedies = {
+        "mosquitto": "install mosquitto (apt install mosquitto)",
+        "iotcore": "pip install 'edgefl[coordinator]'",
+    }
+    wanted = " or ".join(remedies.values()) if prefer == "auto" else remedies[prefer]
+    raise ConfigError(f"no {'MQTT broker' if prefer == 'auto' else prefer} on this machine: {wanted}")
+
+
+def _loopback(bind: str) -> bool:
+    try:
+        return bind == "localhost" or ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        return False
+
+
+def _free(bind: str, port: int) -> int:
+    """The port, if it can be had; otherwise a ConfigError."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((bind, port))
+        except OSError as failed:
+            why = (failed.strerror or str(failed)).lower()
+            remedy = "choose another with --port, or connect to the broker that has it"
+            raise ConfigError(f"broker port {port} on {bind} cannot be used ({why}): {remedy}") from None
+        free: int = probe.getsockname()[1]
+        return free
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What both brokers are told; `user` is whom to become, if not who we are."""
+
+    home: Path
+    bind: str
+    port: int
+    users: Mapping[str, str]
+    user: str | None
+
+
+def _mosquitto(plan: _Plan) -> "_Child":
+    lines = [
+        f"listener {plan.port} {plan.bind}",
+        f"allow_anonymous {'false' if plan.users else 'true'}",
+        "persistence false",
+        "set_tcp_nodelay true",
+        f"max_packet_size {LARGEST}",
+        "max_inflight_messages 20",
+        "max_queued_messages 10000",
+        "log_dest stderr",
+        "log_type error",
+        "log_type warning",
+    ]
+    if plan.users:
+        passwords = plan.home / "passwords"
+        passwords.touch(mode=0o600)
+        passwords.write_text("".join(f"{user}:{_hashed(password)}\n" for user, password in plan.users.items()))
+        lines.append(f"password_file {passwords}")
+    if os.geteuid() == 0:
+        lines.append("user root")  # stay who you are: to change the user now would undo `_die_with`
+    config = plan.home / "mosquitto.conf"
+    config.write_text("\n".join(lines) + "\n")
+    if plan.user is not None:
+        for path in (plan.home, *plan.home.iterdir()):
+            shutil.chown(path, plan.user)
+    return _Child([find_mosquitto() or "mosquitto", "-c", str(config)], plan.home / "mosquitto.log", plan.user)
+
+
+def _iotcore(plan: _Plan) -> "_Child":
+    host = "127.0.0.1" if plan.bind == "localhost" else f"[{plan.bind}]" if ":" in plan.bind else plan.bind
+    text = f"""\
+id = 0
+[router]
+id = 0
+max_connections = 10000
+max_outgoing_packet_count = 200
+max_segment_size = {16 * LARGEST}
+max_segment_count = 8
+[v5.1]
+name = "v5"
+listen = "{host}:{plan.port}"
+next_connection_delay_ms = 1
+[v5.1.connections]
+connection_timeout_ms = 60000
+max_payload_size = {2 * LARGEST}
+max_inflight_count = 100
+dynamic_filters = true
+"""
+    if plan.users:
+        text += "[v5.1.connections.auth]\n" + "".join(f"{_quoted(u)} = {_quoted(p)}\n" for u, p in plan.users.items())
+    config = plan.home / "rumqttd.toml"
+    config.touch(mode=0o600)
+    config.write_text(text)
+    # Its own entry point for child processes: it ends when the other end of its standard input closes.
+    code = "import sys; sys.path[:] = [p for p in sys.path if p]; from iotcore._serve import main; main()"
+    options = json.dumps({"config_path": str(config)})
+    return _Child([sys.executable, "-c", code, options], plan.home / "rumqttd.log")
+
+
+class _Child:
+    """A child process that the kernel ends when we end, however that happens."""
+
+    def __init__(self, command: list[str], output: Path, user: str | None = None) -> None:
+        self.name = Path(command[0]).name
+        self.output = output
+        self.user = user
+        self.started = threading.Event()
+        self.gone = threading.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.failure: OSError | None = None
+        # The kernel watches the thread that starts a child, not the process: this one lives as long as the child.
+        threading.Thread(target=self._keep, args=(command,), name=f"keep-{self.name}", daemon=True).start()
+        self.started.wait()
+        if self.failure is not None:
+            raise ConfigError(f"cannot start {command[0]}: {self.failure.strerror}")
+
+    def _keep(self, command: list[str]) -> None:
+        try:
+            with self.output.open("wb") as log:
+                self.process = subprocess.Popen(  # noqa: S603  our own command
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    user=self.user,
+                    group=None if self.user is None else pwd.getpwnam(self.user).pw_gid,
+                    extra_groups=None if self.user is None else [],
+                    preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  one system call, looked up beforehand
+                    start_new_session=True,  # Ctrl-C is for us: we still have goodbyes to send through it
+                )
+        except OSError as failure:
+            self.failure = failure
+            return
+        finally:
+            self.started.set()
+        self.process.wait()
+        self.gone.set()
+
+    def wait_until_up(self, address: Address) -> None:
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            with suppress(OSError):
+                socket.create_connection((address.host, address.port), 1.0).close()
+                return
+            if self.gone.wait(0.01):
+                break
+        self.stop()
+        said = " ".join(self.output.read_text(errors="replace").split()[-40:]) or "it said nothing"
+        raise RunError(f"{self.name} did not start on {address}: {said}")
+
+    def stop(self) -> None:
+        if self.process is None or self.process.stdin is None:
+            return
+        for send in (signal.SIGTERM, signal.SIGKILL):
+            if not self.gone.is_set():
+                self.process.send_signal(send)
+            if self.gone.wait(5.0):
+                break
+        self.process.stdin.close()
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    if not sys.platform.startswith("linux"):
+        return None  # iotcore still notices by its standard input; mosquitto outlives a killed parent there
+    prctl = ctypes.CDLL(None).prctl
+
+    def in_child() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died in between
+            os._exit(1)
+
+    return in_child
+
+
+def _hashed(password: str) -> str:
+    """The password as Mosquitto's password file wants it: salted PBKDF2."""
+    salt, rounds = secrets.token_bytes(12), 20_000
+    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, rounds)
+    return f"$7${rounds}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+
+
+def _quoted(text: str) -> str:
+    """A string for TOML, which writes them as JSON does."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,226 @@
+"""What is said: the headers of frames, and the JSON of retained topics. Pydantic checks everything at the door.
+
+Keys that a newer peer adds are ignored; everything we rely on is required and bounded.
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from edgefl.errors import WireError
+from edgefl.protocol.frames import Frame, pack, unpack
+from edgefl.protocol.topics import PROTOCOL
+from edgefl.vector import Layout
+
+Name = Annotated[str, Field(min_length=1, max_length=64)]
+Text = Annotated[str, Field(max_length=2000)]
+Round = Annotated[int, Field(ge=0, le=2**31)]
+Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="base64")
+
+
+# ---- retained JSON -------------------------------------------------------------------------------------------------
+
+
+class Presence(_Said):
+    """A device is there, or (as its last will) is not. `birth` grows with every start of the same installation."""
+
+    protocol: int = PROTOCOL
+    online: bool
+    installation: Name
+    birth: Annotated[int, Field(ge=0)]
+    host: Text = ""
+    version: Text = ""
+    samples: Annotated[int, Field(ge=0)] = 0
+    back_end: Text = ""
+
+
+class JobState(_Said):
+    """Where a job stands; the first thing a device reads."""
+
+    protocol: int = PROTOCOL
+    job: Name
+    run: Name  # which life of the job: a name may be used again, a run never is
+    phase: Literal["gathering", "training", "finished"]
+    round: Round
+
+
+class Tensor(_Said):
+    """One array in a frame's body: `kind` is a codec's name, or `raw` for other types than float32."""
+
+    name: Annotated[str, Field(max_length=200)]
+    kind: Annotated[str, Field(max_length=32)]
+    dtype: Annotated[str, Field(max_length=16)] = "<f4"
+    shape: tuple[Annotated[int, Field(ge=0, le=2**40)], ...]
+    bytes: Annotated[int, Field(ge=0)]
+
+
+class Shape(_Said):
+    """A layout, on the wire."""
+
+    names: tuple[Annotated[str, Field(max_length=200)], ...]
+    shapes: tuple[tuple[Annotated[int, Field(ge=0, le=2**31)], ...], ...]
+    buffers: Annotated[int, Field(ge=0)] = 0
+
+    @classmethod
+    def of(cls, layout: Layout) -> "Shape":
+        return cls(names=layout.names, shapes=layout.shapes, buffers=layout.buffers)
+
+    def layout(self) -> Layout:
+        return Layout(self.names, self.shapes, self.buffers)
+
+
+class Manifest(_Said):
+    """Everything a device must know to work on a model: where its bytes are, how it is shaped, what to do with it."""
+
+    protocol: int = PROTOCOL
+    job: Name
+    round: Round
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=1)]  # bytes of the frame
+    layout: Shape
+    algorithm: dict[str, Any]
+    network: Text  # the zoo name or factory that builds it
+    sample: tuple[int, ...]
+    classes: int
+    loss: Text
+    codec: Text
+    seed: int
+    compress: bool = False
+
+
+# ---- headers of frames ---------------------------------------------------------------------------------------------
+
+
+class Broadcast(_Said):
+    """The model of a round, and what the plan added; the same for every device."""
+
+    kind: Literal["model"] = "model"
+    job: Name
+    round: Round
+    tensors: tuple[Tensor, ...]
+
+
+class Assignment(_Said):
+    """A device is asked to work on a round."""
+
+    kind: Literal["task"] = "task"
+    job: Name
+    run: Name
+    round: Round
+    attempt: Annotated[int, Field(ge=0)]
+    model: Name
+    previous: Name | None = None
+    batches: Annotated[int, Field(ge=1)] | None = None
+    seconds: Annotated[float, Field(gt=0)] | None = None
+
+
+class Answer(_Said):
+    """What a device did."""
+
+    kind: Literal["answer"] = "answer"
+    job: Name
+    run: Name
+    round: Round
+    device: Name
+    model: Name
+    weight: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+    steps: Annotated[int, Field(ge=0, le=2**40)]
+    seconds_per_step: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    tensors: tuple[Tensor, ...]
+
+
+class Receipt(_Said):
+    """The coordinator has an answer on its own disk, or says why it does not want it."""
+
+    kind: Literal["receipt"] = "receipt"
+    job: Name
+    round: Round
+    digest: Digest
+    verdict: Literal["accepted", "duplicate", "late", "refused"]
+    reason: Text = ""
+
+
+class Refusal(_Said):
+    """The coordinator will not work with this device; `installation` says which, when two share an id."""
+
+    kind: Literal["refusal"] = "refusal"
+    code: Text
+    reason: Text
+    fatal: bool = False
+    installation: Name | None = None
+
+
+class Missing(_Said):
+    """Send these chunks again."""
+
+    kind: Literal["missing"] = "missing"
+    digest: Digest
+    indexes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=65536)]
+
+
+class Absent(_Said):
+    """A device did not find a model at the broker: publish it again."""
+
+    kind: Literal["absent"] = "absent"
+    job: Name
+    model: Name
+
+
+class Declined(_Said):
+    """A device cannot do what it was asked."""
+
+    kind: Literal["declined"] = "declined"
+    job: Name
+    round: Round
+    reason: Text
+
+
+class Working(_Said):
+    """How far a device is with its work; sent at most once a second."""
+
+    kind: Literal["working"] = "working"
+    job: Name
+    round: Round
+    steps: Annotated[int, Field(ge=0)]
+
+
+ToDevice: TypeAlias = Annotated[Assignment | Receipt | Refusal | Missing, Field(discriminator="kind")]
+ToCoordinator: TypeAlias = Annotated[Answer | Missing | Absent | Declined | Working, Field(discriminator="kind")]
+
+TO_DEVICE: TypeAdapter[Assignment | Receipt | Refusal | Missing] = TypeAdapter(ToDevice)
+TO_COORDINATOR: TypeAdapter[Answer | Missing | Absent | Declined | Working] = TypeAdapter(ToCoordinator)
+BROADCAST: TypeAdapter[Broadcast] = TypeAdapter(Broadcast)
+
+T = TypeVar("T")
+J = TypeVar("J", bound=_Said)
+
+
+def frame(message: BaseModel, parts: tuple[bytes | memoryview, ...] = (), *, compress: bool = False) -> bytes:
+    """The frame that says `message`."""
+    return pack(message.model_dump(), parts, compress=compress)
+
+
+def read(kind: TypeAdapter[T], data: bytes | bytearray, limit: int) -> tuple[T, Frame]:
+    """What a frame says, checked."""
+    opened = unpack(data, limit)
+    try:
+        return kind.validate_python(opened.header), opened
+    except ValidationError as error:
+        raise WireError("wire.malformed", _first(error)) from None
+
+
+def read_json(kind: type[J], payload: bytes) -> J:
+    """What a retained JSON message says, checked."""
+    try:
+        return kind.model_validate_json(payload)
+    except ValidationError as error:
+        raise WireError("wire.malformed", f"{kind.__name__}: {_first(error)}") from None
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_input=False, include_url=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"

@@ -1,0 +1,352 @@
+"""The transport over MQTT 5: a thin shell around paho-mqtt that nothing is lost in.
+
+One thread owns the socket and everything of paho; the other methods only put on a queue and wake it. Every connection
+gets a new paho client, so no state survives a disconnect but ours: the outbox, and what is in flight, which goes back
+to its front. Measured traps that this file steers around: paho disregards the broker's limits, so the window and the
+largest packet are watched here; one packet over the limit makes it reconnect and resend for ever; and Nagle's algorithm
+costs 44 ms per message on each side.
+"""
+
+import logging
+import select
+import socket
+import ssl
+import threading
+import time
+import zlib
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from edgefl.errors import ConfigError
+from edgefl.protocol.address import Address
+from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, Undelivered, Will
+
+log = logging.getLogger(__name__)
+
+LARGEST = 1 << 20  # bytes of a packet: what we accept, and what we send to a broker that names no limit
+FILTERS = 8  # per SUBSCRIBE, the smallest limit of the public brokers
+FIRST_DELAY, LONGEST_DELAY = 0.25, 10.0  # seconds before connecting again
+TICK = 1.0  # seconds between looks at the keep-alive
+TAKEN_OVER = 0x8E  # MQTT 5 reason: another client connected with our id
+Item: TypeAlias = tuple[str, bytes | memoryview, bool]
+
+
+def tls_context(ca: Path | None = None, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+    """TLS that trusts `ca` (or the system), and proves who we are with `certificate` and `key` if they are given."""
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+    except OSError as failed:  # a bad certificate is an OSError too
+        files = ", ".join(str(path) for path in (ca, certificate, key) if path)
+        raise ConfigError(f"cannot use the TLS files {files}: {failed.strerror or failed}") from None
+    return context
+
+
+def delay(client_id: str, attempt: int) -> float:
+    """Seconds to wait before attempt 1, 2, …: doubling, capped, and different for every client of a fleet."""
+    jitter = zlib.crc32(f"{client_id}/{attempt}".encode()) / 2**32
+    return min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(attempt - 1, 16)) * (0.5 + 0.5 * jitter)
+
+
+class MqttTransport:
+    """One MQTT client; see `edgefl.protocol.transport` for what it promises."""
+
+    def __init__(
+        self,
+        address: Address,
+        client_id: str,
+        *,
+        keepalive: int = 10,
+        window: int = 8,
+        username: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.sent = 0
+        self.received = 0
+        self._address = address
+        self._id = client_id
+        self._keepalive = keepalive
+        self._window = window
+        self._login = (username or address.username, password or address.password)
+        if tls is not None and not address.tls:
+            raise ConfigError(f"broker {address} is plain but TLS files are given: write mqtts:// in broker.url")
+        self._tls = tls or tls_context() if address.tls else None
+
+        self._lock = threading.Condition(threading.Lock())  # guards `sent` and `_pending`
+        self._pending = 0
+        self._outbox: deque[Item] = deque()
+        self._wishes: deque[tuple[bool, tuple[str, ...]]] = deque()  # to subscribe (True) or unsubscribe
+        self._closing = threading.Event()
+        self._failure: BaseException | None = None
+        self._idle = False  # the network thread sleeps, or is about to: wake it
+        self._thread: threading.Thread | None = None
+
+        # Touched by the network thread only.
+        self._deliver: Deliver = lambda _: None
+        self._will: Will | None = None
+        self._flying: dict[int, Item] = {}
+        self._asked: dict[int, tuple[str, ...]] = {}
+        self._sock: Any = None  # paho's own type leaves out what only TLS has
+        self._online = False
+        self._room = window
+        self._largest = LARGEST
+        self._ended: Disconnected | None = None
+
+    # Any thread.
+
+    def start(self, deliver: Deliver, will: Will | None = None) -> None:
+        self._deliver, self._will = deliver, will
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name=f"mqtt-{self._id}", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, *filters: str) -> None:
+        self._wish(True, filters)
+
+    def unsubscribe(self, *filters: str) -> None:
+        self._wish(False, filters)
+
+    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False) -> None:
+        if not topic or "+" in topic or "#" in topic:
+            raise ValueError(f"cannot publish to topic {topic!r}")
+        self._check()
+        with self._lock:
+            self.sent += _size(payload)
+            self._pending += 1
+            self._outbox.append((topic, payload, retain))
+        self._wake()
+
+    def backlog(self) -> int:
+        return self._pending
+
+    def flush(self, timeout: float) -> bool:
+        with self._lock:
+            done = self._lock.wait_for(lambda: self._pending == 0 or self._failure is not None, timeout)
+        self._check()
+        return done
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is not None:
+            self._idle = True
+            self._wake()
+            if self._thread is not threading.current_thread():
+                self._thread.join(2 * LONGEST_DELAY)
+
+    def _wish(self, wanted: bool, filters: tuple[str, ...]) -> None:
+        self._check()
+        for i in range(0, len(filters), FILTERS):
+            self._wishes.append((wanted, filters[i : i + FILTERS]))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._idle:
+            self._idle = False
+            with suppress(OSError):  # it rings already, or nobody is there any more
+                self._bell.send(b"\0")
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError(f"the network thread of {self._id} died") from self._failure
+
+    # The network thread.
+
+    def _run(self) -> None:
+        attempt = 0
+        try:
+            while not self._closing.is_set():
+                began = time.monotonic()
+                ended = self._connection()
+                if self._closing.is_set():
+                    break
+                self._deliver(ended)
+                if ended.taken_over:  # to take it back would only start a fight
+                    break
+                attempt = 1 if time.monotonic() - began > LONGEST_DELAY else attempt + 1
+                self._closing.wait(delay(self._id, attempt))
+        except BaseException as failure:
+            self._failure = failure  # whoever uses this transport next is told; the traceback shows now
+            with self._lock:
+                self._lock.notify_all()
+            raise
+        finally:
+            self._bell.close()
+            self._ear.close()
+
+    def _connection(self) -> Disconnected:
+        """One connection from beginning to end; gives back why it ended."""
+        self._ended = None
+        client = self._client()
+        try:
+            hello = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho leaves it untyped
+            hello.MaximumPacketSize = LARGEST
+            client.connect(self._address.host, self._address.port, self._keepalive, clean_start=True, properties=hello)
+        except OSError as failed:
+            return Disconnected(failed.strerror or str(failed))
+        except UnicodeError:
+            return Disconnected(f"host name '{self._address.host}' is unknown")
+        try:
+            self._serve(client)
+        finally:
+            self._idle = self._online = False
+            if (sock := client.socket()) is not None:
+                sock.close()
+            self._outbox.extendleft(reversed(self._flying.values()))
+            self._flying.clear()
+            self._asked.clear()
+        return self._ended or Disconnected("connection lost")
+
+    def _client(self) -> paho.Client:
+        client = paho.Client(CallbackAPIVersion.VERSION2, client_id=self._id, protocol=paho.MQTTv5)
+        client.max_inflight_messages = 0  # the window is ours
+        client.on_socket_open = _no_delay
+        client.on_socket_register_write = _ignore  # or paho would write from inside `publish`
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
+        username, password = self._login
+        if username is not None:
+            client.username_pw_set(username, password)
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
+        if self._will is not None:
+            client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
+        return client
+
+    def _serve(self, client: paho.Client) -> None:
+        sock = self._sock = client.socket()
+        pending = sock.pending if isinstance(sock, ssl.SSLSocket) else _none
+        poll = select.poll()  # unlike select, it knows file descriptors above 1024
+        poll.register(self._ear, select.POLLIN)
+        ear, fd = self._ear.fileno(), self._sock.fileno()
+        watched, blocked, looked = 0, False, time.monotonic()
+        while client.socket() is not None:
+            if self._closing.is_set():
+                self._goodbye(client)
+                return
+            watch = select.POLLIN | (select.POLLOUT if blocked else 0)
+            if watch != watched:
+                poll.register(fd, watch)
+                watched = watch
+            self._idle = True  # before the look at the queues: who comes later rings the bell
+            more = self._online and (self._wishes or (self._outbox and len(self._flying) < self._room))
+            hurry = pending() or (not blocked and (more or client.want_write()))
+            ready = dict(poll.poll(0 if hurry else TICK * 1000))
+            self._idle = False
+            if ear in ready:
+                self._ear.recv(4096)
+            if fd in ready or pending():
+                if ready.get(fd, 0) & ~select.POLLOUT or pending():
+                    client.loop_read()
+                blocked = blocked and not ready.get(fd, 0) & select.POLLOUT
+            if self._online:
+                self._hand_over(client)
+            if client.want_write() and not blocked and client.socket() is not None:
+                client.loop_write()
+                blocked = client.want_write()
+            now = time.monotonic()
+            if now - looked >= TICK:
+                client.loop_misc()
+                looked = now
+
+    def _hand_over(self, client: paho.Client) -> None:
+        while self._wishes:
+            wanted, filters = self._wishes.popleft()
+            if wanted:
+                _, mid = client.subscribe([(filter, SubscribeOptions(qos=1)) for filter in filters])
+                self._asked[mid or 0] = filters
+            else:
+                client.unsubscribe(list(filters))
+        while self._outbox and len(self._flying) < self._room:
+            item = self._outbox.popleft()
+            topic, payload, retain = item
+            if (packet := _size(payload) + len(topic.encode()) + 10) > self._largest:
+                self._deliver(Undelivered(topic, f"{packet} bytes are more than the broker's {self._largest}"))
+                self._settled()
+                continue
+            info = client.publish(topic, payload if isinstance(payload, bytes) else bytes(payload), 1, retain)
+            self._flying[info.mid] = item
+
+    def _settled(self) -> None:
+        with self._lock:
+            self._pending -= 1
+            if self._pending == 0:
+                self._lock.notify_all()
+
+    def _goodbye(self, client: paho.Client) -> None:
+        """Say so, at the end of what is on its way; a broker that does not listen is left after a second."""
+        client.disconnect()
+        until = time.monotonic() + TICK
+        poll = select.poll()
+        while (sock := client.socket()) is not None and (left := until - time.monotonic()) > 0:
+            poll.register(sock.fileno(), select.POLLOUT)
+            poll.poll(left * 1000)
+            client.loop_write()
+
+    # Called by paho, on the network thread.
+
+    def _on_connect(self, _c: paho.Client, _u: Any, _f: Any, reason: ReasonCode, properties: Properties | None) -> None:
+        if reason.is_failure:
+            self._ended = Disconnected(f"the broker refused: {reason}")
+            return
+        self._room = min(self._window, getattr(properties, "ReceiveMaximum", self._window))
+        self._largest = getattr(properties, "MaximumPacketSize", LARGEST)
+        self._online = True
+        self._deliver(Connected())
+
+    def _on_disconnect(self, _c: paho.Client, _u: Any, flags: Any, reason: ReasonCode, _p: Any) -> None:
+        self._online = False
+        if self._ended is None:
+            said = str(reason) if flags.is_disconnect_packet_from_server else "connection lost"
+            self._ended = Disconnected(said, taken_over=reason.value == TAKEN_OVER)
+
+    def _on_message(self, _c: paho.Client, _u: Any, message: paho.MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            log.warning("ignored a message with a topic that is not text bytes=%d", len(message.payload))
+            return
+        self.received += len(message.payload)
+        self._deliver(Message(topic, bytes(message.payload), message.retain))
+
+    def _on_publish(self, _c: paho.Client, _u: Any, mid: int, reason: ReasonCode, _p: Any) -> None:
+        topic, _, _ = self._flying.pop(mid)
+        if reason.is_failure:
+            self._deliver(Undelivered(topic, str(reason)))
+        self._settled()
+
+    def _on_subscribe(self, _c: paho.Client, _u: Any, mid: int, reasons: list[ReasonCode], _p: Any) -> None:
+        for filter, reason in zip(self._asked.pop(mid, ()), reasons, strict=False):
+            if reason.is_failure:
+                self._deliver(Undelivered(filter, f"subscription refused: {reason}"))
+
+
+def _size(payload: bytes | memoryview) -> int:
+    return payload.nbytes if isinstance(payload, memoryview) else len(payload)
+
+
+def _no_delay(_client: paho.Client, _userdata: Any, sock: Any) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _ignore(*_: Any) -> None:
+    """A callback paho needs to see, and nothing to do in it."""
+
+
+def _none() -> int:
+    return 0

@@ -1,0 +1,85 @@
+"""The seam between the services and the network: what a transport can do, and what it tells.
+
+A transport never decides anything: it moves messages at QoS 1 and tells what happened as events, from its own
+thread. Whoever owns it puts these on a queue. `Connected` comes after every connect, also the hundredth; the broker is
+disposable and may have forgotten everything, so subscribe and announce again each time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message arrived; `retained` if the broker had kept it for us."""
+
+    topic: str
+    payload: bytes
+    retained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Connected, for the first time or again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection was lost or could not be made; `taken_over` if another client came with our id."""
+
+    reason: str
+    taken_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """A publish was refused for good: not authorised, too large."""
+
+    topic: str
+    reason: str
+
+
+TransportEvent: TypeAlias = Message | Connected | Disconnected | Undelivered
+Deliver: TypeAlias = Callable[[TransportEvent], None]  # called from the network thread: only ever puts on a queue
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the broker publishes for us, retained, when we vanish without saying goodbye."""
+
+    topic: str
+    payload: bytes
+
+
+class Transport(Protocol):
+    """One client of a broker."""
+
+    sent: int  # payload bytes accepted so far; what QoS 1 sends again is not counted
+    received: int
+
+    def start(self, deliver: Deliver, will: Will | None = None) -> None:
+        """Connect in the background; returns at once, `Connected` comes as an event."""
+        ...
+
+    def subscribe(self, *filters: str) -> None:
+        """Ask for what matches; subscriptions do not outlive a connection, so ask again after each `Connected`."""
+        ...
+
+    def unsubscribe(self, *filters: str) -> None: ...
+
+    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False) -> None:
+        """Queue a message; never blocks, keeps the order, survives a reconnect. An empty retained one clears."""
+        ...
+
+    def backlog(self) -> int:
+        """How many messages were accepted here and are not yet acknowledged by the broker."""
+        ...
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until the backlog is empty; False if it is not by then."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect cleanly: the will is not sent, what is still queued is dropped."""
+        ...

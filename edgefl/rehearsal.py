@@ -1,0 +1,79 @@
+"""The rehearsal: two rounds with two made-up devices through everything a run file names.
+
+What cannot work (a stage whose needs are not met, a model that does not fit its data, a loss that does not fit the
+labels) fails here, with a clear message, and not in the field.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edgefl import job as jobs
+from edgefl import seeds
+from edgefl.algorithms.shelf import describe
+from edgefl.config import RunFile
+from edgefl.data.dataset import Dataset
+from edgefl.errors import ConfigError, EdgeflError
+from edgefl.job import Job
+from edgefl.simulation.loop import simulate
+from edgefl.vector import Array
+
+ROUNDS = 2
+SAMPLES = 8
+
+
+def rehearse(run: RunFile, root: Path | None = None) -> Job:
+    """The job, if it works."""
+    job, held = jobs.prepare(run, root)
+    like = held.test if len(held.test) else held.public
+    devices = {name: _made_up(job, like, name) for name in jobs.device_names(2)}
+    short = run.model_copy(
+        update={
+            "run": run.run.model_copy(update={"rounds": ROUNDS, "target_accuracy": None}),
+            "rounds": run.rounds.model_copy(update={"cohort": 2, "quorum": 1, "start_with": 2}),
+            "algorithm": {**run.algorithm, **_brief(run)},
+        }
+    )
+    trial = replace(
+        job, run=short, algorithm=short.make_algorithm(), stages=short.make_stages(), test=devices["device-00"]
+    )
+    try:
+        simulate(trial, devices)
+    except EdgeflError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"rehearsal of '{run.run.name}' failed in {job.algorithm.name} with model '{run.task.model}':"
+            f" {type(error).__name__}: {error}"
+        ) from error
+    return job
+
+
+def _brief(run: RunFile) -> dict[str, int]:
+    """Few steps are enough to see whether it works."""
+    return {"batches": 2} if "batches" in describe(run.make_algorithm()) else {}
+
+
+def _made_up(job: Job, like: Dataset, name: str) -> Dataset:
+    """Samples that look like the real ones as far as shape, type and labels go."""
+    rng = seeds.stream(job.run.run.seed, "rehearsal", name)
+    x: Array = rng.random((SAMPLES, *job.sample), np.float32)
+    if like.x.dtype.kind in "iu":
+        x = rng.integers(0, int(like.x.max()) + 1 if len(like) else 2, (SAMPLES, *job.sample))
+    y: Array = rng.integers(0, job.classes, SAMPLES) if job.classes else rng.random(SAMPLES, np.float32)
+    return Dataset(x, y, job.classes)
+
+
+def rehearse_apart(path: Path, sets: Sequence[str], root: Path | None) -> None:
+    """Rehearse in a process of its own, so that a coordinator which waits for its fleet has not loaded torch."""
+    command = [sys.executable, "-m", "edgefl", "rehearse", str(path), *(f"--set={word}" for word in sets)]
+    if root is not None:
+        command += ["--data-root", str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise ConfigError(said[-1].removeprefix("edgefl: "))

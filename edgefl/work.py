@@ -1,0 +1,119 @@
+"""One device's work on one round, the same in a loop and on a Raspberry Pi: broadcast in, answer out, as real bytes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from edgefl import seeds
+from edgefl.algorithms.base import Algorithm, Site, Task, Update
+from edgefl.data.dataset import Dataset
+from edgefl.errors import WireError
+from edgefl.losses import Loss
+from edgefl.models.base import Model
+from edgefl.protocol import tensors
+from edgefl.protocol.codecs import Codec
+from edgefl.protocol.messages import BROADCAST, Answer, Broadcast, frame, read
+from edgefl.vector import State, Vector
+
+_PARAMS, _DELTA, _EXTRA = "params", "delta", "extra/"
+_RESIDUAL = "wire/residual"  # what a lossy codec left out, added to the next update
+
+
+def pack_broadcast(
+    job: str, round: int, params: Vector, extra: State, codec: Codec, *, compress: bool = False
+) -> bytes:
+    """The frame that tells every device the model of a round and what the plan added."""
+    described, parts, _ = tensors.encode({_PARAMS: params, **_prefixed(extra)}, codec)
+    return frame(Broadcast(job=job, round=round, tensors=described), parts, compress=compress)
+
+
+def unpack_broadcast(data: bytes | bytearray, size: int) -> tuple[Vector, State]:
+    """The model and the plan's additions behind a broadcast."""
+    said, opened = read(BROADCAST, data, limit=len(data) * 64)
+    arrays = tensors.decode(said.tensors, opened.body)
+    return _vector(arrays, _PARAMS, size), _extra(arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A round's work: the frame to send, what the device keeps once it is accepted, and its pace."""
+
+    frame: bytes
+    kept: State
+    seconds_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a task belongs on the wire: the life of its job, and the id of its model."""
+
+    run: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One device as far as training goes: everything about it that stays the same from round to round."""
+
+    job: str
+    device: str
+    algorithm: Algorithm
+    model: Model
+    data: Dataset
+    loss: Loss
+    codec: Codec
+    seed: int
+    compress: bool = False
+
+    def work(self, task: Task, place: Place, state: State, watch: Callable[[int], None] | None = None) -> Done:
+        """Train on the task, which has this place on the wire."""
+        rng = seeds.stream(self.seed, task.round, self.device)
+        site = Site(self.model, self.data, rng, self.loss, *([watch] if watch else []))
+        own = {key: value for key, value in state.items() if key != _RESIDUAL}
+        began = perf_counter()
+        update, kept = self.algorithm.train(task, own, site)
+        pace = (perf_counter() - began) / max(1, update.steps)
+        delta = update.delta if _RESIDUAL not in state else update.delta + state[_RESIDUAL]
+        described, parts, seen = tensors.encode({_DELTA: delta, **_prefixed(update.extra)}, self.codec)
+        if not self.codec.lossless:
+            kept = {**kept, _RESIDUAL: delta - seen[_DELTA]}
+        answer = Answer(
+            job=self.job,
+            run=place.run,
+            round=task.round,
+            device=self.device,
+            model=place.model,
+            weight=update.weight,
+            steps=update.steps,
+            seconds_per_step=pace,
+            tensors=described,
+        )
+        return Done(frame(answer, parts, compress=self.compress), kept, pace)
+
+
+def unpack_answer(said: Answer, body: memoryview, size: int) -> Update:
+    """The update behind an answer, if its numbers can be used at all."""
+    arrays = tensors.decode(said.tensors, body)
+    update = Update(_vector(arrays, _DELTA, size), said.weight, said.steps, _extra(arrays))
+    for name, array in (("delta", update.delta), *update.extra.items()):
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise WireError("update.not_finite", f"'{name}' has numbers that are not finite")
+    return update
+
+
+def _prefixed(extra: State) -> State:
+    return {_EXTRA + key: value for key, value in extra.items()}
+
+
+def _extra(arrays: State) -> State:
+    return {key.removeprefix(_EXTRA): value for key, value in arrays.items() if key.startswith(_EXTRA)}
+
+
+def _vector(arrays: State, name: str, size: int) -> Vector:
+    v = arrays.get(name)
+    if v is None or v.shape != (size,) or v.dtype != np.float32:
+        seen = "nothing" if v is None else f"{v.dtype} of shape {v.shape}"
+        raise WireError("wire.shape", f"'{name}' must be float32 of shape ({size},), got {seen}")
+    return v

@@ -1,0 +1,39 @@
+"""Brokers for tests that talk to a real one: each its own, on a free loopback port."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from edgefl.protocol import broker as brokers
+from edgefl.protocol.broker import Broker
+
+BROKERS = {"mosquitto", "iotcore_broker", "broker"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if BROKERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.broker)
+
+
+@pytest.fixture
+def mosquitto() -> Iterator[Broker]:
+    if brokers.find_mosquitto() is None:
+        pytest.skip("mosquitto is not installed")
+    with brokers.start(prefer="mosquitto") as broker:
+        yield broker
+
+
+@pytest.fixture
+def iotcore_broker() -> Iterator[Broker]:
+    if not brokers.has_iotcore():
+        pytest.skip("iotcore is not installed")
+    with brokers.start(prefer="iotcore") as broker:
+        yield broker
+
+
+@pytest.fixture(params=["mosquitto", "iotcore_broker"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    running = request.getfixturevalue(request.param)
+    assert isinstance(running, Broker)
+    return running

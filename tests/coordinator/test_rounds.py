@@ -1,0 +1,385 @@
+"""The round machine, told event by event."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.rounds import (
+    Abandon,
+    Action,
+    Answered,
+    Declined,
+    Event,
+    Expired,
+    Finish,
+    Ignore,
+    Invite,
+    Joined,
+    Late,
+    Lost,
+    Merge,
+    Merged,
+    Rounds,
+    Rules,
+    SetTimer,
+    outstanding,
+    pending,
+    step,
+    waiting,
+)
+from edgefl import seeds
+
+RULES = Rules(rounds=3, seed=7, cohort=3, quorum=2, deadline=30.0)
+FLEET = ("a", "b", "c", "d", "e")
+
+
+def feed(s: Rounds, *events: Event) -> tuple[Rounds, list[Action]]:
+    did: list[Action] = []
+    for event in events:
+        s, actions = step(s, event)
+        did += actions
+    return s, did
+
+
+def joined(*devices: str) -> list[Event]:
+    return [Joined(d, 0.0) for d in devices]
+
+
+def answers(round: int, *devices: str) -> list[Event]:
+    return [Answered(d, round, 1.0) for d in devices]
+
+
+def expire(s: Rounds) -> tuple[Rounds, list[Action]]:
+    return feed(s, Expired(s.round, s.attempt, 9.0))
+
+
+def opened(rules: Rules = RULES, fleet: tuple[str, ...] = ("a", "b", "c")) -> Rounds:
+    """The first round, open: the fleet is there at once, so that the draw is over all of it."""
+    s, _ = feed(Rounds(replace(rules, start_with=len(fleet))), *joined(*fleet))
+    assert s.phase == "open"
+    return s
+
+
+# ── gathering ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_device_starts_the_patience():
+    _, did = feed(Rounds(RULES), *joined("a"))
+    assert did == [SetTimer(1, 1, 30.0)]
+
+
+def test_a_round_opens_as_soon_as_a_cohort_is_present():
+    s, did = feed(Rounds(RULES), *joined("a", "b", "c"))
+    drawn = seeds.sample(7, 1, {"a", "b", "c"}, 3)
+    assert did == [SetTimer(1, 1, 30.0), Invite(1, drawn, 2), SetTimer(1, 2, 30.0)]
+    assert outstanding(s) == drawn
+
+
+def test_fewer_than_a_cohort_start_after_the_grace_if_they_are_a_quorum():
+    s, did = feed(Rounds(RULES), *joined("a", "b"))
+    assert s.phase == "gathering"
+    s, did = expire(s)
+    assert did == [Invite(1, seeds.sample(7, 1, {"a", "b"}, 3), 2), SetTimer(1, 2, 30.0)]
+
+
+def test_after_the_grace_a_quorum_opens_the_round_the_moment_it_is_there():
+    s, _ = feed(Rounds(RULES), *joined("a"))
+    s, did = expire(s)
+    assert (s.phase, did) == ("overdue", [])
+    s, did = feed(s, *joined("b"))
+    assert s.phase == "open"
+    assert set(s.asked) == {"a", "b"}
+
+
+def test_start_with_is_a_must_however_long_it_takes():
+    s, did = feed(Rounds(replace(RULES, start_with=5)), *joined("a", "b", "c", "d"), Expired(1, 0, 99.0))
+    assert (s.phase, did) == ("starting", [])
+    s, did = feed(s, *joined("e"))
+    assert did[0] == Invite(1, seeds.sample(7, 1, FLEET, 3), 1)
+
+
+def test_start_with_is_asked_for_only_once():
+    s = opened(replace(RULES, cohort=5), FLEET)
+    s, _ = feed(s, *answers(1, *FLEET), Lost("e", 2.0), Merged(1, 3.0))
+    assert s.phase == "gathering"  # four are no cohort, but patience will do
+    s, _ = expire(s)
+    assert set(s.asked) == {"a", "b", "c", "d"}
+
+
+def test_a_device_that_left_before_the_round_is_not_asked():
+    _, did = feed(Rounds(RULES), *joined("a", "b"), Lost("a", 1.0), *joined("c", "d"))
+    assert [set(a.devices) for a in did if isinstance(a, Invite)] == [{"b", "c", "d"}]
+
+
+# ── an open round ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_round_merges_when_all_it_asked_have_answered():
+    _, did = feed(opened(), *answers(1, "c", "a", "b"))
+    assert did == [Merge(1, ("a", "b", "c"))]
+
+
+def test_without_over_selection_a_quorum_waits_for_the_rest_until_the_deadline():
+    s, did = feed(opened(), *answers(1, "c", "a"))
+    assert did == []
+    _, did = expire(s)
+    assert did == [Merge(1, ("a", "c"))]
+
+
+def test_an_over_selection_takes_the_first_cohort_and_calls_the_rest_late():
+    s = opened(replace(RULES, over_select=1.5), FLEET)
+    assert len(s.asked) == 5
+    s, did = feed(s, *answers(1, "e", "b", "d", "a"))
+    assert did == [Merge(1, ("b", "d", "e")), Ignore("a", 1, "late")]
+
+
+@pytest.mark.parametrize(("over_select", "size"), [(1.0, 10), (1.1, 11), (1.25, 13), (1.3, 13)])
+def test_over_selection_rounds_up_but_not_because_of_floating_point(over_select, size):
+    assert Rules(1, 0, cohort=10, quorum=1, deadline=1.0, over_select=over_select).size == size
+
+
+def test_an_answer_that_comes_twice_counts_once():
+    s, _ = feed(opened(), *answers(1, "a"))
+    _, did = feed(s, *answers(1, "a"))
+    assert did == [Ignore("a", 1, "duplicate")]
+
+
+def test_an_answer_counts_even_if_its_device_was_lost_afterwards():
+    _, did = feed(opened(), *answers(1, "a"), Lost("a", 2.0), *answers(1, "b", "c"))
+    assert did == [Merge(1, ("a", "b", "c"))]
+
+
+@pytest.mark.parametrize("leave", [lambda d: Lost(d, 1.0), lambda d: Declined(d, 1, 1.0)], ids=["lost", "declined"])
+def test_a_device_that_will_not_answer_is_replaced_by_the_next_in_the_draw(leave):
+    order = seeds.sample(7, 1, FLEET, 5)
+    s, did = feed(opened(fleet=FLEET), leave(order[0]))
+    assert did == [Invite(1, (order[3],), 1)]
+    s, did = feed(s, leave(order[1]))
+    assert did == [Invite(1, (order[4],), 1)]
+
+
+@pytest.mark.parametrize("leave", [lambda d: Lost(d, 1.0), lambda d: Declined(d, 1, 1.0)], ids=["lost", "declined"])
+def test_without_spares_a_quorum_merges_as_soon_as_nobody_is_outstanding(leave):
+    _, did = feed(opened(), *answers(1, "a", "b"), leave("c"))
+    assert did == [Merge(1, ("a", "b"))]
+
+
+def test_declining_twice_asks_one_spare():
+    s = opened(fleet=FLEET)
+    _, did = feed(s, Declined(s.asked[0], 1, 1.0), Declined(s.asked[0], 1, 1.0))
+    assert did[1:] == [Ignore(s.asked[0], 1, "duplicate")]
+
+
+def test_a_device_that_comes_back_is_asked_again_in_the_same_opening():
+    _, did = feed(opened(), Lost("a", 1.0), Joined("a", 2.0))
+    assert did == [Invite(1, ("a",), 1)]
+
+
+def test_a_rebirth_without_a_farewell_is_asked_again_too():
+    _, did = feed(opened(), Joined("a", 2.0))
+    assert did == [Invite(1, ("a",), 1)]
+
+
+def test_a_device_that_comes_back_with_its_answer_given_is_left_alone():
+    _, did = feed(opened(), *answers(1, "a"), Lost("a", 1.0), Joined("a", 2.0))
+    assert did == []
+
+
+def test_a_newcomer_is_asked_only_if_the_quorum_is_in_danger():
+    s, did = feed(opened(), Joined("d", 1.0), Lost("d", 1.0), Lost("a", 1.0), Lost("b", 1.0))
+    assert did == []
+    _, did = feed(s, Joined("d", 2.0))
+    assert did == [Invite(1, ("d",), 1)]
+
+
+# ── deadlines ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_deadline_without_quorum_keeps_the_answers_and_asks_the_silent_and_spares():
+    s = opened(fleet=FLEET)
+    first, second, third, fourth, fifth = seeds.sample(7, 1, FLEET, 5)
+    s, _ = feed(s, *answers(1, first))
+    s, did = expire(s)
+    assert did == [Invite(1, (second, third, fourth, fifth), 1), SetTimer(1, 2, 30.0)]
+    _, did = feed(s, *answers(1, second, third, fourth, fifth))
+    assert did == [Merge(1, FLEET)]
+
+
+def test_a_device_that_declined_is_not_pestered_at_the_deadline():
+    s, _ = feed(opened(), Declined("a", 1, 1.0), *answers(1, "b"))
+    _, did = expire(s)
+    assert did == [Invite(1, ("c",), 1), SetTimer(1, 2, 30.0)]
+
+
+def test_after_three_extensions_the_round_is_abandoned_and_opened_anew():
+    s, _ = feed(opened(), *answers(1, "a"))
+    for _ in range(3):
+        s, did = expire(s)
+        assert isinstance(did[-1], SetTimer)
+    s, did = expire(s)
+    drawn = seeds.sample(7, 1, "abc", 3)
+    assert did == [Abandon(1, "1 of 3 answered, quorum is 2"), Invite(1, drawn, 5), SetTimer(1, 5, 30.0)]
+    assert s.answered == frozenset()
+
+
+def test_an_answer_to_an_abandoned_opening_counts_in_the_next_if_its_device_is_asked_again():
+    s = opened()
+    for _ in range(4):
+        s, _ = expire(s)
+    assert s.opening == 5
+    _, did = feed(s, *answers(1, "a", "b", "c"))
+    assert did == [Merge(1, ("a", "b", "c"))]
+
+
+def test_an_old_timer_means_nothing():
+    s = opened()
+    later, _ = expire(s)
+    assert feed(later, Expired(1, s.attempt, 9.0)) == (later, [])
+    assert feed(later, Expired(2, later.attempt, 9.0)) == (later, [])
+
+
+# ── what cannot be used ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (Answered("x", 1, 1.0), "not invited"),
+        (Answered("a", 2, 1.0), "future"),
+        (Answered("a", 0, 1.0), "late"),
+        (Declined("x", 1, 1.0), "not invited"),
+        (Declined("a", 9, 1.0), "future"),
+        (Declined("a", -1, 1.0), "late"),
+    ],
+)
+def test_words_that_do_not_fit_are_ignored_with_the_reason(event, reason):
+    s = opened()
+    assert feed(s, event) == (s, [Ignore(event.device, event.round, reason)])
+
+
+def test_while_merging_answers_are_late_and_presence_is_recorded():
+    s, _ = feed(opened(), *answers(1, "a", "b"), Lost("c", 1.0))
+    s, did = feed(s, *answers(1, "c"), Joined("d", 2.0), Lost("a", 2.0))
+    assert did == [Ignore("c", 1, "late")]
+    assert s.present == {"b", "d"}
+
+
+def test_an_answer_that_was_counted_is_a_duplicate_even_rounds_later():
+    s, _ = feed(opened(), *answers(1, "a", "b", "c"))
+    _, did = feed(s, *answers(1, "a"), Merged(1, 2.0), *answers(1, "a"))
+    assert [a for a in did if isinstance(a, Ignore)] == [Ignore("a", 1, "duplicate")] * 2
+
+
+@pytest.mark.parametrize("policy", ["discount", "memory"])
+def test_a_late_answer_is_handed_on_once_if_the_policy_wants_it(policy):
+    s, _ = feed(opened(replace(RULES, late=policy)), *answers(1, "a", "b"))
+    s, _ = expire(s)
+    s, did = feed(s, Merged(1, 3.0), *answers(1, "c", "c", "x"))
+    assert did[2:] == [Late("c", 1), Ignore("c", 1, "late"), Ignore("x", 1, "late")]
+
+
+def test_merged_is_only_heard_while_merging():
+    s = opened()
+    assert feed(s, Merged(1, 1.0)) == (s, [])
+    s, _ = feed(s, *answers(1, "a", "b", "c"))
+    assert feed(s, Merged(0, 1.0)) == (s, [])
+
+
+# ── from round to round ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_next_round_opens_when_the_last_one_is_merged():
+    s, _ = feed(opened(), *answers(1, "a", "b", "c"))
+    s, did = feed(s, Merged(1, 3.0))
+    assert did == [Invite(2, seeds.sample(7, 2, "abc", 3), 2), SetTimer(2, 2, 30.0)]
+
+
+def test_rounds_that_need_no_device_are_skipped():
+    s, _ = feed(opened(), *answers(1, "a", "b", "c"))
+    s, did = feed(s, Merged(2, 3.0))
+    assert did[0] == Invite(3, seeds.sample(7, 3, "abc", 3), 2)
+
+
+@pytest.mark.parametrize("last", [Merged(3, 3.0), Merged(1, 3.0, done=True)], ids=["all rounds", "target reached"])
+def test_a_finished_job_ignores_everything(last):
+    s, _ = feed(opened(), *answers(1, "a", "b", "c"))
+    s, did = feed(s, last)
+    assert did == [Finish(last.round)]
+    quiet = [Joined("z", 4.0), Lost("a", 4.0), Expired(s.round, s.attempt, 4.0), Merged(3, 4.0)]
+    assert feed(s, *quiet) == (s, [])
+    assert feed(s, Answered("a", 1, 4.0)) == (s, [Ignore("a", 1, "finished")])
+
+
+# ── the story ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_waiting_says_why():
+    s, _ = feed(Rounds(RULES), *joined("a"))
+    assert waiting(s) == "round 1 needs 3 devices, have 1; after 30 s 2 do"
+    s, _ = expire(s)
+    assert waiting(s) == "round 1 needs 2 devices, have 1"
+    s, _ = feed(opened(), *answers(1, "b"))
+    assert waiting(s) == "round 1: 1 of 3 answered; waiting for a, c"
+    s, _ = feed(s, Lost("a", 1.0), Lost("c", 1.0))
+    assert waiting(s) == "round 1: 1 of 3 answered; waiting for the deadline: nobody is left to ask"
+    s, _ = feed(opened(), *answers(1, "a", "b", "c"))
+    assert waiting(s) == "round 1: merging 3 answers"
+    s, _ = feed(s, Merged(3, 1.0))
+    assert waiting(s) == "finished after 3 rounds"
+
+
+def test_waiting_names_a_few_devices_and_counts_the_rest():
+    fleet = tuple(f"pi-{i:02}" for i in range(8))
+    s = opened(replace(RULES, cohort=8), fleet)
+    assert waiting(s).endswith("waiting for pi-00, pi-01, pi-02, pi-03, pi-04 and 3 more")
+
+
+def test_a_restarted_shell_is_told_what_is_open():
+    s, _ = feed(Rounds(RULES), *joined("a"))
+    assert pending(s) == (SetTimer(1, 1, 30.0),)
+    s, _ = feed(opened(), *answers(1, "a"))
+    silent = tuple(d for d in s.asked if d != "a")
+    assert pending(s) == (Invite(1, silent, 1), SetTimer(1, 1, 30.0))
+    s, did = feed(s, *answers(1, "b", "c"))
+    assert pending(s) == tuple(did)
+    s, did = feed(s, Merged(3, 1.0))
+    assert pending(s) == tuple(did)
+
+
+def test_the_state_can_be_written_as_json():
+    s, _ = feed(opened(), *answers(1, "a", "b"), Lost("c", 1.0))
+    written = json.loads(json.dumps(asdict(s), default=sorted))
+    assert written["phase"] == "merging"
+    assert written["answered"] == ["a", "b"]
+    assert written["owed"] == {"c": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"quorum": 4}, {"quorum": 0}, {"start_with": 1}, {"rounds": 0}, {"deadline": 0.0}, {"over_select": 0.9}],
+)
+def test_rules_that_cannot_work_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        replace(RULES, **wrong)
+
+
+# ── properties ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.permutations(FLEET), st.sets(st.sampled_from(FLEET)), st.lists(st.sampled_from((*FLEET, "x")), max_size=3))
+def test_who_counts_does_not_depend_on_the_order_of_the_answers(order, silent, noise):
+    rules = replace(RULES, cohort=5)
+    heard = [d for d in order if d not in silent]
+
+    def merged(order: list[str]) -> list[Action]:
+        s, did = feed(opened(rules, FLEET), *answers(1, *order))
+        if s.phase == "open":
+            did += expire(s)[1]
+        return [a for a in did if isinstance(a, Merge)]
+
+    expected = [Merge(1, tuple(sorted(heard)))] if len(heard) >= 2 else []
+    assert merged(heard) == merged(sorted(heard)) == expected
+    assert merged([*heard, *(d for d in noise if d not in silent)]) == expected

@@ -1,0 +1,232 @@
+"""The round machine under any sequence of events: what never happens, and what always happens in the end."""
+
+from collections import Counter, deque
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from coordinator.rounds import (
+    Abandon,
+    Action,
+    Answered,
+    Declined,
+    Event,
+    Expired,
+    Finish,
+    Ignore,
+    Invite,
+    Joined,
+    Late,
+    Lost,
+    Merge,
+    Merged,
+    Rounds,
+    Rules,
+    SetTimer,
+    outstanding,
+    pending,
+    step,
+)
+
+FLEET = tuple(f"pi-{i}" for i in range(6))
+DEVICES = st.sampled_from(FLEET)
+
+
+@st.composite
+def all_rules(draw: st.DrawFn) -> Rules:
+    cohort = draw(st.integers(2, 5))
+    quorum = draw(st.integers(1, cohort))
+    return Rules(
+        rounds=draw(st.integers(2, 6)),
+        seed=draw(st.integers(0, 3)),
+        cohort=cohort,
+        quorum=quorum,
+        deadline=30.0,
+        over_select=draw(st.sampled_from([1.0, 1.3, 2.0])),
+        start_with=draw(st.none() | st.integers(quorum, len(FLEET))),
+        late=draw(st.sampled_from(["drop", "discount", "memory"])),
+        attempts=draw(st.integers(0, 3)),
+    )
+
+
+class AnyWeather(RuleBasedStateMachine):
+    @initialize(rules=all_rules())
+    def start(self, rules: Rules) -> None:
+        self.s = Rounds(rules)
+        self.events: list[Event] = []
+        self.did: list[tuple[Action, ...]] = []
+        self.merges: dict[int, tuple[str, ...]] = {}
+        self.late: Counter[tuple[str, int]] = Counter()
+        self.asked: set[tuple[str, int, int]] = set()  # device, round, opening
+        self.heard: set[tuple[str, int, int]] = set()
+
+    # ── what may happen ──────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(device=DEVICES)
+    def join(self, device: str) -> None:
+        self.feed(Joined(device, 0.0))
+
+    @rule()
+    def everybody_joins(self) -> None:
+        for device in FLEET:
+            self.feed(Joined(device, 0.0))
+
+    @rule(device=DEVICES)
+    def lose(self, device: str) -> None:
+        self.feed(Lost(device, 0.0))
+
+    @rule(device=st.one_of(DEVICES, st.just("stranger")), off=st.sampled_from([-2, -1, 0, 0, 1]))
+    def answer_anything(self, device: str, off: int) -> None:
+        self.feed(Answered(device, self.s.round + off, 0.0))
+
+    @precondition(lambda self: outstanding(self.s))
+    @rule(data=st.data(), word=st.sampled_from(["lost", "declined", "back"]))
+    def trouble(self, data: st.DataObject, word: str) -> None:
+        device = data.draw(st.sampled_from(outstanding(self.s)))
+        self.feed(Declined(device, self.s.round, 0.0) if word == "declined" else Lost(device, 0.0))
+        if word == "back":
+            self.feed(Joined(device, 0.0))
+
+    @precondition(lambda self: outstanding(self.s))
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        self.feed(Answered(data.draw(st.sampled_from(outstanding(self.s))), self.s.round, 0.0))
+
+    @rule(device=DEVICES, off=st.integers(-1, 1))
+    def decline(self, device: str, off: int) -> None:
+        self.feed(Declined(device, self.s.round + off, 0.0))
+
+    @rule(off=st.sampled_from([0, 0, 0, -1, 1]))
+    def expire(self, off: int) -> None:
+        self.feed(Expired(self.s.round, self.s.attempt + off, 0.0))
+
+    @rule(skip=st.sampled_from([0, 0, 0, 1, -1]), done=st.sampled_from([False] * 15 + [True]))
+    def merge(self, skip: int, done: bool) -> None:
+        self.feed(Merged(self.s.round + skip, 0.0, done))
+
+    # ── what never happens ───────────────────────────────────────────────────────────────────────────────────
+
+    def feed(self, event: Event) -> tuple[Action, ...]:
+        before = self.s
+        self.s, actions = step(before, event)
+        self.events.append(event)
+        self.did.append(actions)
+        self.remember(event, actions)
+        self.check_step(before, event, actions)
+        for action in actions:
+            self.check_action(before, event, action)
+        return actions
+
+    def check_step(self, before: Rounds, event: Event, actions: tuple[Action, ...]) -> None:
+        assert self.s.attempt >= before.attempt
+        if self.s.round != before.round:
+            assert before.phase == "merging"
+            assert isinstance(event, Merged)
+            assert self.s.round in (event.round, event.round + 1)
+            assert self.s.round > before.round or self.s.phase == "finished"
+        if before.phase == "finished":
+            assert self.s == before
+            assert all(isinstance(a, Ignore) and a.reason == "finished" for a in actions)
+        assert sum(isinstance(a, SetTimer) for a in actions) <= 1
+        assert self.s.phase != "open" or len(set(self.s.asked)) == len(self.s.asked)
+        assert self.s.phase != "open" or self.s.attempt - self.s.opening <= self.s.rules.attempts
+        match event:
+            case Expired(attempt=attempt) if attempt != before.attempt:
+                assert (self.s, actions) == (before, ()), "an old timer means nothing"
+            case Answered(device, round) if before.phase == "open" and round == before.round:
+                assert (Ignore(device, round, "duplicate") in actions) == (device in before.answered)
+            case Joined(device) if device in before.asked and device in outstanding(self.s):
+                assert actions == (Invite(self.s.round, (device,), self.s.opening),), (
+                    "whoever comes back is asked again"
+                )
+            case Lost(device) | Declined(device) if device in outstanding(before) and device not in outstanding(self.s):
+                spare = before.present.difference(before.asked, {device})
+                assert not spare or len(self.s.asked) == len(before.asked) + 1, "a spare steps in"
+
+    def check_action(self, before: Rounds, event: Event, action: Action) -> None:
+        match action:
+            case Invite(round, devices, attempt):
+                assert (round, attempt) == (self.s.round, self.s.opening)
+                assert len(set(devices)) == len(devices) > 0
+                assert self.s.present.issuperset(devices)
+                assert set(devices) <= set(self.s.asked)
+                self.asked |= {(d, round, attempt) for d in devices}
+            case Merge(round, devices):
+                assert round == before.round
+                assert round not in self.merges, "one Merge for a round"
+                assert list(devices) == sorted(set(devices))
+                assert len(devices) >= self.s.rules.quorum
+                fast = self.s.rules.over_select > 1 and len(devices) == self.s.rules.cohort
+                assert fast or isinstance(event, Expired) or not outstanding(self.s), "it waits for all it asked"
+                assert {(d, round, self.s.opening) for d in devices} <= self.asked & self.heard
+                self.merges[round] = devices
+            case Late(device, round):
+                assert self.s.rules.late != "drop"
+                assert device not in self.merges[round]
+                assert any((d, r) == (device, round) for d, r, _ in self.asked)
+                self.late[device, round] += 1
+                assert self.late[device, round] == 1, "a late answer is handed on once"
+            case SetTimer(round, attempt, seconds):
+                assert (round, attempt, seconds) == (self.s.round, self.s.attempt, 30.0)
+                assert attempt > before.attempt
+            case Abandon(round):
+                assert round == before.round == self.s.round
+                assert len(before.answered) < self.s.rules.quorum
+                assert not self.s.answered
+            case Finish(rounds):
+                assert rounds == self.s.round
+                assert isinstance(event, Merged)
+            case Ignore():
+                assert self.s == before, "what is ignored changes nothing"
+
+    def remember(self, event: Event, actions: tuple[Action, ...]) -> None:
+        ignored = any(isinstance(a, Ignore | Late) for a in actions)
+        if isinstance(event, Answered) and not ignored:
+            self.heard.add((event.device, event.round, self.s.opening))
+
+    # ── what always happens ──────────────────────────────────────────────────────────────────────────────────
+
+    def teardown(self) -> None:
+        if not hasattr(self, "s"):
+            return
+        self.check_replay()
+        self.check_finish()
+
+    def check_replay(self) -> None:
+        s = Rounds(self.s.rules)
+        for event, actions in zip(self.events, self.did, strict=True):
+            s, again = step(s, event)
+            assert again == actions
+        assert s == self.s
+
+    def check_finish(self) -> None:
+        """From here on the fleet is healthy and the shell does what it is told, starting from a restart."""
+        todo: deque[Event] = deque(Joined(d, 0.0) for d in FLEET)
+        timer = self.schedule(todo, pending(self.s), None)
+        most = (self.s.rules.rounds + 1) * (self.s.rules.attempts + 2) * (2 * len(FLEET) + 3) + len(FLEET)
+        for _ in range(most):
+            if self.s.phase == "finished":
+                return
+            if not todo:
+                assert timer is not None, "nothing to do and nothing to wait for"
+                todo.append(Expired(timer.round, timer.attempt, 0.0))
+            timer = self.schedule(todo, self.feed(todo.popleft()), timer)
+        assert self.s.phase == "finished"
+
+    def schedule(self, todo: deque[Event], actions: tuple[Action, ...], timer: SetTimer | None) -> SetTimer | None:
+        for action in actions:
+            match action:
+                case Invite(round, devices):
+                    todo.extend(Answered(d, round, 0.0) for d in devices)
+                case Merge(round):
+                    todo.append(Merged(round, 0.0))
+                case SetTimer():
+                    timer = action
+                case _:
+                    pass
+        return timer
+
+
+TestAnyWeather = AnyWeather.TestCase
+TestAnyWeather.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)

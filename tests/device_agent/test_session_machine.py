@@ -1,0 +1,365 @@
+"""The session machine under any sequence of events, and a whole fleet of them under a round machine."""
+
+from collections import Counter, deque
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from coordinator import rounds
+from coordinator.rounds import Rounds, Rules
+from device_agent.session import (
+    Action,
+    Announce,
+    CancelTraining,
+    Commit,
+    Connected,
+    Decline,
+    Disconnected,
+    Event,
+    Fetch,
+    Forget,
+    JobEnded,
+    ModelArrived,
+    Note,
+    Quit,
+    Receipted,
+    Refused,
+    Resend,
+    Send,
+    SendChunks,
+    Session,
+    StateSeen,
+    Stopped,
+    Tasked,
+    Train,
+    Trained,
+    TrainingFailed,
+    step,
+)
+
+ROUND = st.integers(1, 4)
+JOB = st.sampled_from(["job", "job", "job", "other"])
+VERDICT = st.sampled_from(["accepted", "duplicate", "late", "refused"])
+
+
+class AnyWeather(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.s = Session()
+        self.events: list[Event] = []
+        self.did: list[tuple[Action, ...]] = []
+        self.training: int | None = None  # the round the shell is training
+        self.held: tuple[int, str] | None = None  # the update the shell keeps
+        self.committed: Counter[tuple[str, int]] = Counter()
+        self.trainings = 0
+
+    # ── what may happen ──────────────────────────────────────────────────────────────────────────────────────
+
+    @rule()
+    def connect(self) -> None:
+        self.feed(Connected())
+
+    @rule()
+    def disconnect(self) -> None:
+        self.feed(Disconnected())
+
+    @rule(job=JOB, round=ROUND, model=st.sampled_from(["", "", "", "b"]), attempt=st.sampled_from("12"), ago=ROUND)
+    def task(self, job: str, round: int, model: str, attempt: str, ago: int) -> None:
+        self.feed(Tasked(job, round, f"{job}-{round}{model}", attempt, attempt == "2", counted=max(0, round - ago)))
+
+    @precondition(lambda self: self.s.task is not None)
+    @rule(fits=st.sampled_from([True, True, False]))
+    def model_arrives(self, fits: bool) -> None:
+        self.feed(ModelArrived(self.s.task.model if fits else "stray"))
+
+    @precondition(lambda self: self.training is not None)
+    @rule(off=st.sampled_from([0, 0, 0, -1]))
+    def train(self, off: int) -> None:
+        self.trainings += 1
+        self.feed(Trained(self.training + off, f"digest-{self.trainings}"))
+
+    @precondition(lambda self: self.training is not None)
+    @rule(off=st.sampled_from([0, -1]))
+    def fail(self, off: int) -> None:
+        self.feed(TrainingFailed(self.training + off, "out of memory"))
+
+    @rule(verdict=VERDICT, right=st.booleans(), round=ROUND)
+    def receipt(self, verdict: str, right: bool, round: int) -> None:
+        self.feed(Receipted(*(self.held if right and self.held else (round, "digest-1")), verdict))
+
+    @rule(job=JOB, round=ROUND, phase=st.sampled_from(["gathering", "open", "merging", "open", "finished"]))
+    def see_state(self, job: str, round: int, phase: str) -> None:
+        self.feed(StateSeen(job, round, phase))
+
+    @rule(right=st.booleans())
+    def ask_for_chunks(self, right: bool) -> None:
+        self.feed(Resend(self.s.digest if right else "stray", (0, 2)))
+
+    @rule(job=JOB)
+    def end_job(self, job: str) -> None:
+        self.feed(JobEnded(job))
+
+    @rule(fatal=st.sampled_from([False] * 9 + [True]))
+    def refuse(self, fatal: bool) -> None:
+        self.feed(Refused("code", "reason", fatal))
+
+    @rule(really=st.sampled_from([False] * 19 + [True]))
+    def stop(self, really: bool) -> None:
+        if really:
+            self.feed(Stopped())
+
+    # ── what never happens ───────────────────────────────────────────────────────────────────────────────────
+
+    def feed(self, event: Event) -> tuple[Action, ...]:
+        before = self.s
+        self.s, actions = step(before, event)
+        self.events.append(event)
+        self.did.append(actions)
+        assert before.phase != "stopped" or (self.s, actions) == (before, ())
+        if before.phase != "stopped":
+            self.play_the_shell(before, event)
+        for action in actions:
+            self.check_action(before, event, action)
+        if self.s.phase != "stopped":
+            self.check_state()
+        return actions
+
+    def play_the_shell(self, before: Session, event: Event) -> None:
+        """A training that ends is no longer running; its update is held from then on."""
+        match event:
+            case Trained(round, digest) if round == self.training:
+                self.training, self.held = None, (round, digest)
+            case TrainingFailed(round) if round == self.training:
+                self.training = None
+            case _:
+                pass
+
+    def check_action(self, before: Session, event: Event, action: Action) -> None:
+        if isinstance(action, Announce | Fetch | Send | SendChunks | Decline):
+            assert self.s.online, "nothing is sent while offline"
+        match action:
+            case Train(round, model):
+                assert self.training is None, "one training at a time"
+                assert self.held is None
+                assert model == self.s.model, "nothing is trained without its model"
+                self.training = round
+            case CancelTraining(round):
+                assert self.training == round
+                self.training = None
+            case Send(round, digest):
+                assert self.held == (round, digest)
+            case SendChunks(digest):
+                assert self.held is not None
+                assert self.held[1] == digest
+            case Commit(round):
+                assert before.task is not None
+                assert self.held is not None, "committed before it is forgotten"
+                assert self.says_it_counts(event, round)
+                self.committed[before.task.job, round] += 1
+                assert self.committed[before.task.job, round] == 1, "a round is committed once"
+            case Forget(round, digest):
+                assert self.held == (round, digest)
+                assert self.may_forget(before, event)
+                self.held = None
+            case Quit():
+                assert self.s.phase == "stopped"
+            case _:
+                pass
+
+    def says_it_counts(self, event: Event, round: int) -> bool:
+        match event:
+            case Receipted(verdict=verdict):
+                return verdict in ("accepted", "duplicate")
+            case Tasked(counted=counted):
+                return counted == round
+            case _:
+                return False
+
+    def may_forget(self, before: Session, event: Event) -> bool:
+        assert before.task is not None
+        match event:
+            case Receipted(round, digest):
+                return (round, digest) == (before.task.round, before.digest)
+            case Tasked(job, round, model):
+                newer = round > before.task.round or (round == before.task.round and model != before.task.model)
+                return job != before.task.job or newer
+            case JobEnded(job) | StateSeen(job, phase="finished"):
+                return job == before.task.job
+            case _:
+                return False
+
+    def check_state(self) -> None:
+        s = self.s
+        assert (s.phase == "idle") == (s.task is None)
+        assert (s.phase == "training") == (self.training is not None)
+        assert (s.phase == "sending") == (self.held is not None) == (s.digest != "")
+
+    # ── what always happens ──────────────────────────────────────────────────────────────────────────────────
+
+    def teardown(self) -> None:
+        if not hasattr(self, "s"):
+            return
+        s = Session()
+        for event, actions in zip(self.events, self.did, strict=True):
+            s, again = step(s, event)
+            assert again == actions
+        assert s == self.s
+        if self.s.phase != "stopped":
+            self.check_the_end()
+
+    def check_the_end(self) -> None:
+        """Connected to a coordinator that behaves, a new task ends with its receipt."""
+        todo: deque[Event] = deque([Connected(), Tasked("job", 9, "job-9", "1")])
+        for _ in range(12):
+            if not todo:
+                break
+            for action in self.feed(todo.popleft()):
+                match action:
+                    case Fetch(model):
+                        todo.append(ModelArrived(model))
+                    case Train(round):
+                        todo.append(Trained(round, f"digest of {round}"))
+                    case Send(round, digest):
+                        todo.append(Receipted(round, digest, "accepted"))
+                    case _:
+                        pass
+        assert not todo
+        assert self.s.phase == "idle"
+        assert self.committed["job", 9] == 1
+
+
+TestAnyWeather = AnyWeather.TestCase
+TestAnyWeather.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+# ── the two machines together, over a bad wire ───────────────────────────────────────────────────────────────
+
+
+class BadWire:
+    """A coordinator and its devices. While it rains, messages are lost, doubled and overtaken, and links are cut."""
+
+    def __init__(self, rules: Rules, random: Random) -> None:
+        self.random, self.rain = random, 0.0
+        self.rounds = Rounds(rules)
+        self.devices = {f"pi-{i}": Session() for i in range(5)}
+        self.queue: list[tuple[str, object]] = []  # whom ("" is the coordinator), what
+        self.timer: rounds.SetTimer | None = None
+        self.merged: dict[int, tuple[str, ...]] = {}
+        self.accepted: Counter[tuple[str, int]] = Counter()
+        self.commits: Counter[tuple[str, int]] = Counter()
+
+    def post(self, whom: str, what: object, safe: bool = False) -> None:
+        copies = 1 if safe or self.random.random() >= self.rain else self.random.choice([0, 0, 2])
+        self.queue += [(whom, what)] * copies
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.rounds.phase == "finished":
+                return
+            if self.random.random() < self.rain / 4:
+                self.cut(self.random.choice(sorted(self.devices)))
+            self.turn()
+
+    def turn(self) -> None:
+        if not self.queue:
+            assert self.timer is not None, "nothing to do and nothing to wait for"
+            return self.coordinate(rounds.Expired(self.timer.round, self.timer.attempt, 0.0))
+        pick = self.random.randrange(len(self.queue)) if self.random.random() < self.rain else 0
+        whom, what = self.queue.pop(pick)
+        return self.live(whom, what) if whom else self.coordinate(what)
+
+    def cut(self, device: str) -> None:
+        self.live(device, Disconnected())
+        self.post("", rounds.Lost(device, 0.0))
+        self.post(device, Connected(), safe=True)
+
+    def coordinate(self, event) -> None:
+        self.rounds, actions = rounds.step(self.rounds, event)
+        refused = next((a for a in actions if isinstance(a, rounds.Ignore)), None)
+        if isinstance(event, rounds.Answered):
+            verdict = {None: "accepted", "duplicate": "duplicate", "late": "late"}.get(
+                refused and refused.reason, "refused"
+            )
+            self.accepted[event.device, event.round] += verdict == "accepted"
+            digest = f"{event.device}/{event.round}"
+            self.post(event.device, Receipted(event.round, digest, verdict))
+        for action in actions:
+            match action:
+                case rounds.Invite(round, devices, attempt):
+                    for d in devices:
+                        self.post(
+                            d, Tasked("job", round, f"m{round}", str(attempt), counted=self.rounds.counted.get(d, 0))
+                        )
+                case rounds.SetTimer():
+                    self.timer = action
+                case rounds.Merge(round, devices):
+                    assert round not in self.merged
+                    self.merged[round] = devices
+                    self.post("", rounds.Merged(round, 0.0), safe=True)
+                case _:
+                    pass
+
+    def live(self, device: str, event) -> None:
+        self.devices[device], actions = step(self.devices[device], event)
+        for action in actions:
+            match action:
+                case Announce():
+                    self.post("", rounds.Joined(device, 0.0), safe=True)  # presence is retained
+                case Fetch(model):
+                    self.post(device, ModelArrived(model))
+                case Train(round):
+                    self.post(device, Trained(round, f"{device}/{round}"), safe=True)
+                case CancelTraining(round):
+                    self.queue = [(w, e) for w, e in self.queue if w != device or e != Trained(round, f"{w}/{round}")]
+                case Send(round):
+                    self.post("", rounds.Answered(device, round, 0.0))
+                case Commit(round):
+                    self.commits[device, round] += 1
+                case Forget() | Note():
+                    pass
+                case _:
+                    raise AssertionError(action)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    cohort=st.integers(1, 5),
+    data=st.data(),
+    rain=st.sampled_from([0.0, 0.1, 0.3, 0.6]),
+    over_select=st.sampled_from([1.0, 1.4]),
+)
+def test_a_fleet_finishes_once_the_rain_is_over(seed, cohort, data, rain, over_select):
+    rules = Rules(rounds=4, seed=1, cohort=cohort, quorum=data.draw(st.integers(1, cohort)), deadline=9.0)
+    wire = BadWire(replace(rules, over_select=over_select), Random(seed))
+    for device in wire.devices:
+        wire.live(device, Connected())
+    wire.rain = rain
+    wire.run(steps=200)
+    wire.rain = 0.0
+    for device in wire.devices:
+        wire.live(device, Connected())
+    wire.run(steps=2000)
+    assert wire.rounds.phase == "finished"
+    assert sorted(wire.merged) == [1, 2, 3, 4]
+    for (device, round), count in wire.commits.items():
+        assert count == 1
+        assert wire.accepted[device, round] >= 1
+    for round, devices in wire.merged.items():
+        for device in devices:
+            assert wire.accepted[device, round] >= 1
+            newest = max((r for d, r in wire.commits if d == device), default=0)
+            assert wire.commits[device, round] == 1 or newest < round, "what was merged is committed, without gaps"
+
+
+def test_on_a_dry_day_every_device_commits_every_round_it_is_asked_for():
+    wire = BadWire(Rules(rounds=4, seed=1, cohort=5, quorum=5, deadline=9.0), Random(0))
+    for device in wire.devices:
+        wire.live(device, Connected())
+    wire.run(steps=1000)
+    while wire.queue:
+        wire.turn()
+    assert wire.commits == wire.accepted == Counter({(d, r): 1 for d in wire.devices for r in (1, 2, 3, 4)})

@@ -1,0 +1,129 @@
+import os
+import select
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from edgefl.errors import ConfigError
+from edgefl.protocol import broker as brokers
+from edgefl.protocol.address import reachable
+from edgefl.protocol.broker import Broker
+
+PARENT = """
+import sys
+from edgefl.protocol import broker
+running = broker.start(prefer=sys.argv[1])
+print(running.address.port, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=["mosquitto", "iotcore"])
+def kind(request: pytest.FixtureRequest) -> str:
+    installed = brokers.find_mosquitto() is not None if request.param == "mosquitto" else brokers.has_iotcore()
+    if not installed:
+        pytest.skip(f"{request.param} is not installed")
+    return request.param
+
+
+def test_a_broker_accepts_connections_until_it_is_closed(broker: Broker):
+    reachable(broker.address)
+    broker.close()
+    broker.close()
+    with pytest.raises(ConfigError, match="connection refused"):
+        reachable(broker.address)
+
+
+def test_a_broker_listens_on_loopback_only(broker: Broker):
+    with socket.socket() as other:
+        other.bind(("127.0.0.2", broker.address.port))  # fails if somebody has the port on all addresses
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that nobody can reach, unlike pytest's own: what a killed parent leaves there goes away."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.broker
+def test_a_killed_parent_leaves_no_broker_behind(kind: str, open_folder: Path):
+    command = [sys.executable, "-c", PARENT, kind]
+    env = {**os.environ, "TMPDIR": str(open_folder)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as parent:
+        port = int(parent.stdout.readline())
+        with socket.create_connection(("127.0.0.1", port), 5.0) as connection:
+            os.kill(parent.pid, signal.SIGKILL)
+            readable, _, _ = select.select([connection], [], [], 20.0)
+            assert readable, "the broker still holds the connection"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 5.0)
+
+
+@pytest.mark.broker
+def test_a_broker_outlives_the_thread_that_started_it(kind: str):
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(brokers.start, prefer=kind).result()
+    with running:
+        reachable(running.address)
+
+
+@pytest.mark.broker
+def test_its_files_are_kept_in_a_given_folder_and_removed_otherwise(kind: str, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with brokers.start(prefer=kind):
+        (own,) = tmp_path.iterdir()
+        assert any(own.iterdir())
+    assert not own.exists()
+    with brokers.start(directory=own, prefer=kind):
+        pass
+    assert any(own.iterdir())
+
+
+@pytest.mark.broker
+def test_passwords_are_not_readable_by_others(kind: str, tmp_path):
+    with brokers.start(directory=tmp_path, prefer=kind, users={"ann": 'a"b\\c'}):
+        holder = tmp_path / ("passwords" if kind == "mosquitto" else "rumqttd.toml")
+        assert stat.S_IMODE(holder.stat().st_mode) == 0o600
+
+
+def test_a_taken_port_is_named_with_the_remedy():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ConfigError) as refused:
+            brokers.start(port)
+    assert str(refused.value) == (
+        f"broker port {port} on 127.0.0.1 cannot be used (address already in use): "
+        "choose another with --port, or connect to the broker that has it"
+    )
+
+
+def test_an_open_broker_stays_on_loopback():
+    with pytest.raises(ConfigError, match=r"broker bind 0\.0\.0\.0: an open broker stays on 127\.0\.0\.1"):
+        brokers.start(bind="0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("prefer", "remedies"), [("auto", ("apt install", "pip install")), ("mosquitto", ("apt",)), ("iotcore", ("pip",))]
+)
+def test_no_broker_at_all_is_told_with_the_remedies(monkeypatch, prefer, remedies):
+    monkeypatch.setattr(brokers, "find_mosquitto", lambda: None)
+    monkeypatch.setattr(brokers, "has_iotcore", lambda: False)
+    with pytest.raises(ConfigError) as refused:
+        brokers.start(prefer=prefer)
+    assert all(remedy in str(refused.value) for remedy in remedies)
+
+
+def test_without_mosquitto_iotcore_is_taken(monkeypatch):
+    monkeypatch.setattr(brokers, "find_mosquitto", lambda: None)
+    monkeypatch.setattr(brokers, "has_iotcore", lambda: True)
+    assert brokers._choose("auto") == "iotcore"
