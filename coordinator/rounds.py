@@ -1,13 +1,13 @@
 """When rounds open, whom they ask and when they close: a pure function, `step(state, event) -> state, actions`.
 
-     starting ──────── start_with present ───────┐           ┌── deadline, too few: ask again, ask spares
-        │ first device                           ▼           ▼
-        └─────▶ gathering ── cohort present ──▶ open ────────┤
-                 ▲  ▲ │                          ▲  │        └── too few, again and again: Abandon ──▶ gathering
-                 │  │ └─ waited ─▶ overdue ──────┘  │
-                 │  │                quorum present │ all answered, or cohort of an over-selection,
-       Merged ───┘  └── Abandon                     ▼ or quorum at the deadline
-          └───────────────────────────────────── merging ── Merged, the last one ──▶ finished
+    starting ───────────── start_with present ──────────┐      ┌────┐ deadline, too few: ask again, ask spares
+       │ first device                                   ▼      ▼    │
+       └──────────▶ gathering ──── cohort present ────▶ open ───────┘
+                     ▲  ▲  │                            ▲ │ │
+                     │  │  └─ waited ─▶ overdue ────────┘ │ │ all have answered, or the cohort of an over-selection,
+                     │  │               quorum present    │ │ or a quorum at the deadline
+                     │  └──────── too often: Abandon ─────┘ ▼
+                     └──────────── Merged ────────────── merging ──── Merged, the last one ────▶ finished
 
 House rules
   1. `step` is the only door. It changes nothing: it gives back the next state and what the shell shall do.
@@ -210,7 +210,8 @@ def pending(s: Rounds) -> tuple[Action, ...]:
 
 def outstanding(s: Rounds) -> tuple[str, ...]:
     """Who was asked and may still answer, in the order they were asked."""
-    return tuple(d for d in s.asked if d in s.present and d not in s.answered and d not in s.declined)
+    asked = s.asked if s.phase == "open" else ()
+    return tuple(d for d in asked if d in s.present and d not in s.answered and d not in s.declined)
 
 
 def waiting(s: Rounds) -> str:
@@ -292,7 +293,7 @@ def _declined(s: Rounds, device: str, round: int) -> Step:
 
 
 def _lost(s: Rounds, device: str) -> Step:
-    missed = s.phase == "open" and device in outstanding(s)
+    missed = device in outstanding(s)
     s = replace(s, present=s.present - {device})
     return _replace_one(s) if missed else (s, ())
 

@@ -328,6 +328,7 @@ class Coordinator:
                     attempt=attempt,
                     model=made.id,
                     previous=previous,
+                    graphs=publisher.graphs.id if publisher.graphs else None,
                     batches=work.batches,
                     seconds=work.seconds,
                 ),

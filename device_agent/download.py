@@ -47,10 +47,6 @@ class Download:
             return False
         return self._next_group()
 
-    @property
-    def complete(self) -> bool:
-        return self.manifest is not None and self.frame is not None
-
     def _next_group(self) -> bool:
         """Whether the group in hand is complete; then the next one is in hand."""
         (underway,) = self._assembler.underway()

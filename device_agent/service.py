@@ -3,7 +3,6 @@
 import logging
 import socket
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from time import monotonic
 
 from device_agent import session
 from device_agent.backends import MakeModel
-from device_agent.download import Download
+from device_agent.library import Library
 from device_agent.session import Action, Session, step
 from device_agent.training import Failed, Outcome, Progressed, Trained, Trainer
 from edgefl import __version__, store
@@ -40,22 +39,12 @@ from edgefl.protocol.messages import (
     read_json,
 )
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
-from edgefl.vector import State, Vector
+from edgefl.vector import State
 from edgefl.work import Place, Worker, unpack_broadcast
 
 log = logging.getLogger(__name__)
 
-STALLED = 3.0  # seconds without a chunk before the coordinator is asked to publish a model again
 FRAME_LIMIT = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A model that is here, ready to train on."""
-
-    manifest: Manifest
-    params: Vector
-    extra: State
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +82,7 @@ class Agent:
         self.trainer = Trainer(self.inbox.put)
         self.assembler = chunks.Assembler(FRAME_LIMIT)
         self.assignment: Assignment | None = None
-        self.downloads: dict[str, Download] = {}
-        self.models: OrderedDict[str, Fetched] = OrderedDict()
+        self.library = Library(transport, fleet, FRAME_LIMIT)
         self.held: dict[int, Held] = {}
         self.states: dict[str, State] = {}
         self.installation, self.birth = _birth(folder)
@@ -179,7 +167,8 @@ class Agent:
                 if whole is not None:
                     self._said(job, *read(TO_DEVICE, whole[1], FRAME_LIMIT)[:1])
             case (_, "model", id, *_, last):
-                self._chunk(id, last, message.payload)
+                if self.library.take(id, last, message.payload):
+                    self._arrived()
             case (job, "state") if message.payload:
                 self._state(job, read_json(JobState, message.payload))
 
@@ -188,7 +177,7 @@ class Agent:
             case Assignment():
                 self.assignment = said
                 log.info("asked job=%s round=%d model=%s", said.job, said.round, said.model)
-                self._feed(session.Tasked(_life(said), said.round, self._model_key(said), str(said.attempt)))
+                self._feed(session.Tasked(_life(said), said.round, _key(said), str(said.attempt)))
             case Receipt():
                 log.info("receipt round=%d verdict=%s %s", said.round, said.verdict, said.reason)
                 self._feed(session.Receipted(said.round, said.digest.hex(), said.verdict))
@@ -214,46 +203,9 @@ class Agent:
             self.exit = 0, f"job '{job}' has finished"
         self.served = self.served or state.phase != "finished"
 
-    # ---- models ------------------------------------------------------------------------------------------------
-
-    def _model_key(self, asked: Assignment) -> str:
-        """What must be at hand: the model, and the one before it where the algorithm looks back."""
-        return f"{asked.model}+{asked.previous}" if asked.previous else asked.model
-
-    def _fetch(self, key: str) -> None:
-        for id in key.split("+"):
-            if id not in self.models and id not in self.downloads and self.assignment:
-                download = Download(self.fleet, self.assignment.job, id, FRAME_LIMIT, touched=monotonic())
-                self.downloads[id] = download
-                self.transport.subscribe(*download.filters())
-        self._arrived(key)
-
-    def _chunk(self, id: str, last: str, payload: bytes) -> None:
-        download = self.downloads.get(id)
-        if download is None:
-            return
-        download.touched = monotonic()
-        if download.add(last, payload):
-            self.transport.subscribe(*download.filters())
-        if download.complete:
-            self._complete(download)
-
-    def _complete(self, download: Download) -> None:
-        manifest, data = download.manifest, download.frame
-        if manifest is None or data is None:
-            return
-        del self.downloads[download.id]
-        self.transport.unsubscribe(*download.filters())
-        params, extra = unpack_broadcast(data, manifest.layout.layout().size)
-        self.models[download.id] = Fetched(manifest, params, extra)
-        while len(self.models) > 2:
-            self.models.popitem(last=False)
-        if self.assignment:
-            self._arrived(self._model_key(self.assignment))
-
-    def _arrived(self, key: str) -> None:
-        if all(id in self.models for id in key.split("+")):
-            self._feed(session.ModelArrived(key))
+    def _arrived(self) -> None:
+        if self.assignment and self.library.has(_needs(self.assignment)):
+            self._feed(session.ModelArrived(_key(self.assignment)))
 
     # ---- what is to be done ------------------------------------------------------------------------------------
 
@@ -262,8 +214,10 @@ class Agent:
             case session.Announce():
                 here = self._presence(online=True)
                 self.transport.publish(topics.presence(self.fleet, self.device), here, retain=True)
-            case session.Fetch(model):
-                self._fetch(model)
+            case session.Fetch(_):
+                if self.assignment:
+                    self.library.fetch(self.assignment.job, _needs(self.assignment))
+                    self._arrived()
             case session.Train(round, _):
                 self._train(round)
             case session.CancelTraining(_):
@@ -290,14 +244,16 @@ class Agent:
         asked = self.assignment
         if asked is None or asked.round != round:
             return
-        fetched = self.models[asked.model]
-        previous = self.models[asked.previous].params if asked.previous else None
-        budget = Budget(asked.batches, asked.seconds)
-        task = Task(round, fetched.params, budget, fetched.extra, previous)
-        place = Place(asked.run, asked.model)
-        self.trainer.start(task, place, self._state_of(_life(asked)), lambda: self._worker(fetched.manifest))
+        item = self.library[asked.model]
+        graphs = self.library[asked.graphs].frame if asked.graphs else None
+        size = item.manifest.layout.layout().size
+        params, extra = unpack_broadcast(item.frame, size)
+        previous = unpack_broadcast(self.library[asked.previous].frame, size)[0] if asked.previous else None
+        task = Task(round, params, Budget(asked.batches, asked.seconds), extra, previous)
+        place, state = Place(asked.run, asked.model), self._state_of(_life(asked))
+        self.trainer.start(task, place, state, lambda: self._worker(item.manifest, graphs))
 
-    def _worker(self, manifest: Manifest) -> Worker:
+    def _worker(self, manifest: Manifest, graphs: bytes | bytearray | None) -> Worker:
         """The device half of the job behind the manifest; refuses what cannot work, by name."""
         if self.data.shape != manifest.sample:
             raise ConfigError(
@@ -315,7 +271,7 @@ class Agent:
             manifest.job,
             self.device,
             shelf.algorithm(manifest.algorithm),
-            self.make_model(manifest),
+            self.make_model(manifest, graphs),
             self.data,
             LOSSES[manifest.loss],
             codec(manifest.codec),
@@ -363,16 +319,13 @@ class Agent:
 
     def _tick(self) -> None:
         """Once a quiet second: a model that does not come is asked for again."""
-        for download in self.downloads.values():
-            if self.session.online and monotonic() - download.touched > STALLED:
-                download.touched = monotonic()
-                log.warning("model does not come model=%s", download.id)
-                self._say(Absent(job=download.job, model=download.id), job=download.job)
-                self.transport.subscribe(*download.filters())
+        if self.session.online:
+            for download in self.library.stalled():
+                self._say(Absent(job=download.job, model=download.id))
 
-    def _say(self, message: Declined | Working | Absent, job: str | None = None) -> None:
+    def _say(self, message: Declined | Working | Absent) -> None:
         data = frame(message)
-        topic = topics.up(self.fleet, job or message.job, self.device)
+        topic = topics.up(self.fleet, message.job, self.device)
         for part in chunks.split(data, chunks.digest(data)):
             self.transport.publish(topic, part)
 
@@ -392,6 +345,16 @@ class Agent:
 def _life(said: Assignment | JobState) -> str:
     """What the session calls a job: the name may be used again, this never is."""
     return f"{said.job}.{said.run}"
+
+
+def _needs(asked: Assignment) -> tuple[str, ...]:
+    """What must be at hand: the model, the one before it where the algorithm looks back, and the graphs."""
+    return tuple(id for id in (asked.model, asked.previous, asked.graphs) if id)
+
+
+def _key(asked: Assignment) -> str:
+    """The session's word for all of that together."""
+    return "+".join(_needs(asked))
 
 
 def _birth(folder: Path) -> tuple[str, int]:

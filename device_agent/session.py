@@ -1,13 +1,14 @@
 """The life of one device: a pure function, `step(state, event) -> state, actions`.
 
-            Tasked                ModelArrived              Trained                 Receipted
-     idle ─────────▶ fetching ─────────────────▶ training ───────────▶ sending ─────────────────▶ idle
-       │                                            ▲ ▲ │                 │   accepted: Commit, Forget
-       └── Tasked, its model is at hand ────────────┘ │ │                 │   late, refused: Forget
-                                                      │ │                 │
-                  a newer Tasked, from anywhere ──────┘ └─ TrainingFailed: Decline ──▶ idle
-                                                                          └─ JobEnded: Forget ──▶ idle
+           Tasked             ModelArrived             Trained             Receipted
+    idle ──────────▶ fetching ─────────────▶ training ─────────▶ sending ───────────────▶ idle
+      │                 │                     ▲   │                 │  accepted, duplicate: Commit, Forget
+      └─ model at hand ─┼─────────────────────┘   │                 │  late, refused: Forget
+                        │                         │                 │
+                        └── failed: Decline ──────┘                 └── job ended: Forget
+                            round over, job ended: CancelTraining
 
+A newer task clears the hands (CancelTraining, Forget) and starts at `fetching`, or at `training` if its model is there.
 Being online is independent of all this: a device trains on while it is offline, and on its return announces
 itself and asks or sends again whatever is open. From anywhere, Stopped or a fatal Refused ends in `stopped`.
 

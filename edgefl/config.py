@@ -50,6 +50,7 @@ class Learning(Section):
     data: str | None = "digits"
     model: str = "mlp"
     loss: str = "cross_entropy"
+    backend: Literal["onnx", "torch"] = "onnx"  # what devices train with
     partition: Partition | None = None
     public: Annotated[float, Field(ge=0, le=0.9)] = 0.0
     sample: tuple[int, ...] | None = None

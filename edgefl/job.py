@@ -22,7 +22,9 @@ from edgefl.data.sources import load
 from edgefl.errors import ConfigError
 from edgefl.losses import LOSSES, Loss
 from edgefl.models.base import Model
-from edgefl.models.build import build
+from edgefl.models.build import build, build_module
+from edgefl.models.onnx.bundle import pack, unpack
+from edgefl.models.onnx_backend import OnnxModel
 from edgefl.protocol.codecs import Codec, codec
 from edgefl.vector import Array, State, Vector
 
@@ -34,7 +36,9 @@ class Job:
     run: RunFile
     algorithm: Algorithm
     stages: tuple[Stage, ...]
-    model: Model
+    model: Model  # the coordinator's own
+    device_model: Model  # the same network, as devices run it
+    graphs: bytes | None  # the ONNX bundle they run, unless they bring PyTorch
     start: Vector
     loss: Loss
     codec: Codec
@@ -82,11 +86,14 @@ def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Holdings]:
         )
     compute = run.compute
     model, start = build(task.model, sample, classes, run.run.seed, threads=compute.threads, device=compute.device)
+    graphs = export_graphs(task.model, sample, classes, like=shown) if task.backend == "onnx" else None
     job = Job(
         run=run,
         algorithm=run.make_algorithm(),
         stages=run.make_stages(),
         model=model,
+        device_model=model if graphs is None else OnnxModel(unpack(graphs), threads=compute.threads),
+        graphs=graphs,
         start=start,
         loss=LOSSES[task.loss],
         codec=codec(run.wire.codec),
@@ -96,6 +103,14 @@ def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Holdings]:
         test=held.test if len(held.test) else None,
     )
     return job, held
+
+
+def export_graphs(network: str, sample: tuple[int, ...], classes: int, like: Dataset) -> bytes:
+    """The graphs that devices train from, packed."""
+    from edgefl.models.onnx_export import export  # noqa: PLC0415 - needs torch, which waits until a job is prepared
+
+    dtype = "int64" if like.x.dtype.kind in "iu" else "float32"
+    return pack(export(build_module(network, sample, classes, seed=0), sample, dtype=dtype))
 
 
 def holdings(run: RunFile, root: Path | None = None) -> Holdings:

@@ -30,7 +30,7 @@ Rows: TypeAlias = Sequence[Vector] | Array  # vectors of one length, or a matrix
 ENUMERATED = 4  # as many rows, at most, are solved by trying all active sets
 NEGLIGIBLE = 1e-12  # of the longest row, or of the largest eigenvalue: nothing but rounding
 EXACT = 1e-11  # an answer this close to optimal needs no second opinion
-ACCEPTED = 1e-6  # the primal check, relative to the largest margin or product
+ACCEPTED = 1e-6  # the primal check at its most generous, relative to the largest margin or product
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ def inner(rows: Rows, lead: int | None = None) -> Array:
 
 
 def recover(p: Vector, rows: Rows, multipliers: Array) -> Vector:
-    """p + rows' multipliers, summed in float64, in the type of `p`; p itself if no row pushes."""
-    active = np.flatnonzero(multipliers)
-    if not len(active):
+    """The sum p + rows' multipliers, made in float64, in the type of `p`; p itself if no row pushes."""
+    active = np.flatnonzero(multipliers).tolist()
+    if not active:
         return p
     x, start = np.empty_like(p), 0
     for block in _blocks([p, *(rows[i] for i in active)]):
@@ -104,7 +104,9 @@ def solve_dual(gram: Array, products: Array, margin: float | Array = 0.0, length
         return Dual(nothing, feasible=True)
     unit = gram[np.ix_(keep, keep)] / np.outer(norms, norms)
     z, error = _solve((unit + unit.T) / 2, q / scale)
-    if error > ACCEPTED + 1e-14 * length / scale:
+    # With no margin above zero x = 0 will do, so an error can only be rounding; otherwise it may be a contradiction.
+    rounding = ACCEPTED if b.max() <= 0 else min(ACCEPTED, 1e-12 * max(1.0, z.max()))
+    if error > rounding + 1e-14 * length / scale:
         return Dual(nothing, feasible=False)
     nothing[keep] = z * scale / norms
     return Dual(nothing, feasible=True)
@@ -161,7 +163,8 @@ def least_distance(gram: Array, q: Array) -> Array | None:
     f[-1] = 1
     u = nnls(e, f)
     r = e @ u - f
-    return None if np.linalg.norm(r) < 1e-9 else np.asarray(u / -r[-1])
+    left = -r[-1]  # in theory ||r||^2, which is 1 / (1 + distance^2)
+    return None if left <= 1e-14 else np.asarray(u / left)
 
 
 def nnls(e: Array, f: Array) -> Array:
@@ -180,8 +183,10 @@ def nnls(e: Array, f: Array) -> Array:
             blocked = inside & (s <= 0)
             if not blocked.any():
                 break
-            u += (u[blocked] / (u[blocked] - s[blocked])).min() * (s - u)
-            inside &= ~(blocked & (u <= 1e-15 * u.max()))
+            rows = np.flatnonzero(blocked)
+            shares = u[rows] / np.maximum(u[rows] - s[rows], 1e-300)  # 0 / 0 is no step at all
+            u += shares.min() * (s - u)
+            inside[rows[shares <= shares.min()]] = False  # by name, not by value: the loop must end
             u[~inside] = 0
         else:
             s = u
@@ -193,7 +198,7 @@ def nnls(e: Array, f: Array) -> Array:
 
 @cache
 def _quadprog() -> Callable[..., Any] | None:
-    """quadprog's solver (Any: it has no types), imported at first use: a device never comes here."""
+    """The solver of quadprog (Any: it has no types), imported at first use: a device never comes here."""
     return import_module("quadprog").solve_qp if find_spec("quadprog") else None
 
 

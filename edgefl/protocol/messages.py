@@ -104,6 +104,13 @@ class Broadcast(_Said):
     tensors: tuple[Tensor, ...]
 
 
+class Graphs(_Said):
+    """The ONNX bundle of a job; the body is the bundle."""
+
+    kind: Literal["graphs"] = "graphs"
+    job: Name
+
+
 class Assignment(_Said):
     """A device is asked to work on a round."""
 
@@ -114,6 +121,7 @@ class Assignment(_Said):
     attempt: Annotated[int, Field(ge=0)]
     model: Name
     previous: Name | None = None
+    graphs: Name | None = None  # the ONNX bundle, where devices train with onnxruntime
     batches: Annotated[int, Field(ge=1)] | None = None
     seconds: Annotated[float, Field(gt=0)] | None = None
 
@@ -194,6 +202,7 @@ ToCoordinator: TypeAlias = Annotated[Answer | Missing | Absent | Declined | Work
 TO_DEVICE: TypeAdapter[Assignment | Receipt | Refusal | Missing] = TypeAdapter(ToDevice)
 TO_COORDINATOR: TypeAdapter[Answer | Missing | Absent | Declined | Working] = TypeAdapter(ToCoordinator)
 BROADCAST: TypeAdapter[Broadcast] = TypeAdapter(Broadcast)
+GRAPHS: TypeAdapter[Graphs] = TypeAdapter(Graphs)
 
 T = TypeVar("T")
 J = TypeVar("J", bound=_Said)

@@ -36,6 +36,7 @@ LARGEST = 1 << 20  # bytes of a packet: what we accept, and what we send to a br
 FILTERS = 8  # per SUBSCRIBE, the smallest limit of the public brokers
 FIRST_DELAY, LONGEST_DELAY = 0.25, 10.0  # seconds before connecting again
 TICK = 1.0  # seconds between looks at the keep-alive
+QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it; it wears off, so set it again and again
 TAKEN_OVER = 0x8E  # MQTT 5 reason: another client connected with our id
 Item: TypeAlias = tuple[str, bytes | memoryview, bool]
 
@@ -253,6 +254,7 @@ class MqttTransport:
             if fd in ready or pending():
                 if ready.get(fd, 0) & ~select.POLLOUT or pending():
                     client.loop_read()
+                    _acknowledge(self._sock)
                 blocked = blocked and not ready.get(fd, 0) & select.POLLOUT
             if self._online:
                 self._hand_over(client)
@@ -342,6 +344,13 @@ def _size(payload: bytes | memoryview) -> int:
 
 def _no_delay(_client: paho.Client, _userdata: Any, sock: Any) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _acknowledge(sock: Any) -> None:
+    """Let the kernel acknowledge at once: a broker that leaves Nagle's algorithm on waits 44 ms for it."""
+    if QUICKACK is not None:
+        with suppress(OSError):  # closed by what was just read
+            sock.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
 
 
 def _ignore(*_: Any) -> None:

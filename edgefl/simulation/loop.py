@@ -50,7 +50,7 @@ def worker(job: Job, name: str, data: Dataset) -> Worker:
     """The device half of the job."""
     run = job.run
     return Worker(
-        run.run.name, name, job.algorithm, job.model, data, job.loss, job.codec, run.run.seed, run.wire.compress
+        run.run.name, name, job.algorithm, job.device_model, data, job.loss, job.codec, run.run.seed, run.wire.compress
     )
 
 

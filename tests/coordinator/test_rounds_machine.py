@@ -158,7 +158,8 @@ class AnyWeather(RuleBasedStateMachine):
                 assert list(devices) == sorted(set(devices))
                 assert len(devices) >= self.s.rules.quorum
                 fast = self.s.rules.over_select > 1 and len(devices) == self.s.rules.cohort
-                assert fast or isinstance(event, Expired) or not outstanding(self.s), "it waits for all it asked"
+                if not fast and not isinstance(event, Expired):
+                    assert set(outstanding(before)) <= {getattr(event, "device", None)}, "it waits for all it asked"
                 assert {(d, round, self.s.opening) for d in devices} <= self.asked & self.heard
                 self.merges[round] = devices
             case Late(device, round):

@@ -1,0 +1,150 @@
+"""FedGC: devices do not forget the last round, and the coordinator forgets no device (gradient constraints).
+
+A few mini-batches make a device's gradient h, here as in the paper the direction of descent. CGC pushes it until it
+agrees with the coordinator's last gradient z, tensor by tensor; SGC pushes the mean until it agrees with every
+device's gradient. Both are projections with a margin C:
+
+    device         u = nearest to h with <u, z> >= C                closed form
+    coordinator    g = nearest to the mean with <g, g_k> >= C       edgefl.projection
+
+What travels and what a pipeline works on are steps of the model, eta times a gradient. In these units the same
+constraints have the margin C eta^2, and nothing else changes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from edgefl.aggregation import Mean
+from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
+from edgefl.local import LocalTraining, gradient
+from edgefl.projection import Projection, Rows, project
+from edgefl.vector import Layout, State, Vector, dot, norm
+
+Granularity = Literal["tensor", "model"]
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class FedGC(LocalTraining):
+    """FedAvg with the two constraints; without both it is FedAvg, bit for bit."""
+
+    name: Literal["fedgc"] = "fedgc"
+    weights: Literal["samples", "uniform", "batch"] = "batch"
+    cgc: bool = True
+    sgc: bool = True
+    margin: Annotated[float, Field(gt=0)] = 1e-3
+    c_rel: Annotated[float, Field(gt=0)] | None = None  # the guard of `pulls`
+    granularity: Granularity = "tensor"  # of CGC; SGC looks at the whole model
+
+    uses_previous: ClassVar[bool] = True
+
+    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
+        return {}
+
+    def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
+        sgd = self.sgd(site)
+        walked = self.walk(task, site, lambda w, x, y: sgd(w, gradient(site, w, x, y)))
+        update = self.update(task, site, walked)
+        if not self.cgc or task.previous is None:  # in the first round there is nothing to agree with
+            return update, state
+        z = task.params - task.previous
+        slices = trained(site.model.layout, self.granularity)
+        found = pulls(update.delta, z, slices, self.margin * self.lr**2, self.c_rel)
+        return replace(update, delta=pushed(update.delta, z, found)), noted(state, found)
+
+    def stages(self) -> tuple[Stage, ...]:
+        return (Mean(), Sgc(margin=self.margin, lr=self.lr)) if self.sgc else (Mean(),)
+
+
+def cgc(h: Vector, z: Vector, layout: Layout | None = None, margin: float = 1e-3, c_rel: float | None = None) -> Vector:
+    """The nearest u to `h` with <u, z> >= margin, for each trained tensor of the layout or for the whole vector.
+
+    Where z is zero, or h already agrees with it, u is h.
+    """
+    slices = (slice(0, len(h)),) if layout is None else trained(layout, "tensor")
+    return pushed(h, z, pulls(h, z, slices, margin, c_rel))
+
+
+def pulls(
+    h: Vector, z: Vector, slices: tuple[slice, ...], margin: float, c_rel: float | None = None
+) -> list[tuple[slice, float]]:
+    """The slices of h that must be pushed, each with the multiple v > 0 of z that does it.
+
+    A push has length margin / ||z||, which explodes when z gets small: with the guard `c_rel` the margin is never
+    more than c_rel ||h|| ||z||.
+    """
+    found = []
+    for s in slices:
+        square = dot(z[s], z[s])
+        least = margin if c_rel is None else min(margin, c_rel * norm(h[s]) * square**0.5)
+        if square > 0 and (missing := least - dot(h[s], z[s])) > 0:
+            found.append((s, missing / square))
+    return found
+
+
+def pushed(h: Vector, z: Vector, found: list[tuple[slice, float]]) -> Vector:
+    """`h` after these pushes; h itself if there are none."""
+    if not found:
+        return h
+    u = h.copy()
+    for s, v in found:
+        u[s] += np.multiply(z[s], v, dtype=np.float64)  # v alone may be too large for float32
+    return u
+
+
+def trained(layout: Layout, granularity: Granularity) -> tuple[slice, ...]:
+    """Where the trained part of a vector lies: tensor by tensor, or as one."""
+    if granularity == "model":
+        return (slice(0, layout.trainable),)
+    return layout.slices[: len(layout.names) - layout.buffers]
+
+
+def noted(state: State, found: list[tuple[slice, float]]) -> State:
+    """The device's record: how many tensors were ever pushed, and the largest multiple."""
+    largest = max([float(state.get("largest", np.zeros(()))), *(v for _, v in found)])
+    corrected = int(state.get("corrected", np.zeros((), np.int64))) + len(found)
+    return {**state, "corrected": np.array(corrected, np.int64), "largest": np.array(largest)}
+
+
+def sgc(mean: Vector, gradients: Rows, margin: float = 1e-3, strict: bool = False) -> Projection:
+    """The nearest g to `mean` with <g, g_k> >= margin for every gradient; `mean` itself where there is none.
+
+    A device that sent nothing but zeros is left out; with `strict` it makes the problem infeasible.
+    """
+    rows = list(gradients)
+    lengths = np.array([norm(row) for row in rows])
+    keep = np.flatnonzero(lengths > 1e-12 * lengths.max(initial=0.0)) if not strict else np.arange(len(rows))
+    found = project(mean, [rows[i] for i in keep.tolist()], margin)
+    multipliers = np.zeros(len(rows))
+    multipliers[keep] = found.multipliers
+    return Projection(found.x, multipliers, found.feasible)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Sgc:
+    """The step agrees with every device's update, if that is possible; otherwise it stays as it is, and is counted.
+
+    `lr` is the devices' rate: it turns steps into gradients, on which the margin is defined. After a device half
+    that has no single rate leave it at one, and the margin is one on steps. Statistics are left alone.
+    """
+
+    name: Literal["sgc"] = "sgc"
+    margin: Annotated[float, Field(ge=0)] = 1e-3
+    lr: Annotated[float, Field(gt=0)] = 1.0
+    granularity: Granularity = "model"
+    strict: bool = False
+
+    def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
+        step, infeasible, largest = draft.step.copy(), 0, 0.0
+        for s in trained(site.model.layout, self.granularity):
+            deltas = [update.delta[s] for update in draft.updates.values()]
+            found = sgc(draft.step[s], deltas, self.margin * self.lr**2, self.strict)
+            step[s] = found.x
+            infeasible += not found.feasible
+            largest = max(largest, found.multipliers.max(initial=0.0))
+        total = int(state.get("infeasible", np.zeros((), np.int64))) + infeasible
+        return replace(draft, step=step), {"infeasible": np.array(total, np.int64), "largest": np.array(largest)}
