@@ -42,6 +42,7 @@ class Rules:
     start_with: int | None = None  # must be there before the first round; None: a cohort, or a quorum after a deadline
     late: Literal["drop", "discount", "memory"] = "drop"
     attempts: int = 3  # how often a deadline is extended before the round is abandoned
+    cohort_rounds: int = 1  # for how many consecutive rounds the same draw of devices is used
 
     def __post_init__(self) -> None:
         if not 1 <= self.quorum <= self.cohort:
@@ -50,6 +51,10 @@ class Rules:
             raise ValueError(f"start_with {self.start_with} is smaller than quorum {self.quorum}")
         if self.rounds < 1 or self.deadline <= 0 or self.over_select < 1 or self.attempts < 0:
             raise ValueError(f"needs rounds >= 1, deadline > 0, over_select >= 1, attempts >= 0: {self}")
+
+    def draw(self, round: int) -> int:
+        """The number of the draw that gives a round its devices; rounds that share it share them."""
+        return 1 + (round - 1) // self.cohort_rounds
 
     @property
     def size(self) -> int:
@@ -265,7 +270,7 @@ def _gather(s: Rounds) -> Step:
 
 
 def _open(s: Rounds) -> Step:
-    asked = seeds.sample(s.rules.seed, s.round, s.present, s.rules.size)
+    asked = seeds.sample(s.rules.seed, s.rules.draw(s.round), s.present, s.rules.size)
     s = replace(s, phase="open", attempt=s.attempt + 1, opening=s.attempt + 1, asked=asked)
     return s, (*_invitation(s, asked), _timer(s))
 
@@ -368,7 +373,7 @@ def _merged(s: Rounds, round: int, done: bool) -> Step:
 def _spares(s: Rounds, count: int) -> tuple[str, ...]:
     """The next ones in the order the round was drawn (drawn again if the fleet has changed since)."""
     fleet = s.present.union(s.asked)
-    order = seeds.sample(s.rules.seed, s.round, fleet, len(fleet))
+    order = seeds.sample(s.rules.seed, s.rules.draw(s.round), fleet, len(fleet))
     return tuple(d for d in order if d not in s.asked)[:count]
 
 

@@ -4,7 +4,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -78,13 +78,14 @@ def rules(run: RunFile, cohort_rounds: int) -> Rules:
         quorum=run.quorum,
         deadline=run.rounds.deadline,
         over_select=run.rounds.over_select,
-        start_with=max(run.start_with, run.quorum),
+        start_with=run.start_with,
         late=run.rounds.late,
+        cohort_rounds=cohort_rounds,
     )
 
 
 class Coordinator:
-    """One run over one transport. `prepare` makes the job when the first round opens: an idle coordinator is light."""
+    """One run over one transport. `prepare` makes the job when the first device is there: an idle coordinator is light."""
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class Coordinator:
         self.inbox: SimpleQueue[TransportEvent | Merged | Broken | Stop] = SimpleQueue()
         self.worker = ThreadPoolExecutor(1, "merging")
         self.timer: tuple[float, rounds.SetTimer] | None = None
+        self.preparing: Future[Job] | None = None
         self.job: Job | None = None
         self.course: Course | None = None
         self.publisher: Publisher | None = None
@@ -152,6 +154,12 @@ class Coordinator:
             self._tick()
         else:
             self._handle(event)
+
+    def waiting(self) -> str:
+        """Why the coordinator waits, if it waits."""
+        if self.preparing is not None and not self.preparing.done():
+            return "preparing the model"
+        return rounds.waiting(self.rounds)
 
     def stop(self) -> None:
         """End early; may be called from a signal handler or another thread."""
@@ -214,6 +222,8 @@ class Coordinator:
         if refused:
             self._refuse(id, presence, "device.duplicate", refused)
             return
+        if self.preparing is None and presence.online:
+            self.preparing = self.worker.submit(self.prepare)
         device = self.roster.devices[id]
         device.doing = "idle" if presence.online else "offline"
         self.tell({"event": "joined" if presence.online else "lost", "device": id})
@@ -329,6 +339,8 @@ class Coordinator:
                     model=made.id,
                     previous=previous,
                     graphs=publisher.graphs.id if publisher.graphs else None,
+                    overtime=self.rounds.rules.late != "drop",
+                    counted=self.rounds.counted.get(id, 0),
                     batches=work.batches,
                     seconds=work.seconds,
                 ),
@@ -385,9 +397,9 @@ class Coordinator:
     # ---- small things ------------------------------------------------------------------------------------------
 
     def _job(self) -> tuple[Job, Course, Publisher]:
-        """The job, made when it is first needed."""
+        """The job, which the first round has to wait for."""
         if self.job is None or self.course is None or self.publisher is None:
-            self.job = self.prepare()
+            self.job = self.preparing.result() if self.preparing else self.prepare()
             self.course = jobs.begin(self.job)
             self.publisher = Publisher(self.transport, self.fleet, self.job)
         return self.job, self.course, self.publisher

@@ -85,10 +85,17 @@ def fresh_folder(folder: Path) -> Path:
     return folder
 
 
-def _broker(run: RunFile, until_done: ExitStack) -> Address:
+def check_broker(run: RunFile) -> Address:
+    """The broker's address, if it answers; one of our own answers when it is started."""
     address = parse(run.broker.url)
     if not address.embedded:
         reachable(address)
+    return address
+
+
+def _broker(run: RunFile, until_done: ExitStack) -> Address:
+    address = check_broker(run)
+    if not address.embedded:
         return address
     running = until_done.enter_context(broker.start())
     log.info("broker kind=%s address=%s", running.kind, running.address)

@@ -13,7 +13,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.rounds import waiting
 from coordinator.service import Coordinator
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -97,7 +96,7 @@ class LiveView:
             Text(spark(self.curve[-WIDTH:]), style="green"),
         )
         traffic = f"sent up {size(c.total_up + c.bytes_up)}   sent down {size(c.total_down + c.bytes_down)}"
-        parts: list[RenderableType] = [head, _devices(c), Text(traffic, style="dim"), Text(waiting(c.rounds))]
+        parts: list[RenderableType] = [head, _devices(c), Text(traffic, style="dim"), Text(c.waiting())]
         parts += [Text(note, style="yellow") for note in self.notes]
         title = f"edgefl  {c.name}  {c.run_file.algorithm['name']}  {self.broker}"
         return Panel(Group(*parts), title=title, title_align="left", width=min(100, self.console.width))
@@ -128,7 +127,7 @@ def _devices(c: Coordinator) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("device", "doing", "samples", "ms/step", "sent"):
         table.add_column(title, justify="left" if title in ("device", "doing") else "right", no_wrap=True)
-    known = sorted(list(c.roster.devices.values()), key=lambda d: d.id)
+    known = sorted(c.roster.devices.copy().values(), key=lambda d: d.id)
     for device in known[:ROWS]:
         pace = "-" if device.seconds_per_step is None else f"{1000 * device.seconds_per_step:.1f}"
         style = (

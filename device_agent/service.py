@@ -73,10 +73,11 @@ class Agent:
         folder: Path,
         once: bool = False,
         connect_timeout: float = 0.0,
+        broker: str = "",
     ) -> None:
         self.device, self.fleet, self.transport, self.data = device, fleet, transport, data
         self.make_model, self.back_end, self.folder, self.once = make_model, back_end, folder, once
-        self.connect_timeout = connect_timeout
+        self.connect_timeout, self.broker = connect_timeout, broker
         self.session = Session()
         self.inbox: SimpleQueue[TransportEvent | Outcome | session.Event] = SimpleQueue()
         self.trainer = Trainer(self.inbox.put)
@@ -109,10 +110,8 @@ class Agent:
                     give_up = None
                 self._handle(event)
             if give_up is not None and monotonic() > give_up:
-                self.exit = (
-                    2,
-                    f"broker is not reachable ({last_reason or 'no answer'}): correct agent.broker or start it",
-                )
+                why = last_reason or "no answer"
+                self.exit = 2, f"broker {self.broker} is not reachable ({why}): start it, or correct agent.broker"
         self.trainer.close()
         self.transport.publish(topics.presence(self.fleet, self.device), gone, retain=True)
         self.transport.flush(2.0)
@@ -177,7 +176,9 @@ class Agent:
             case Assignment():
                 self.assignment = said
                 log.info("asked job=%s round=%d model=%s", said.job, said.round, said.model)
-                self._feed(session.Tasked(_life(said), said.round, _key(said), str(said.attempt)))
+                self._feed(
+                    session.Tasked(_life(said), said.round, _key(said), str(said.attempt), said.overtime, said.counted)
+                )
             case Receipt():
                 log.info("receipt round=%d verdict=%s %s", said.round, said.verdict, said.reason)
                 self._feed(session.Receipted(said.round, said.digest.hex(), said.verdict))

@@ -35,11 +35,12 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
         folder=me.folder.expanduser() / me.id,
         once=once,
         connect_timeout=me.connect_timeout,
+        broker=str(address),
     )
 
 
 def local_data(wanted: LocalData, root: Path | None) -> Dataset:
-    """This device's samples: all of the source's train part, or one part of it in a trial."""
+    """The device's samples: all of the source's train part, or one part of it in a trial."""
     source = load(wanted.source, root)
     if wanted.partition is None:
         return source.train

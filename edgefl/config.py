@@ -133,6 +133,11 @@ class RunFile(Section):
             raise ValueError(
                 f"rounds.quorum = {self.quorum} is larger than rounds.cohort = {self.cohort}; lower it to {self.cohort}"
             )
+        if self.rounds.start_with is not None and self.rounds.start_with < self.quorum:
+            raise ValueError(
+                f"rounds.start_with = {self.rounds.start_with} is smaller than rounds.quorum = {self.quorum};"
+                f" raise it to {self.quorum}"
+            )
         held = self.task.partition
         if held and self.cohort > held.devices:
             raise ValueError(
@@ -153,10 +158,10 @@ class RunFile(Section):
         return self.rounds.quorum or ceil(0.8 * self.cohort)
 
     @property
-    def start_with(self) -> int:
-        """How many devices must be there before the first round opens."""
+    def start_with(self) -> int | None:
+        """How many devices must be there before the first round opens: in a trial all of them, else who comes."""
         held = self.task.partition
-        return self.rounds.start_with or (held.devices if held else self.cohort)
+        return self.rounds.start_with or (held.devices if held else None)
 
     def make_algorithm(self) -> Algorithm:
         return shelf.algorithm(self.algorithm)

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,7 @@ def parse(
     environment: Mapping[str, str] = os.environ,
 ) -> F:
     """The configuration in `table`, checked; `origin` stands in messages."""
+    table = deepcopy(table)  # overrides are ours, the caller keeps what it gave
     for key, value in _from_environment(kind, environment).items():
         _put(table, key, value, origin)
     for word in sets:

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass as parameters
 
 from edgefl.algorithms.base import STRICT, Budget, Site, Task, Update
 from edgefl.data.dataset import Dataset
+from edgefl.errors import RunError
 from edgefl.vector import Array, Layout, State, Vector
 
 Step: TypeAlias = Callable[[Vector, Array, Array], Vector]  # weights and a batch in, new weights out
@@ -56,6 +57,8 @@ def gradient(site: Site, w: Vector, x: Array, y: Array) -> Vector:
 
 def shuffled(data: Dataset, size: int, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
     """Mini-batches without end: pass after pass over the data, each freshly shuffled, the short last one kept."""
+    if not len(data):
+        raise RunError("there is nothing to train on: the data set has no sample")
     while True:
         order = rng.permutation(len(data))
         for i in range(0, len(data), size):

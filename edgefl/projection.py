@@ -19,13 +19,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import combinations
 from math import sqrt
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from edgefl.vector import Array, Vector
+from edgefl.vector import Array, Layout, Vector
 
 Rows: TypeAlias = Sequence[Vector] | Array  # vectors of one length, or a matrix: nothing is stacked or copied
+
+Granularity: TypeAlias = Literal["model", "tensor"]
 
 ENUMERATED = 4  # as many rows, at most, are solved by trying all active sets
 NEGLIGIBLE = 1e-12  # of the longest row, or of the largest eigenvalue: nothing but rounding
@@ -56,6 +58,13 @@ def project(p: Vector, rows: Rows, margin: float | Array = 0.0) -> Projection:
     table = inner([*rows, p])
     dual = solve_dual(table[:k, :k], table[:k, k], margin, sqrt(table[k, k]))
     return Projection(recover(p, rows, dual.multipliers), dual.multipliers, dual.feasible)
+
+
+def parts(layout: Layout, granularity: Granularity) -> tuple[slice, ...]:
+    """What is projected on its own: the model as one, or each tensor; never the statistics at the end."""
+    if granularity == "model":
+        return (slice(0, layout.trainable),)
+    return layout.slices[: len(layout.names) - layout.buffers]
 
 
 def inner(rows: Rows, lead: int | None = None) -> Array:

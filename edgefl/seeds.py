@@ -8,7 +8,9 @@ import numpy as np
 
 def stream(seed: int, *names: int | str) -> np.random.Generator:
     """The random stream of this name under this seed, e.g. `stream(7, 3, "pi-04")` for round 3 of pi-04."""
-    path = "/".join([str(seed), *(repr(name) for name in names)])
+    # Plain types first: numpy's integers and strings print differently from version to version.
+    plain = (str(name) if isinstance(name, str) else int(name) for name in names)
+    path = "/".join([str(seed), *(repr(name) for name in plain)])
     return np.random.Generator(np.random.PCG64(int.from_bytes(sha256(path.encode()).digest()[:16], "big")))
 
 

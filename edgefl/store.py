@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ _TEXT = "text:"  # safetensors holds numbers; arrays of words travel as JSON bes
 
 def write_atomically(path: Path, data: bytes) -> None:
     """After this returns, `path` holds exactly `data`, even if the power fails; before, what it held."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with fresh.open("wb") as file:
             file.write(data)
             file.flush()
@@ -34,7 +35,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):
+            fresh.unlink()
         raise StoreError(
             f"{path}: cannot be written ({error.strerror}); free some space or choose another folder"
         ) from None
@@ -42,7 +44,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def save(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
     """Write arrays and what is to be known about them."""
-    numbers = {k: np.ascontiguousarray(v) for k, v in arrays.items() if v.dtype.kind != "U"}
+    numbers = {k: np.asarray(v, order="C") for k, v in arrays.items() if v.dtype.kind != "U"}
     words = {_TEXT + k: json.dumps(v.tolist()) for k, v in arrays.items() if v.dtype.kind == "U"}
     data = pack(numbers, metadata={"about": json.dumps(dict(about)), **words})
     write_atomically(path, sha256(data).digest() + data)
@@ -66,5 +68,5 @@ def load(path: Path) -> tuple[State, dict[str, Any]]:
     for key, text in metadata.items():
         if key.startswith(_TEXT):
             words = json.loads(text)
-            arrays[key.removeprefix(_TEXT)] = np.array(words, dtype=str) if words else np.zeros(0, "U1")
+            arrays[key.removeprefix(_TEXT)] = np.zeros(0, "U1") if words == [] else np.array(words, dtype=str)
     return arrays, json.loads(metadata["about"])

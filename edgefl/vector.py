@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, TypeAlias
 
@@ -32,7 +32,7 @@ class Layout:
             raise ValueError("a layout needs one shape for each name, and no name twice")
         if not 0 <= self.buffers <= len(self.names):
             raise ValueError(f"a layout of {len(self.names)} tensors cannot have {self.buffers} buffers")
-        ends = np.cumsum([0, *(prod(shape) for shape in self.shapes)]).tolist()
+        ends = accumulate((prod(shape) for shape in self.shapes), initial=0)  # plain integers: they never wrap around
         object.__setattr__(self, "slices", tuple(slice(a, b) for a, b in pairwise(ends)))
 
     @property

@@ -31,9 +31,14 @@ def pack_broadcast(
 
 def unpack_broadcast(data: bytes | bytearray, size: int) -> tuple[Vector, State]:
     """The model and the plan's additions behind a broadcast."""
-    said, opened = read(BROADCAST, data, limit=len(data) * 64)
+    said, opened = read(BROADCAST, data, limit=plain_limit(data, size))
     arrays = tensors.decode(said.tensors, opened.body)
     return _vector(arrays, _PARAMS, size), _extra(arrays)
+
+
+def plain_limit(data: bytes | bytearray, size: int) -> int:
+    """How large the body of a frame may become: zeros compress without end, so the model's size counts as well."""
+    return 64 * max(len(data), 4 * size)
 
 
 @dataclass(frozen=True, slots=True)

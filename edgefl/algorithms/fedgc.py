@@ -13,6 +13,7 @@ constraints have the margin C eta^2, and nothing else changes.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import sqrt
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -22,10 +23,8 @@ from pydantic.dataclasses import dataclass
 from edgefl.aggregation import Mean
 from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.local import LocalTraining, gradient
-from edgefl.projection import Projection, Rows, project
+from edgefl.projection import NEGLIGIBLE, Granularity, Projection, Rows, inner, parts, recover, solve_dual
 from edgefl.vector import Layout, State, Vector, dot, norm
-
-Granularity = Literal["tensor", "model"]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -52,7 +51,7 @@ class FedGC(LocalTraining):
         if not self.cgc or task.previous is None:  # in the first round there is nothing to agree with
             return update, state
         z = task.params - task.previous
-        slices = trained(site.model.layout, self.granularity)
+        slices = parts(site.model.layout, self.granularity)
         found = pulls(update.delta, z, slices, self.margin * self.lr**2, self.c_rel)
         return replace(update, delta=pushed(update.delta, z, found)), noted(state, found)
 
@@ -65,7 +64,7 @@ def cgc(h: Vector, z: Vector, layout: Layout | None = None, margin: float = 1e-3
 
     Where z is zero, or h already agrees with it, u is h.
     """
-    slices = (slice(0, len(h)),) if layout is None else trained(layout, "tensor")
+    slices = (slice(0, len(h)),) if layout is None else parts(layout, "tensor")
     return pushed(h, z, pulls(h, z, slices, margin, c_rel))
 
 
@@ -80,7 +79,7 @@ def pulls(
     found = []
     for s in slices:
         square = dot(z[s], z[s])
-        least = margin if c_rel is None else min(margin, c_rel * norm(h[s]) * square**0.5)
+        least = margin if c_rel is None else min(margin, c_rel * norm(h[s]) * sqrt(square))
         if square > 0 and (missing := least - dot(h[s], z[s])) > 0:
             found.append((s, missing / square))
     return found
@@ -96,13 +95,6 @@ def pushed(h: Vector, z: Vector, found: list[tuple[slice, float]]) -> Vector:
     return u
 
 
-def trained(layout: Layout, granularity: Granularity) -> tuple[slice, ...]:
-    """Where the trained part of a vector lies: tensor by tensor, or as one."""
-    if granularity == "model":
-        return (slice(0, layout.trainable),)
-    return layout.slices[: len(layout.names) - layout.buffers]
-
-
 def noted(state: State, found: list[tuple[slice, float]]) -> State:
     """The device's record: how many tensors were ever pushed, and the largest multiple."""
     largest = max([float(state.get("largest", np.zeros(()))), *(v for _, v in found)])
@@ -115,13 +107,14 @@ def sgc(mean: Vector, gradients: Rows, margin: float = 1e-3, strict: bool = Fals
 
     A device that sent nothing but zeros is left out; with `strict` it makes the problem infeasible.
     """
-    rows = list(gradients)
-    lengths = np.array([norm(row) for row in rows])
-    keep = np.flatnonzero(lengths > 1e-12 * lengths.max(initial=0.0)) if not strict else np.arange(len(rows))
-    found = project(mean, [rows[i] for i in keep.tolist()], margin)
-    multipliers = np.zeros(len(rows))
-    multipliers[keep] = found.multipliers
-    return Projection(found.x, multipliers, found.feasible)
+    k = len(gradients)
+    table = inner([*gradients, mean])
+    lengths = np.sqrt(np.diagonal(table)[:k])
+    keep = np.arange(k) if strict else np.flatnonzero(lengths > NEGLIGIBLE * lengths.max(initial=0.0))
+    dual = solve_dual(table[np.ix_(keep, keep)], table[keep, k], margin, sqrt(table[k, k]))
+    multipliers = np.zeros(k)
+    multipliers[keep] = dual.multipliers
+    return Projection(recover(mean, gradients, multipliers), multipliers, dual.feasible)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -140,7 +133,7 @@ class Sgc:
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         step, infeasible, largest = draft.step.copy(), 0, 0.0
-        for s in trained(site.model.layout, self.granularity):
+        for s in parts(site.model.layout, self.granularity):
             deltas = [update.delta[s] for update in draft.updates.values()]
             found = sgc(draft.step[s], deltas, self.margin * self.lr**2, self.strict)
             step[s] = found.x

@@ -18,7 +18,7 @@ from edgefl.vector import State, Vector
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Mifa(LocalTraining):
+class MIFA(LocalTraining):
     """Local descent, then the mean of the newest update of every device of the fleet, zero for those not yet seen."""
 
     name: Literal["mifa"] = "mifa"
@@ -37,7 +37,7 @@ class Mifa(LocalTraining):
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Mifam(LocalTraining):
+class MIFAM(LocalTraining):
     """MIFA with momentum: m = beta m + mean of the table, and the step is rate times m."""
 
     name: Literal["mifam"] = "mifam"

@@ -3,7 +3,8 @@
 A package adds its own through the entry points `edgefl.algorithms` and `edgefl.stages`, one class each.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -13,15 +14,19 @@ from pydantic import TypeAdapter, ValidationError
 from edgefl.aggregation import Clip, Mean, Momentum, Scale
 from edgefl.algorithms.base import Algorithm, Stage
 from edgefl.algorithms.fedavg import FedAvg
+from edgefl.algorithms.fedavgm import FedAvgM
 from edgefl.algorithms.fedcurv import Curvature, FedCurv
 from edgefl.algorithms.feddf import Ensemble, FedDF
 from edgefl.algorithms.feddyn import Dynamic, FedDyn
+from edgefl.algorithms.fedgc import FedGC, Sgc
 from edgefl.algorithms.fedmlb import FedMLB
 from edgefl.algorithms.fedntd import FedNTD
 from edgefl.algorithms.fedprox import FedProx
 from edgefl.algorithms.fedreg import FedReg
 from edgefl.algorithms.finetune import Finetune
 from edgefl.algorithms.flashback import Distill, Flashback
+from edgefl.algorithms.gradma import GradMA, Memory
+from edgefl.algorithms.mifa import MIFA, MIFAM, Table
 from edgefl.algorithms.mimelite import MimeLite, Statistics
 from edgefl.algorithms.moon import Moon
 from edgefl.algorithms.scaffold import Scaffold, Variates
@@ -31,6 +36,11 @@ from edgefl.errors import ConfigError, nearest
 ALGORITHMS: tuple[type[Any], ...] = (
     FedAvg,
     FedProx,
+    FedAvgM,
+    FedGC,
+    GradMA,
+    MIFA,
+    MIFAM,
     Upcycled,
     FedReg,
     Scaffold,
@@ -48,6 +58,9 @@ STAGES: tuple[type[Any], ...] = (
     Scale,
     Clip,
     Momentum,
+    Sgc,
+    Memory,
+    Table,
     Upcycle,
     Variates,
     Curvature,
@@ -102,10 +115,10 @@ def _take(shelf: Mapping[str, type[Any]], table: Mapping[str, Any], section: str
     try:
         return TypeAdapter(shelf[name]).validate_python(dict(table))
     except ValidationError as error:
-        raise ConfigError(f"{section} '{name}': {explain(error, shelf[name].__dataclass_fields__)}") from None
+        raise ConfigError(f"{section} '{name}': {explain(error, [f.name for f in fields(shelf[name])])}") from None
 
 
-def explain(error: ValidationError, known: Mapping[str, Any]) -> str:
+def explain(error: ValidationError, known: Iterable[str]) -> str:
     """The first thing pydantic found, in one line of ours."""
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"] if isinstance(part, str)) or "?"

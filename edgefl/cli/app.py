@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from edgefl import __version__
-from edgefl.cli import agent, broker, coordinator, demo, fleet, init, rehearse, simulate
+from edgefl.cli import agent, bench, broker, coordinator, demo, fleet, init, rehearse, simulate
 from edgefl.errors import EdgeflError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(agent.app, name="agent")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(broker.app, name="broker")
+app.add_typer(bench.app, name="bench")
 
 
 def _version(wanted: bool) -> None:

@@ -15,7 +15,7 @@ def group() -> None:
 
 
 @app.command()
-def start(
+def start(  # noqa: PLR0917 - options of a command
     run: RunPath,
     set_: Sets = None,
     data_root: DataRoot = None,
@@ -24,7 +24,7 @@ def start(
     log: Log = "warning",
 ) -> None:
     """Coordinate a run: wait for devices, open rounds, merge what they send, keep the model."""
-    from coordinator.start import coordinate
+    from coordinator.start import check_broker, coordinate
     from coordinator.view import choose
     from edgefl import logs
     from edgefl.config import RunFile
@@ -33,6 +33,7 @@ def start(
 
     logs.set_up(log)
     wanted = load(RunFile, run, set_ or ())
+    check_broker(wanted)
     if rehearse:
         rehearse_apart(run, set_ or (), data_root)
     results = coordinate(wanted, data_root, choose(as_json=json))

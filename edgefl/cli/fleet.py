@@ -16,7 +16,7 @@ def group() -> None:
 
 
 @app.command()
-def start(
+def start(  # noqa: PLR0917 - options of a command
     run: RunPath,
     devices: Annotated[int | None, typer.Option(help="How many; all parts of task.partition unless said.")] = None,
     broker: Annotated[str | None, typer.Option(help="Their broker; the run file's unless said.")] = None,

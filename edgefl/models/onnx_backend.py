@@ -26,10 +26,14 @@ class OnnxModel:
     """A `Model` that runs on onnxruntime; a graph is checked and loaded when it is first needed."""
 
     def __init__(self, bundle: Bundle, *, threads: int = 1, memory: int = MEMORY, batch: int = BATCH) -> None:
+        np.empty(31 << 20, np.uint8)  # freeing one large block teaches glibc to keep our large vectors' pages
         self.layout = bundle.layout
         self._bundle = bundle
         self._threads, self._memory, self._batch = threads, memory, batch
         self._sessions: dict[str, Session] = {}
+        trained = len(self.layout.names) - self.layout.buffers
+        gradients = zip(self.layout.names[:trained], self.layout.slices, strict=False)
+        self._places = {f"grad.{name}": s for name, s in gradients}
         self._lock = Lock()  # a binding holds the arguments of one call
 
     def logits(self, w: Vector, x: Array) -> Array:
@@ -63,14 +67,16 @@ class OnnxModel:
             np.subtract(w[k:], moved, out=moved)
 
         def pullback(dz: Array) -> Vector:
-            gradient = np.zeros(self.layout.size, np.float32)
+            gradient = np.empty(self.layout.size, np.float32)
             gradient[k:] = moved
             seed = np.ascontiguousarray(dz, np.float32)
             if seed.shape != z.shape:
                 raise ValueError(f"expected a gradient of shape {z.shape}, got {seed.shape}")
             with self._lock:
                 behind = self._session(f"{kind}backward")
-                behind.run(weights, {**feeds, **kept, "dz": seed}, self._gradients(gradient))
+                behind.run(weights, {**feeds, **kept, "dz": seed}, {n: gradient[s] for n, s in self._places.items()})
+            for unused in set(self._places) - behind.outputs:
+                gradient[self._places[unused]] = 0
             return gradient
 
         return z, pullback
@@ -116,9 +122,6 @@ class OnnxModel:
             for name, s in zip(self.layout.names[first:], self.layout.slices[first:], strict=True)
         }
 
-    def _gradients(self, vector: Vector) -> dict[str, Array]:
-        return {f"grad.{name}": vector[s] for name, s in zip(self.layout.names, self.layout.slices, strict=True)}
-
     def _session(self, graph: str) -> "Session":
         if graph not in self._sessions:
             data: bytes = getattr(self._bundle, graph)
@@ -141,6 +144,7 @@ class Session:
         slices = {f"w.{n}": (s, shape) for n, s, shape in zip(layout.names, layout.slices, layout.shapes, strict=True)}
         self._weights = [(name, *slices[name]) for name in inputs if name in slices]
         self._others = [name for name in inputs if name not in slices]
+        self.outputs = {o.name for o in self._session.get_outputs()}
         self._outputs = [(o.name, o.shape) for o in self._session.get_outputs()]
 
     def run(self, w: Vector, feeds: Mapping[str, Any], into: Mapping[str, Array]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Keys that a newer peer adds are ignored; everything we rely on is required and b
 
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from edgefl.errors import WireError
 from edgefl.protocol.frames import Frame, pack, unpack
@@ -54,7 +54,7 @@ class Tensor(_Said):
     name: Annotated[str, Field(max_length=200)]
     kind: Annotated[str, Field(max_length=32)]
     dtype: Annotated[str, Field(max_length=16)] = "<f4"
-    shape: tuple[Annotated[int, Field(ge=0, le=2**40)], ...]
+    shape: Annotated[tuple[Annotated[int, Field(ge=0, le=2**40)], ...], Field(max_length=16)]
     bytes: Annotated[int, Field(ge=0)]
 
 
@@ -64,6 +64,11 @@ class Shape(_Said):
     names: tuple[Annotated[str, Field(max_length=200)], ...]
     shapes: tuple[tuple[Annotated[int, Field(ge=0, le=2**31)], ...], ...]
     buffers: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _is_a_layout(self) -> "Shape":
+        self.layout()
+        return self
 
     @classmethod
     def of(cls, layout: Layout) -> "Shape":
@@ -122,6 +127,8 @@ class Assignment(_Said):
     model: Name
     previous: Name | None = None
     graphs: Name | None = None  # the ONNX bundle, where devices train with onnxruntime
+    overtime: bool = False  # an answer is welcome even when the round is over
+    counted: Round = 0  # the last round this device's answer was merged in: stands in for a lost receipt
     batches: Annotated[int, Field(ge=1)] | None = None
     seconds: Annotated[float, Field(gt=0)] | None = None
 

@@ -57,9 +57,16 @@ def _array(tensor: Tensor, payload: memoryview) -> Array:
     if tensor.kind in CODECS:
         if size > 64 * len(payload) + 64:
             raise WireError("wire.too_large", f"tensor '{tensor.name}' claims {size} numbers in {len(payload)} bytes")
-        return CODECS[tensor.kind].decode(payload, size).reshape(tensor.shape)
+        return _shaped(tensor, CODECS[tensor.kind].decode(payload, size))
     if tensor.kind != RAW or tensor.dtype not in _DTYPES:
         raise WireError("wire.dtype", f"tensor '{tensor.name}' has kind {tensor.kind}, type {tensor.dtype}")
     if size * np.dtype(tensor.dtype).itemsize != len(payload):
         raise WireError("wire.shape", f"tensor '{tensor.name}' of shape {tensor.shape} came with {len(payload)} bytes")
-    return np.frombuffer(payload, tensor.dtype).reshape(tensor.shape)
+    return _shaped(tensor, np.frombuffer(payload, tensor.dtype))
+
+
+def _shaped(tensor: Tensor, flat: Array) -> Array:
+    try:
+        return flat.reshape(tensor.shape)
+    except ValueError:  # no numbers at all, but a shape that numpy cannot count
+        raise WireError("wire.shape", f"tensor '{tensor.name}' cannot have shape {tensor.shape}") from None

@@ -1,19 +1,22 @@
 """The plain loop: the specification of a run. Every other driver must end with the same model, bit for bit."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from time import perf_counter
 from typing import Any
 
 from edgefl import job as jobs
 from edgefl import seeds
-from edgefl.algorithms.base import Task, Update
+from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.data.dataset import Dataset
 from edgefl.job import Course, Job
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
+from edgefl.simulation import forgetting as forgot
+from edgefl.simulation.engines import Engine, Here, Order
+from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
-from edgefl.work import Place, Worker, pack_broadcast, unpack_answer, unpack_broadcast
+from edgefl.work import Place, pack_broadcast, plain_limit, unpack_answer, unpack_broadcast
 
 
 @dataclass(slots=True)
@@ -23,64 +26,76 @@ class Traffic:
     up: int = 0
     down: int = 0
 
+    def summary(self, course: Course) -> dict[str, int | None]:
+        """What a run's last word says about them; a run that reaches its target ends there."""
+        to_target = None if course.reached is None else self.up + self.down
+        return {"bytes_up": self.up, "bytes_down": self.down, "bytes_to_target": to_target}
+
 
 def simulate(
-    job: Job, devices: Mapping[str, Dataset], tell: Callable[[dict[str, Any]], None] = lambda _: None
+    job: Job,
+    devices: Mapping[str, Dataset],
+    tell: Callable[[dict[str, Any]], None] = lambda _: None,
+    *,
+    engine: Engine | None = None,
+    forgetting: bool = False,
 ) -> Course:
-    """Play all rounds one after another; `tell` hears of each, and of the end."""
-    workers = {name: worker(job, name, data) for name, data in devices.items()}
-    states: dict[str, State] = {name: {} for name in workers}
+    """Play all rounds one after another; `tell` hears of each, and of the end.
+
+    With `forgetting` it also hears where each round forgot, in training or in merging.
+    """
+    engine = engine or Here(job, devices)
+    fleet = {name: _Device(len(data)) for name, data in devices.items()}
     total, began = Traffic(), perf_counter()
-    course, last_seen = jobs.begin(job), dict.fromkeys(workers, -1)
+    course = jobs.begin(job)
     while not jobs.finished(job, course):
-        opened, spent = perf_counter(), Traffic()
+        opened, spent, before = perf_counter(), Traffic(), course
         extra = jobs.plan(job, course)
-        updates: dict[str, Update] = {}
-        if extra is not None:
-            updates = _play(job, course, extra, workers, states, last_seen, spent)
-        course = jobs.advance(job, course, updates, population=len(workers))
+        updates = {} if extra is None else _play(job, course, extra, engine, fleet, spent)
+        course = jobs.advance(job, course, updates, population=len(fleet))
         total.up, total.down = total.up + spent.up, total.down + spent.down
+        more = forgot.shares(job, before, updates, course) if forgetting else {}
         took = perf_counter() - opened
-        tell(jobs.report(course, bytes_up=spent.up, bytes_down=spent.down, seconds=took, devices=len(updates)))
-    tell(jobs.summary(job, course, bytes_up=total.up, bytes_down=total.down, seconds=perf_counter() - began))
+        tell(jobs.report(course, bytes_up=spent.up, bytes_down=spent.down, seconds=took, devices=len(updates), **more))
+    tell(jobs.summary(job, course, **total.summary(course), seconds=perf_counter() - began))
     return course
 
 
-def worker(job: Job, name: str, data: Dataset) -> Worker:
-    """The device half of the job."""
-    run = job.run
-    return Worker(
-        run.run.name, name, job.algorithm, job.device_model, data, job.loss, job.codec, run.run.seed, run.wire.compress
-    )
+@dataclass(slots=True)
+class _Device:
+    samples: int
+    state: State = field(default_factory=dict)
+    seen: int = -1  # the last round whose model it received
 
 
-def _play(  # noqa: PLR0917 - the whole round in one place, as a specification should be
-    job: Job,
-    course: Course,
-    extra: State,
-    workers: Mapping[str, Worker],
-    states: dict[str, State],
-    last_seen: dict[str, int],
-    spent: Traffic,
+def _play(
+    job: Job, course: Course, extra: State, engine: Engine, fleet: Mapping[str, _Device], spent: Traffic
 ) -> dict[str, Update]:
     round, size = course.round + 1, job.model.layout.size
     frame = pack_broadcast(job.name, round, course.params, extra, job.codec, compress=job.run.wire.compress)
-    place = Place("loop", sha256(frame).hexdigest()[:16])
     params, told = unpack_broadcast(frame, size)
-    previous = _previous(job, course)
+    previous = previous_model(job, course)
+    orders = []
+    for name in seeds.sample(job.run.run.seed, cohort_key(job, round), fleet, job.run.cohort):
+        budget = Budget(batches=cut(job, round, name, fleet[name].samples))
+        orders.append(Order(name, Task(round, params, budget, told, previous), fleet[name].state))
     updates = {}
-    for name in seeds.sample(job.run.run.seed, cohort_key(job, round), workers, job.run.cohort):
-        task = Task(round, params, extra=told, previous=previous)
-        done = workers[name].work(task, place, states[name])
-        said, opened = read(TO_COORDINATOR, done.frame, limit=len(done.frame) * 64)
-        assert isinstance(said, Answer)  # noqa: S101 - we packed it ourselves
-        updates[name] = unpack_answer(said, opened.body, size)
-        states[name] = done.kept
+    for order, done in zip(orders, engine.train(Place("loop", sha256(frame).hexdigest()[:16]), orders), strict=True):
+        device = fleet[order.device]
+        updates[order.device] = opened_update(done.frame, size)
+        device.state = done.kept
         spent.up += len(done.frame)
-        returned = job.algorithm.uses_previous and previous is not None and last_seen[name] != round - 1
+        returned = previous is not None and device.seen != round - 1
         spent.down += len(frame) * (2 if returned else 1)
-        last_seen[name] = round
+        device.seen = round
     return updates
+
+
+def opened_update(frame: bytes, size: int) -> Update:
+    """The update in the frame of an answer that we packed ourselves."""
+    said, opened = read(TO_COORDINATOR, frame, limit=plain_limit(frame, size))
+    assert isinstance(said, Answer)  # noqa: S101 - we packed it ourselves
+    return unpack_answer(said, opened.body, size)
 
 
 def cohort_key(job: Job, round: int) -> int:
@@ -88,7 +103,7 @@ def cohort_key(job: Job, round: int) -> int:
     return 1 + (round - 1) // job.algorithm.cohort_rounds
 
 
-def _previous(job: Job, course: Course) -> Vector | None:
+def previous_model(job: Job, course: Course) -> Vector | None:
     """The model one round earlier, as devices received it."""
     if not job.algorithm.uses_previous or course.previous is None:
         return None

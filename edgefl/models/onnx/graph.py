@@ -94,6 +94,7 @@ class Graph:
     constants: dict[tuple[bytes, tuple[int, ...], str], tuple[str, Array]] = field(default_factory=dict)
     known: dict[str, torch.Tensor] = field(default_factory=dict)  # shapes of intermediate values
     noise: list[Noise] = field(default_factory=list)
+    pooled: dict[str, Any] = field(default_factory=dict)  # gradients of tiled maxima, and what they were made of
     seen: dict[Any, tuple[str, ...]] = field(default_factory=dict)
     makers: dict[str, Node] = field(default_factory=dict)  # by output
 

@@ -111,11 +111,6 @@ def _leaky_relu(g: Graph, x: Value, slope: float = 0.01) -> str:
     return g("LeakyRelu", x, alpha=float(slope))
 
 
-@on(aten.threshold_backward.default)
-def _threshold_backward(g: Graph, dy: Value, y: Value, threshold: float) -> str:
-    return g("Mul", dy, g("Cast", g("Greater", y, g.constant(threshold, y.dtype)), to=ONNX_TYPES[dy.dtype]))
-
-
 @on(aten.hardtanh_backward.default)
 def _hardtanh_backward(g: Graph, dy: Value, x: Value, low: float, high: float) -> str:
     inside = g("And", g("Greater", x, g.constant(low, x.dtype)), g("Less", x, g.constant(high, x.dtype)))

@@ -4,15 +4,45 @@ An average over windows is a matrix along each axis, so the general case, whatev
 is two matrix products and its gradient the same with the matrices transposed; the plain cases take faster ways.
 """
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from edgefl.models.onnx.graph import Graph, Value
+from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Value
 from edgefl.models.onnx.rules import aten, on
-from edgefl.models.onnx.sizes import Dim, Uncovered, spread, statics
+from edgefl.models.onnx.sizes import Dim, Uncovered, spread, static, statics
 from edgefl.vector import Array
+
+
+PLACES = "@places"  # after a result's name: stands for the indices of its maxima, which are never computed
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a maximum walks over the last two axes of an image."""
+
+    kernel: list[int]
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+
+    @property
+    def overlaps(self) -> bool:
+        reach = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
+        return any(s < r for s, r in zip(self.stride, reach, strict=True))
+
+    def tiles(self, size: list[int]) -> bool:
+        """Whether the windows cover an image of this size once, in blocks that can be told apart cheaply."""
+        plain = self.kernel == self.stride and not any(self.padding) and max(self.dilation) == 1
+        whole = all(i % k == 0 for i, k in zip(size, self.kernel, strict=True))
+        return plain and whole and (self.kernel[0] == self.kernel[1] or self.kernel[0] == 1) and prod(self.kernel) <= 4
+
+
+def _window(kernel: list[Dim], stride: list[Dim], padding: list[Dim], dilation: list[Dim]) -> Window:
+    k = spread(kernel, 2)
+    return Window(k, spread(stride, 2) if len(stride) else k, spread(padding, 2), spread(dilation, 2))
 
 
 @on(aten.max_pool2d_with_indices.default)
@@ -20,31 +50,86 @@ def _max_pool(
     g: Graph, x: Value, kernel: list[Dim], stride: list[Dim] = (), padding: list[Dim] = (0,), dilation: list[Dim] = (1,),  # type: ignore[assignment]  # torch's own defaults
     _: bool = False,
 ) -> list[str]:  # fmt: skip
-    """With ONNX's own indices (into the whole flat tensor), which only the rule below reads."""
-    n = len(kernel)
-    k, p, d = spread(kernel, n), spread(padding, n), spread(dilation, n)
-    s = spread(stride, n) if len(stride) else k
-    size, reach = statics(x.shape[-n:]), statics(g.out[0].shape[-n:])
+    """Where windows tile the image, without indices: asking for them makes onnxruntime eight times slower."""
+    v = _window(kernel, stride, padding, dilation)
+    size, reach = statics(x.shape[-2:]), statics(g.out[0].shape[-2:])
+    if v.tiles(size):
+        y = g("MaxPool", x, kernel_shape=v.kernel, strides=v.stride)
+        return [y, y + PLACES]
     # The padding at the end is whatever torch's rounding reaches for, so that no rounding mode has to agree.
-    end = [max(0, (r - 1) * b + e * (a - 1) + 1 - i - q) for r, b, e, a, i, q in zip(reach, s, d, k, size, p, strict=True)]
-    return g.several("MaxPool", x, kernel_shape=k, strides=s, pads=p + end, dilations=d, n=2)
+    far = [(r - 1) * s + d * (k - 1) + 1 for r, s, d, k in zip(reach, v.stride, v.dilation, v.kernel, strict=True)]
+    end = [max(0, f - i - p) for f, i, p in zip(far, size, v.padding, strict=True)]
+    attributes = {"kernel_shape": v.kernel, "strides": v.stride, "pads": v.padding + end, "dilations": v.dilation}
+    return g.several("MaxPool", x, n=2, **attributes)
 
 
 @on(aten.max_pool2d_with_indices_backward.default)
 def _max_pool_backward(
-    g: Graph, dy: Value, x: Value, kernel: list[Dim], stride: list[Dim], _: Any, dilation: list[Dim], __: bool, where: Value
-) -> str:
-    n = len(kernel)
-    k, d = spread(kernel, n), spread(dilation, n)
-    s = spread(stride, n) if len(stride) else k
-    overlapping = any(b < e * (a - 1) + 1 for a, b, e in zip(k, s, d, strict=True))
-    return g.reshape(_scatter(g, dy, where, g.numel(x.shape), add=overlapping), x.shape)
+    g: Graph, dy: Value, x: Value, kernel: list[Dim], stride: list[Dim], padding: list[Dim], dilation: list[Dim], _: bool,
+    where: Value,
+) -> str:  # fmt: skip
+    v = _window(kernel, stride, padding, dilation)
+    if where.name.endswith(PLACES):
+        y = Value(where.name.removesuffix(PLACES), dy.fake)
+        dx = g.reshape(_to_first(g, dy, x, y, v.kernel), x.shape)
+        g.pooled[dx] = (dy, x, y, v.kernel)
+        return dx
+    return g.reshape(_scatter(g, dy.name, where.name, g.numel(x.shape), add=v.overlaps), x.shape)
 
 
-def _scatter(g: Graph, dy: Value, where: Value, size: str, *, add: bool) -> str:
+@on(aten.threshold_backward.default)
+def _threshold_backward(g: Graph, dy: Value, y: Value, threshold: float) -> str:
+    """The gradient of a rectifier; before a maximum it is zero wherever the maximum is, so the smaller one is masked."""
+    if dy.name in g.pooled and g.pooled[dy.name][1].name == y.name:
+        dz, x, z, kernel = g.pooled[dy.name]
+        masked = Value(_masked(g, dz, z, threshold), dz.fake)
+        return g.reshape(_to_first(g, masked, x, z, kernel), x.shape)
+    return _masked(g, dy, y, threshold)
+
+
+def _masked(g: Graph, dy: Value, y: Value, threshold: float) -> str:
+    return g("Mul", dy, g("Cast", g("Greater", y, g.constant(threshold, y.dtype)), to=ONNX_TYPES[dy.dtype]))
+
+
+def _to_first(g: Graph, dy: Value, x: Value, y: Value, k: list[int]) -> str:
+    """Each window's gradient goes to the first of its largest numbers, row by row, as in torch."""
+    (h, w), n = statics(x.shape[-2:]), prod(k)
+    rows, columns = h // k[0], w // k[1]
+    places = [i * w + j for i in range(k[0]) for j in range(k[1])]
+    corner = (np.arange(rows)[:, None] * k[0] * w + np.arange(columns) * k[1]).reshape(1, -1)
+    result = g("Reshape", y, g.constant([-1, rows * columns]))
+    parts = _phases(g, x, k, rows * columns)
+    where = g.constant(corner + places[-1])
+    for i in reversed(range(n - 1)):
+        where = g("Where", g("Equal", parts[i], result), g.constant(corner + places[i]), where)
+    images = g("Reshape", dy, g.constant([-1, rows * columns]))
+    zeros = g.filled([_images(x), h * w], 0, x.dtype)
+    return g("ScatterElements", zeros, where, images, axis=1)
+
+
+def _images(x: Value) -> Dim:
+    total: Dim = 1
+    for d in x.shape[:-2]:
+        total = total * d
+    return total
+
+
+def _phases(g: Graph, x: Value, k: list[int], size: int) -> list[str]:
+    """The first, second, ... number of every window, each as (images, windows)."""
+    n = prod(k)
+    if k[0] == k[1] and x.ndim == 4:
+        blocks = g("SpaceToDepth", x, blocksize=k[0])
+        parts = g.several("Split", blocks, g.constant([static(x.shape[1])] * n), axis=1, n=n)
+    else:
+        turned = g("Transpose", g("Reshape", x, g.constant([-1, n])), perm=[1, 0])
+        parts = g.several("Split", turned, g.constant([1] * n), axis=0, n=n)
+    return [g("Reshape", part, g.constant([-1, size])) for part in parts]
+
+
+def _scatter(g: Graph, dy: str, where: str, size: str, *, add: bool) -> str:
     flat = g.constant([-1])
-    zeros = g("ConstantOfShape", size)
     more = {"reduction": "add"} if add else {}
+    zeros = g("ConstantOfShape", size)
     return g("ScatterElements", zeros, g("Reshape", where, flat), g("Reshape", dy, flat), axis=0, **more)
 
 
@@ -175,9 +260,9 @@ def _adaptive_max_pool(g: Graph, x: Value, shape: list[Dim]) -> list[str]:
 def _adaptive_max_pool_backward(g: Graph, dy: Value, x: Value, where: Value) -> str:
     out, size = statics(dy.shape[-2:]), statics(x.shape[-2:])
     if _tiles(x, out):
-        return g.reshape(_scatter(g, dy, where, g.numel(x.shape), add=False), x.shape)
+        return g.reshape(_scatter(g, dy.name, where.name, g.numel(x.shape), add=False), x.shape)
     copies = [_copies(i, o) for i, o in zip(size, out, strict=True)]
     shape = [*x.shape[:2], len(copies[0]), len(copies[1])]
-    expanded = Value(g.reshape(_scatter(g, dy, where, g.numel(shape), add=False), shape), x.fake)
+    expanded = Value(g.reshape(_scatter(g, dy.name, where.name, g.numel(shape), add=False), shape), x.fake)
     rows, columns = (np.eye(i, dtype=np.float32)[:, c] for i, c in zip(size, copies, strict=True))
     return _apply(g, expanded, rows, columns)

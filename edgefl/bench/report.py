@@ -1,0 +1,105 @@
+"""What a bench found: samples of ours beside samples of a reference, as a table for people or JSON for machines."""
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One thing measured on both sides, several times.
+
+    `bar` is the largest ratio we allow ourselves, `limit` the largest value of ours; either may be unknown.
+    """
+
+    what: str
+    unit: str
+    ours: Sequence[float]
+    reference: Sequence[float]
+    bar: float | None = None
+    limit: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Of the medians: the sides take turns, so a busy moment hits both."""
+        return median(self.ours) / median(self.reference)
+
+    @property
+    def best_ratio(self) -> float:
+        """Of the smallest samples: what it would be with fewer neighbours."""
+        return min(self.ours) / min(self.reference)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar and the limit hold; None where there is neither."""
+        if self.bar is None and self.limit is None:
+            return None
+        return (self.bar is None or self.ratio <= self.bar) and (self.limit is None or median(self.ours) <= self.limit)
+
+    def record(self) -> dict[str, Any]:
+        """All of it as one JSON object."""
+        return {
+            "what": self.what,
+            "unit": self.unit,
+            "ours": list(self.ours),
+            "reference": list(self.reference),
+            "ratio": self.ratio,
+            "best_ratio": self.best_ratio,
+            "bar": self.bar,
+            "limit": self.limit,
+            "met": self.met,
+        }
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on, and how busy it was."""
+    return {
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+        "load_before": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def heading(facts: dict[str, Any]) -> str:
+    """The machine in one line."""
+    loads = " ".join(f"{load:.2f}" for load in facts["load_before"])
+    return (
+        f"{facts['machine']}, {facts['cores']} cores, {facts['memory_gb']} GB, Python {facts['python']};"
+        f" load before: {loads}"
+    )
+
+
+def table(title: str, names: tuple[str, str], found: Sequence[Comparison]) -> Iterator[str]:
+    """Lines for a person: the medians with the best in brackets, the ratio and its bar."""
+    head = (title, *(f"{name} median (best)" for name in names), "ratio (best)", "bar", "")
+    rows = [head, *(_row(one) for one in found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    for number, row in enumerate(rows):
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        yield "  ".join(cells).rstrip()
+        if number == 0:
+            yield "-" * (sum(widths) + 2 * (len(widths) - 1))
+
+
+def _row(one: Comparison) -> tuple[str, ...]:
+    bars = [] if one.bar is None else [f"<= {one.bar:g} x"]
+    bars += [] if one.limit is None else [f"<= {one.limit:g} {one.unit}"]
+    return (
+        one.what,
+        *(f"{_number(median(side))} ({_number(min(side))}) {one.unit}" for side in (one.ours, one.reference)),
+        f"{one.ratio:.2f} ({one.best_ratio:.2f})",
+        ", ".join(bars) or "-",
+        {True: "met", False: "MISSED", None: ""}[one.met],
+    )
+
+
+def _number(value: float) -> str:
+    """Three figures, and never an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.{1 if value >= 10 else 2 if value >= 1 else 3}f}"

@@ -1,0 +1,35 @@
+"""A real agent whose training costs nothing: `python -m edgefl.cli.bench_agent URL NAME FOLDER`."""
+
+import signal
+import sys
+from pathlib import Path
+
+from device_agent.service import Agent, stopper
+from edgefl import logs
+from edgefl.bench.still import NOTHING, Blank, put_on_shelf
+from edgefl.protocol.address import parse
+from edgefl.protocol.mqtt import MqttTransport
+
+
+def main(url: str, name: str, folder: Path) -> None:
+    """Serve until SIGTERM."""
+    logs.set_up("warning")
+    put_on_shelf()
+    agent = Agent(
+        device=name,
+        fleet="bench",
+        transport=MqttTransport(parse(url), name),
+        data=NOTHING,
+        make_model=lambda manifest, _: Blank(manifest.layout.layout()),
+        back_end="none",
+        folder=folder / name,
+        connect_timeout=30.0,
+    )
+    signal.signal(signal.SIGTERM, stopper(agent))
+    code, reason = agent.run()
+    if code:
+        sys.exit(reason)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

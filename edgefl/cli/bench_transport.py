@@ -1,0 +1,96 @@
+"""Our side of the transport bench: the real coordinator in this process, real agents in theirs."""
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coordinator.service import Coordinator
+from edgefl.bench.still import NOTHING, Blank, Still, put_on_shelf
+from edgefl.bench.transport import Play
+from edgefl.config import Broker, Learning, RoundRules, Run, RunFile
+from edgefl.errors import RunError
+from edgefl.job import Job
+from edgefl.losses import LOSSES
+from edgefl.processes import Child
+from edgefl.protocol.address import Address
+from edgefl.protocol.codecs import codec
+from edgefl.protocol.mqtt import MqttTransport
+from edgefl.vector import Layout
+
+
+class Services:
+    """The coordinator and its agents, as the bench wants them."""
+
+    def command(self, address: Address, name: str, folder: Path) -> list[str]:
+        """How to start the agent of this name."""
+        return [sys.executable, "-m", "edgefl.cli.bench_agent", str(address), name, str(folder)]
+
+    def play(self, address: Address, agents: Sequence[Child]) -> Play:
+        """Coordinate them from this process, one job after another."""
+        put_on_shelf()
+        numbers = count(1)
+
+        def rounds(params: int, rounds: int, mark: Callable[[], None]) -> None:
+            name = f"bench-{next(numbers)}"
+            job = still_job(name, params, rounds, len(agents))
+
+            def tell(event: dict[str, Any]) -> None:
+                if event["event"] == "round":
+                    mark()
+
+            serving = Coordinator(job.run, MqttTransport(address, name), lambda: job, tell=tell)
+            done = threading.Event()
+            threading.Thread(target=_watch, args=(agents, serving, done), daemon=True).start()
+            try:
+                course = serving.run()
+            except KeyboardInterrupt:
+                lost = next((agent for agent in agents if agent.gone.is_set()), None)
+                if lost is None:
+                    raise
+                raise RunError(f"an agent of the bench ended: {lost.said()}") from None
+            finally:
+                done.set()
+            if not np.allclose(course.params, rounds, rtol=1e-4):  # shares like 1/10 are rounded
+                raise RunError(f"after {rounds} rounds every parameter should be {rounds}: an answer was lost")
+
+        return rounds
+
+
+def still_job(name: str, params: int, rounds: int, devices: int) -> Job:
+    """A job whose devices have nothing to do."""
+    run = RunFile(
+        run=Run(name=name, rounds=rounds),
+        task=Learning(data=None, model="still", sample=NOTHING.shape, classes=NOTHING.classes, backend="torch"),
+        algorithm={"name": "still"},
+        rounds=RoundRules(cohort=devices, quorum=devices),
+        broker=Broker(fleet="bench"),
+    )
+    model = Blank(Layout(("w",), ((params,),)))
+    return Job(
+        run=run,
+        algorithm=Still(),
+        stages=Still().stages(),
+        model=model,
+        device_model=model,
+        graphs=None,
+        start=np.zeros(params, np.float32),
+        loss=LOSSES["cross_entropy"],
+        codec=codec("float32"),
+        sample=NOTHING.shape,
+        classes=NOTHING.classes,
+        public=NOTHING,
+        test=None,
+    )
+
+
+def _watch(agents: Sequence[Child], serving: Coordinator, done: threading.Event) -> None:
+    """A coordinator waits for its devices for ever; here a lost one ends the bench."""
+    while not done.wait(1.0):
+        if any(agent.gone.is_set() for agent in agents):
+            serving.stop()
+            return

@@ -1,0 +1,100 @@
+"""Who does the local training of a simulation: this process, or a pool of processes. The results are the same bits."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Protocol
+
+from edgefl.algorithms.base import Task
+from edgefl.config import RunFile
+from edgefl.data.dataset import Dataset
+from edgefl.job import Job
+from edgefl.losses import LOSSES
+from edgefl.models.base import Model
+from edgefl.models.build import build
+from edgefl.models.onnx.bundle import unpack
+from edgefl.models.onnx_backend import OnnxModel
+from edgefl.protocol.codecs import codec
+from edgefl.vector import State
+from edgefl.work import Done, Place, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One device's work on one round: the task, and what the device kept from earlier ones."""
+
+    device: str
+    task: Task
+    state: State
+
+
+class Engine(Protocol):
+    """Somebody who trains."""
+
+    def train(self, place: Place, orders: Sequence[Order]) -> list[Done]:
+        """The work of every order, in their order."""
+        ...
+
+
+def workers(run: RunFile, model: Model, devices: Mapping[str, Dataset]) -> dict[str, Worker]:
+    """The device half of the run, for each device."""
+    loss, code, algorithm = LOSSES[run.task.loss], codec(run.wire.codec), run.make_algorithm()
+    return {
+        name: Worker(run.run.name, name, algorithm, model, data, loss, code, run.run.seed, run.wire.compress)
+        for name, data in devices.items()
+    }
+
+
+class Here:
+    """One device after another, in this process."""
+
+    def __init__(self, job: Job, devices: Mapping[str, Dataset]) -> None:
+        self._workers = workers(job.run, job.device_model, devices)
+
+    def train(self, place: Place, orders: Sequence[Order]) -> list[Done]:
+        return [self._workers[order.device].work(order.task, place, order.state) for order in orders]
+
+
+class Pool:
+    """Several devices at a time, each in a process that has built its model and holds everybody's data."""
+
+    def __init__(self, executor: ProcessPoolExecutor) -> None:
+        self._executor = executor
+
+    def train(self, place: Place, orders: Sequence[Order]) -> list[Done]:
+        return list(self._executor.map(_train, [place] * len(orders), orders))
+
+
+@contextmanager
+def engine(job: Job, devices: Mapping[str, Dataset], processes: int = 1) -> Iterator[Engine]:
+    """The engine for so many processes; they end with the block."""
+    if processes == 1:
+        yield Here(job, devices)
+        return
+    given = job.run, job.graphs, job.sample, job.classes, dict(devices)
+    # spawn: a forked copy of onnxruntime's or torch's threads would hang.
+    with ProcessPoolExecutor(processes, get_context("spawn"), initializer=_move_in, initargs=given) as executor:
+        yield Pool(executor)
+
+
+_HERE: dict[str, Worker] = {}  # of a process in the pool: filled once, when it starts
+
+
+def _move_in(
+    run: RunFile, graphs: bytes | None, sample: tuple[int, ...], classes: int, devices: Mapping[str, Dataset]
+) -> None:
+    model: Model
+    if graphs is not None:
+        model = OnnxModel(unpack(graphs), threads=run.compute.threads)
+    else:
+        compute = run.compute
+        model, _ = build(
+            run.task.model, sample, classes, run.run.seed, threads=compute.threads, device=compute.device
+        )
+    _HERE.update(workers(run, model, devices))
+
+
+def _train(place: Place, order: Order) -> Done:
+    return _HERE[order.device].work(order.task, place, order.state)

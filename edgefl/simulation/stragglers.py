@@ -1,0 +1,27 @@
+"""Stragglers as in the experiments of FedProx and Upcycled-FL: they make only a part of the epochs asked, at random."""
+
+from math import ceil
+
+from edgefl import seeds
+from edgefl.job import Job
+
+
+def cut(job: Job, round: int, device: str, samples: int) -> int | None:
+    """How many mini-batches a straggler makes in this round; None: this device is none, and makes all.
+
+    Of E epochs a straggler makes a whole number, uniform in 1..E-1. Where less than two epochs are asked, or
+    `batches`, it makes that part of the mini-batches instead.
+    """
+    share = job.run.fleet.stragglers if job.run.fleet else 0.0
+    if not share:
+        return None
+    rng = seeds.stream(job.run.run.seed, round, device, "straggler")
+    if rng.random() >= share:
+        return None
+    # An algorithm of somebody else's may do without these fields.
+    batch, epochs = getattr(job.algorithm, "batch", 32), getattr(job.algorithm, "epochs", 1)
+    batches: int | None = getattr(job.algorithm, "batches", None)
+    per_epoch = -(-samples // batch)
+    if batches is None and epochs >= 2:
+        return int(rng.integers(1, int(epochs))) * per_epoch
+    return int(rng.integers(1, max(2, batches or ceil(epochs * per_epoch))))

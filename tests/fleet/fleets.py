@@ -1,0 +1,89 @@
+"""A whole fleet in one test: a real coordinator and real agents, over any transport."""
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from coordinator.service import Coordinator
+from device_agent.backends import choose, maker
+from device_agent.service import Agent
+from edgefl import job as jobs
+from edgefl.config import LocalCompute, RunFile
+from edgefl.config_reader import parse
+from edgefl.data.dataset import Dataset
+from edgefl.job import Course
+from edgefl.protocol.transport import Transport
+from edgefl.simulation.loop import simulate
+
+
+def run_file(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> RunFile:
+    """A run that takes a moment: four devices, softmax regression on generated data."""
+    table: dict[str, Any] = {
+        "run": {"name": "fleet", "rounds": 4, "seed": 3},
+        "task": {
+            "data": "synthetic",
+            "model": "softmax",
+            "public": 0.1,
+            "partition": {"kind": "dirichlet", "omega": 0.5, "devices": 4},
+        },
+        "algorithm": {"batch": 64, **algorithm},
+        "rounds": {"cohort": 3, "quorum": 2, "deadline": 120.0},
+    }
+    for section, keys in more.items():
+        table[section] = {**table.get(section, {}), **keys} if isinstance(keys, Mapping) else keys
+    return parse(RunFile, table, "test", environment={})
+
+
+def loop(run: RunFile) -> Course:
+    """What the specification says."""
+    job, held = jobs.prepare(run)
+    return simulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)))
+
+
+class Fleet:
+    """Agents in threads; each has its own transport, model and folder."""
+
+    def __init__(self, run: RunFile, folder: Path, connect: Callable[[str], Transport], *, once: bool = True) -> None:
+        self.run, self.folder, self.connect, self.once = run, folder, connect, once
+        _, held = jobs.prepare(run)
+        self.data = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
+        self.agents: dict[str, Agent] = {}
+        self.threads: list[threading.Thread] = []
+        self.exits: dict[str, tuple[int, str]] = {}
+
+    def agent(self, name: str, data: Dataset | None = None, client: str | None = None) -> Agent:
+        """An agent that is not yet running."""
+        compute = LocalCompute(backend=self.run.task.backend)
+        return Agent(
+            device=name,
+            fleet=self.run.broker.fleet,
+            transport=self.connect(client or name),
+            data=self.data[name] if data is None else data,
+            make_model=maker(compute),
+            back_end=choose(compute),
+            folder=self.folder / (client or name),
+            once=self.once,
+        )
+
+    def start(self, agent: Agent) -> threading.Thread:
+        def serve() -> None:
+            self.exits[agent.device] = agent.run()
+
+        self.agents[agent.device] = agent
+        thread = threading.Thread(target=serve, name=agent.device, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+        return thread
+
+    def start_all(self) -> None:
+        for name in self.data:
+            self.start(self.agent(name))
+
+    def coordinator(self, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> Coordinator:
+        return Coordinator(self.run, self.connect("coordinator"), lambda: jobs.prepare(self.run)[0], tell=tell)
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive(), f"{thread.name} did not end"

@@ -1,0 +1,204 @@
+"""The coordinator outlives every bad device, and tells it why."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fleets import Fleet, run_file
+
+from edgefl.data.dataset import Dataset
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.messages import Answer, JobState, Presence, frame
+from edgefl.protocol.transport import Transport
+
+RUN = run_file({"name": "fedavg"})
+DEVICE = "device-00"
+
+
+class Story:
+    """What the coordinator told, and a way to wait for something in it."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.news = threading.Condition()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        with self.news:
+            self.events.append(event)
+            self.news.notify_all()
+
+    def wait_for(self, **wanted: Any) -> dict[str, Any]:
+        def found() -> dict[str, Any] | None:
+            return next((e for e in self.events if wanted.items() <= e.items()), None)
+
+        with self.news:
+            assert self.news.wait_for(lambda: found() is not None, 60), f"never saw {wanted} in {self.events}"
+        event = found()
+        assert event is not None
+        return event
+
+
+class Running:
+    """A coordinator at work in a thread."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.story = Story()
+        self.coordinator = fleet.coordinator(self.story)
+        self.thread = threading.Thread(target=self.coordinator.run, daemon=True)
+        self.thread.start()
+
+    def finish(self) -> None:
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+        assert self.story.wait_for(event="done")["rounds"] == 4
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+@pytest.fixture
+def fleet(broker: MemoryBroker, tmp_path: Path) -> Fleet:
+    return Fleet(RUN, tmp_path, broker.client)
+
+
+def stranger(broker: MemoryBroker, name: str) -> Transport:
+    client = broker.client(f"stranger-{name}")
+    client.start(lambda _: None)
+    return client
+
+
+def test_a_device_of_another_protocol_is_refused_and_the_run_goes_on(broker: MemoryBroker, fleet: Fleet) -> None:
+    running = Running(fleet)
+    new = Presence(protocol=99, online=True, installation="x", birth=1)
+    stranger(broker, "99").publish(topics.presence("default", "pi-99"), new.model_dump_json().encode(), retain=True)
+    refused = running.story.wait_for(event="refused", device="pi-99")
+    fleet.start_all()
+    running.finish()
+    assert refused["code"] == "protocol.version"
+    assert "protocol 99" in refused["reason"]
+    assert "install the same version" in refused["reason"]
+
+
+def test_a_second_agent_with_the_same_id_is_told_and_ends(fleet: Fleet) -> None:
+    running = Running(fleet)
+    first = fleet.agent(DEVICE)
+    fleet.start(first)
+    running.story.wait_for(event="joined", device=DEVICE)
+    second = fleet.agent(DEVICE, client="twin")
+    code, reason = second.run()
+    for name in list(fleet.data)[1:]:
+        fleet.start(fleet.agent(name))
+    running.finish()
+    fleet.join()
+    assert code == 2
+    assert f"'{DEVICE}' is already connected from host" in reason
+    assert "give each device its own agent.id" in reason
+    assert fleet.exits[DEVICE][0] == 0
+
+
+def test_an_agent_that_restarts_is_no_stranger(broker: MemoryBroker, fleet: Fleet) -> None:
+    running = Running(fleet)
+    fleet.start(fleet.agent(DEVICE))
+    running.story.wait_for(event="joined", device=DEVICE)
+    broker.kill(DEVICE)
+    running.story.wait_for(event="lost", device=DEVICE)
+    fleet.start_all()
+    running.finish()
+
+
+def test_data_of_another_shape_end_the_agent_with_one_line_and_the_others_carry_on(fleet: Fleet) -> None:
+    running = Running(fleet)
+    wrong = Dataset(np.zeros((5, 3), np.float32), np.zeros(5, np.int64), 10)
+    for name in fleet.data:
+        fleet.start(fleet.agent(name, wrong if name == DEVICE else None))
+    running.finish()
+    fleet.join()
+    code, reason = fleet.exits[DEVICE]
+    assert code == 2
+    assert f"device '{DEVICE}'" in reason
+    assert "shape [3]" in reason
+    assert "[20]" in reason
+    assert running.story.wait_for(event="declined", device=DEVICE)["reason"] == reason
+
+
+def test_labels_the_model_does_not_have_are_refused_by_name(fleet: Fleet) -> None:
+    running = Running(fleet)
+    wrong = Dataset(np.zeros((5, 20), np.float32), np.full(5, 12), 13)
+    for name in fleet.data:
+        fleet.start(fleet.agent(name, wrong if name == DEVICE else None))
+    running.finish()
+    fleet.join()
+    assert "labels go up to 12" in fleet.exits[DEVICE][1]
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"\x80\x04.", b"EC" + bytes(80), bytes(200)], ids=["empty", "pickle", "cut", "zeros"]
+)
+def test_garbage_is_counted_and_ignored(payload: bytes, broker: MemoryBroker, fleet: Fleet) -> None:
+    running = Running(fleet)
+    fleet.start(fleet.agent(DEVICE))
+    running.story.wait_for(event="joined", device=DEVICE)
+    stranger(broker, "noise").publish(topics.up("default", "fleet", DEVICE), payload)
+    assert running.story.wait_for(event="refused", device=DEVICE)["code"].startswith("wire.")
+    for name in list(fleet.data)[1:]:
+        fleet.start(fleet.agent(name))
+    running.finish()
+    assert sum(running.coordinator.refusals.values()) == 1
+
+
+@pytest.mark.parametrize("topic", [topics.presence("default", "pi-1"), topics.up("default", "fleet", "nobody")])
+def test_nonsense_on_any_topic_is_survived(topic: str, broker: MemoryBroker, fleet: Fleet) -> None:
+    running = Running(fleet)
+    noise = stranger(broker, "noise")
+    running.story.events.clear()
+    for payload in (b"{}", b"[]", b"\xff\xfe", json.dumps({"online": "maybe"}).encode()):
+        noise.publish(topic, payload)
+    running.story.wait_for(event="refused")
+    fleet.start_all()
+    running.finish()
+
+
+def test_an_answer_to_another_run_of_the_same_name_is_refused(broker: MemoryBroker, fleet: Fleet) -> None:
+    running = Running(fleet)
+    fleet.start(fleet.agent(DEVICE))
+    running.story.wait_for(event="joined", device=DEVICE)
+    for name in list(fleet.data)[1:]:
+        fleet.start(fleet.agent(name))
+    running.story.wait_for(event="opened", round=1)
+    old = frame(Answer(job="fleet", run="long-ago", round=1, device=DEVICE, model="m", weight=1, steps=1, tensors=()))
+    noise = stranger(broker, "replay")
+    for part in chunks.split(old, chunks.digest(old)):
+        noise.publish(topics.up("default", "fleet", DEVICE), part)
+    assert running.story.wait_for(event="refused", device=DEVICE)["code"] == "update.foreign"
+    running.finish()
+
+
+def test_an_agent_leaves_a_job_of_another_protocol(broker: MemoryBroker, fleet: Fleet) -> None:
+    future = JobState(protocol=2, job="fleet", run="r", phase="gathering", round=1)
+    stranger(broker, "future").publish(topics.state("default", "fleet"), future.model_dump_json().encode(), retain=True)
+    code, reason = fleet.agent(DEVICE).run()
+    assert code == 2
+    assert "speaks protocol 2, this agent 1" in reason
+
+
+def test_a_broker_that_forgets_everything_costs_nothing_but_time(broker: MemoryBroker, fleet: Fleet) -> None:
+    running = Running(fleet)
+    fleet.start_all()
+    running.story.wait_for(event="round", round=1)
+    broker.restart()
+    running.finish()
+
+
+def test_a_device_that_loses_its_connection_in_a_round_comes_back(broker: MemoryBroker, fleet: Fleet) -> None:
+    running = Running(fleet)
+    fleet.start_all()
+    asked = running.story.wait_for(event="opened", round=1)["devices"][0]
+    broker.cut(asked)
+    broker.restore(asked)
+    running.finish()

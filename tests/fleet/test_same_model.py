@@ -1,0 +1,76 @@
+"""The same run file and seed give the same model, bit for bit, however the fleet is driven."""
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleets import Fleet, loop, run_file
+
+from edgefl.algorithms.shelf import algorithm_shelf
+from edgefl.protocol.broker import Broker
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.transport import Transport
+
+NEEDS_TORCH = {"moon", "fedmlb"}  # they ask the back-end for features and blocks
+SETTINGS: dict[str, dict[str, Any]] = {"moon": {}, "fedmlb": {}}
+
+
+def the_run(name: str, **more: Any) -> Any:
+    if name in NEEDS_TORCH:
+        more["task"] = {**more.get("task", {}), "backend": "torch", "model": "mlp"}
+    return run_file({"name": name, **SETTINGS.get(name, {})}, **more)
+
+
+def over(connect: Callable[[str], Transport], run: Any, folder: Path) -> str:
+    fleet = Fleet(run, folder, connect)
+    fleet.start_all()
+    course = fleet.coordinator().run()
+    fleet.join()
+    assert all(code == 0 for code, _ in fleet.exits.values()), fleet.exits
+    return course.sha256()
+
+
+@pytest.mark.parametrize("name", sorted(algorithm_shelf()))
+def test_every_algorithm_gives_the_same_model_in_the_loop_and_over_a_transport(name: str, tmp_path: Path) -> None:
+    run = the_run(name)
+    broker = MemoryBroker()
+    assert over(broker.client, run, tmp_path) == loop(run).sha256()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_answers_may_arrive_in_any_order(seed: int, tmp_path: Path) -> None:
+    run = the_run("fedprox", wire={"codec": "float16"})
+    broker = MemoryBroker(order=random.Random(seed).randrange)
+    stop = threading.Event()
+
+    def pump() -> None:
+        while not stop.wait(0.002):
+            broker.pump()
+
+    pumping = threading.Thread(target=pump, daemon=True)
+    pumping.start()
+    try:
+        assert over(broker.client, run, tmp_path) == loop(run).sha256()
+    finally:
+        stop.set()
+        pumping.join()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold"])
+def test_a_real_broker_changes_nothing(name: str, broker: Broker, tmp_path: Path) -> None:
+    run = the_run(name, wire={"codec": "float16", "compress": True})
+
+    def connect(client: str) -> Transport:
+        return MqttTransport(broker.address, client)
+
+    assert over(connect, run, tmp_path) == loop(run).sha256()
+
+
+def test_devices_with_torch_train_the_same_model_as_a_loop_with_torch(tmp_path: Path) -> None:
+    run = the_run("fedavg", task={"backend": "torch"})
+    broker = MemoryBroker()
+    assert over(broker.client, run, tmp_path) == loop(run).sha256()
