@@ -15,6 +15,7 @@ from edgefl.errors import nearest
 from edgefl.losses import LOSSES
 from edgefl.protocol.codecs import CODECS
 from edgefl.protocol.topics import check_name
+from edgefl.simulation.profiles import PROFILES, Availability, Profile
 
 
 class Section(BaseModel):
@@ -111,6 +112,34 @@ class Compute(Section):
     threads: Annotated[int, Field(ge=1)] = 1
 
 
+class EmulatedFleet(Section):
+    """Simulation only: what the devices are, and what goes wrong with them. See docs/simulation.md."""
+
+    profiles: dict[str, Annotated[int, Field(ge=1)]] = {}  # how many of each; ideal devices unless said
+    custom: dict[str, Profile] = {}  # profiles of your own, by name
+    ms_per_step: Annotated[float, Field(gt=0)] | None = None  # of one mini-batch on a Raspberry Pi 4; else estimated
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # chance that an asked device breaks down in a round
+    availability: Availability | None = None  # always online unless said
+    stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of devices that make only some of the epochs
+
+    @property
+    def shelf(self) -> dict[str, Profile]:
+        """Every profile that can be named."""
+        return {**PROFILES, **self.custom}
+
+    @property
+    def takes_time(self) -> bool:
+        """Whether it needs a virtual clock; stragglers alone do not."""
+        return bool(self.profiles or self.dropout or self.availability)
+
+    @model_validator(mode="after")
+    def _profiles_exist(self) -> "EmulatedFleet":
+        for name in self.profiles:
+            if name not in self.shelf:
+                raise ValueError(f"profile '{name}' is not known; {nearest(name, self.shelf)}")
+        return self
+
+
 class RunFile(Section):
     """A whole run."""
 
@@ -122,6 +151,7 @@ class RunFile(Section):
     wire: Wire = Wire()
     broker: Broker = Broker()
     compute: Compute = Compute()
+    fleet: EmulatedFleet | None = None
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> "RunFile":
@@ -143,6 +173,12 @@ class RunFile(Section):
             raise ValueError(
                 f"rounds.cohort = {self.cohort} is larger than task.partition.devices = {held.devices};"
                 f" lower it to {held.devices}"
+            )
+        profiles = self.fleet.profiles if self.fleet else {}
+        if profiles and held and sum(profiles.values()) != held.devices:
+            raise ValueError(
+                f"fleet.profiles name {sum(profiles.values())} devices, task.partition.devices = {held.devices};"
+                " make them the same"
             )
         return self
 

@@ -47,7 +47,7 @@ def parse(
         key, equals, value = word.partition("=")
         if not equals or "." not in key:
             raise ConfigError(f"--set {word}: write it as section.key=value, e.g. --set algorithm.lr=0.05")
-        _put(table, key.strip(), _value(value.strip()), origin)
+        _put(table, key.strip(), toml_value(value.strip()), origin)
     try:
         return kind.model_validate(table)
     except ConfigError as error:
@@ -74,11 +74,12 @@ def _from_environment(kind: type[BaseModel], environment: Mapping[str, str]) -> 
     for name, value in sorted(environment.items()):
         section, dots, _ = name.removeprefix(ENVIRONMENT).lower().partition("__")
         if name.startswith(ENVIRONMENT) and dots and section in kind.model_fields:
-            found[name.removeprefix(ENVIRONMENT).lower().replace("__", ".")] = _value(value)
+            found[name.removeprefix(ENVIRONMENT).lower().replace("__", ".")] = toml_value(value)
     return found
 
 
-def _value(text: str) -> Any:  # Any: whatever TOML can say
+def toml_value(text: str) -> Any:  # Any: whatever TOML can say
+    """What `text` means in a TOML file; a word without quotes is a string."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:

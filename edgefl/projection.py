@@ -31,6 +31,7 @@ Granularity: TypeAlias = Literal["model", "tensor"]
 
 ENUMERATED = 4  # as many rows, at most, are solved by trying all active sets
 NEGLIGIBLE = 1e-12  # of the longest row, or of the largest eigenvalue: nothing but rounding
+SHORT = 500  # columns in a product of few rows with many: BLAS then neither repacks them nor wakes its threads
 EXACT = 1e-11  # an answer this close to optimal needs no second opinion
 ACCEPTED = 1e-6  # the primal check at its most generous, relative to the largest margin or product
 
@@ -76,7 +77,11 @@ def inner(rows: Rows, lead: int | None = None) -> Array:
     lead = k if lead is None else lead
     total = np.zeros((lead, k))
     for block in _blocks(rows):
-        total += block[:lead] @ block.T  # BLAS computes half of it when lead is all
+        if lead == k:
+            total += block @ block.T  # of which BLAS computes one half
+            continue
+        for i in range(0, block.shape[1], SHORT):
+            total += block[:lead, i : i + SHORT] @ block[:, i : i + SHORT].T
     return total
 
 

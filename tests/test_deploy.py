@@ -5,9 +5,12 @@ import os
 import queue
 import re
 import shutil
+import socket
 import ssl
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -16,9 +19,11 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import load, read_toml
-from edgefl.protocol import broker as brokers
+from edgefl.errors import ConfigError
+from edgefl.processes import Child
 from edgefl.protocol import topics
-from edgefl.protocol.address import Address
+from edgefl.protocol.address import Address, reachable
+from edgefl.protocol.broker import find_mosquitto
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Connected, TransportEvent
 
@@ -83,26 +88,42 @@ def adapted(name: str, home: Path, port: int, **paths: Path) -> Path:
     return conf
 
 
-def serve(command: list[str], home: Path, port: int) -> brokers._Child:
-    child = brokers._Child(command, home / "broker.log")
-    child.wait_until_up(Address("mqtt", "127.0.0.1", port))
-    return child
+def serve(command: list[str], home: Path, port: int, environment: dict[str, str] | None = None) -> Child:
+    """A broker that accepts connections."""
+    child = Child(command, home / "broker.log", environment=environment)
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and not child.gone.wait(0.01):
+        with suppress(ConfigError):
+            reachable(Address("mqtt", "127.0.0.1", port))
+            return child
+    child.stop()
+    return pytest.fail(f"the broker did not start: {child.said()}")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 @pytest.fixture(scope="module")
 def program() -> str:
-    found = brokers.find_mosquitto()
+    found = find_mosquitto()
     if found is None:
         pytest.skip("mosquitto is not installed")
     return found
 
 
 @pytest.fixture(scope="module")
-def lan(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a broker with deploy/mosquitto/mosquitto.conf, started as the container starts it."""
+def password_program() -> None:
     if shutil.which("mosquitto_passwd") is None:
         pytest.skip("mosquitto_passwd is not installed")
-    home, port = tmp_path_factory.mktemp("lan"), brokers._free("127.0.0.1", 0)
+
+
+@pytest.fixture(scope="module")
+def lan(program: str, password_program: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a broker with deploy/mosquitto/mosquitto.conf, started as the container starts it."""
+    home, port = tmp_path_factory.mktemp("lan"), free_port()
     users = " ".join(f"{user}:{password}" for user, password in PASSWORDS.items())
     settings = {
         "EDGEFL_USERS": users,
@@ -110,8 +131,7 @@ def lan(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]
         "EDGEFL_BROKER_HOME": str(home),
         "PATH": f"{os.environ['PATH']}:{Path(program).parent}",
     }
-    words = [f"{key}={value}" for key, value in settings.items()]
-    child = serve(["/usr/bin/env", *words, "sh", str(DEPLOY / "docker" / "broker.sh")], home, port)
+    child = serve(["sh", str(DEPLOY / "docker" / "broker.sh")], home, port, settings)
     yield port
     child.stop()
 
@@ -217,7 +237,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def production(program: str, certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a broker with deploy/mosquitto/mosquitto-tls.conf."""
-    home, port = tmp_path_factory.mktemp("production"), brokers._free("127.0.0.1", 0)
+    home, port = tmp_path_factory.mktemp("production"), free_port()
     files = {"cafile": "ca.crt", "certfile": "server.crt", "keyfile": "server.key"}
     paths = {key: certificates / name for key, name in files.items()}
     child = serve([program, "-c", str(adapted("mosquitto-tls.conf", home, port, **paths))], home, port)
@@ -262,15 +282,16 @@ def test_nobody_gets_in_without_a_certificate(production: int, certificates: Pat
 
 @pytest.mark.broker
 def test_our_transport_trusts_a_ca_named_by_the_environment(
-    program: str, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: str, password_program: None, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The variant with passwords over TLS, as the comment in mosquitto-tls.conf describes it."""
-    port = brokers._free("127.0.0.1", 0)
+    port = free_port()
     files = {"cafile": "ca.crt", "certfile": "server.crt", "keyfile": "server.key"}
     conf = adapted("mosquitto-tls.conf", tmp_path, port, **{key: certificates / name for key, name in files.items()})
     passwd = tmp_path / "passwd"
-    passwd.write_text(f"pi-1:{brokers._hashed('one')}\n")
-    passwd.chmod(0o600)
+    passwd.touch(mode=0o600)
+    passwd.write_text("pi-1:one\n")
+    subprocess.run(["mosquitto_passwd", "-U", str(passwd)], check=True)
     lines = conf.read_text().replace("require_certificate true\n", f"password_file {passwd}\n")
     conf.write_text(lines.replace("use_identity_as_username true\n", ""))
     child = serve([program, "-c", str(conf)], tmp_path, port)

@@ -165,11 +165,13 @@ class Memory:
             else:
                 row, scale = state[f"row.{before[device]}"], self.beta2 * float(state["scales"][before[device]])
                 if device in deltas:
-                    row, scale = row.dtype.type(scale) * row + deltas[device], 1.0
+                    row, scale = row * row.dtype.type(scale), 1.0
+                    row += deltas[device]
             rows.append(row)
             scales.append(scale)
             was.append(-1 if device in deltas else before[device])
-        return Remembered(order, np.array([counters[d] for d in order]), np.array(scales), rows, np.array(was, int))
+        seen = np.array([counters[device] for device in order], np.int64)
+        return Remembered(order, seen, np.array(scales), rows, np.array(was, np.int64))
 
 
 class Remembered(NamedTuple):

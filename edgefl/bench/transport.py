@@ -126,7 +126,7 @@ def _start(until_done: ExitStack, command: list[str], output: Path) -> Child:
 
 
 def _client(address: Address, name: str) -> list[str]:
-    return [sys.executable, "-m", "edgefl.bench.bare", str(address), name]
+    return [sys.executable, "-m", "edgefl.bench.bare", str(address), f"bare-{name}"]
 
 
 def _pids(children: Sequence[Child]) -> list[int]:

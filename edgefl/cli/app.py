@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from edgefl import __version__
-from edgefl.cli import agent, bench, broker, coordinator, demo, fleet, init, rehearse, simulate
+from edgefl.cli import agent, bench, broker, compare, coordinator, demo, fleet, init, rehearse, simulate
 from edgefl.errors import EdgeflError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(init.init)
 app.command()(simulate.simulate)
+app.command()(compare.compare)
 app.command()(rehearse.rehearse)
 app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(agent.app, name="agent")

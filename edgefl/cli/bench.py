@@ -41,6 +41,49 @@ def transport(
         _print(title, ("edgefl", "bare paho"), compare(plan, Services(), Path(folder)), json)
 
 
+@app.command()
+def device(
+    networks: Annotated[list[str] | None, typer.Option("--network", help="Of the zoo; may be given again.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 5,
+    json: Json = False,
+) -> None:
+    """Training on onnxruntime, against torch: a step, memory, and the time to the first step."""
+    import tempfile
+    from itertools import chain
+    from pathlib import Path
+
+    from edgefl.bench.device import CASES, python, steps, trainees
+    from edgefl.errors import ConfigError, nearest
+
+    known = {case.network: case for case in CASES}
+    for name in networks or ():
+        if name not in known:
+            raise ConfigError(f"--network {name}: not among those measured; {nearest(name, known)}")
+    chosen = [known[name] for name in networks or known]
+    lenet = known["lenet5"]
+    with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
+        alone = trainees(
+            lenet,
+            lambda kind, graphs: python("edgefl.cli.bench_trainee", kind, lenet.network, str(graphs)),
+            Path(folder),
+            repeats,
+        )
+        found = chain(steps(chosen, repeats), alone)
+        _print("Training on one thread, CPU time of a step", ("onnxruntime", "torch"), found, json)
+
+
+@app.command()
+def algorithms(
+    params: Annotated[int, typer.Option(min=1, help="Size of the model at the coordinator.")] = 1_000_000,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 5,
+    json: Json = False,
+) -> None:
+    """Our algorithms, against the arithmetic that nobody can avoid."""
+    from edgefl.bench.algorithms import Sizes, compare
+
+    _print("CPU time", ("edgefl", "reference"), compare(Sizes(params=params, repeats=repeats)), json)
+
+
 def _print(title: str, names: tuple[str, str], found: "Iterable[Comparison]", as_json: bool) -> None:
     """The machine, then everything that was found."""
     from edgefl.bench import report

@@ -1,30 +1,68 @@
 """`edgefl simulate`: the same run without a network."""
 
 import json
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
 
+if TYPE_CHECKING:
+    from edgefl.config import RunFile
 
-def simulate(
-    run: RunPath, set_: Sets = None, data_root: DataRoot = None, json: Json = False, log: Log = "warning"
+Workers = Annotated[int, typer.Option(min=1, help="Processes that train at the same time; the result is the same.")]
+Forgetting = Annotated[
+    bool, typer.Option("--forgetting", help="Also tell where each round forgets: in training, in merging.")
+]
+
+
+def simulate(  # noqa: PLR0917 - the options of the command
+    run: RunPath,
+    set_: Sets = None,
+    data_root: DataRoot = None,
+    emulate: Annotated[
+        bool, typer.Option("--emulate", help="On the virtual clock even without emulated hardware in [fleet].")
+    ] = False,
+    workers: Workers = 1,
+    forgetting: Forgetting = False,
+    json: Json = False,
+    log: Log = "warning",
 ) -> None:
-    """Play a run in this process, in a plain loop: the specification of what the fleet will do."""
-    from edgefl import job as jobs
+    """Play a run on this machine: a plain loop, or with [fleet] an emulated fleet on a virtual clock."""
     from edgefl import logs
     from edgefl.config import RunFile
     from edgefl.config_reader import load
     from edgefl.errors import ConfigError
-    from edgefl.simulation.loop import simulate as play
 
     logs.set_up(log)
     wanted = load(RunFile, run, set_ or ())
     if wanted.task.partition is None:
         raise ConfigError(f"{run}: a simulation divides one data set among devices: give task.partition")
-    job, held = jobs.prepare(wanted, data_root)
-    play(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)), _json if json else _line)
+    play(wanted, data_root, _json if json else _line, emulated=emulate, workers=workers, forgetting=forgetting)
+
+
+def play(
+    run: "RunFile",
+    root: Path | None,
+    tell: Callable[[dict[str, Any]], None],
+    *,
+    emulated: bool = False,
+    workers: int = 1,
+    forgetting: bool = False,
+) -> None:
+    """The whole run, in the driver that its [fleet] asks for."""
+    from coordinator.emulator import emulate
+    from edgefl import job as jobs
+    from edgefl.simulation.engines import engine
+    from edgefl.simulation.loop import simulate as loop
+
+    job, held = jobs.prepare(run, root)
+    devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
+    driver = emulate if emulated or (run.fleet and run.fleet.takes_time) else loop
+    with engine(job, devices, workers) as training:
+        driver(job, devices, tell, engine=training, forgetting=forgetting)
 
 
 def _json(event: dict[str, Any]) -> None:
@@ -32,17 +70,30 @@ def _json(event: dict[str, Any]) -> None:
 
 
 def _line(event: dict[str, Any]) -> None:
-    if event["event"] == "round":
-        typer.echo(
-            f"round {event['round']:4d}  accuracy {_share(event['accuracy'])}  loss {_number(event['loss'])}"
-            f"  forgetting {_number(event['forgetting'])}  up {event['bytes_up'] / 1e6:.2f} MB"
-            f"  down {event['bytes_down'] / 1e6:.2f} MB  {event['seconds']:.2f} s"
-        )
-    elif event["event"] == "done":
-        typer.echo(
-            f"done: {event['rounds']} rounds, accuracy {_share(event['accuracy'])},"
-            f" best {_share(event['best_accuracy'])}, model {event['model_sha256'][:16]}"
-        )
+    match event["event"]:
+        case "round":
+            took = event.get("virtual_seconds")
+            seconds = f"{event['seconds']:.2f} s" if took is None else f"{took:.1f} virtual s"
+            typer.echo(
+                f"round {event['round']:4d}  accuracy {_share(event['accuracy'])}  loss {_number(event['loss'])}"
+                f"  forgetting {_number(event['forgetting'])}{_where(event)}  up {event['bytes_up'] / 1e6:.2f} MB"
+                f"  down {event['bytes_down'] / 1e6:.2f} MB  {seconds}"
+            )
+        case "abandoned":
+            typer.echo(f"round {event['round']:4d}  abandoned: {event['reason']}")
+        case "done":
+            took = event.get("virtual_seconds")
+            typer.echo(
+                f"done: {event['rounds']} rounds{'' if took is None else f' in {took:.0f} virtual s'},"
+                f" accuracy {_share(event['accuracy'])}, best {_share(event['best_accuracy'])},"
+                f" model {event['model_sha256'][:16]}"
+            )
+
+
+def _where(event: dict[str, Any]) -> str:
+    if "local_forgetting" not in event:
+        return ""
+    return f" (local {_number(event['local_forgetting'])}, merging {_number(event['aggregation_forgetting'])})"
 
 
 def _share(value: float | None) -> str:

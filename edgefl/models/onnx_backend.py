@@ -17,6 +17,7 @@ from edgefl.models.onnx.bundle import Bundle
 from edgefl.models.onnx_guard import verify
 from edgefl.vector import Array, Layout, Vector, check
 
+ITEM = 4  # bytes per number
 SLICE = 512  # samples per evaluation pass: bounds memory, whatever the size of the test set
 MEMORY = 4 * 2**30
 BATCH = 64  # for which a graph must fit into that memory
@@ -31,9 +32,12 @@ class OnnxModel:
         self._bundle = bundle
         self._threads, self._memory, self._batch = threads, memory, batch
         self._sessions: dict[str, Session] = {}
-        trained = len(self.layout.names) - self.layout.buffers
-        gradients = zip(self.layout.names[:trained], self.layout.slices, strict=False)
-        self._places = {f"grad.{name}": s for name, s in gradients}
+        trained, k = len(self.layout.names) - self.layout.buffers, self.layout.trainable
+        named = list(zip(self.layout.names, self.layout.slices, strict=True))
+        self._places = {
+            **{f"grad.{name}": s for name, s in named[:trained]},
+            **{f"new.{name}": slice(s.start - k, s.stop - k) for name, s in named[trained:]},
+        }
         self._lock = Lock()  # a binding holds the arguments of one call
 
     def logits(self, w: Vector, x: Array) -> Array:
@@ -42,7 +46,7 @@ class OnnxModel:
         with self._lock:
             forward = self._session("forward")
             parts = [
-                forward.run(weights, {"x": self._input(x[i : i + SLICE])}, {})["logits"].numpy()
+                forward.run(weights, {"x": self._input(x[i : i + SLICE])})["logits"].numpy()
                 for i in range(0, max(len(x), 1), SLICE)
             ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -60,8 +64,7 @@ class OnnxModel:
         moved = np.zeros(self.layout.size - k, np.float32)
         with self._lock:
             ahead = self._session(f"{kind}training")
-            places = {} if single else self._statistics(moved)
-            kept = ahead.run(weights, feeds, places)
+            kept = ahead.run(weights, feeds, moved)
         z = kept.pop("logits").numpy()
         if not single:
             np.subtract(w[k:], moved, out=moved)
@@ -74,9 +77,9 @@ class OnnxModel:
                 raise ValueError(f"expected a gradient of shape {z.shape}, got {seed.shape}")
             with self._lock:
                 behind = self._session(f"{kind}backward")
-                behind.run(weights, {**feeds, **kept, "dz": seed}, {n: gradient[s] for n, s in self._places.items()})
-            for unused in set(self._places) - behind.outputs:
-                gradient[self._places[unused]] = 0
+                behind.run(weights, {**feeds, **kept, "dz": seed}, gradient)
+            for unused in behind.unused:
+                gradient[unused] = 0
             return gradient
 
         return z, pullback
@@ -91,7 +94,7 @@ class OnnxModel:
         weights = self._weights(w)
         feeds = {"x": self._input(x), "dz": np.ascontiguousarray(dz, np.float32)}
         with self._lock:
-            return np.asarray(self._session("input_gradient").run(weights, feeds, {})["dx"].numpy())
+            return np.asarray(self._session("input_gradient").run(weights, feeds)["dx"].numpy())
 
     def _weights(self, w: Vector) -> Vector:
         if w.dtype != np.float32:
@@ -115,55 +118,61 @@ class OnnxModel:
             drawn[mask.name] = (rng.random(shape, np.float32) < mask.keep).astype(np.float32)
         return drawn
 
-    def _statistics(self, vector: Vector) -> dict[str, Array]:
-        first, start = len(self.layout.names) - self.layout.buffers, self.layout.trainable
-        return {
-            f"new.{name}": vector[s.start - start : s.stop - start]
-            for name, s in zip(self.layout.names[first:], self.layout.slices[first:], strict=True)
-        }
-
     def _session(self, graph: str) -> "Session":
         if graph not in self._sessions:
             data: bytes = getattr(self._bundle, graph)
             verify(data, batch=self._batch, limit=self._memory)
-            self._sessions[graph] = Session(data, self.layout, self._threads)
+            kind = "grad." if graph.endswith("backward") else "new."
+            places = {n: s for n, s in self._places.items() if n.startswith(kind)}
+            self._sessions[graph] = Session(data, self.layout, places, self._threads)
         return self._sessions[graph]
 
 
 class Session:
-    """One graph, loaded, with its weights named as slices of the flat vector."""
+    """One graph, loaded; its weights are read where they lie in the flat vector."""
 
-    def __init__(self, graph: bytes, layout: Layout, threads: int) -> None:
+    def __init__(self, graph: bytes, layout: Layout, places: Mapping[str, slice], threads: int) -> None:
+        """`places` tells which outputs are written to which part of the array given to `run`."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4
+        # One level below the highest, which only adds a memory layout that pays off where weights are constants.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # an idle device should be idle
         self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         self._binding = self._session.io_binding()
         inputs = [i.name for i in self._session.get_inputs()]
-        slices = {f"w.{n}": (s, shape) for n, s, shape in zip(layout.names, layout.slices, layout.shapes, strict=True)}
-        self._weights = [(name, *slices[name]) for name in inputs if name in slices]
-        self._others = [name for name in inputs if name not in slices]
-        self.outputs = {o.name for o in self._session.get_outputs()}
-        self._outputs = [(o.name, o.shape) for o in self._session.get_outputs()]
+        where = {f"w.{n}": (s, shape) for n, s, shape in zip(layout.names, layout.slices, layout.shapes, strict=True)}
+        self._weights = [(name, where[name][0].start * ITEM, where[name][1]) for name in inputs if name in where]
+        self._others = [name for name in inputs if name not in where]
+        shapes = {o.name: o.shape for o in self._session.get_outputs()}
+        self._into = [(n, places[n].start * ITEM, shape) for n, shape in shapes.items() if n in places]
+        self._free = [n for n in shapes if n not in places]
+        self.unused = [s for n, s in places.items() if n not in shapes]
+        self._addresses = (0, 0)
 
-    def run(self, w: Vector, feeds: Mapping[str, Any], into: Mapping[str, Array]) -> dict[str, Any]:
-        """The outputs by name, except those that were written `into` an array; Any: numpy arrays or OrtValues."""
-        bind = self._binding
-        for name, where, shape in self._weights:
-            bind.bind_cpu_input(name, w[where].reshape(shape))
+    def run(self, w: Vector, feeds: Mapping[str, Any], out: Vector | None = None) -> dict[str, Any]:
+        """The outputs by name, except those that are written to their places in `out`; Any: arrays or OrtValues."""
+        bind, before = self._binding, self._addresses
+        self._addresses = w.ctypes.data, 0 if out is None else out.ctypes.data
+        if self._addresses[0] != before[0]:  # the allocator often gives the same memory again
+            for name, offset, shape in self._weights:
+                bind.bind_input(name, "cpu", 0, np.float32, shape, self._addresses[0] + offset)
         for name in self._others:
             value = feeds[name]
             if isinstance(value, np.ndarray):
                 bind.bind_cpu_input(name, value)
             else:
                 bind.bind_ortvalue_input(name, value)
-        bind.clear_binding_outputs()  # else the next run would write over what this one handed out
-        for name, shape in self._outputs:
-            if name in into:
-                bind.bind_output(name, "cpu", 0, np.float32, shape, into[name].ctypes.data)
-            else:
+        if self._free or self._addresses[1] != before[1]:
+            bind.clear_binding_outputs()  # else this run would write over what the last one handed out
+            for name in self._free:
                 bind.bind_output(name, "cpu")
+            for name, offset, shape in self._into:
+                bind.bind_output(name, "cpu", 0, np.float32, shape, self._addresses[1] + offset)
         self._session.run_with_iobinding(bind)
-        values = zip(self._outputs, bind.get_outputs(), strict=True)
-        return {name: value for (name, _), value in values if name not in into}
+        if not self._free:
+            return {}
+        values = dict(zip(self._free, bind.get_outputs(), strict=False))
+        bind.clear_binding_outputs()
+        return values

@@ -6,22 +6,17 @@ loopback.
 """
 
 import base64
-import ctypes
 import hashlib
 import importlib.util
 import ipaddress
 import json
 import os
-import pwd
 import secrets
 import shutil
-import signal
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -30,12 +25,12 @@ from pathlib import Path
 from typing import Literal
 
 from edgefl.errors import ConfigError, RunError
+from edgefl.processes import Child
 from edgefl.protocol.address import Address
 from edgefl.protocol.mqtt import LARGEST
 
 Kind = Literal["mosquitto", "iotcore"]
 PATIENCE = 10.0  # seconds until a broker must accept connections
-PR_SET_PDEATHSIG = 1
 NOBODY = "nobody"  # who runs mosquitto when root starts it
 
 
@@ -81,7 +76,7 @@ def start(
 
     try:
         child = _mosquitto(plan) if kind == "mosquitto" else _iotcore(plan)
-        child.wait_until_up(address)
+        _wait_until_up(child, address)
     except BaseException:
         tidy()
         raise
@@ -148,7 +143,7 @@ class _Plan:
     user: str | None
 
 
-def _mosquitto(plan: _Plan) -> "_Child":
+def _mosquitto(plan: _Plan) -> Child:
     lines = [
         f"listener {plan.port} {plan.bind}",
         f"allow_anonymous {'false' if plan.users else 'true'}",
@@ -167,16 +162,18 @@ def _mosquitto(plan: _Plan) -> "_Child":
         passwords.write_text("".join(f"{user}:{_hashed(password)}\n" for user, password in plan.users.items()))
         lines.append(f"password_file {passwords}")
     if os.geteuid() == 0:
-        lines.append("user root")  # stay who you are: to change the user now would undo `_die_with`
+        lines.append(
+            "user root"
+        )  # stay who you are: a change of user now would undo the kernel's watch
     config = plan.home / "mosquitto.conf"
     config.write_text("\n".join(lines) + "\n")
     if plan.user is not None:
         for path in (plan.home, *plan.home.iterdir()):
             shutil.chown(path, plan.user)
-    return _Child([find_mosquitto() or "mosquitto", "-c", str(config)], plan.home / "mosquitto.log", plan.user)
+    return Child([find_mosquitto() or "mosquitto", "-c", str(config)], plan.home / "mosquitto.log", user=plan.user)
 
 
-def _iotcore(plan: _Plan) -> "_Child":
+def _iotcore(plan: _Plan) -> Child:
     host = "127.0.0.1" if plan.bind == "localhost" else f"[{plan.bind}]" if ":" in plan.bind else plan.bind
     text = f"""\
 id = 0
@@ -204,82 +201,19 @@ dynamic_filters = true
     # Its own entry point for child processes: it ends when the other end of its standard input closes.
     code = "import sys; sys.path[:] = [p for p in sys.path if p]; from iotcore._serve import main; main()"
     options = json.dumps({"config_path": str(config)})
-    return _Child([sys.executable, "-c", code, options], plan.home / "rumqttd.log")
+    return Child([sys.executable, "-c", code, options], plan.home / "rumqttd.log")
 
 
-class _Child:
-    """A child process that the kernel ends when we end, however that happens."""
-
-    def __init__(self, command: list[str], output: Path, user: str | None = None) -> None:
-        self.name = Path(command[0]).name
-        self.output = output
-        self.user = user
-        self.started = threading.Event()
-        self.gone = threading.Event()
-        self.process: subprocess.Popen[bytes] | None = None
-        self.failure: OSError | None = None
-        # The kernel watches the thread that starts a child, not the process: this one lives as long as the child.
-        threading.Thread(target=self._keep, args=(command,), name=f"keep-{self.name}", daemon=True).start()
-        self.started.wait()
-        if self.failure is not None:
-            raise ConfigError(f"cannot start {command[0]}: {self.failure.strerror}")
-
-    def _keep(self, command: list[str]) -> None:
-        try:
-            with self.output.open("wb") as log:
-                self.process = subprocess.Popen(  # noqa: S603  our own command
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    user=self.user,
-                    group=None if self.user is None else pwd.getpwnam(self.user).pw_gid,
-                    extra_groups=None if self.user is None else [],
-                    preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  one system call, looked up beforehand
-                    start_new_session=True,  # Ctrl-C is for us: we still have goodbyes to send through it
-                )
-        except OSError as failure:
-            self.failure = failure
+def _wait_until_up(child: Child, address: Address) -> None:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        with suppress(OSError):
+            socket.create_connection((address.host, address.port), 1.0).close()
             return
-        finally:
-            self.started.set()
-        self.process.wait()
-        self.gone.set()
-
-    def wait_until_up(self, address: Address) -> None:
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            with suppress(OSError):
-                socket.create_connection((address.host, address.port), 1.0).close()
-                return
-            if self.gone.wait(0.01):
-                break
-        self.stop()
-        said = " ".join(self.output.read_text(errors="replace").split()[-40:]) or "it said nothing"
-        raise RunError(f"{self.name} did not start on {address}: {said}")
-
-    def stop(self) -> None:
-        if self.process is None or self.process.stdin is None:
-            return
-        for send in (signal.SIGTERM, signal.SIGKILL):
-            if not self.gone.is_set():
-                self.process.send_signal(send)
-            if self.gone.wait(5.0):
-                break
-        self.process.stdin.close()
-
-
-def _die_with(parent: int) -> Callable[[], None] | None:
-    if not sys.platform.startswith("linux"):
-        return None  # iotcore still notices by its standard input; mosquitto outlives a killed parent there
-    prctl = ctypes.CDLL(None).prctl
-
-    def in_child() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died in between
-            os._exit(1)
-
-    return in_child
+        if child.gone.wait(0.01):
+            break
+    child.stop()
+    raise RunError(f"{child.name} did not start on {address}: {child.said()}")
 
 
 def _hashed(password: str) -> str:

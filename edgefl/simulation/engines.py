@@ -90,9 +90,7 @@ def _move_in(
         model = OnnxModel(unpack(graphs), threads=run.compute.threads)
     else:
         compute = run.compute
-        model, _ = build(
-            run.task.model, sample, classes, run.run.seed, threads=compute.threads, device=compute.device
-        )
+        model, _ = build(run.task.model, sample, classes, run.run.seed, threads=compute.threads, device=compute.device)
     _HERE.update(workers(run, model, devices))
 
 

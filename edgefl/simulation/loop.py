@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from edgefl import job as jobs
@@ -46,7 +46,7 @@ def simulate(
     """
     engine = engine or Here(job, devices)
     fleet = {name: _Device(len(data)) for name, data in devices.items()}
-    total, began = Traffic(), perf_counter()
+    total, began, cpu = Traffic(), perf_counter(), process_time()
     course = jobs.begin(job)
     while not jobs.finished(job, course):
         opened, spent, before = perf_counter(), Traffic(), course
@@ -57,7 +57,8 @@ def simulate(
         more = forgot.shares(job, before, updates, course) if forgetting else {}
         took = perf_counter() - opened
         tell(jobs.report(course, bytes_up=spent.up, bytes_down=spent.down, seconds=took, devices=len(updates), **more))
-    tell(jobs.summary(job, course, **total.summary(course), seconds=perf_counter() - began))
+    spoken = total.summary(course)
+    tell(jobs.summary(job, course, **spoken, seconds=perf_counter() - began, cpu_seconds=process_time() - cpu))
     return course
 
 
@@ -68,7 +69,7 @@ class _Device:
     seen: int = -1  # the last round whose model it received
 
 
-def _play(
+def _play(  # noqa: PLR0917 - the whole round in one place, as a specification should be
     job: Job, course: Course, extra: State, engine: Engine, fleet: Mapping[str, _Device], spent: Traffic
 ) -> dict[str, Update]:
     round, size = course.round + 1, job.model.layout.size

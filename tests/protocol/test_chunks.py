@@ -165,12 +165,10 @@ def test_a_single_chunk_is_checked_too():
     assert Assembler(LIMIT).add(raw(b"abc", known_as=digest(b"abc"))) == (digest(b"abc"), b"abc")
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_at_all_are_refused_or_read(data):
-    for message in (data, b"EC\x01\x00" + data):
-        try:
-            part = read(message, LIMIT)
-        except WireError as error:
-            assert error.code.startswith("wire.")
-        else:
-            assert part.index < part.count
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_at_all_are_refused_or_read(data, begins_well):
+    try:
+        part = read(b"EC\x01\x00" + data if begins_well else data, LIMIT)
+    except WireError:
+        return
+    assert part.index < part.count

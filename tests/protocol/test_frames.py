@@ -116,7 +116,8 @@ def test_the_limit_itself_is_allowed():
 
 # ---- zstd ----------------------------------------------------------------------------------------------------------
 
-BOMB = zstandard.ZstdCompressor(level=3).compress(bytes(256 << 20))
+_fuse = zstandard.ZstdCompressor().compressobj(size=256 << 20)
+BOMB = b"".join([_fuse.compress(piece) for piece in [bytes(1 << 20)] * 256] + [_fuse.flush()])
 
 
 @pytest.mark.parametrize("claimed", [1, len(BOMB), LIMIT])
@@ -202,10 +203,9 @@ def test_a_header_that_is_not_one_plain_map_is_malformed(head):
 def test_whatever_comes_is_a_frame_or_refused(head, body, flags):
     try:
         opened = unpack(raw(head, body, flags=flags), LIMIT)
-    except WireError as error:
-        assert error.code.startswith("wire.")
-    else:
-        assert isinstance(opened.header, dict)
+    except WireError:
+        return
+    assert isinstance(opened.header, dict)
 
 
 @given(st.binary(max_size=80))

@@ -1,12 +1,12 @@
 """Rules for convolutions and their gradients.
 
-The gradient of the image is the transposed convolution of dy; the gradient of the kernel is a convolution of the
-image with dy whose batch and channel axes are exchanged, where stride and dilation change places. A transposed
-convolution is the same with image and result exchanged.
+The gradient of the image is the transposed convolution of dy. The gradient of the kernel is a product of what each
+place of the kernel saw with dy; with groups, a convolution of the image with dy whose batch and channel axes are
+exchanged, where stride and dilation change places. A transposed convolution is the same with image and result
+exchanged.
 """
 
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ from edgefl.models.onnx.graph import Graph, Value
 from edgefl.models.onnx.rules import aten, on
 from edgefl.models.onnx.sizes import Dim, spread, static, statics
 
-GEMM_CHANNELS = 8  # from so many channels on, one product per place of the kernel is faster than a convolution
+NARROW = 32  # columns below which rows of the kernel share one product
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,38 +84,49 @@ def _image_gradient(g: Graph, dy: Value, x: Value, w: Value, v: Window) -> str:
 
 
 def _kernel_gradient(g: Graph, image: Value, result: Value, v: Window) -> str:
-    channels = static(image.shape[1]) // v.groups
-    if v.groups == 1 and (channels >= GEMM_CHANNELS or max(v.kernel) == 1):
-        return _by_products(g, image, result, v)
-    return _by_convolution(g, image, result, v, channels)
+    return _by_products(g, image, result, v) if v.groups == 1 else _by_convolution(g, image, result, v)
 
 
 def _by_products(g: Graph, image: Value, result: Value, v: Window) -> str:
-    """One matrix product per place of the kernel, contracted over batch and area."""
+    """One matrix product per row of the kernel, contracted over batch and area.
+
+    The places of a row are laid out as channels first, so that what is cut out for each row lies in large blocks.
+    """
     n, channels, filters = len(v.kernel), static(image.shape[1]), static(result.shape[1])
-    spatial, reach = list(range(2, 2 + n)), statics(result.shape[2:])
+    reach = statics(result.shape[2:])
+
+    def seen(source: str, axis: int, place: int) -> str:
+        """What the kernel's n-th place along an axis sees of the image."""
+        start = place * v.dilation[axis]
+        end = start + (reach[axis] - 1) * v.stride[axis] + 1
+        return g.slice(source, [2 + axis], [start], [end], [v.stride[axis]])
+
     padded = g("Pad", image, g.constant([0, 0, *v.padding] * 2)) if any(v.padding) else image.name
-    source = g.swap(padded, image.ndim)
-    rows = g("Reshape", g.swap(result, result.ndim), g.constant([filters, -1]))
+    source, order = g.swap(padded, image.ndim), [channels]
     whole = max(v.kernel) == 1 and max(v.stride) == 1 and not any(v.padding)
-    parts = []
-    for place in product(*(range(k) for k in v.kernel)):
-        start = [i * d for i, d in zip(place, v.dilation, strict=True)]
-        end = [a + (r - 1) * s + 1 for a, r, s in zip(start, reach, v.stride, strict=True)]
-        seen = source if whole else g.slice(source, spatial, start, end, v.stride)
-        parts.append(g("Gemm", rows, g("Reshape", seen, g.constant([channels, -1])), transB=1))
-    joined = g("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
-    by_place = g("Reshape", joined, g.constant([filters, prod(v.kernel), channels]))
-    return g("Reshape", g("Transpose", by_place, perm=[0, 2, 1]), g.constant([filters, channels, *v.kernel]))
+    for axis in reversed(range(1, n)):
+        if not whole:
+            parts = [seen(source, axis, place) for place in range(v.kernel[axis])]
+            source = g("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
+        order.insert(0, v.kernel[axis])
+    rows = [source] if whole else [seen(source, 0, place) for place in range(v.kernel[0])]
+    width = prod(order)
+    if width < NARROW and len(rows) > 1:  # too narrow for a product of their own
+        rows, width = [g("Concat", *rows, axis=0)], width * len(rows)
+    right = g("Reshape", g.swap(result, result.ndim), g.constant([filters, -1]))
+    # In this order the runtime repacks dy, which is the smaller of the two.
+    products = [g("Gemm", g("Reshape", row, g.constant([width, -1])), right, transB=1) for row in rows]
+    joined = g("Concat", *products, axis=0) if len(products) > 1 else products[0]
+    places = g("Reshape", joined, g.constant([v.kernel[0], *order, filters]))
+    return g("Transpose", places, perm=[1 + n, n, *range(n)])
 
 
-def _by_convolution(g: Graph, image: Value, result: Value, v: Window, channels: int) -> str:
+def _by_convolution(g: Graph, image: Value, result: Value, v: Window) -> str:
+    channels = static(image.shape[1]) // v.groups
     n, size, reach = len(v.kernel), statics(image.shape[2:]), statics(result.shape[2:])
-    source = g.swap(image, image.ndim)
-    if v.groups > 1:
-        split = g("Reshape", image, g.constant([-1, v.groups, channels, *size]))
-        turned = g("Transpose", split, perm=[2, 1, 0, *range(3, 3 + n)])
-        source = g("Reshape", turned, g.constant([channels, -1, *size]))
+    split = g("Reshape", image, g.constant([-1, v.groups, channels, *size]))
+    turned = g("Transpose", split, perm=[2, 1, 0, *range(3, 3 + n)])
+    source = g("Reshape", turned, g.constant([channels, -1, *size]))
     exchanged = Window(reach, v.dilation, v.padding, v.stride, v.groups)
     dw = g("Conv", source, g.swap(result, result.ndim), **exchanged.attributes())
     found = [

@@ -72,3 +72,24 @@ def _layer_norm(g: Graph, x: Value, shape: list[Dim], scale: Value | None, shift
     gamma = scale if scale is not None else g.constant(np.ones(statics(shape)), x.dtype)
     given = [x, gamma] if shift is None else [x, gamma, shift]
     return g.several("LayerNormalization", *given, axis=-len(shape), epsilon=float(eps), n=3)
+
+
+@on(aten.native_layer_norm_backward.default)
+def _layer_norm_backward(
+    g: Graph, dy: Value, x: Value, shape: list[Dim], mean: Value, rate: Value, scale: Value | None, _: Value | None,
+    wanted: list[bool],
+) -> list[str | None]:  # fmt: skip
+    outer = x.ndim - len(shape)
+    inside, outside = g.constant(list(range(outer, x.ndim))), g.constant(list(range(outer)))
+    normal = g("Mul", g("Sub", x, mean), rate)
+    product = g("Mul", dy, normal)
+    dx = None
+    if wanted[0]:
+        scaled, weighted = (g("Mul", v, scale) if scale else v for v in (dy.name, product))
+        means = [g("ReduceMean", v, inside, keepdims=1) for v in (scaled, weighted)]
+        dx = g("Mul", g("Sub", g("Sub", scaled, means[0]), g("Mul", normal, means[1])), rate)
+    return [
+        dx,
+        g("ReduceSum", product, outside, keepdims=0) if wanted[1] else None,
+        g("ReduceSum", dy, outside, keepdims=0) if wanted[2] else None,
+    ]

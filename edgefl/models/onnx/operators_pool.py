@@ -9,10 +9,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import torch
 
 from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Value
 from edgefl.models.onnx.rules import aten, on
-from edgefl.models.onnx.sizes import Dim, Uncovered, spread, static, statics
+from edgefl.models.onnx.sizes import Dim, Uncovered, spread, statics
 from edgefl.vector import Array
 
 
@@ -34,10 +35,9 @@ class Window:
         return any(s < r for s, r in zip(self.stride, reach, strict=True))
 
     def tiles(self, size: list[int]) -> bool:
-        """Whether the windows cover an image of this size once, in blocks that can be told apart cheaply."""
+        """Whether the windows cover an image of this size once and completely."""
         plain = self.kernel == self.stride and not any(self.padding) and max(self.dilation) == 1
-        whole = all(i % k == 0 for i, k in zip(size, self.kernel, strict=True))
-        return plain and whole and (self.kernel[0] == self.kernel[1] or self.kernel[0] == 1) and prod(self.kernel) <= 4
+        return plain and all(i % k == 0 for i, k in zip(size, self.kernel, strict=True))
 
 
 def _window(kernel: list[Dim], stride: list[Dim], padding: list[Dim], dilation: list[Dim]) -> Window:
@@ -53,7 +53,7 @@ def _max_pool(
     """Where windows tile the image, without indices: asking for them makes onnxruntime eight times slower."""
     v = _window(kernel, stride, padding, dilation)
     size, reach = statics(x.shape[-2:]), statics(g.out[0].shape[-2:])
-    if v.tiles(size):
+    if v.tiles(size) and x.ndim == 4:
         y = g("MaxPool", x, kernel_shape=v.kernel, strides=v.stride)
         return [y, y + PLACES]
     # The padding at the end is whatever torch's rounding reaches for, so that no rounding mode has to agree.
@@ -71,7 +71,7 @@ def _max_pool_backward(
     v = _window(kernel, stride, padding, dilation)
     if where.name.endswith(PLACES):
         y = Value(where.name.removesuffix(PLACES), dy.fake)
-        dx = g.reshape(_to_first(g, dy, x, y, v.kernel), x.shape)
+        dx = _to_first(g, dy, x, y, v.kernel)
         g.pooled[dx] = (dy, x, y, v.kernel)
         return dx
     return g.reshape(_scatter(g, dy.name, where.name, g.numel(x.shape), add=v.overlaps), x.shape)
@@ -83,7 +83,7 @@ def _threshold_backward(g: Graph, dy: Value, y: Value, threshold: float) -> str:
     if dy.name in g.pooled and g.pooled[dy.name][1].name == y.name:
         dz, x, z, kernel = g.pooled[dy.name]
         masked = Value(_masked(g, dz, z, threshold), dz.fake)
-        return g.reshape(_to_first(g, masked, x, z, kernel), x.shape)
+        return _to_first(g, masked, x, z, kernel)
     return _masked(g, dy, y, threshold)
 
 
@@ -92,38 +92,25 @@ def _masked(g: Graph, dy: Value, y: Value, threshold: float) -> str:
 
 
 def _to_first(g: Graph, dy: Value, x: Value, y: Value, k: list[int]) -> str:
-    """Each window's gradient goes to the first of its largest numbers, row by row, as in torch."""
-    (h, w), n = statics(x.shape[-2:]), prod(k)
-    rows, columns = h // k[0], w // k[1]
-    places = [i * w + j for i in range(k[0]) for j in range(k[1])]
-    corner = (np.arange(rows)[:, None] * k[0] * w + np.arange(columns) * k[1]).reshape(1, -1)
-    result = g("Reshape", y, g.constant([-1, rows * columns]))
-    parts = _phases(g, x, k, rows * columns)
-    where = g.constant(corner + places[-1])
-    for i in reversed(range(n - 1)):
-        where = g("Where", g("Equal", parts[i], result), g.constant(corner + places[i]), where)
-    images = g("Reshape", dy, g.constant([-1, rows * columns]))
-    zeros = g.filled([_images(x), h * w], 0, x.dtype)
-    return g("ScatterElements", zeros, where, images, axis=1)
+    """Each window's gradient goes to the first of its largest numbers, row by row, as in torch.
+
+    The places of a window are numbered from prod(k) down to 1; of those that hold the maximum, the highest number
+    wins. Enlarging and pooling are far faster than indices and scattering.
+    """
+    h, w = statics(x.shape[-2:])
+    numbers = np.arange(prod(k), 0, -1).reshape(k)
+    board = g.constant(np.tile(numbers, (h // k[0], w // k[1])), x.dtype)
+    largest = g("Cast", g("Equal", x, _enlarged(g, y.name, k)), to=ONNX_TYPES[x.dtype])
+    candidates = g("Mul", largest, board)
+    winner = g("MaxPool", candidates, kernel_shape=k, strides=k)
+    won = g("Cast", g("Equal", candidates, _enlarged(g, winner, k)), to=ONNX_TYPES[x.dtype])
+    return g("Mul", won, _enlarged(g, dy.name, k))
 
 
-def _images(x: Value) -> Dim:
-    total: Dim = 1
-    for d in x.shape[:-2]:
-        total = total * d
-    return total
-
-
-def _phases(g: Graph, x: Value, k: list[int], size: int) -> list[str]:
-    """The first, second, ... number of every window, each as (images, windows)."""
-    n = prod(k)
-    if k[0] == k[1] and x.ndim == 4:
-        blocks = g("SpaceToDepth", x, blocksize=k[0])
-        parts = g.several("Split", blocks, g.constant([static(x.shape[1])] * n), axis=1, n=n)
-    else:
-        turned = g("Transpose", g("Reshape", x, g.constant([-1, n])), perm=[1, 0])
-        parts = g.several("Split", turned, g.constant([1] * n), axis=0, n=n)
-    return [g("Reshape", part, g.constant([-1, size])) for part in parts]
+def _enlarged(g: Graph, x: str, k: list[int]) -> str:
+    scales = g.constant([1, 1, *k], torch.float32)
+    how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return g("Resize", x, "", scales, **how)
 
 
 def _scatter(g: Graph, dy: str, where: str, size: str, *, add: bool) -> str:

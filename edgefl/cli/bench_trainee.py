@@ -1,0 +1,52 @@
+"""A process as heavy as a training agent: `python -m edgefl.cli.bench_trainee onnx|torch NETWORK GRAPHS`.
+
+It imports what an agent imports, builds the network, takes some steps, and says as JSON what that took.
+"""
+
+import json
+import sys
+from pathlib import Path
+from time import monotonic, process_time
+
+import numpy as np
+
+import device_agent.start  # noqa: F401 - its weight is what we measure
+from edgefl.bench.device import CASES, STEPS, batch, stepper
+from edgefl.models.base import Model
+from edgefl.models.onnx.bundle import unpack
+from edgefl.models.onnx_backend import OnnxModel
+from edgefl.vector import Vector
+
+
+def main(back_end: str, network: str, graphs: Path) -> None:
+    """Train, and say so."""
+    case = next(case for case in CASES if case.network == network)
+    model, w = _onnx(graphs) if back_end == "onnx" else _torch(network, case.sample, case.classes)
+    step = stepper(model, w, batch(case))
+    step()
+    first = {"first_step_at": monotonic(), "first_step_cpu": process_time()}
+    for _ in range(STEPS - 1):
+        step()
+    print(json.dumps({**first, "peak_mb": peak_mb()}))
+
+
+def peak_mb() -> float:
+    """The most memory this process ever had; getrusage would count what our parent had when it started us."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return int(peak) / 1024
+
+
+def _onnx(graphs: Path) -> tuple[Model, Vector]:
+    model = OnnxModel(unpack(graphs.read_bytes()))
+    return model, np.full(model.layout.size, 0.01, np.float32)
+
+
+def _torch(network: str, sample: tuple[int, ...], classes: int) -> tuple[Model, Vector]:
+    from edgefl.models.build import build
+
+    return build(network, sample, classes, seed=0, device="cpu")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,1 @@
+"""Several algorithms on the same run: played with the same sampled devices, put into one table and one page."""

@@ -1,0 +1,123 @@
+"""The numbers that papers print, for every run, and their medians over the seeds."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from statistics import mean, median
+from typing import Any
+
+from edgefl import metrics
+from edgefl.compare.running import Played
+
+MEDIAN = "median"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One line of the table: of one seed, or the median over them."""
+
+    label: str
+    seed: int | str
+    best: float
+    last: float
+    last_five: float
+    rounds_to: tuple[float | None, ...]  # one for each level; None: never
+    forgetting: float  # mean round forgetting
+    megabytes: float  # both ways
+    cpu_seconds: float
+    virtual_seconds: float | None  # None without a virtual clock
+
+
+def score(run: Played, levels: Sequence[float]) -> Score:
+    """The line of one run. Round 0, the untrained model, counts for nothing."""
+    curve = [-inf, *run.accuracy]
+    numbers = metrics.summary(curve)
+    return Score(
+        run.label,
+        run.seed,
+        numbers.best,
+        numbers.last,
+        numbers.last_five,
+        tuple(metrics.rounds_to(curve, level) for level in levels),
+        mean(run.forgetting) if run.forgetting else 0.0,
+        run.summed("bytes_up", "bytes_down")[-1] / 1e6,
+        run.done["cpu_seconds"],
+        run.done.get("virtual_seconds"),
+    )
+
+
+def middle(scores: Sequence[Score]) -> Score:
+    """The median of each column; a level that is never reached lies beyond every round."""
+    first = scores[0]
+    reached = [_or_never([s.rounds_to[i] for s in scores]) for i in range(len(first.rounds_to))]
+    virtual = [s.virtual_seconds for s in scores if s.virtual_seconds is not None]
+    return Score(
+        first.label,
+        MEDIAN,
+        median(s.best for s in scores),
+        median(s.last for s in scores),
+        median(s.last_five for s in scores),
+        tuple(reached),
+        median(s.forgetting for s in scores),
+        median(s.megabytes for s in scores),
+        median(s.cpu_seconds for s in scores),
+        median(virtual) if virtual else None,
+    )
+
+
+def scores(runs: Sequence[Played], levels: Sequence[float]) -> list[Score]:
+    """Every run's line, by variant, and before them the median where there are several seeds."""
+    lines = []
+    for label in dict.fromkeys(run.label for run in runs):
+        each = [score(run, levels) for run in runs if run.label == label]
+        lines += [middle(each), *each] if len(each) > 1 else each
+    return lines
+
+
+def cells(lines: Sequence[Score], levels: Sequence[float]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table, as text."""
+    timed = any(line.virtual_seconds is not None for line in lines)
+    head = ["algorithm", "seed", "best", "last", "last 5"]
+    head += [f"to {level:.0%}" for level in levels]
+    head += ["forgetting", "MB", "CPU s", *(["virtual s"] if timed else [])]
+    rows = [
+        [
+            line.label,
+            str(line.seed),
+            *(f"{value:.3f}" for value in (line.best, line.last, line.last_five)),
+            *("-" if r is None else f"{r:g}" for r in line.rounds_to),
+            f"{line.forgetting:.3f}",
+            f"{line.megabytes:.1f}",
+            f"{line.cpu_seconds:.1f}",
+            *([f"{line.virtual_seconds:.0f}" if line.virtual_seconds is not None else "-"] if timed else []),
+        ]
+        for line in lines
+    ]
+    return head, rows
+
+
+def text(lines: Sequence[Score], levels: Sequence[float]) -> str:
+    """The table for a terminal or a Markdown file."""
+    head, rows = cells(lines, levels)
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+
+    def line(row: list[str]) -> str:
+        parts = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        return f"| {' | '.join(parts)} |"
+
+    rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join([line(head), line(rule), *(line(row) for row in rows)])
+
+
+def as_json(runs: Sequence[Played], levels: Sequence[float]) -> dict[str, Any]:
+    """Everything that was found, for machines."""
+    return {
+        "levels": list(levels),
+        "scores": [asdict(line) for line in scores(runs, levels)],
+        "runs": [asdict(run) for run in runs],
+    }
+
+
+def _or_never(reached: Sequence[float | None]) -> float | None:
+    found = median(inf if r is None else r for r in reached)
+    return None if found == inf else found

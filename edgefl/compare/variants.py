@@ -1,0 +1,94 @@
+"""What is compared: a word on the command line becomes a run.
+
+    [label=]name[:key=value]...[+stage[:key=value]...]...
+
+    fedprox                               the run file, with another algorithm
+    gc=fedgc:sgc=false                    with hyper-parameters of its own, shown as `gc`
+    ft=fedavg+finetune:max_epochs=3       with a stage after the algorithm's own
+    up=upcycled:mu=0.5:run.rounds=160     a key with a dot is any other key of the run file
+
+The run file's [algorithm] gives what all device halves share (lr, batch, epochs, ...); the rest of that table belongs
+to the algorithm it names, and so does its [[aggregation]].
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from edgefl.algorithms import shelf
+from edgefl.config import RunFile
+from edgefl.config_reader import parse, toml_value
+from edgefl.errors import ConfigError, nearest
+from edgefl.local import LocalTraining
+
+SHARED = {field.name for field in fields(LocalTraining)}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One curve of the comparison: its label, and the run behind it."""
+
+    label: str
+    run: RunFile
+
+
+def variants(words: str, table: dict[str, Any], origin: str, sets: Sequence[str] = ()) -> tuple[Variant, ...]:
+    """The variants that a comma-separated list names, on top of the tables of a run file."""
+    base = parse(RunFile, table, origin, sets)
+    found = tuple(variant(word.strip(), base, origin) for word in words.split(",") if word.strip())
+    labels = [v.label for v in found]
+    if not found:
+        raise ConfigError("--algorithms is empty; give at least one, e.g. --algorithms fedavg,fedprox")
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ConfigError(f"--algorithms: '{label}' stands there twice; give each a label: a={label},b={label}")
+    return found
+
+
+def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
+    """The run file with what one word changes in it."""
+    label, spec = _label(word)
+    head, *tails = spec.split("+")
+    name, given, elsewhere = _described(head, word)
+    if name not in shelf.algorithm_shelf():
+        raise ConfigError(f"--algorithms {word}: no algorithm '{name}'; {nearest(name, shelf.algorithm_shelf())}")
+    own = base.algorithm.get("name") == name
+    known = shelf.algorithm_shelf()[name].__dataclass_fields__
+    algorithm = {k: v for k, v in base.algorithm.items() if own or (k in SHARED and k in known)}
+    algorithm |= {"name": name, **given}
+    stages = list(base.aggregation) if own else []
+    for tail in tails:
+        stage, keys, dotted = _described(tail, word)
+        if dotted:
+            raise ConfigError(f"--algorithms {word}: '{dotted[0]}' belongs to the algorithm, before the first '+'")
+        stages = stages or [shelf.describe(made) for made in shelf.algorithm(algorithm).stages()]
+        stages.append({"name": stage, **keys})
+    changed = {**base.model_dump(exclude_none=True), "algorithm": algorithm, "aggregation": tuple(stages)}
+    # The environment and --set have had their say in the base.
+    return Variant(label, parse(RunFile, changed, f"{origin}, {label}", elsewhere, environment={}))
+
+
+def seeded(run: RunFile, seed: int) -> RunFile:
+    """The same run with another seed, played to its end: a comparison looks at whole curves."""
+    return run.model_copy(update={"run": run.run.model_copy(update={"seed": seed, "target_accuracy": None})})
+
+
+def _label(word: str) -> tuple[str, str]:
+    """The label, and what follows it; without one the word speaks for itself."""
+    head, equals, rest = word.partition("=")
+    return (head, rest) if equals and not set(head) & set(":+") else (word, word)
+
+
+def _described(part: str, word: str) -> tuple[str, dict[str, Any], list[str]]:
+    """A name, its own keys, and the keys with a dot, as `--set` takes them."""
+    name, *pairs = part.split(":")
+    own, elsewhere = {}, []
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--algorithms {word}: write '{pair}' as key=value, e.g. fedprox:mu=0.1")
+        if "." in key:
+            elsewhere.append(pair)
+        else:
+            own[key] = toml_value(text)
+    return name, own, elsewhere
