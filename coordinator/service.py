@@ -85,7 +85,7 @@ def rules(run: RunFile, cohort_rounds: int) -> Rules:
 
 
 class Coordinator:
-    """One run over one transport. `prepare` makes the job when the first device is there: an idle coordinator is light."""
+    """One run over one transport. `prepare` makes the job when the first device is there; until then this is light."""
 
     def __init__(
         self,

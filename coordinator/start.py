@@ -19,7 +19,7 @@ from edgefl.errors import StoreError
 from edgefl.job import Course, Job
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
-from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.mqtt import MqttTransport, chosen_tls
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def coordinate(
                 metrics.write(json.dumps(event) + "\n")
             view.tell(event)
 
-        transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}")
+        transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=chosen_tls(run.broker.tls))
         serving = Coordinator(run, transport, lambda: jobs.prepare(run, root)[0], folder=folder, tell=tell)
         until_done.callback(_stop_on_signals(serving))
         if ready:

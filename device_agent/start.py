@@ -11,7 +11,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import part
 from edgefl.data.sources import load
 from edgefl.protocol.address import parse
-from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.mqtt import MqttTransport, chosen_tls
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
     data = local_data(file.data, root)
     log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(data), back_end)
     # A suffix, so that a second agent of this name is noticed by the coordinator and told, not silently swapped in.
-    transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}")
+    transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=chosen_tls(me.tls))
     return Agent(
         device=me.id,
         fleet=me.fleet,

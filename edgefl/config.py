@@ -57,6 +57,11 @@ class Learning(Section):
     sample: tuple[int, ...] | None = None
     classes: Annotated[int, Field(ge=0)] | None = None
 
+    @field_validator("data")
+    @classmethod
+    def _none_is_a_word(cls, name: str | None) -> str | None:
+        return None if name == "none" else name  # TOML has no null
+
     @field_validator("loss")
     @classmethod
     def _loss_exists(cls, name: str) -> str:
@@ -65,7 +70,7 @@ class Learning(Section):
     @model_validator(mode="after")
     def _shape_is_known(self) -> "Learning":
         if self.data is None and (self.sample is None or self.classes is None):
-            raise ValueError("without task.data, give task.sample (the shape of one sample) and task.classes")
+            raise ValueError("with task.data = 'none', give task.sample (the shape of one sample) and task.classes")
         return self
 
 
@@ -93,11 +98,26 @@ class Wire(Section):
         return _known(CODECS, name)
 
 
+class Tls(Section):
+    """Files for `mqtts://`: whom to trust, and how to prove who we are."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @model_validator(mode="after")
+    def _key_belongs_to_a_certificate(self) -> "Tls":
+        if self.key is not None and self.certificate is None:
+            raise ValueError("tls.key needs tls.certificate beside it")
+        return self
+
+
 class Broker(Section):
     """Where they meet."""
 
     url: str = "embedded"
     fleet: str = "default"
+    tls: Tls = Tls()
 
     @field_validator("fleet")
     @classmethod
@@ -214,7 +234,8 @@ class Identity(Section):
     broker: str = "mqtt://localhost:1883"
     fleet: str = "default"
     folder: Path = Path("~/.local/state/edgefl")
-    connect_timeout: Annotated[float, Field(ge=0)] = 30.0
+    connect_timeout: Annotated[float, Field(ge=0)] = 30.0  # seconds; 0 waits for ever
+    tls: Tls = Tls()
 
     @field_validator("id", "fleet")
     @classmethod

@@ -54,7 +54,7 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
             axes = figure.axes[0]
             axes.set(title=f"{title}: {caption[0].lower()}{caption[1:]}", xlabel=xlabel, ylabel=ylabel)
             axes.set_xlim(left=0)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1 if ylabel == "test accuracy" else None)
             _legend(figure)
             save(caption, name, figure)
         save("Accuracy of each class over rounds", "classes.png", _classes(runs, title))

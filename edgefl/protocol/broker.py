@@ -162,9 +162,7 @@ def _mosquitto(plan: _Plan) -> Child:
         passwords.write_text("".join(f"{user}:{_hashed(password)}\n" for user, password in plan.users.items()))
         lines.append(f"password_file {passwords}")
     if os.geteuid() == 0:
-        lines.append(
-            "user root"
-        )  # stay who you are: a change of user now would undo the kernel's watch
+        lines.append("user root")  # stay who you are: a change of user now would undo the kernel's watch
     config = plan.home / "mosquitto.conf"
     config.write_text("\n".join(lines) + "\n")
     if plan.user is not None:

@@ -26,6 +26,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from edgefl.config import Tls
 from edgefl.errors import ConfigError
 from edgefl.protocol.address import Address
 from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, Undelivered, Will
@@ -52,6 +53,12 @@ def tls_context(ca: Path | None = None, certificate: Path | None = None, key: Pa
         files = ", ".join(str(path) for path in (ca, certificate, key) if path)
         raise ConfigError(f"cannot use the TLS files {files}: {failed.strerror or failed}") from None
     return context
+
+
+def chosen_tls(files: Tls) -> ssl.SSLContext | None:
+    """The TLS an operator's files ask for; None when there are none."""
+    given = files.ca or files.certificate
+    return tls_context(files.ca, files.certificate, files.key) if given else None
 
 
 def delay(client_id: str, attempt: int) -> float:
@@ -82,7 +89,7 @@ class MqttTransport:
         self._window = window
         self._login = (username or address.username, password or address.password)
         if tls is not None and not address.tls:
-            raise ConfigError(f"broker {address} is plain but TLS files are given: write mqtts:// in broker.url")
+            raise ConfigError(f"broker {address} is plain but TLS files are given: write mqtts:// in its address")
         self._tls = tls or tls_context() if address.tls else None
 
         self._lock = threading.Condition(threading.Lock())  # guards `sent` and `_pending`

@@ -1,0 +1,197 @@
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coordinator.emulator import emulate, fleet
+from edgefl import job as jobs
+from edgefl.algorithms import shelf
+from edgefl.config import RunFile
+from edgefl.config_reader import parse
+from edgefl.data.dataset import Dataset
+from edgefl.errors import ConfigError, RunError
+from edgefl.job import Course, Job
+from edgefl.simulation.loop import simulate
+
+Events = list[dict[str, Any]]
+
+
+def prepared(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> tuple[Job, dict[str, Dataset]]:
+    """Six devices, a cohort of four, a network of a few hundred weights."""
+    table: dict[str, Any] = {
+        "run": {"name": "emulated", "rounds": 4, "seed": 5},
+        "task": {
+            "data": "synthetic",
+            "model": "softmax",
+            "backend": "torch",
+            "public": 0.1,
+            "partition": {"kind": "dirichlet", "omega": 0.5, "devices": 6},
+        },
+        "algorithm": {"batch": 16, "epochs": 2, **algorithm},
+        "rounds": {"cohort": 4, "quorum": 2, "deadline": 10.0},
+    }
+    for section, keys in more.items():
+        table[section] = {**table.get(section, {}), **keys}
+    job, held = jobs.prepare(parse(RunFile, table, "test", environment={}))
+    return job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
+
+
+def emulated(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> tuple[Course, Events, Events]:
+    """The end, its rounds, and everything else that was told."""
+    told: Events = []
+    course = emulate(*prepared(algorithm, **more), told.append)
+    return course, [e for e in told if e["event"] == "round"], [e for e in told if e["event"] != "round"]
+
+
+@pytest.mark.parametrize("name", [*sorted(shelf.algorithm_shelf())])
+def test_ideal_devices_end_with_the_model_of_the_plain_loop_bit_for_bit(name: str):
+    job, devices = prepared({"name": name}, task={"model": "mlp"} if name == "fedmlb" else {})
+    looped: Events = []
+    on_clock: Events = []
+    assert emulate(job, devices, on_clock.append).sha256() == simulate(job, devices, looped.append).sha256()
+    for key in ("bytes_up", "bytes_down", "devices", "accuracy"):
+        assert [e.get(key) for e in on_clock] == [e.get(key) for e in looped]
+    assert on_clock[-1]["virtual_seconds"] == 0
+
+
+def test_even_steps_on_devices_go_to_the_devices_of_the_odd_ones():
+    job, devices = prepared({"name": "upcycled", "even": "device"})
+    assert emulate(job, devices).sha256() == simulate(job, devices).sha256()
+
+
+def test_a_lossy_codec_gives_the_same_model_in_both_drivers():
+    job, devices = prepared({"name": "fedgc"}, wire={"codec": "float16"})
+    assert emulate(job, devices).sha256() == simulate(job, devices).sha256()
+
+
+def test_a_round_takes_as_long_as_its_slowest_device():
+    slow = {"speed": 0.5, "up": 8.0, "down": 16.0, "latency": 1.0, "jitter": 0.0}
+    hardware = {"profiles": {"slow": 6}, "custom": {"slow": slow}, "ms_per_step": 100.0}
+    _, rounds, (done,) = emulated({"name": "fedavg", "batches": 5}, fleet=hardware)
+    up, down = rounds[0]["bytes_up"] / 4, rounds[0]["bytes_down"] / 4
+    # down and up with their latency, and five steps of 100 ms at half the speed
+    expected = 1 + down * 8 / 16e6 + 5 * 0.2 + 1 + up * 8 / 8e6
+    assert rounds[0]["virtual_seconds"] == pytest.approx(expected)
+    assert done["virtual_seconds"] == pytest.approx(4 * expected)
+
+
+def test_the_same_seed_gives_the_same_story_and_another_seed_another():
+    rough = {
+        "profiles": {"pi3": 3, "jetson-orin": 3},
+        "dropout": 0.3,
+        "ms_per_step": 400.0,
+        "availability": {"on": 40, "off": 10},
+    }
+
+    def story(seed: int) -> tuple[str, Events]:
+        course, rounds, _ = emulated({"name": "fedprox"}, fleet=rough, run={"seed": seed})
+        keys = ("virtual_seconds", "bytes_up", "bytes_down", "late", "devices")
+        return course.sha256(), [{key: e[key] for key in keys} for e in rounds]
+
+    assert story(1) == story(1)
+    assert story(1) != story(2)
+
+
+def test_a_device_gets_as_many_batches_as_fit_the_deadline_and_partial_work_counts():
+    still = {"speed": 1.0, "up": 1e6, "down": 1e6, "latency": 0.0, "jitter": 0.0}
+    hardware = {"profiles": {"still": 6}, "custom": {"still": still}, "ms_per_step": 1000.0}
+    _, rounds, _ = emulated({"name": "fedavg", "batches": 50}, fleet=hardware)
+    # 0.8 of ten seconds at a second per step: eight steps, in the first round by the device's own clock
+    assert [e["virtual_seconds"] for e in rounds] == pytest.approx([8.0] * 4, abs=0.01)
+    assert [e["devices"] for e in rounds] == [4] * 4
+
+
+OVERSLOW = {
+    "profiles": {"quick": 3, "tardy": 3},
+    "custom": {
+        "quick": {"speed": 1.0, "up": 100, "down": 100, "latency": 0.0, "jitter": 0.0},
+        "tardy": {"speed": 1.0, "up": 100, "down": 100, "latency": 6.0, "jitter": 0.0},  # 12 s for there and back
+    },
+}
+
+
+def test_late_answers_are_counted_and_dropped():
+    _, rounds, _ = emulated({"name": "fedavg"}, fleet=OVERSLOW, rounds={"quorum": 1, "cohort": 4})
+    assert sum(e["late"] for e in rounds) > 0
+    assert all(e["devices"] <= 3 for e in rounds)
+    assert all(e["virtual_seconds"] <= 10.0 + 1e-9 for e in rounds)
+
+
+def test_late_answers_join_the_next_merge_when_discounted():
+    few = {"quorum": 1, "cohort": 4}
+    dropped, *_ = emulated({"name": "fedavg"}, fleet=OVERSLOW, rounds=few)
+    discounted, rounds, _ = emulated({"name": "fedavg"}, fleet=OVERSLOW, rounds={**few, "late": "discount"})
+    assert sum(e["late"] for e in rounds) > 0
+    assert discounted.sha256() != dropped.sha256()
+
+
+def test_late_answers_enter_the_memory_of_mifa_and_leave_fedavg_alone():
+    few = {"quorum": 1, "cohort": 4}
+
+    def ends(name: str, late: str) -> str:
+        return emulated({"name": name}, fleet=OVERSLOW, rounds={**few, "late": late})[0].sha256()
+
+    assert ends("mifa", "memory") != ends("mifa", "drop")
+    assert ends("fedavg", "memory") == ends("fedavg", "drop")
+
+
+def test_a_device_that_breaks_down_is_replaced_and_the_run_ends():
+    course, rounds, _ = emulated({"name": "fedavg"}, fleet={"dropout": 0.5})
+    assert course.round == 4
+    assert sum(e["bytes_down"] for e in rounds) > sum(e["bytes_up"] for e in rounds)  # some fetched and never answered
+
+
+def test_an_update_trained_offline_arrives_after_the_return():
+    hours = {"availability": {"on": 15.0, "off": 5.0}, "profiles": {"pi4": 6}, "ms_per_step": 500.0}
+    course, rounds, _ = emulated({"name": "fedavg"}, fleet=hours, rounds={"quorum": 4, "deadline": 20.0})
+    assert course.round == 4
+    assert all(e["devices"] >= 4 for e in rounds)
+
+
+def test_a_fleet_that_can_never_make_a_quorum_is_said_to_be_stuck():
+    nights = {"availability": {"on": 1.0, "off": 1000.0}, "profiles": {"pi3": 6}, "ms_per_step": 10000.0}
+    with pytest.raises(RunError, match="stuck"):
+        emulated({"name": "fedavg"}, fleet=nights, rounds={"quorum": 4})
+
+
+def test_a_target_ends_the_run_and_is_told_in_rounds_bytes_and_virtual_seconds():
+    _, rounds, (done,) = emulated(
+        {"name": "fedavg"}, fleet={"profiles": {"pi4": 6}}, run={"rounds": 40, "target_accuracy": 0.5}
+    )
+    assert done["rounds_to_target"] == len(rounds) < 40
+    assert done["bytes_to_target"] == sum(e["bytes_up"] + e["bytes_down"] for e in rounds)
+    assert done["virtual_seconds_to_target"] == pytest.approx(sum(e["virtual_seconds"] for e in rounds))
+
+
+def test_profiles_are_dealt_out_as_counted():
+    job, devices = prepared({"name": "fedavg"}, fleet={"profiles": {"pi3": 4, "pi5": 2}})
+    speeds = [device.hardware.profile.speed for device in fleet(job, devices).values()]
+    assert sorted(speeds) == [0.4] * 4 + [2.5] * 2
+
+
+def test_local_and_aggregation_forgetting_are_told_on_request():
+    job, devices = prepared({"name": "fedavg"})
+    told: Events = []
+    emulate(job, devices, told.append, forgetting=True)
+    asked: Events = []
+    simulate(job, devices, asked.append, forgetting=True)
+    for key in ("local_forgetting", "aggregation_forgetting"):
+        found = [e[key] for e in told[:-1]]
+        assert found == [e[key] for e in asked[:-1]]
+        assert np.min(found) >= 0
+        assert np.max(found) > 0
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"profiles": {"pi4": 5}}, "fleet.profiles name 5 devices"),
+        ({"profiles": {"pi44": 6}}, "did you mean 'pi4'"),
+        ({"dropuot": 0.1}, "did you mean 'dropout'"),
+        ({"custom": {"x": {"sped": 1.0}}}, "unknown key 'fleet.custom.x.sped'"),
+    ],
+)
+def test_a_wrong_fleet_section_is_named(section: Mapping[str, Any], words: str):
+    with pytest.raises(ConfigError, match=words):
+        prepared({"name": "fedavg"}, fleet=section)

@@ -1,0 +1,31 @@
+from typing import Any
+
+import pytest
+
+from edgefl import job as jobs
+from edgefl.config import RunFile
+from edgefl.config_reader import parse
+from edgefl.simulation.engines import engine
+from edgefl.simulation.loop import simulate
+
+
+@pytest.mark.parametrize("backend", ["onnx", "torch"])
+def test_two_processes_give_the_model_of_one_bit_for_bit(backend: str):
+    table: dict[str, Any] = {
+        "run": {"rounds": 3, "seed": 2},
+        "task": {
+            "data": "synthetic",
+            "model": "mlp",
+            "backend": backend,
+            "partition": {"kind": "dirichlet", "omega": 0.5, "devices": 4},
+        },
+        "algorithm": {"name": "scaffold", "batch": 16, "batches": 4},  # keeps a state on every device
+        "rounds": {"cohort": 3},
+        "wire": {"codec": "float16"},
+        "fleet": {"stragglers": 0.5},
+    }
+    job, held = jobs.prepare(parse(RunFile, table, "test", environment={}))
+    devices = dict(zip(jobs.device_names(4), held.devices, strict=True))
+    with engine(job, devices, processes=2) as pool:
+        together = simulate(job, devices, engine=pool)
+    assert together.sha256() == simulate(job, devices).sha256()
