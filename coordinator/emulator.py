@@ -33,7 +33,7 @@ from edgefl.errors import RunError
 from edgefl.job import Course, Job
 from edgefl.simulation import forgetting as forgot
 from edgefl.simulation.engines import Engine, Here, Order
-from edgefl.simulation.loop import Traffic, opened_update, previous_model
+from edgefl.simulation.loop import LIFE, Traffic, opened_update, previous_model
 from edgefl.simulation.profiles import Availability, Hardware, assign, reference_seconds
 from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
@@ -41,6 +41,7 @@ from edgefl.work import Place, pack_broadcast, unpack_broadcast
 
 REBOOT = 60.0  # virtual seconds until a device that broke down is back
 PATIENCE = 100  # deadlines without a merge, after which nobody believes in the round any more
+CYCLES = 3  # of the longest hours, after which neither
 
 Tell: TypeAlias = Callable[[dict[str, Any]], None]
 
@@ -142,6 +143,8 @@ class Emulator:
         self.job, self.tell, self.engine, self.forgetting = job, tell, engine, forgetting
         self.seed, self.deadline = job.run.run.seed, job.run.rounds.deadline
         self.devices = fleet(job, devices)
+        hours = [d.availability.on + d.availability.off for d in self.devices.values() if d.availability]
+        self.patience = max(PATIENCE * self.deadline, CYCLES * max(hours, default=0.0))
         self.rounds = Rounds(house_rules(job, self.devices))
         self.course = jobs.begin(job)
         self.now = self.merged = 0.0
@@ -160,7 +163,7 @@ class Emulator:
         for device in self.devices.values():
             self._wake(device)
         while self.rounds.phase != "finished":
-            if not self.queue or self.now - self.merged > PATIENCE * self.deadline:
+            if not self.queue or self.now - self.merged > self.patience:
                 raise RunError(
                     f"the emulated fleet is stuck at {self.now:.0f} virtual seconds: {waiting(self.rounds)};"
                     " lower rounds.quorum, raise rounds.deadline or give the fleet better devices"
@@ -322,7 +325,7 @@ class Emulator:
                 raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {round}, its first")
             frame = pack_broadcast(job.name, round, course.params, extra, job.codec, compress=job.run.wire.compress)
             params, told = unpack_broadcast(frame, job.model.layout.size)
-            place = Place("emulator", sha256(frame).hexdigest()[:16])
+            place = Place(LIFE, sha256(frame).hexdigest()[:16])
             self.sent = Sent(round, len(frame), params, told, previous_model(job, course), place)
             self.opened = perf_counter()
         return self.sent

@@ -19,6 +19,7 @@ class Device:
     bytes_up: int = 0
     bytes_down: int = 0
     touched: float = 0.0  # when its last chunk came
+    reminders: dict[bytes, int] = field(default_factory=dict)  # how often each transfer was asked for
 
     @property
     def online(self) -> bool:

@@ -3,68 +3,59 @@
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from threading import Event
 from time import monotonic
 from typing import Any
 
-from coordinator import checkpoint, rounds
+from coordinator import checkpoint, journal, late, rounds
 from coordinator.budgets import budget
+from coordinator.guards import Guard
+from coordinator.journal import Journal, Kept
+from coordinator.late import Latecomer
+from coordinator.merging import Broken, Merged, Merging, Stuck
 from coordinator.publisher import Publisher
 from coordinator.roster import Device, Roster
 from coordinator.rounds import Rounds, Rules, step
+from coordinator.voice import Phase, Voice
 from edgefl import job as jobs
 from edgefl.algorithms.base import Update
 from edgefl.config import RunFile
-from edgefl.errors import RunError, WireError
+from edgefl.errors import RunError, StoreError, WireError
 from edgefl.job import Course, Job
-from edgefl.protocol import chunks, topics
+from edgefl.pattern import Pattern
+from edgefl.pattern import find as find_pattern
+from edgefl.protocol import topics
 from edgefl.protocol.messages import (
     TO_COORDINATOR,
     Absent,
     Answer,
     Assignment,
     Declined,
-    JobState,
     Missing,
     Presence,
-    Receipt,
     Refusal,
     Working,
-    frame,
     read,
     read_json,
 )
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered
-from edgefl.vector import State
+from edgefl.vector import State, norm
 from edgefl.work import unpack_answer
 
 log = logging.getLogger(__name__)
 
+REMINDERS = 5  # how often a device is asked for missing chunks before its transfer is forgotten
 SILENT = 2.0  # seconds without a chunk before a device is asked for those that are missing
+RETRY = 1.0  # seconds between two attempts to write to a full disk
+PATIENCE = 30.0  # seconds after a connection in which devices known from before must be heard of
 
 Tell = Callable[[dict[str, Any]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """The worker thread has made the next model; rounds that need nobody are already behind it."""
-
-    course: Course
-    reports: tuple[dict[str, Any], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """The worker thread could not."""
-
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True)
 class Stop:
     """Somebody wants an end."""
 
@@ -85,7 +76,11 @@ def rules(run: RunFile, cohort_rounds: int) -> Rules:
 
 
 class Coordinator:
-    """One run over one transport. `prepare` makes the job when the first device is there; until then this is light."""
+    """One run over one transport. `prepare` makes the job when the first device is there; until then this is light.
+
+    With a folder, everything a device was promised is in the journal before the promise is made, and a coordinator
+    that is started again on the same folder goes on with the round in hand.
+    """
 
     def __init__(
         self,
@@ -96,27 +91,40 @@ class Coordinator:
         folder: Path | None = None,
         tell: Tell = lambda _: None,
     ) -> None:
-        self.id = uuid.uuid4().hex[:12]  # this life of the job
         self.run_file, self.transport, self.prepare, self.folder, self.tell = run, transport, prepare, folder, tell
         self.fleet, self.name = run.broker.fleet, run.run.name
         self.limit = run.wire.limit_mb << 20
-        self.rounds = Rounds(rules(run, run.make_algorithm().cohort_rounds))
-        self.roster = Roster(self.limit)
-        self.inbox: SimpleQueue[TransportEvent | Merged | Broken | Stop] = SimpleQueue()
+        self.inbox: SimpleQueue[TransportEvent | Merged | Stuck | Broken | Stop] = SimpleQueue()
         self.worker = ThreadPoolExecutor(1, "merging")
+        self.roster = Roster(self.limit)
+        self.guard = Guard(run.guards)
+        self.refusals: Counter[str] = Counter()
         self.timer: tuple[float, rounds.SetTimer] | None = None
         self.preparing: Future[Job] | None = None
         self.job: Job | None = None
         self.course: Course | None = None
         self.publisher: Publisher | None = None
+        self.pattern: Pattern | None = None
+        self.length = 0.0  # of the model: no honest update is a million times as long
         self.extra: tuple[int, State] | None = None
         self.updates: dict[str, Update] = {}
-        self.late: dict[str, Update] = {}
-        self.refusals: Counter[str] = Counter()
+        self.late: dict[str, Latecomer] = {}
+        self.paused = ""
+        self.stopping = Event()
         self.bytes_up = self.bytes_down = 0
         self.total_up = self.total_down = 0
         self.opened = self.began = monotonic()
-        self.stopped = False
+        self.unheard: tuple[float, set[str]] | None = None
+
+        rounds_rules = rules(run, run.make_algorithm().cohort_rounds)
+        self.journal = Journal(folder / journal.NAME) if folder else None
+        restored = self.journal.rounds(rounds_rules) if self.journal else None
+        self.resumed = restored is not None
+        self.rounds = restored or Rounds(rounds_rules)
+        self.id = (self.journal.get("life") if self.journal else None) or uuid.uuid4().hex[:12]
+        if self.journal and not self.journal.get("life"):
+            self.journal.set(life=self.id, run=run.model_dump_json())
+        self.voice = Voice(transport, self.fleet, self.name, self.id)
 
     # ---- the loop ----------------------------------------------------------------------------------------------
 
@@ -127,25 +135,24 @@ class Coordinator:
             while self.rounds.phase != "finished":
                 self._next()
         finally:
-            self._say_state("finished")
-            if self.publisher:
-                self.publisher.clear()
-            self.worker.shutdown(wait=True, cancel_futures=True)
-            self.transport.flush(5.0)
-            self.transport.close()
-        if self.job is None or self.course is None:
-            raise RunError("the run ended before its first round")
-        self.tell(
-            jobs.summary(
-                self.job,
-                self.course,
-                bytes_up=self.total_up,
-                bytes_down=self.total_down,
-                seconds=monotonic() - self.began,
-                refused=dict(self.refusals),
-            )
-        )
-        return self.course
+            self._close()
+        job, course, _ = self._job()
+        totals = {"bytes_up": self.total_up, "bytes_down": self.total_down, "seconds": monotonic() - self.began}
+        self.tell(jobs.summary(job, course, **totals, refused=dict(self.refusals)))
+        return course
+
+    def waiting(self) -> str:
+        """Why the coordinator waits, if it waits."""
+        if self.paused:
+            return f"paused: {self.paused}"
+        if self.preparing is not None and not self.preparing.done():
+            return "preparing the model"
+        return rounds.waiting(self.rounds)
+
+    def stop(self) -> None:
+        """End early; may be called from a signal handler or another thread."""
+        self.stopping.set()
+        self.inbox.put(Stop())
 
     def _next(self) -> None:
         try:
@@ -155,139 +162,221 @@ class Coordinator:
         else:
             self._handle(event)
 
-    def waiting(self) -> str:
-        """Why the coordinator waits, if it waits."""
-        if self.preparing is not None and not self.preparing.done():
-            return "preparing the model"
-        return rounds.waiting(self.rounds)
-
-    def stop(self) -> None:
-        """End early; may be called from a signal handler or another thread."""
-        self.inbox.put(Stop())
-
-    def _handle(self, event: TransportEvent | Merged | Broken | Stop) -> None:
+    def _handle(self, event: TransportEvent | Merged | Stuck | Broken | Stop) -> None:
         match event:
             case Message():
-                self._message(event)
+                self._message(event.topic, event.payload, retained=event.retained)
             case Connected():
-                log.info("connected job=%s", self.name)
-                self.transport.subscribe(topics.presence(self.fleet, "+"), topics.up(self.fleet, self.name, "+"))
-                self._say_state()
-                if self.publisher:
-                    self.publisher.again()  # the broker may have lost everything
+                self._connected()
             case Disconnected(reason):
                 log.warning("disconnected reason=%s", reason)
                 self.tell({"event": "disconnected", "reason": reason})
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
-            case Merged(course, reports):
-                self._merged(course, reports)
+            case Merged():
+                self._merged(event)
+            case Stuck(why):
+                self._pause(why)
             case Broken(error):
                 raise error
             case Stop():
-                self.stopped = True
                 raise KeyboardInterrupt
 
-    def _feed(self, event: rounds.Event) -> tuple[rounds.Action, ...]:
-        self.rounds, actions = step(self.rounds, event)
-        for action in actions:
-            self._perform(action)
-        return actions
+    def _connected(self) -> None:
+        log.info("connected job=%s life=%s", self.name, self.id)
+        self.voice.listen()
+        self._say_state()
+        if self.publisher:
+            self.publisher.again()  # the broker may have lost everything
+        if self.rounds.present:
+            self.unheard = monotonic() + PATIENCE, set(self.rounds.present)
+        if self.resumed and self.job is None:
+            log.warning("resumed run=%s round=%d phase=%s", self.name, self.rounds.round, self.rounds.phase)
+            self.tell({"event": "resumed", "round": self.rounds.round})
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """After a restart: what was in hand is taken up again."""
+        if self.rounds.phase in {"starting", "gathering", "overdue"}:
+            self._perform_all(rounds.pending(self.rounds))
+            return
+        _, course, _ = self._job()
+        if course.round >= self.rounds.round:  # merged and saved, but not yet written down
+            self._feed(rounds.Merged(course.round, monotonic(), done=jobs.finished(self._job()[0], course)))
+        else:
+            self._perform_all(rounds.pending(self.rounds))
+
+    def _close(self) -> None:
+        """Leave the broker tidy; an unfinished job says that it will be back."""
+        finished = self.rounds.phase == "finished"
+        self._say_state("finished" if finished else "gathering")
+        if self.publisher:
+            self.publisher.clear()
+        self.worker.shutdown(wait=True, cancel_futures=True)
+        self.transport.flush(5.0)
+        self.transport.close()
+        if self.journal:
+            self.journal.close()
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
-    def _message(self, message: Message) -> None:
-        match topics.parts(message.topic):
-            case ("presence", device) if message.payload:
-                with self._blaming(device):
-                    self._presence(device, message)
+    def _message(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
+        match topics.parts(topic):
+            case ("presence", device) if payload:
+                self._blamed(device, lambda: self._presence(device, payload, retained=retained))
             case (self.name, "dev", device, "up"):
-                with self._blaming(device):
-                    self._up(device, message.payload)
+                self._blamed(device, lambda: self._up(device, payload))
 
-    def _presence(self, id: str, message: Message) -> None:
-        presence = read_json(Presence, message.payload)
+    def _blamed(self, device: str, listen: Callable[[], None]) -> None:
+        """Bad input from the network is counted, logged and ignored; it never ends the run."""
+        try:
+            listen()
+        except WireError as error:
+            self.refusals[error.code] += 1
+            log.warning("ignored device=%s code=%s why=%s", device, error.code, error)
+            self.tell({"event": "refused", "device": device, "code": error.code, "reason": str(error)})
+            if self.guard.strike(device, monotonic()):
+                self._quarantine(device)
+
+    def _presence(self, id: str, payload: bytes, *, retained: bool) -> None:
+        presence = read_json(Presence, payload)
         if presence.protocol != topics.PROTOCOL:
-            self._refuse(
-                id,
-                presence,
-                "protocol.version",
+            why = (
                 f"device '{id}' speaks protocol {presence.protocol}, the coordinator {topics.PROTOCOL}:"
-                " install the same version of edgefl on both sides",
+                " install the same version of edgefl on both sides"
             )
+            self._refuse(id, presence, "protocol.version", why)
             return
-        refused = self.roster.claim(id, presence, retained=message.retained)
+        refused = self.roster.claim(id, presence, retained=retained)
         if refused == "stale":
             return
         if refused:
             self._refuse(id, presence, "device.duplicate", refused)
             return
+        if self.unheard:
+            self.unheard[1].discard(id)
         if self.preparing is None and presence.online:
             self.preparing = self.worker.submit(self.prepare)
         device = self.roster.devices[id]
         device.doing = "idle" if presence.online else "offline"
         self.tell({"event": "joined" if presence.online else "lost", "device": id})
+        if presence.online and self.guard.quarantined(id, monotonic()):
+            device.doing = "in quarantine"
+            return
         self._feed(rounds.Joined(id, monotonic()) if presence.online else rounds.Lost(id, monotonic()))
 
     def _up(self, id: str, payload: bytes) -> None:
         device = self.roster.devices.get(id)
         if device is None:
             raise WireError("device.unknown", f"device '{id}' has not announced itself")
-        device.live, device.touched = True, monotonic()
+        now = monotonic()
+        if self.guard.quarantined(id, now):
+            self.refusals["device.quarantined"] += 1
+            return
+        if not self.guard.allows(id, len(payload), now):
+            raise WireError("device.flooding", f"device '{id}' sends more than guards.megabytes_per_minute")
+        device.live, device.touched = True, now
         device.bytes_up += len(payload)
         whole = device.assembler.add(payload)
         if whole is None:
             device.doing = f"sending {device.assembler.share() or 0:.0%}"
             return
-        digest, data = whole
+        self._frame(device, *whole)
+
+    def _frame(self, device: Device, digest: bytes, data: bytes | bytearray) -> None:
         said, opened = read(TO_COORDINATOR, data, self.limit)
         match said:
             case Answer():
-                self._answer(device, said, opened.body, digest, len(data))
+                self._answer(device, said, opened.body, Kept(said.round, device.id, digest, data))
             case Declined(round=round, reason=reason):
                 device.doing = f"declined: {reason}"
-                log.warning("declined device=%s round=%d why=%s", id, round, reason)
-                self.tell({"event": "declined", "device": id, "round": round, "reason": reason})
-                self._feed(rounds.Declined(id, round, monotonic()))
+                log.warning("declined device=%s round=%d why=%s", device.id, round, reason)
+                self.tell({"event": "declined", "device": device.id, "round": round, "reason": reason})
+                self._feed(rounds.Declined(device.id, round, monotonic()))
             case Working(steps=steps):
                 device.doing = f"training, step {steps}"
             case Absent(model=model):
-                log.warning("published again for=%s model=%s", id, model)
+                log.warning("published again for=%s model=%s", device.id, model)
                 if self.publisher:
                     self.publisher.again(model)
             case Missing():
-                log.debug("nothing to send again device=%s", id)
+                log.debug("nothing to send again device=%s", device.id)
 
-    def _answer(self, device: Device, said: Answer, body: memoryview, digest: bytes, size: int) -> None:
+    def _answer(self, device: Device, said: Answer, body: memoryview, kept: Kept) -> None:
         if (said.device, said.job, said.run) != (device.id, self.name, self.id):
-            self._receipt(device.id, said.round, digest, "refused", "of another run")
+            self.voice.receipt(device.id, said.round, kept.digest, "refused", "of another run")
             raise WireError("update.foreign", f"it is of device '{said.device}', job '{said.job}', run '{said.run}'")
         if self.job is None:
             raise WireError("update.early", "no round has been opened yet")
         try:
             update = unpack_answer(said, body, self.job.model.layout.size)
+            if self.pattern:
+                self.pattern.check(update.extra)
+            self.guard.check(device.id, update, device.presence.samples, self.length)
         except WireError as error:
-            self._receipt(device.id, said.round, digest, "refused", str(error))
+            self.voice.receipt(device.id, said.round, kept.digest, "refused", str(error))
+            self._feed(rounds.Declined(device.id, said.round, monotonic()))
             raise
+        actions = self._step(rounds.Answered(device.id, said.round, monotonic()), kept)
         device.seconds_per_step = said.seconds_per_step or device.seconds_per_step
-        self.bytes_up += size
-        self.rounds, actions = step(self.rounds, rounds.Answered(device.id, said.round, monotonic()))
+        self._received(device, said, update, kept, actions)
+        self._perform_all(actions)
+
+    def _received(
+        self, device: Device, said: Answer, update: Update, kept: Kept, actions: tuple[rounds.Action, ...]
+    ) -> None:
+        """Take the answer in as the machine decided, and tell the device."""
+        size = len(kept.frame)
         match actions:
             case (rounds.Late(), *_):
-                self.late[device.id] = update
-                self._receipt(device.id, said.round, digest, "accepted", "late, kept by policy")
+                self.bytes_up += size
+                self.late[device.id] = Latecomer(said.round, update)
+                self.voice.receipt(device.id, said.round, kept.digest, "accepted", "late, kept by policy")
             case (rounds.Ignore(reason=reason), *_):
                 verdict = reason if reason in ("duplicate", "late") else "refused"
-                self._receipt(device.id, said.round, digest, verdict, reason)
+                self.voice.receipt(device.id, said.round, kept.digest, verdict, reason)
             case _:
+                self.bytes_up += size
                 self.updates[device.id] = update
                 device.doing = "answered"
-                self._receipt(device.id, said.round, digest, "accepted")
+                self.voice.receipt(device.id, said.round, kept.digest, "accepted")
                 self.tell({"event": "answered", "device": device.id, "round": said.round, "bytes": size})
+
+    # ---- the machine -------------------------------------------------------------------------------------------
+
+    def _step(self, event: rounds.Event, answer: Kept | None = None) -> tuple[rounds.Action, ...]:
+        """One event into the machine; written down before anything comes of it."""
+        state, actions = step(self.rounds, event)
+        if self.journal and state != self.rounds:
+            self._write(self.journal, event, state, answer)
+        self.rounds = state
+        return actions
+
+    def _write(self, book: Journal, event: rounds.Event, state: Rounds, answer: Kept | None) -> None:
+        """Until the disk has it, nothing goes on: a device without a receipt keeps its update."""
+        while True:
+            try:
+                book.write(event, state, answer)
+            except StoreError as error:  # noqa: PERF203 - the loop is there for the error
+                self._pause(str(error))
+                if self.stopping.wait(RETRY):
+                    raise KeyboardInterrupt from None
+            else:
+                self.paused = ""
+                return
+
+    def _pause(self, why: str) -> None:
+        if not self.paused:
+            log.warning("paused why=%s", why)
+            self.tell({"event": "paused", "reason": why})
+        self.paused = why
+
+    def _feed(self, event: rounds.Event) -> None:
+        self._perform_all(self._step(event))
+
+    def _perform_all(self, actions: tuple[rounds.Action, ...]) -> None:
         for action in actions:
             self._perform(action)
-
-    # ---- what is to be done ------------------------------------------------------------------------------------
 
     def _perform(self, action: rounds.Action) -> None:
         match action:
@@ -313,132 +402,125 @@ class Coordinator:
     def _invite(self, round: int, devices: tuple[str, ...], attempt: int) -> None:
         job, course, publisher = self._job()
         if self.extra is None or self.extra[0] != round:
+            self.length = norm(course.params)
             planned = jobs.plan(job, course)
             if planned is None:
                 raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {round}, its first")
             self.extra, self.opened = (round, planned), monotonic()
+            self.pattern = self.pattern or find_pattern(job, course, planned)
         previous = None
         if job.algorithm.uses_previous and course.previous is not None:
-            previous = publisher.publish(round - 1, course.previous, {}).id
+            previous = publisher.publish(round - 1, course.previous, {})
         made = publisher.publish(round, course.params, self.extra[1])
         self._say_state("training")
         self.tell({"event": "opened", "round": round, "devices": list(devices)})
         log.info("opened round=%d attempt=%d devices=%s", round, attempt, ",".join(devices))
         for id in devices:
-            device = self.roster.devices[id]
+            device = self.roster.devices.get(id)
+            if device is None:
+                continue  # known from before a restart, and not heard of since: it is asked when it comes back
             device.doing = "asked"
-            self.bytes_down += len(made.frame)
+            returned = previous is not None and self.rounds.counted.get(id, 0) != round - 1
+            self.bytes_down += len(made.frame) * (2 if returned else 1)
             work = budget(device.seconds_per_step, self.run_file.rounds.deadline)
-            self._say(
-                id,
-                Assignment(
-                    job=self.name,
-                    run=self.id,
-                    round=round,
-                    attempt=attempt,
-                    model=made.id,
-                    previous=previous,
-                    graphs=publisher.graphs.id if publisher.graphs else None,
-                    overtime=self.rounds.rules.late != "drop",
-                    counted=self.rounds.counted.get(id, 0),
-                    batches=work.batches,
-                    seconds=work.seconds,
-                ),
+            asked = Assignment(
+                job=self.name,
+                run=self.id,
+                round=round,
+                attempt=attempt,
+                model=made.id,
+                previous=previous.id if previous else None,
+                graphs=publisher.graphs.id if publisher.graphs else None,
+                overtime=self.rounds.rules.late != "drop",
+                counted=self.rounds.counted.get(id, 0),
+                batches=work.batches,
+                seconds=work.seconds,
             )
+            self.voice.say(id, asked)
+
+    # ---- merging -----------------------------------------------------------------------------------------------
 
     def _merge(self, round: int, devices: tuple[str, ...]) -> None:
         job, course, _ = self._job()
-        updates = {id: self.updates[id] for id in devices}
-        late, self.late = self.late, {}
-        self.updates = {}
-        population, spent, opened = len(self.roster), (self.bytes_up, self.bytes_down), self.opened
-        self.total_up, self.total_down = self.total_up + self.bytes_up, self.total_down + self.bytes_down
-        self.bytes_up = self.bytes_down = 0
+        arrived = {id: self.updates[id] for id in devices}
+        updates, late_ones = late.fold(self.rounds.rules.late, round, arrived, self.late)
+        spent = self.bytes_up, self.bytes_down
+        self.total_up, self.total_down = self.total_up + spent[0], self.total_down + spent[1]
         log.info("merging round=%d devices=%d", round, len(updates))
-        self.worker.submit(self._work, job, course, updates, late, population, spent, opened)
+        merging = Merging(
+            job, course, updates, late_ones, len(self.roster), spent, (self.total_up, self.total_down), self.opened
+        )
+        self.updates, self.late, self.bytes_up, self.bytes_down = {}, {}, 0, 0
+        self.worker.submit(merging.work, self.folder, self.stopping, self.inbox.put)
 
-    def _work(  # noqa: PLR0917 - everything the thread needs, so that it reads nothing of ours
-        self,
-        job: Job,
-        course: Course,
-        updates: Mapping[str, Update],
-        late: Mapping[str, Update],
-        population: int,
-        spent: tuple[int, int],
-        opened: float,
-    ) -> None:
-        """In the worker thread: this round, then those behind it that need nobody."""
-        try:
-            reports = []
-            while True:
-                course = jobs.advance(job, course, updates, population=population, late=late)
-                traffic = {"bytes_up": spent[0], "bytes_down": spent[1]}
-                took = monotonic() - opened
-                reports.append(jobs.report(course, **traffic, seconds=took, devices=len(updates)))
-                if jobs.finished(job, course) or jobs.plan(job, course) is not None:
-                    break
-                updates, late, spent, opened = {}, {}, (0, 0), monotonic()
-            if self.folder:
-                checkpoint.save(self.folder, job, course)
-            self.inbox.put(Merged(course, tuple(reports)))
-        except Exception as error:  # noqa: BLE001 - handed to the loop, which raises it
-            self.inbox.put(Broken(error))
-
-    def _merged(self, course: Course, reports: tuple[dict[str, Any], ...]) -> None:
-        job, _, _ = self._job()
-        self.course = course
-        for report in reports:
+    def _merged(self, merged: Merged) -> None:
+        self.course, self.paused = merged.course, ""
+        for report in merged.reports:
             log.info("merged round=%d devices=%d took=%.2fs", report["round"], report["devices"], report["seconds"])
             self.tell(report)
         for device in self.roster.devices.values():
             device.doing = "idle" if device.online else "offline"
-        self._feed(rounds.Merged(course.round, monotonic(), done=jobs.finished(job, course)))
-
-    # ---- small things ------------------------------------------------------------------------------------------
+        done = jobs.finished(self._job()[0], merged.course)
+        self._feed(rounds.Merged(merged.course.round, monotonic(), done=done))
 
     def _job(self) -> tuple[Job, Course, Publisher]:
-        """The job, which the first round has to wait for."""
+        """The job, which the first round has to wait for; after a restart, as it stood."""
         if self.job is None or self.course is None or self.publisher is None:
             self.job = self.preparing.result() if self.preparing else self.prepare()
-            self.course = jobs.begin(self.job)
+            saved = checkpoint.latest(self.folder, self.job) if self.folder else None
+            self.course = saved.course if saved else jobs.begin(self.job)
+            if saved:
+                self.total_up, self.total_down = saved.bytes_up, saved.bytes_down
+                for report in saved.reports:
+                    self.tell(report)
             self.publisher = Publisher(self.transport, self.fleet, self.job)
+            self._recall()
         return self.job, self.course, self.publisher
+
+    def _recall(self) -> None:
+        """The answers that were promised to count in the round in hand."""
+        if self.journal and self.job and self.rounds.phase in {"open", "merging"}:
+            for device, kept in self.journal.answers(self.rounds.round).items():
+                said, opened = read(TO_COORDINATOR, kept.frame, self.limit)
+                if isinstance(said, Answer) and device in self.rounds.answered:
+                    self.updates[device] = unpack_answer(said, opened.body, self.job.model.layout.size)
+
+    # ---- small things ------------------------------------------------------------------------------------------
 
     def _patience(self) -> float:
         return 1.0 if self.timer is None else min(1.0, max(0.0, self.timer[0] - monotonic()))
 
     def _tick(self) -> None:
-        """A quiet moment: the timer, and devices that stopped in the middle of an upload."""
+        """A quiet moment: the timer, devices that fell silent."""
         now = monotonic()
         if self.timer is not None and now >= self.timer[0]:
             (_, timer), self.timer = self.timer, None
             self._feed(rounds.Expired(timer.round, timer.attempt, now))
+        if self.unheard and now > self.unheard[0]:
+            gone, self.unheard = self.unheard[1], None
+            for id in sorted(gone):
+                log.warning("not heard of since the connection device=%s", id)
+                self._feed(rounds.Lost(id, now))
         for device in self.roster.devices.values():
             if device.online and device.assembler.underway() and now - device.touched > SILENT:
                 device.touched = now
-                for digest in device.assembler.underway():
-                    gaps = device.assembler.missing(digest)[:1024]
-                    log.info("asked again device=%s chunks=%d", device.id, len(gaps))
-                    self._say(device.id, Missing(digest=digest, indexes=tuple(gaps)))
+                self._ask_again(device)
 
-    def _say(self, device: str, message: Assignment | Receipt | Refusal | Missing) -> None:
-        data = frame(message)
-        for part in chunks.split(data, chunks.digest(data)):
-            self.transport.publish(topics.down(self.fleet, self.name, device), part)
+    def _ask_again(self, device: Device) -> None:
+        for digest in device.assembler.underway():
+            device.reminders[digest] = device.reminders.get(digest, 0) + 1
+            if device.reminders[digest] > REMINDERS:
+                log.info("given up device=%s transfer=%s", device.id, digest.hex()[:16])
+                device.assembler.drop(digest)
+                del device.reminders[digest]
+                continue
+            gaps = device.assembler.missing(digest)[:1024]
+            log.info("asked again device=%s chunks=%d", device.id, len(gaps))
+            self.voice.say(device.id, Missing(digest=digest, indexes=tuple(gaps)))
 
-    def _say_state(self, phase: str | None = None) -> None:
-        phases = {"open": "training", "merging": "training", "finished": "finished"}
-        state = JobState(
-            job=self.name,
-            run=self.id,
-            phase=phase or phases.get(self.rounds.phase, "gathering"),
-            round=self.rounds.round,
-        )
-        self.transport.publish(topics.state(self.fleet, self.name), state.model_dump_json().encode(), retain=True)
-
-    def _receipt(self, device: str, round: int, digest: bytes, verdict: str, reason: str = "") -> None:
-        said = Receipt(job=self.name, round=round, digest=digest, verdict=verdict, reason=reason)
-        self._say(device, said)
+    def _say_state(self, phase: Phase | None = None) -> None:
+        known: dict[str, Phase] = {"open": "training", "merging": "training", "finished": "finished"}
+        self.voice.state(phase or known.get(self.rounds.phase, "gathering"), self.rounds.round)
 
     def _refuse(self, id: str, presence: Presence, code: str, reason: str) -> None:
         self.refusals[code] += 1
@@ -446,25 +528,11 @@ class Coordinator:
             return
         log.warning("refused device=%s code=%s why=%s", id, code, reason)
         self.tell({"event": "refused", "device": id, "code": code, "reason": reason})
-        self._say(id, Refusal(code=code, reason=reason, fatal=True, installation=presence.installation))
+        self.voice.say(id, Refusal(code=code, reason=reason, fatal=True, installation=presence.installation))
 
-    def _blaming(self, device: str) -> "_Blame":
-        return _Blame(self, device)
-
-
-class _Blame:
-    """Bad input from the network is counted, logged and ignored; it never ends the run."""
-
-    def __init__(self, coordinator: Coordinator, device: str) -> None:
-        self.coordinator, self.device = coordinator, device
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> bool:
-        if not isinstance(error, WireError):
-            return False
-        self.coordinator.refusals[error.code] += 1
-        log.warning("ignored device=%s code=%s why=%s", self.device, error.code, error)
-        self.coordinator.tell({"event": "refused", "device": self.device, "code": error.code, "reason": str(error)})
-        return True
+    def _quarantine(self, id: str) -> None:
+        reason = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
+        log.warning("quarantined device=%s", id)
+        self.tell({"event": "quarantined", "device": id, "reason": reason})
+        self.voice.say(id, Refusal(code="device.quarantined", reason=reason))
+        self._feed(rounds.Lost(id, monotonic()))

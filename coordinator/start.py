@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator import checkpoint
+from coordinator import checkpoint, journal
 from coordinator.service import Coordinator
 from coordinator.view import View
 from edgefl import job as jobs
 from edgefl.config import RunFile
-from edgefl.errors import StoreError
+from edgefl.errors import ConfigError, StoreError
 from edgefl.job import Course, Job
+from edgefl.locks import own
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
 from edgefl.protocol.mqtt import MqttTransport, chosen_tls
@@ -37,8 +38,16 @@ class Results:
     @property
     def files(self) -> dict[str, Path]:
         """The run's products, by what they are."""
-        names = {"checkpoint": checkpoint.NAME, "metrics": METRICS, "ONNX model": MODEL}
-        return {what: self.folder / name for what, name in names.items() if (self.folder / name).exists()}
+        made = {
+            "metrics": self.folder / METRICS,
+            "journal": self.folder / journal.NAME,
+            "ONNX model": self.folder / MODEL,
+        }
+        newest = checkpoint.generations(self.folder)[-1:]
+        return {
+            **{"checkpoint": path for path in newest},
+            **{what: path for what, path in made.items() if path.exists()},
+        }
 
 
 def coordinate(
@@ -46,19 +55,16 @@ def coordinate(
     root: Path | None,
     view: View,
     ready: Callable[[Address], AbstractContextManager[Any]] | None = None,
+    *,
+    fresh: bool = False,
 ) -> Results:
-    """Run it to its end; `ready` hears the broker's address as soon as devices may connect."""
+    """Run it to its end, or go on where it was interrupted; `ready` hears the broker's address when devices may come."""
+    folder = run.run.folder / run.run.name
     with ExitStack() as until_done:
+        until_done.enter_context(own(folder.with_name(f".{folder.name}")))
         address = _broker(run, until_done)
-        folder = fresh_folder(run.run.folder / run.run.name)
-        (folder / "run.json").write_text(run.model_dump_json(indent=2))
-        metrics = until_done.enter_context((folder / METRICS).open("a", buffering=1, encoding="utf-8"))
-
-        def tell(event: dict[str, Any]) -> None:
-            if event["event"] in {"round", "done"}:
-                metrics.write(json.dumps(event) + "\n")
-            view.tell(event)
-
+        settle(folder, run, fresh=fresh)
+        tell = until_done.enter_context(_Telling(folder / METRICS, view))
         transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=chosen_tls(run.broker.tls))
         serving = Coordinator(run, transport, lambda: jobs.prepare(run, root)[0], folder=folder, tell=tell)
         until_done.callback(_stop_on_signals(serving))
@@ -68,21 +74,71 @@ def coordinate(
             course = serving.run()
         if serving.job:
             _export(folder / MODEL, serving.job, course)
+        _conclude(folder)
         return Results(course, folder)
 
 
-def fresh_folder(folder: Path) -> Path:
-    """An empty folder of this name; what a former run left there moves aside."""
-    if (folder / METRICS).exists():
-        number = 1
-        while folder.with_name(f"{folder.name}~{number}").exists():
-            number += 1
-        folder.rename(folder.with_name(f"{folder.name}~{number}"))
+def _conclude(folder: Path) -> None:
+    """Nothing is left to do for this run: the next one of its name begins anew."""
+    book = journal.Journal(folder / journal.NAME)
+    book.set(done="yes")
+    book.close()
+
+
+def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
+    """Make the folder ready: an unfinished run of this file is gone on with, a finished one moves aside."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose another run.folder") from None
-    return folder
+    if not (folder / journal.NAME).exists():
+        return
+    book = journal.Journal(folder / journal.NAME)
+    before, done = book.get("run"), book.get("done")
+    book.close()
+    if fresh or done:
+        number = 1
+        while folder.with_name(f"{folder.name}~{number}").exists():
+            number += 1
+        folder.rename(folder.with_name(f"{folder.name}~{number}"))
+        folder.mkdir()
+    elif before is not None and (changed := _changes(json.loads(before), run.model_dump(mode="json"))):
+        raise ConfigError(
+            f"{folder} holds an unfinished run with other settings ({changed}): go on with the old file, or --fresh"
+        )
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The first setting that matters to the model and is not what it was."""
+    for section, new in now.items():
+        old = before.get(section)
+        if section in {"broker", "compute", "guards"} or old == new:
+            continue
+        if not (isinstance(old, dict) and isinstance(new, dict)):
+            return f"{section} was {old}"
+        for key, value in new.items():
+            if key != "folder" and old.get(key) != value:
+                return f"{section}.{key} was {old.get(key)}, is {value}"
+    return ""
+
+
+class _Telling(AbstractContextManager["_Telling"]):
+    """Passes events on to the view, and rounds to the metrics file: each round once, whatever was interrupted."""
+
+    def __init__(self, path: Path, view: View) -> None:
+        self.view = view
+        known = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.rounds = {json.loads(line).get("round") for line in known if line.endswith("}")}
+        self.file = path.open("a", buffering=1, encoding="utf-8")
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "done" or (event["event"] == "round" and event["round"] not in self.rounds):
+            self.rounds.add(event.get("round"))
+            self.file.write(json.dumps(event) + "\n")
+        self.view.tell(event)
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
 
 
 def check_broker(run: RunFile) -> Address:

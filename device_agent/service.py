@@ -3,8 +3,7 @@
 import logging
 import socket
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -13,12 +12,13 @@ from device_agent import session
 from device_agent.backends import MakeModel
 from device_agent.library import Library
 from device_agent.session import Action, Session, step
+from device_agent.spool import Held, Spool
 from device_agent.training import Failed, Outcome, Progressed, Trained, Trainer
 from edgefl import __version__, store
 from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Budget, Task
 from edgefl.data.dataset import Dataset
-from edgefl.errors import ConfigError, WireError, nearest
+from edgefl.errors import ConfigError, StoreError, WireError, nearest
 from edgefl.losses import LOSSES
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import codec
@@ -47,17 +47,6 @@ log = logging.getLogger(__name__)
 FRAME_LIMIT = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """An update that waits for its receipt."""
-
-    job: str
-    life: str
-    frame: bytes
-    digest: bytes
-    kept: State
-
-
 class Agent:
     """One device. `run` returns the exit code and the reason."""
 
@@ -78,14 +67,15 @@ class Agent:
         self.device, self.fleet, self.transport, self.data = device, fleet, transport, data
         self.make_model, self.back_end, self.folder, self.once = make_model, back_end, folder, once
         self.connect_timeout, self.broker = connect_timeout, broker
-        self.session = Session()
         self.inbox: SimpleQueue[TransportEvent | Outcome | session.Event] = SimpleQueue()
         self.trainer = Trainer(self.inbox.put)
         self.assembler = chunks.Assembler(FRAME_LIMIT)
         self.assignment: Assignment | None = None
         self.library = Library(transport, fleet, FRAME_LIMIT)
-        self.held: dict[int, Held] = {}
+        self.spool = Spool(folder)
+        self.held = self.spool.take()
         self.states: dict[str, State] = {}
+        self.session = _resumed(self.held)
         self.installation, self.birth = _birth(folder)
         self.served = False
         self.exit: tuple[int, str] | None = None
@@ -223,16 +213,15 @@ class Agent:
                 self._train(round)
             case session.CancelTraining(_):
                 self.trainer.cancel()
-            case session.Send(round, _):
-                held = self.held[round]
-                for part in chunks.split(held.frame, held.digest):
-                    self.transport.publish(topics.up(self.fleet, held.job, self.device), part)
-            case session.SendChunks(digest, missing):
-                self._resend(digest, missing)
-            case session.Commit(round):
-                self._commit(self.held[round])
-            case session.Forget(round, _):
-                self.held.pop(round, None)
+            case session.Send():
+                self._send(range(chunks.count(len(self.held.frame))) if self.held else ())
+            case session.SendChunks(_, missing):
+                self._send(missing)
+            case session.Commit():
+                self._commit()
+            case session.Forget():
+                self.held = None
+                self.spool.clear()
             case session.Decline(round, reason):
                 if self.assignment:
                     self._say(Declined(job=self.assignment.job, round=round, reason=reason[:2000]))
@@ -283,18 +272,22 @@ class Agent:
     def _trained(self, round: int, data: bytes, kept: State) -> None:
         if self.assignment is None:
             return
-        known_as = chunks.digest(data)
-        self.held[round] = Held(self.assignment.job, _life(self.assignment), data, known_as, kept)
+        asked, known_as = self.assignment, chunks.digest(data)
+        self.held = Held(asked.job, _life(asked), round, str(asked.attempt), _key(asked), data, known_as, kept)
+        try:
+            self.spool.put(self.held)
+        except StoreError as error:  # still worth sending: it only does not survive a power cut
+            log.warning("the update is held in memory only: %s", error)
         log.info("trained round=%d bytes=%d sha256=%s", round, len(data), known_as.hex()[:16])
         self._feed(session.Trained(round, known_as.hex()))
 
-    def _resend(self, digest: str, missing: tuple[int, ...]) -> None:
-        for held in self.held.values():
-            if held.digest.hex() == digest:
-                for index in missing:
-                    if index < chunks.count(len(held.frame)):
-                        part = chunks.chunk(held.frame, held.digest, index)
-                        self.transport.publish(topics.up(self.fleet, held.job, self.device), part)
+    def _send(self, indexes: Iterable[int]) -> None:
+        held = self.held
+        if held is not None:
+            for index in indexes:
+                if index < chunks.count(len(held.frame)):
+                    part = chunks.chunk(held.frame, held.digest, index)
+                    self.transport.publish(topics.up(self.fleet, held.job, self.device), part)
 
     # ---- what stays on the device ------------------------------------------------------------------------------
 
@@ -304,8 +297,11 @@ class Agent:
             self.states = {life: store.load(path)[0] if path.exists() else {}}
         return self.states[life]
 
-    def _commit(self, held: Held) -> None:
-        """What the algorithm keeps between rounds: of this life of the job only."""
+    def _commit(self) -> None:
+        """What the algorithm keeps between rounds: of this life of the job only, and on disk before it leaves the spool."""
+        held = self.held
+        if held is None:
+            return
         self.states = {held.life: held.kept}
         if held.kept:
             path = self._state_path(held.life)
@@ -341,6 +337,14 @@ class Agent:
             back_end=self.back_end,
         )
         return here.model_dump_json().encode()
+
+
+def _resumed(held: Held | None) -> Session:
+    """A session that goes on with an update from before a restart, or begins with nothing in hand."""
+    if held is None:
+        return Session()
+    task = session.Tasked(held.life, held.round, held.model, held.attempt)
+    return Session("sending", task, held.digest.hex())
 
 
 def _life(said: Assignment | JobState) -> str:

@@ -21,7 +21,7 @@ from edgefl.simulation.profiles import PROFILES, Availability, Profile
 class Section(BaseModel):
     """A table of the file: frozen, and strict about its keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 def _known(table: Mapping[str, Any], name: str) -> str:
@@ -98,6 +98,16 @@ class Wire(Section):
         return _known(CODECS, name)
 
 
+class Guards(Section):
+    """What the coordinator puts up with."""
+
+    norm_factor: Annotated[float, Field(gt=1)] = 1000.0  # times the usual length of an update
+    weight_factor: Annotated[float, Field(ge=1)] = 1000.0  # times the samples a device announced
+    strikes: Annotated[int, Field(ge=1)] = 3  # messages that cannot be used, before quarantine
+    quarantine_seconds: Annotated[float, Field(gt=0)] = 600.0
+    megabytes_per_minute: Annotated[float, Field(gt=0)] = 6000.0  # from one device
+
+
 class Tls(Section):
     """Files for `mqtts://`: whom to trust, and how to prove who we are."""
 
@@ -171,6 +181,7 @@ class RunFile(Section):
     wire: Wire = Wire()
     broker: Broker = Broker()
     compute: Compute = Compute()
+    guards: Guards = Guards()
     fleet: EmulatedFleet | None = None
 
     @model_validator(mode="after")
@@ -188,7 +199,15 @@ class RunFile(Section):
                 f"rounds.start_with = {self.rounds.start_with} is smaller than rounds.quorum = {self.quorum};"
                 f" raise it to {self.quorum}"
             )
+        names = [table.get("name") for table in self.aggregation]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"aggregation names '{twice[0]}' twice; a stage keeps its state under its name")
         held = self.task.partition
+        if held and (self.rounds.start_with or 0) > held.devices:
+            raise ValueError(
+                f"rounds.start_with = {self.rounds.start_with} is larger than task.partition.devices ="
+                f" {held.devices}; lower it to {held.devices}"
+            )
         if held and self.cohort > held.devices:
             raise ValueError(
                 f"rounds.cohort = {self.cohort} is larger than task.partition.devices = {held.devices};"

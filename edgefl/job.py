@@ -133,7 +133,7 @@ def device_names(count: int) -> tuple[str, ...]:
 
 def begin(job: Job) -> Course:
     """Before the first round."""
-    return _seen(job, Course(0, job.start), before=None)
+    return look(job, Course(0, job.start), before=None)
 
 
 def plan(job: Job, course: Course) -> State | None:
@@ -163,7 +163,7 @@ def advance(
         late=late,
     )
     after = Course(round, params, course.params, states, best=course.best, reached=course.reached)
-    return _seen(job, after, before=course.evaluation)
+    return look(job, after, before=course.evaluation)
 
 
 def finished(job: Job, course: Course) -> bool:
@@ -171,7 +171,7 @@ def finished(job: Job, course: Course) -> bool:
     return course.round >= job.run.run.rounds or course.reached is not None
 
 
-def _seen(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
+def look(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
     """The course with what the test data say about its model."""
     if job.test is None:
         return course

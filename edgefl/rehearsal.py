@@ -10,27 +10,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from edgefl import job as jobs
-from edgefl import seeds
 from edgefl.algorithms.shelf import describe
 from edgefl.config import RunFile
-from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, EdgeflError
 from edgefl.job import Job
+from edgefl.pattern import made_up
 from edgefl.simulation.loop import simulate
-from edgefl.vector import Array
 
 ROUNDS = 2
-SAMPLES = 8
 
 
 def rehearse(run: RunFile, root: Path | None = None) -> Job:
     """The job, if it works."""
     job, held = jobs.prepare(run, root)
     like = held.test if len(held.test) else held.public
-    devices = {name: _made_up(job, like, name) for name in jobs.device_names(2)}
+    devices = {
+        name: made_up(job.sample, job.classes, like.x, seed=run.run.seed, name=name) for name in jobs.device_names(2)
+    }
     short = run.model_copy(
         update={
             "run": run.run.model_copy(update={"rounds": ROUNDS, "target_accuracy": None}),
@@ -56,16 +53,6 @@ def rehearse(run: RunFile, root: Path | None = None) -> Job:
 def _brief(run: RunFile) -> dict[str, int]:
     """Few steps are enough to see whether it works."""
     return {"batches": 2} if "batches" in describe(run.make_algorithm()) else {}
-
-
-def _made_up(job: Job, like: Dataset, name: str) -> Dataset:
-    """Samples that look like the real ones as far as shape, type and labels go."""
-    rng = seeds.stream(job.run.run.seed, "rehearsal", name)
-    x: Array = rng.random((SAMPLES, *job.sample), np.float32)
-    if like.x.dtype.kind in "iu":
-        x = rng.integers(0, int(like.x.max()) + 1 if len(like) else 2, (SAMPLES, *job.sample))
-    y: Array = rng.integers(0, job.classes, SAMPLES) if job.classes else rng.random(SAMPLES, np.float32)
-    return Dataset(x, y, job.classes)
 
 
 def rehearse_apart(path: Path, sets: Sequence[str], root: Path | None) -> None:

@@ -14,6 +14,7 @@ from safetensors.numpy import load as unpack
 from safetensors.numpy import save as pack
 
 from edgefl.errors import StoreError
+from edgefl.faults import before_write
 from edgefl.vector import Array, State
 
 _TEXT = "text:"  # safetensors holds numbers; arrays of words travel as JSON beside them
@@ -24,6 +25,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        before_write()
         with fresh.open("wb") as file:
             file.write(data)
             file.flush()

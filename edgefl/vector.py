@@ -68,11 +68,15 @@ def check(w: Array, size: int) -> Vector:
     return w
 
 
+# Numbers at a time: float64 copies stay in cache, and BLAS neither starts threads nor lets their number decide bits.
+BLOCK = 8192
+
+
 def dot(a: Array, b: Array) -> float:
     """The inner product, accumulated in float64: its sign decides projections."""
     total = 0.0
-    for i in range(0, a.size, 65536):  # in blocks, so that the float64 copies stay in cache
-        total += float(np.dot(a[i : i + 65536].astype(np.float64), b[i : i + 65536].astype(np.float64)))
+    for i in range(0, a.size, BLOCK):
+        total += float(np.dot(a[i : i + BLOCK].astype(np.float64), b[i : i + BLOCK].astype(np.float64)))
     return total
 
 

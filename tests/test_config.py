@@ -181,9 +181,7 @@ def test_a_run_must_say_how_many_devices_it_asks(file):
 
 
 def test_without_data_the_shape_of_a_sample_is_needed():
-    with pytest.raises(
-        ConfigError, match=r"run.toml: task: without task\.data, give task\.sample .* and task\.classes"
-    ):
+    with pytest.raises(ConfigError, match=r"run.toml: task: .*give task\.sample .* and task\.classes"):
         parse(RunFile, {"task": {"data": None}, "rounds": {"cohort": 1}}, "run.toml", (), {})
 
 

@@ -19,7 +19,7 @@ from edgefl.losses import Loss, cross_entropy
 from edgefl.models.base import Model
 from edgefl.vector import State, Vector
 
-STRICT = ConfigDict(extra="forbid")  # an unknown hyper-parameter is a mistake, never ignored
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)  # an unknown hyper-parameter is a mistake, never ignored
 
 
 def _unwatched(_steps: int) -> None:

@@ -96,18 +96,18 @@ def trainees(case: Case, command: Callable[[str, Path], list[str]], folder: Path
 
     graphs = folder / "graphs"
     graphs.write_bytes(pack(export(build_module(case.network, case.sample, case.classes, seed=0), case.sample)))
-    kinds = ("onnx", "torch")
-    seen: dict[str, list[Trainee]] = {kind: [] for kind in kinds}
+    ours, reference = list[Trainee](), list[Trainee]()
     for turn in range(repeats):
-        for kind in kinds:
-            seen[kind].append(_watch(command(kind, graphs), folder / f"{kind}-{turn}.log"))
-    peak, start, cpu = (
-        [[getattr(trainee, what) for trainee in seen[kind]] for kind in kinds]
-        for what in ("peak_mb", "start_seconds", "start_cpu")
-    )
-    yield Comparison(f"{case.network}, peak memory of a process", "MB", *peak, limit=90.0)
-    yield Comparison("  cold start to first step, wall", "s", *start, bar=0.25)
-    yield Comparison("  cold start to first step, CPU", "s", *cpu, bar=0.25)
+        for kind, seen in (("onnx", ours), ("torch", reference)):
+            seen.append(_watch(command(kind, graphs), folder / f"{kind}-{turn}.log"))
+
+    def both(what: str, unit: str, name: str, bar: float | None = None, limit: float | None = None) -> Comparison:
+        sides = [[getattr(trainee, name) for trainee in seen] for seen in (ours, reference)]
+        return Comparison(what, unit, sides[0], sides[1], bar, limit)
+
+    yield both(f"{case.network}, peak memory of a process", "MB", "peak_mb", limit=90.0)
+    yield both(f"{case.network}, cold start to first step, wall", "s", "start_seconds", bar=0.25)
+    yield both(f"{case.network}, cold start to first step, CPU", "s", "start_cpu", bar=0.25)
 
 
 def _watch(command: list[str], output: Path) -> Trainee:

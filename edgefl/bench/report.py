@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -76,16 +76,20 @@ def heading(facts: dict[str, Any]) -> str:
     )
 
 
-def table(title: str, names: tuple[str, str], found: Sequence[Comparison]) -> Iterator[str]:
+WIDTHS = (56, 26, 24, 14, 20, 7)  # fixed, so that a line can be shown as soon as it is known
+
+
+def table(title: str, names: tuple[str, str], found: Iterable[Comparison]) -> Iterator[str]:
     """Lines for a person: the medians with the best in brackets, the ratio and its bar."""
-    head = (title, *(f"{name} median (best)" for name in names), "ratio (best)", "bar", "")
-    rows = [head, *(_row(one) for one in found)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    for number, row in enumerate(rows):
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        yield "  ".join(cells).rstrip()
-        if number == 0:
-            yield "-" * (sum(widths) + 2 * (len(widths) - 1))
+    yield _line((title, *(f"{name} median (best)" for name in names), "ratio (best)", "bar", ""))
+    yield "-" * sum(WIDTHS)
+    for one in found:
+        yield _line(_row(one))
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    first, *rest = (cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True))
+    return "".join([first.strip().ljust(WIDTHS[0]), *rest]).rstrip()
 
 
 def _row(one: Comparison) -> tuple[str, ...]:

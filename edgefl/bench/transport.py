@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -56,7 +57,7 @@ class Meter:
     def wall(self) -> float:
         """Seconds of the median round."""
         counted = self.marks[SETTLING - 1 :]
-        return median(after - before for before, after in zip(counted, counted[1:], strict=False))
+        return median(after - before for before, after in pairwise(counted))
 
     @property
     def cpu(self) -> float:
@@ -104,10 +105,11 @@ def compare(plan: Plan, ours: Ours, folder: Path) -> Iterator[Comparison]:
                     meter = Meter(pids, rounds)
                     play(params, rounds, meter.mark)
                     kept.append(meter)
-            walls, cpus = ([[1000 * getattr(m, what) for m in side] for side in meters] for what in ("wall", "cpu"))
+            walls = [[1000 * meter.wall for meter in side] for side in meters]
+            cpus = [[1000 * meter.cpu for meter in side] for side in meters]
             bar, limit = (None, LIMIT) if small else (BAR, None)
-            yield Comparison(f"{params:,} parameters, wall", "ms", *walls, bar, limit)
-            yield Comparison(f"{params:,} parameters, CPU", "ms", *cpus, bar)
+            yield Comparison(f"{params:,} parameters, wall", "ms", walls[0], walls[1], bar, limit)
+            yield Comparison(f"{params:,} parameters, CPU", "ms", cpus[0], cpus[1], bar)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def group() -> None:
 
 
 @app.command()
-def transport(
+def transport(  # noqa: PLR0917 - the command line's options
     devices: Annotated[int, typer.Option(min=1, help="Agent processes.")] = 10,
     params: Annotated[list[int] | None, typer.Option(min=1, help="Size of the model; may be given again.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds that count, five times as many for small models.")] = 10,
@@ -75,7 +75,7 @@ def device(
 @app.command()
 def algorithms(
     params: Annotated[int, typer.Option(min=1, help="Size of the model at the coordinator.")] = 1_000_000,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 3,
     json: Json = False,
 ) -> None:
     """Our algorithms, against the arithmetic that nobody can avoid."""
@@ -95,5 +95,5 @@ def _print(title: str, names: tuple[str, str], found: "Iterable[Comparison]", as
             typer.echo(js.dumps({"bench": title, **one.record()}))
         return
     typer.echo(report.heading(facts) + "\n")
-    for line in report.table(title, names, list(found)):
+    for line in report.table(title, names, found):
         typer.echo(line)

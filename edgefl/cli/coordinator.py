@@ -21,9 +21,13 @@ def start(  # noqa: PLR0917 - options of a command
     data_root: DataRoot = None,
     json: Json = False,
     rehearse: Annotated[bool, typer.Option(help="Play two rounds with made-up devices first.")] = True,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run was interrupted.")] = False,
     log: Log = "warning",
 ) -> None:
-    """Coordinate a run: wait for devices, open rounds, merge what they send, keep the model."""
+    """Coordinate a run: wait for devices, open rounds, merge what they send, keep the model.
+
+    The same command goes on with a run that was interrupted, whatever interrupted it.
+    """
     from coordinator.start import check_broker, coordinate
     from coordinator.view import choose
     from edgefl import logs
@@ -36,7 +40,7 @@ def start(  # noqa: PLR0917 - options of a command
     check_broker(wanted)
     if rehearse:
         rehearse_apart(run, set_ or (), data_root)
-    results = coordinate(wanted, data_root, choose(as_json=json))
+    results = coordinate(wanted, data_root, choose(as_json=json), fresh=fresh)
     if not json:
         for what, path in results.files.items():
             typer.echo(f"{what}: {path}")

@@ -28,7 +28,7 @@ def demo(
     with as_file(files("edgefl.cli") / "templates" / "demo.toml") as path:
         run = load(RunFile, path, [f"run.folder={folder}", *(set_ or ())])
     results = coordinate(
-        run, data_root, choose(as_json=json), lambda broker: Fleet.of(run, str(broker), None, data_root)
+        run, data_root, choose(as_json=json), lambda broker: Fleet.of(run, str(broker), None, data_root), fresh=True
     )
     if json:
         return

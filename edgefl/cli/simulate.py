@@ -53,14 +53,15 @@ def play(
     forgetting: bool = False,
 ) -> None:
     """The whole run, in the driver that its [fleet] asks for."""
-    from coordinator.emulator import emulate
     from edgefl import job as jobs
     from edgefl.simulation.engines import engine
-    from edgefl.simulation.loop import simulate as loop
 
+    if emulated or (run.fleet and run.fleet.takes_time):
+        from coordinator.emulator import emulate as driver
+    else:
+        from edgefl.simulation.loop import simulate as driver
     job, held = jobs.prepare(run, root)
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
-    driver = emulate if emulated or (run.fleet and run.fleet.takes_time) else loop
     with engine(job, devices, workers) as training:
         driver(job, devices, tell, engine=training, forgetting=forgetting)
 

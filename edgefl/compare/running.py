@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from edgefl.compare.variants import Variant, seeded
 from edgefl.config import RunFile
-from edgefl.errors import ConfigError
+from edgefl.errors import ConfigError, RunError
 
 Tell: TypeAlias = Callable[[dict[str, Any]], None]
 Play: TypeAlias = Callable[[RunFile, Path | None, Tell], None]  # a module's own function: it travels to processes
@@ -84,10 +84,13 @@ def _play(label: str, run: RunFile, root: Path | None, play: Play, progress: Pro
         told.append(event)
         if event["event"] == "round":
             if event["accuracy"] is None:
-                raise ConfigError(f"{label}: nothing to compare by; give task.data with classes and a test part")
+                raise ConfigError("nothing to compare by; give task.data with classes and a test part")
             progress(label, run.run.seed)
 
-    play(run, root, tell)
+    try:
+        play(run, root, tell)
+    except (ConfigError, RunError) as error:
+        raise type(error)(f"{label}, seed {run.run.seed}: {error}") from None
     rounds = tuple(event for event in told if event["event"] == "round")
     return Played(label, run.run.seed, rounds, told[-1])
 

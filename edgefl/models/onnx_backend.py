@@ -110,8 +110,8 @@ class OnnxModel:
         """Dropout masks, drawn from a stream that depends on nothing but `w` and `x`."""
         if not self._bundle.masks:
             return {}
-        some = np.ascontiguousarray(w[:: 1 + len(w) // 1024])
-        rng = np.random.Generator(np.random.PCG64(crc32(some, crc32(np.ascontiguousarray(x)))))
+        some = w[:: 1 + len(w) // 1024].tobytes()
+        rng = np.random.Generator(np.random.PCG64(crc32(some, crc32(x.tobytes()))))
         drawn = {}
         for mask in self._bundle.masks:
             shape = [-d * len(x) if d < 0 else d for d in mask.shape]

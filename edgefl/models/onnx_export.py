@@ -56,7 +56,9 @@ class Joint:
             z = module.eval()(x[:2])
         if not isinstance(z, Tensor) or z.ndim < 2 or z.shape[0] != 2:
             seen = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-            raise ConfigError(f"model {type(module).__name__}: a batch of 2 gives {seen}, expected a tensor (2, outputs)")
+            raise ConfigError(
+                f"model {type(module).__name__}: a batch of 2 gives {seen}, expected a tensor (2, outputs)"
+            )
         self.dz = torch.zeros((BATCH, *z.shape[1:]))
 
     def pair(self, *, training: bool) -> tuple[bytes, bytes, tuple[Mask, ...]]:

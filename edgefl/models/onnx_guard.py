@@ -64,7 +64,9 @@ def peak(summary: Summary, batch: int) -> int:
     for i, (reads, _) in enumerate(summary.steps):
         last.update(dict.fromkeys(reads, i))
     last.update(dict.fromkeys((*summary.inputs, *summary.outputs), len(summary.steps)))
-    nameless = next((n for _, writes in summary.steps for n in (*summary.inputs, *writes) if n not in summary.sizes), None)
+    nameless = next(
+        (n for _, writes in summary.steps for n in (*summary.inputs, *writes) if n not in summary.sizes), None
+    )
     if nameless is not None:
         raise RemoteError("model.too_large", f"the graph does not say how large its value '{nameless}' is")
     held = {name: summary.sizes[name].bytes(batch) for name in summary.inputs}
@@ -138,7 +140,9 @@ def _model(data: memoryview, summary: Summary) -> None:
         elif number == 7:
             graphs.append(value)
         elif number in (20, 25):
-            raise RemoteError("model.domain", "the graph defines functions or training of its own; only operators may be used")
+            raise RemoteError(
+                "model.domain", "the graph defines functions or training of its own; only operators may be used"
+            )
     if len(graphs) != 1:
         raise ValueError(f"{len(graphs)} graphs in the file")
     _graph(graphs[0], summary, depth=0)

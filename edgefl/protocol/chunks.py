@@ -107,6 +107,10 @@ class Assembler:
         transfer = self._open.get(known_as)
         return sorted(transfer.missing) if transfer else []
 
+    def drop(self, known_as: bytes) -> None:
+        """Give up a transfer."""
+        self._open.pop(known_as, None)
+
     def underway(self) -> tuple[bytes, ...]:
         """The transfers that have begun and are not complete."""
         return tuple(self._open)

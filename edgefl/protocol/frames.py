@@ -1,8 +1,9 @@
 """A frame: a small header that says what it is, and the raw bytes it speaks of.
 
-  magic 4 | version 1 | flags 1 | header length 4 | body length 8 | header (msgpack) | body
+  magic 4 | version 1 | flags 1 | header length 4 | body length 8 | header (msgpack) | zeros | body
 
-Lengths are the plain sizes, little-endian; flag 1 says that the body is zstd-compressed. Every limit is checked
+Lengths are the plain sizes, little-endian; the body begins at a multiple of 64, so that numbers in it are aligned;
+flag 1 says that it is zstd-compressed. Every limit is checked
 before memory is allocated, and nothing here can run code: no pickle, no numpy loader.
 """
 
@@ -20,6 +21,7 @@ MAGIC = b"EFLF"
 VERSION = 1
 HEADER_LIMIT = 1 << 20
 COMPRESSED = 1
+ALIGNED = 64
 
 _PREFIX = struct.Struct("<4sBBIQ")
 
@@ -41,7 +43,7 @@ def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = (), *,
         body = zstandard.ZstdCompressor(level=1).compress(b"".join(parts))
         if len(body) < 0.95 * size:
             parts, flags = [body], COMPRESSED
-    return b"".join([_PREFIX.pack(MAGIC, VERSION, flags, len(head), size), head, *parts])
+    return b"".join([_PREFIX.pack(MAGIC, VERSION, flags, len(head), size), head, bytes(_padding(len(head))), *parts])
 
 
 def unpack(data: bytes | bytearray | memoryview, limit: int) -> Frame:
@@ -58,10 +60,16 @@ def unpack(data: bytes | bytearray | memoryview, limit: int) -> Frame:
         raise WireError("wire.malformed", f"unknown frame flags {flags:#x}")
     if head_size > HEADER_LIMIT or body_size > limit:
         raise WireError("wire.too_large", f"header {head_size} and body {body_size} bytes; the limit is {limit}")
-    rest = view[_PREFIX.size :]
-    if len(rest) < head_size:
+    rest, padding = view[_PREFIX.size :], _padding(head_size)
+    if len(rest) < head_size + padding:
         raise WireError("wire.truncated", f"header of {head_size} bytes, only {len(rest)} came")
-    return Frame(_header(rest[:head_size]), _body(rest[head_size:], body_size, flags))
+    if any(rest[head_size : head_size + padding]):
+        raise WireError("wire.malformed", "the bytes between header and body are not zero")
+    return Frame(_header(rest[:head_size]), _body(rest[head_size + padding :], body_size, flags))
+
+
+def _padding(head_size: int) -> int:
+    return -(_PREFIX.size + head_size) % ALIGNED
 
 
 def _header(data: memoryview) -> dict[str, Any]:

@@ -12,8 +12,10 @@ def shares(job: Job, before: Course, updates: Mapping[str, Update], after: Cours
     found: dict[str, float | None] = {"local_forgetting": None, "aggregation_forgetting": None}
     if job.test is None or before.evaluation is None or after.evaluation is None or not updates:
         return found
-    test = job.test
-    local = [metrics.evaluate(job.model, before.params + u.delta, test, job.loss).per_class for u in updates.values()]
+    local = [
+        metrics.evaluate(job.model, before.params + update.delta, job.test, job.loss).per_class
+        for _, update in sorted(updates.items())  # by device, as everywhere: the mean is the same to the last bit
+    ]
     found["local_forgetting"] = metrics.local_forgetting(before.evaluation.per_class, local)
     found["aggregation_forgetting"] = metrics.aggregation_forgetting(local, after.evaluation.per_class)
     return found

@@ -18,6 +18,8 @@ from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
 from edgefl.work import Place, pack_broadcast, plain_limit, unpack_answer, unpack_broadcast
 
+LIFE = "0" * 12  # stands for the id of a coordinator's life, and is as long, so that frames are too
+
 
 @dataclass(slots=True)
 class Traffic:
@@ -81,7 +83,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
         budget = Budget(batches=cut(job, round, name, fleet[name].samples))
         orders.append(Order(name, Task(round, params, budget, told, previous), fleet[name].state))
     updates = {}
-    for order, done in zip(orders, engine.train(Place("loop", sha256(frame).hexdigest()[:16]), orders), strict=True):
+    for order, done in zip(orders, engine.train(Place(LIFE, sha256(frame).hexdigest()[:16]), orders), strict=True):
         device = fleet[order.device]
         updates[order.device] = opened_update(done.frame, size)
         device.state = done.kept

@@ -60,7 +60,7 @@ def test_only_float32_goes_through_the_codec():
 
 @pytest.mark.parametrize("array", [np.array(["word"]), np.array([None]), np.array([1j])])
 def test_words_and_objects_do_not_travel(array):
-    with pytest.raises(ValueError, match="'x' is .*, which does not travel"):
+    with pytest.raises(ValueError, match=r"'x' is .*, which does not travel"):
         encode({"x": array}, FLOAT32)
 
 

@@ -57,8 +57,9 @@ def test_a_plain_name_may_stand_in_a_topic(name):
     "name", ["", "a/b", "+", "#", "$SYS", "a b", "é", "-a", ".a", "x" * 65, "a\n", "a\0", "state", "presence"]
 )
 def test_a_name_that_means_something_to_a_broker_or_to_us_may_not(name):
-    with pytest.raises(ConfigError, match=r"^agent\.id '(.|\s)*' cannot stand in a topic: use up to 64 letters"):
+    with pytest.raises(ConfigError, match="use up to 64 letters") as caught:
         topics.check_name("agent.id", name)
+    assert str(caught.value).startswith(f"agent.id '{name}' cannot stand in a topic: ")
 
 
 @given(st.text())

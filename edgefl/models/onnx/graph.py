@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from onnx import GraphProto, TensorProto, helper, numpy_helper
 
-from edgefl.models.onnx.sizes import Dim, Uncovered, evaluated, is_symbolic, multiple, same, static
+from edgefl.models.onnx.sizes import Dim, UncoveredError, evaluated, is_symbolic, multiple, same, static
 from edgefl.vector import Array
 
 ONNX_TYPES: dict[torch.dtype, int] = {
@@ -136,7 +136,7 @@ class Graph:
             return self.constant([int(e)])
         operator = {"Add": "Add", "Mul": "Mul", "FloorDiv": "Div"}.get(type(e).__name__)
         if operator is None:
-            raise Uncovered(f"a size that depends on the batch as {e}")
+            raise UncoveredError(f"a size that depends on the batch as {e}")
         total = self._expression(e.args[0])
         for part in e.args[1:]:
             total = self(operator, total, self._expression(part))
@@ -184,7 +184,9 @@ class Graph:
         fill = numpy_helper.from_array(np.full([1], value, NUMPY_TYPES[dtype]))
         return self("ConstantOfShape", self.sizes(dims), value=fill)
 
-    def slice(self, x: Operand, axes: Sequence[int], start: Sequence[int], end: Sequence[int], step: Sequence[int]) -> str:
+    def slice(
+        self, x: Operand, axes: Sequence[int], start: Sequence[int], end: Sequence[int], step: Sequence[int]
+    ) -> str:
         """The slices of `x` along these axes."""
         return self("Slice", x, *(self.constant(list(v)) for v in (start, end, axes, step)))
 

@@ -5,12 +5,14 @@ place of the kernel saw with dy; with groups, a convolution of the image with dy
 exchanged, where stride and dilation change places. A transposed convolution is the same with image and result
 exchanged.
 """
+# ruff: noqa: PLR0917 - these functions have the signatures of torch's operators
 
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from edgefl.models.onnx.graph import Graph, Value
+from edgefl.models.onnx.operators_linear import reduced
 from edgefl.models.onnx.rules import aten, on
 from edgefl.models.onnx.sizes import Dim, spread, static, statics
 
@@ -69,7 +71,7 @@ def _convolution_backward(
     if wanted[1]:
         dw = _kernel_gradient(g, dy, x, window) if transposed else _kernel_gradient(g, x, dy, window)
     if wanted[2]:
-        db = g("ReduceSum", dy, g.constant([0, *range(2, dy.ndim)]), keepdims=0)
+        db = reduced(g, "ReduceSum", dy, [0, *range(2, dy.ndim)], dy.ndim, keep=False)
     return [dx, dw, db]
 
 

@@ -124,7 +124,13 @@ def _full(g: Graph, value: Any) -> str:
     return g.filled(shape, value, dtype)
 
 
-@on(aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default, aten.empty_like.default, aten.empty.memory_format)
+@on(
+    aten.zeros.default,
+    aten.zeros_like.default,
+    aten.new_zeros.default,
+    aten.empty_like.default,
+    aten.empty.memory_format,
+)
 def _zeros(g: Graph, *_: Any, **__: Any) -> str:
     return _full(g, 0)
 
@@ -160,7 +166,7 @@ def _same(_: Graph, x: Value, **__: Any) -> str:
     return x.name
 
 
-@on(aten._to_copy.default)
+@on("_to_copy.default")
 def _to(g: Graph, x: Value, **_: Any) -> str:
     return g.cast(x, g.out.dtype)
 

@@ -1,12 +1,14 @@
 """Rules for sums, products of matrices and softmax."""
+# ruff: noqa: PLR0917, ARG001 - these functions have the signatures of torch's operators
 
 from math import prod
+from typing import Any
 
 import torch
 
-from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Value
+from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Operand, Value
 from edgefl.models.onnx.rules import Rule, aten, on
-from edgefl.models.onnx.sizes import axes, is_symbolic, static
+from edgefl.models.onnx.sizes import UncoveredError, axes, is_symbolic, static
 
 
 def _all(dims: "list[int] | int | None", x: Value) -> list[int]:
@@ -14,15 +16,27 @@ def _all(dims: "list[int] | int | None", x: Value) -> list[int]:
     return list(range(x.ndim)) if none or dims is None else axes(dims, x.ndim)
 
 
+def reduced(g: Graph, op: str, x: Operand, dims: list[int], ndim: int, *, keep: bool) -> str:
+    """A sum or mean over these axes; batch and area are taken one after the other, which loses fewer digits."""
+    if dims == [0, *range(2, ndim)] and ndim > 2:
+        area = g(op, x, g.constant(dims[1:]), keepdims=int(keep))
+        return g("ReduceSum" if op == "ReduceSumSquare" else op, area, g.constant([0]), keepdims=int(keep))
+    return g(op, x, g.constant(dims), keepdims=int(keep))
+
+
 @on(aten.sum.dim_IntList, aten.sum.default)
-def _sum(g: Graph, x: Value, dims: list[int] | None = None, keep: bool = False, dtype: torch.dtype | None = None) -> str:  # noqa: ARG001  torch passes it; the result's type says the same
+def _sum(
+    g: Graph, x: Value, dims: list[int] | None = None, keep: bool = False, dtype: torch.dtype | None = None
+) -> str:
     values = g.cast(x, g.out.dtype)
-    return g("ReduceSum", values, g.constant(_all(dims, x)), keepdims=int(keep)) if x.ndim else values
+    return reduced(g, "ReduceSum", values, _all(dims, x), x.ndim, keep=keep) if x.ndim else values
 
 
 @on(aten.mean.dim, aten.mean.default)
-def _mean(g: Graph, x: Value, dims: list[int] | None = None, keep: bool = False, dtype: torch.dtype | None = None) -> str:  # noqa: ARG001  as above
-    return g("ReduceMean", x, g.constant(_all(dims, x)), keepdims=int(keep))
+def _mean(
+    g: Graph, x: Value, dims: list[int] | None = None, keep: bool = False, dtype: torch.dtype | None = None
+) -> str:
+    return reduced(g, "ReduceMean", x, _all(dims, x), x.ndim, keep=keep)
 
 
 def _extreme(op: str) -> Rule:
@@ -34,6 +48,22 @@ def _extreme(op: str) -> Rule:
 
 on(aten.amax.default)(_extreme("ReduceMax"))
 on(aten.amin.default)(_extreme("ReduceMin"))
+
+
+@on(aten.linalg_vector_norm.default)
+def _norm(
+    g: Graph,
+    x: Value,
+    order: float = 2,
+    dims: list[int] | None = None,
+    keep: bool = False,
+    *,
+    dtype: Any = None,
+) -> str:
+    op = {1: "ReduceL1", 2: "ReduceL2"}.get(int(order) if order in (1, 2) else 0)
+    if op is None:
+        raise UncoveredError(f"a norm of order {order}")
+    return g(op, x, g.constant(_all(dims, x)), keepdims=int(keep))
 
 
 @on(aten.max.dim)
@@ -53,32 +83,46 @@ def count(g: Graph, x: Value, dims: list[int]) -> str:
 
 
 @on(aten.var_mean.correction)
-def _var_mean(g: Graph, x: Value, dims: list[int] | None = None, correction: float = 1, keepdim: bool = False) -> list[str]:
+def _var_mean(
+    g: Graph, x: Value, dims: list[int] | None = None, correction: float = 1, keepdim: bool = False
+) -> list[str]:
     over = _all(dims, x)
-    mean = g("ReduceMean", x, g.constant(over), keepdims=1)
-    squares = g("ReduceSumSquare", g("Sub", x, mean), g.constant(over), keepdims=int(keepdim))
+    mean = reduced(g, "ReduceMean", x, over, x.ndim, keep=True)
+    squares = reduced(g, "ReduceSumSquare", g("Sub", x, mean), over, x.ndim, keep=keepdim)
     n = count(g, x, over)
     variance = g("Div", squares, g("Sub", n, g.constant(correction, x.dtype)) if correction else n)
     return [variance, mean if keepdim else g("Squeeze", mean, g.constant(over))]
 
 
-@on(aten._softmax.default)
+@on("_softmax.default")
 def _softmax(g: Graph, x: Value, dim: int, _: bool) -> str:
     return g("Softmax", x, axis=dim % x.ndim)
 
 
-@on(aten._log_softmax.default)
+@on("_safe_softmax.default")
+def _safe_softmax(g: Graph, x: Value, dim: int, _: torch.dtype | None = None) -> str:
+    """Zero, not NaN, for rows that a mask covers wholly."""
+    y = g("Softmax", x, axis=dim % x.ndim)
+    maker = g.makers.get(x.name)
+    if maker is None or maker.op not in ("Add", "Where"):  # not masked
+        return y
+    highest = g("ReduceMax", x, g.constant([dim % x.ndim]), keepdims=1)
+    covered = g("Equal", highest, g.constant(float("-inf"), x.dtype))
+    return g("Where", covered, g.constant(0, x.dtype), y)
+
+
+@on("_log_softmax.default")
 def _log_softmax(g: Graph, x: Value, dim: int, _: bool) -> str:
     return g("LogSoftmax", x, axis=dim % x.ndim)
 
 
-@on(aten._softmax_backward_data.default)
+@on("_softmax_backward_data.default")
 def _softmax_backward(g: Graph, dy: Value, y: Value, dim: int, _: torch.dtype) -> str:
     weighted = g("Mul", dy, y)
     return g("Sub", weighted, g("Mul", y, g("ReduceSum", weighted, g.constant([dim % y.ndim]), keepdims=1)))
 
 
-@on(aten._log_softmax_backward_data.default)
+@on("_log_softmax_backward_data.default")
 def _log_softmax_backward(g: Graph, dy: Value, y: Value, dim: int, _: torch.dtype) -> str:
     total = g("ReduceSum", dy, g.constant([dim % y.ndim]), keepdims=1)
     return g("Sub", dy, g("Mul", g("Exp", y), total))

@@ -1,4 +1,5 @@
 """Rules for group and layer normalisation; batch normalisation reaches us already taken apart."""
+# ruff: noqa: PLR0917 - these functions have the signatures of torch's operators
 
 import numpy as np
 
@@ -9,7 +10,15 @@ from edgefl.models.onnx.sizes import Dim, static, statics
 
 @on(aten.native_group_norm.default)
 def _group_norm(
-    g: Graph, x: Value, scale: Value | None, shift: Value | None, _: Dim, channels: Dim, area: Dim, groups: int, eps: float
+    g: Graph,
+    x: Value,
+    scale: Value | None,
+    shift: Value | None,
+    _: Dim,
+    channels: Dim,
+    area: Dim,
+    groups: int,
+    eps: float,
 ) -> list[str]:
     c, size = static(channels), static(channels) // groups * static(area)
     rows = g("Reshape", x, g.constant([-1, groups, size]))
@@ -68,7 +77,9 @@ def _group_norm_backward(
 
 
 @on(aten.native_layer_norm.default)
-def _layer_norm(g: Graph, x: Value, shape: list[Dim], scale: Value | None, shift: Value | None, eps: float) -> list[str]:
+def _layer_norm(
+    g: Graph, x: Value, shape: list[Dim], scale: Value | None, shift: Value | None, eps: float
+) -> list[str]:
     gamma = scale if scale is not None else g.constant(np.ones(statics(shape)), x.dtype)
     given = [x, gamma] if shift is None else [x, gamma, shift]
     return g.several("LayerNormalization", *given, axis=-len(shape), epsilon=float(eps), n=3)

@@ -3,20 +3,22 @@
 An average over windows is a matrix along each axis, so the general case, whatever the padding, rounding or overlap,
 is two matrix products and its gradient the same with the matrices transposed; the plain cases take faster ways.
 """
+# ruff: noqa: PLR0917 - these functions have the signatures of torch's operators
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Value
 from edgefl.models.onnx.rules import aten, on
-from edgefl.models.onnx.sizes import Dim, Uncovered, spread, statics
+from edgefl.models.onnx.sizes import Dim, UncoveredError, spread, statics
 from edgefl.vector import Array
 
-
+Dims: TypeAlias = Sequence[Dim]
 PLACES = "@places"  # after a result's name: stands for the indices of its maxima, which are never computed
 
 
@@ -40,15 +42,14 @@ class Window:
         return plain and all(i % k == 0 for i, k in zip(size, self.kernel, strict=True))
 
 
-def _window(kernel: list[Dim], stride: list[Dim], padding: list[Dim], dilation: list[Dim]) -> Window:
+def _window(kernel: Dims, stride: Dims, padding: Dims, dilation: Dims) -> Window:
     k = spread(kernel, 2)
     return Window(k, spread(stride, 2) if len(stride) else k, spread(padding, 2), spread(dilation, 2))
 
 
 @on(aten.max_pool2d_with_indices.default)
 def _max_pool(
-    g: Graph, x: Value, kernel: list[Dim], stride: list[Dim] = (), padding: list[Dim] = (0,), dilation: list[Dim] = (1,),  # type: ignore[assignment]  # torch's own defaults
-    _: bool = False,
+    g: Graph, x: Value, kernel: Dims, stride: Dims = (), padding: Dims = (0,), dilation: Dims = (1,), _: bool = False
 ) -> list[str]:  # fmt: skip
     """Where windows tile the image, without indices: asking for them makes onnxruntime eight times slower."""
     v = _window(kernel, stride, padding, dilation)
@@ -59,13 +60,13 @@ def _max_pool(
     # The padding at the end is whatever torch's rounding reaches for, so that no rounding mode has to agree.
     far = [(r - 1) * s + d * (k - 1) + 1 for r, s, d, k in zip(reach, v.stride, v.dilation, v.kernel, strict=True)]
     end = [max(0, f - i - p) for f, i, p in zip(far, size, v.padding, strict=True)]
-    attributes = {"kernel_shape": v.kernel, "strides": v.stride, "pads": v.padding + end, "dilations": v.dilation}
-    return g.several("MaxPool", x, n=2, **attributes)
+    pads, dilations = v.padding + end, v.dilation
+    return g.several("MaxPool", x, n=2, kernel_shape=v.kernel, strides=v.stride, pads=pads, dilations=dilations)
 
 
 @on(aten.max_pool2d_with_indices_backward.default)
 def _max_pool_backward(
-    g: Graph, dy: Value, x: Value, kernel: list[Dim], stride: list[Dim], padding: list[Dim], dilation: list[Dim], _: bool,
+    g: Graph, dy: Value, x: Value, kernel: Dims, stride: Dims, padding: Dims, dilation: Dims, _: bool,
     where: Value,
 ) -> str:  # fmt: skip
     v = _window(kernel, stride, padding, dilation)
@@ -79,7 +80,7 @@ def _max_pool_backward(
 
 @on(aten.threshold_backward.default)
 def _threshold_backward(g: Graph, dy: Value, y: Value, threshold: float) -> str:
-    """The gradient of a rectifier; before a maximum it is zero wherever the maximum is, so the smaller one is masked."""
+    """The gradient of a rectifier; where a maximum follows, only what the maximum chose needs its mask."""
     if dy.name in g.pooled and g.pooled[dy.name][1].name == y.name:
         dz, x, z, kernel = g.pooled[dy.name]
         masked = Value(_masked(g, dz, z, threshold), dz.fake)
@@ -139,13 +140,19 @@ def _averages(windows: list[range], size: int, *, padded: bool, divisor: int | N
 
 
 def _apply(g: Graph, x: Value, rows: Array, columns: Array) -> str:
-    """rows @ x @ columns.T, image by image."""
+    """The product `rows @ x @ columns.T`, image by image."""
     narrow = g("MatMul", x, g.constant(columns.T, x.dtype))
     return g("MatMul", g.constant(rows, x.dtype), narrow)
 
 
 def _matrices(
-    x: Value, out: list[int], kernel: list[Dim], stride: list[Dim], padding: list[Dim], include: bool, divisor: int | None
+    x: Value,
+    out: list[int],
+    kernel: Dims,
+    stride: Dims,
+    padding: Dims,
+    include: bool,
+    divisor: int | None,
 ) -> list[Array]:
     k, p = spread(kernel, 2), spread(padding, 2)
     s = spread(stride, 2) if len(stride) else k
@@ -159,7 +166,7 @@ def _matrices(
 
 @on(aten.avg_pool2d.default)
 def _avg_pool(
-    g: Graph, x: Value, kernel: list[Dim], stride: list[Dim] = (), padding: list[Dim] = (0,), ceil: bool = False,  # type: ignore[assignment]  # torch's own defaults
+    g: Graph, x: Value, kernel: Dims, stride: Dims = (), padding: Dims = (0,), ceil: bool = False,
     include: bool = True, divisor: int | None = None,
 ) -> str:  # fmt: skip
     if not (any(statics(padding)) or ceil or divisor):
@@ -170,7 +177,7 @@ def _avg_pool(
 
 @on(aten.avg_pool2d_backward.default)
 def _avg_pool_backward(
-    g: Graph, dy: Value, x: Value, kernel: list[Dim], stride: list[Dim], padding: list[Dim], _: bool, include: bool,
+    g: Graph, dy: Value, x: Value, kernel: Dims, stride: Dims, padding: Dims, _: bool, include: bool,
     divisor: int | None = None,
 ) -> str:  # fmt: skip
     out = statics(dy.shape[-2:])
@@ -197,8 +204,8 @@ def _tiles(x: Value, out: list[int]) -> list[int] | None:
     return k if [a * b for a, b in zip(k, out, strict=True)] == size else None
 
 
-@on(aten._adaptive_avg_pool2d.default)
-def _adaptive_avg_pool(g: Graph, x: Value, shape: list[Dim]) -> str:
+@on("_adaptive_avg_pool2d.default")
+def _adaptive_avg_pool(g: Graph, x: Value, shape: Dims) -> str:
     out = statics(shape)
     k = _tiles(x, out)
     if out == [1, 1]:
@@ -213,7 +220,7 @@ def _adaptive_matrices(x: Value, out: list[int]) -> list[Array]:
     return [_averages(_adaptive_windows(size, o), size, padded=False) for size, o in sizes]
 
 
-@on(aten._adaptive_avg_pool2d_backward.default)
+@on("_adaptive_avg_pool2d_backward.default")
 def _adaptive_avg_pool_backward(g: Graph, dy: Value, x: Value) -> str:
     out = statics(dy.shape[-2:])
     k = _tiles(x, out)
@@ -231,9 +238,9 @@ def _copies(size: int, out: int) -> list[int]:
 
 
 @on(aten.adaptive_max_pool2d.default)
-def _adaptive_max_pool(g: Graph, x: Value, shape: list[Dim]) -> list[str]:
+def _adaptive_max_pool(g: Graph, x: Value, shape: Dims) -> list[str]:
     if x.ndim != 4:
-        raise Uncovered("adaptive_max_pool2d without a batch axis")
+        raise UncoveredError("adaptive_max_pool2d without a batch axis")
     out, size = statics(shape), statics(x.shape[-2:])
     k, image = _tiles(x, out), x.name
     if not k:

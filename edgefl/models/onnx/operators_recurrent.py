@@ -1,6 +1,5 @@
 """Rules for the recurrent operators: each is one loop (Scan), with all that can be done at once kept outside it."""
-
-from typing import Any
+# ruff: noqa: PLR0917 - these functions have the signatures of torch's operators
 
 import torch
 from onnx import TensorProto, helper
@@ -35,7 +34,9 @@ class Loop:
     def run(self, states: list[str], results: list[str], captured: tuple[str, ...], reverse: bool) -> list[str]:
         """The final states and the sequences of results."""
         p, way = self.body.prefix, int(reverse)
-        inside = [f"{p}state{i + 1}" for i in range(len(self.states))] + [f"{p}step{i + 1}" for i in range(len(self.steps))]
+        inside = [f"{p}state{i + 1}" for i in range(len(self.states))] + [
+            f"{p}step{i + 1}" for i in range(len(self.steps))
+        ]
         outputs = [f"{p}out{i}" for i in range(len(states) + len(results))]  # a value may leave by several doors
         doors = [Node("Identity", (v,), (o,), {}) for v, o in zip([*states, *results], outputs, strict=True)]
         body = proto([*self.body.nodes, *doors], f"{p}body", [], [], self.body)

@@ -1,4 +1,5 @@
 """Rules for operators that only move numbers: views, slices, joins, gathers and scatters."""
+# ruff: noqa: PLR0917, ARG001 - these functions have the signatures of torch's operators
 
 from typing import Any
 
@@ -6,10 +7,10 @@ import torch
 
 from edgefl.models.onnx.graph import END, ONNX_TYPES, Graph, Value
 from edgefl.models.onnx.rules import aten, on
-from edgefl.models.onnx.sizes import Dim, Uncovered, axes, same, static, statics
+from edgefl.models.onnx.sizes import Dim, UncoveredError, axes, same, static, statics
 
 
-@on(aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.squeeze.dim, aten.squeeze.dims,
+@on(aten.view.default, "_unsafe_view.default", aten.reshape.default, aten.squeeze.dim, aten.squeeze.dims,
     aten.squeeze.default, aten.unsqueeze.default)  # fmt: skip
 def _view(g: Graph, x: Value, *_: Any) -> str:
     return g.reshape(x, g.out.shape)
@@ -130,13 +131,14 @@ def _embed(g: Graph, x: Value, dim: int, start: Any, step: int) -> str:
     return g("Pad", spaced, g.constant(sides)) if any(sides) else spaced
 
 
-
 @on(aten.slice_scatter.default)
-def _slice_scatter(g: Graph, x: Value, part: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> str:
+def _slice_scatter(
+    g: Graph, x: Value, part: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> str:
     if same(x.shape, part.shape):
         return part.name
     if step != 1:
-        raise Uncovered("slice_scatter with a step")
+        raise UncoveredError("slice_scatter with a step")
     dim %= x.ndim
     size, first = static(x.shape[dim]), static(start or 0)
     first = first + size if first < 0 else first
@@ -176,7 +178,7 @@ def _as_strided(g: Graph, x: Value, _: Any, stride: list[Dim], offset: Any = 0) 
         step = step * d
     moved = any(str(d) != "1" and str(s) != str(p) for d, s, p in zip(g.out.shape, stride, plain, strict=True))
     if moved or offset:
-        raise Uncovered("as_strided that moves numbers")
+        raise UncoveredError("as_strided that moves numbers")
     return g.reshape(x, g.out.shape)
 
 
@@ -208,18 +210,17 @@ def _scatter_add(g: Graph, x: Value, dim: int, index: Value, source: Value) -> s
 
 @on(aten.index.Tensor)
 def _index(g: Graph, x: Value, indices: list[Value | None]) -> str:
-    places = [i for i, index in enumerate(indices) if index is not None]
-    if len(places) != 1:
-        raise Uncovered("indexing with several index tensors")
-    index = indices[places[0]]
-    assert index is not None
-    return g("Gather", x, g.cast(index, torch.int64), axis=places[0])
+    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(given) != 1:
+        raise UncoveredError("indexing with several index tensors")
+    axis, index = given[0]
+    return g("Gather", x, g.cast(index, torch.int64), axis=axis)
 
 
 @on(aten.index_put.default)
 def _index_put(g: Graph, x: Value, indices: list[Value | None], values: Value, accumulate: bool = False) -> str:
     if len(indices) != 1 or indices[0] is None or not accumulate:
-        raise Uncovered("index_put other than adding along the first axis")
+        raise UncoveredError("index_put other than adding along the first axis")
     index = g("Unsqueeze", g.cast(indices[0], torch.int64), g.constant([indices[0].ndim]))
     return g("ScatterND", x, index, values, reduction="add")
 
@@ -232,7 +233,7 @@ def _embedding(g: Graph, table: Value, index: Value, *_: Any) -> str:
 @on(aten.embedding_dense_backward.default)
 def _embedding_backward(g: Graph, dy: Value, index: Value, rows: Dim, padding: int, scaled: bool) -> str:
     if scaled:
-        raise Uncovered("embeddings scaled by frequency")
+        raise UncoveredError("embeddings scaled by frequency")
     width = static(dy.shape[-1])
     updates, where = g("Reshape", dy, g.constant([-1, width])), g("Reshape", index, g.constant([-1, 1]))
     if padding >= 0:

@@ -4,6 +4,7 @@ Everything that does not depend on the previous step stays outside: the inputs e
 steps, and the gradients of the weights come from one product over all steps. Shapes: time, batch, features.
 These operators have no kernels; only their shapes, their gradients and (in `operators_recurrent`) their translation.
 """
+# ruff: noqa: PLR0917, ARG001 - these functions have the signatures of torch's operators
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
-from torch.overrides import TorchFunctionMode
 
 torch.library.define(
     "edgefl::lstm", "(Tensor x, Tensor w, Tensor h, Tensor c, bool reverse) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
@@ -39,27 +39,29 @@ def _like(x: Tensor, width: int) -> Tensor:
     return x.new_empty([*x.shape[:-1], width])
 
 
-@torch.library.register_fake("edgefl::lstm")
-def _lstm_shapes(x: Tensor, w: Tensor, h: Tensor, c: Tensor, reverse: bool) -> tuple[Tensor, ...]:  # noqa: ARG001  the operator's signature
+@torch.library.register_fake("edgefl::lstm")  # type: ignore[untyped-decorator]  # torch has no type here
+def _lstm_shapes(x: Tensor, w: Tensor, h: Tensor, c: Tensor, reverse: bool) -> tuple[Tensor, ...]:
     """y, c, and the gates after their activation: input and forget together, candidate, output."""
     n = w.shape[1]
     return _like(x, n), _like(x, n), _like(x, 2 * n), _like(x, n), _like(x, n)
 
 
-@torch.library.register_fake("edgefl::lstm_backward")
-def _lstm_backward_shapes(dy: Any, dc: Any, saved: list[Tensor], w: Tensor, c: Tensor, reverse: bool) -> tuple[Tensor, ...]:  # noqa: ARG001  the operator's signature
+@torch.library.register_fake("edgefl::lstm_backward")  # type: ignore[untyped-decorator]  # torch has no type here
+def _lstm_backward_shapes(
+    dy: Any, dc: Any, saved: list[Tensor], w: Tensor, c: Tensor, reverse: bool
+) -> tuple[Tensor, ...]:
     return _like(saved[0], w.shape[0]), torch.empty_like(c), torch.empty_like(c)
 
 
-@torch.library.register_fake("edgefl::gru")
-def _gru_shapes(x: Tensor, w: Tensor, b: Tensor, h: Tensor, reverse: bool) -> tuple[Tensor, ...]:  # noqa: ARG001  the operator's signature
+@torch.library.register_fake("edgefl::gru")  # type: ignore[untyped-decorator]  # torch has no type here
+def _gru_shapes(x: Tensor, w: Tensor, b: Tensor, h: Tensor, reverse: bool) -> tuple[Tensor, ...]:
     """y, the gates after their activation (reset and update together, candidate), and the candidate's own product."""
     n = w.shape[1]
     return _like(x, n), _like(x, 2 * n), _like(x, n), _like(x, n)
 
 
-@torch.library.register_fake("edgefl::gru_backward")
-def _gru_backward_shapes(dy: Tensor, saved: list[Tensor], w: Tensor, h: Tensor, reverse: bool) -> tuple[Tensor, ...]:  # noqa: ARG001  the operator's signature
+@torch.library.register_fake("edgefl::gru_backward")  # type: ignore[untyped-decorator]  # torch has no type here
+def _gru_backward_shapes(dy: Tensor, saved: list[Tensor], w: Tensor, h: Tensor, reverse: bool) -> tuple[Tensor, ...]:
     return _like(dy, w.shape[0]), _like(dy, w.shape[0]), torch.empty_like(h)
 
 
@@ -96,41 +98,25 @@ def _last(steps: Tensor, reverse: bool) -> Tensor:
     return steps[0] if reverse else steps[-1]
 
 
-def _lstm_layer(x: Tensor, start: list[Tensor], weights: list[Tensor], reverse: bool) -> tuple[Tensor, list[Tensor]]:
+def lstm_layer(x: Tensor, start: list[Tensor], weights: list[Tensor], reverse: bool) -> tuple[Tensor, list[Tensor]]:
     w_in, w_rec, *biases = weights
     entering = torch.nn.functional.linear(x, w_in, biases[0] + biases[1] if biases else None)
     y, cells, *_ = OPS.lstm(entering, w_rec, start[0], start[1], reverse)
     return y, [_last(y, reverse), _last(cells, reverse)]
 
 
-def _gru_layer(x: Tensor, start: list[Tensor], weights: list[Tensor], reverse: bool) -> tuple[Tensor, list[Tensor]]:
+def gru_layer(x: Tensor, start: list[Tensor], weights: list[Tensor], reverse: bool) -> tuple[Tensor, list[Tensor]]:
     w_in, w_rec, *biases = weights
     entering = torch.nn.functional.linear(x, w_in, biases[0] if biases else None)
     y, *_ = OPS.gru(entering, w_rec, biases[1] if biases else w_rec.new_zeros(w_rec.shape[0]), start[0], reverse)
     return y, [_last(y, reverse)]
 
 
-class Recurrent(TorchFunctionMode):
-    """While active, torch's LSTM and GRU go through the operators above."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002  torch calls it so
-        if func is torch.lstm and isinstance(args[1], (list, tuple)) and len(args[1][0].shape) == 3:
-            x, states, weights, biased, *rest = args
-            if not _projected(weights, states[0]):
-                y, (h, c) = _stack(_lstm_layer, x, states, list(weights), biased, *rest)
-                return y, h, c
-        if func is torch.gru and isinstance(args[2], (list, tuple)):
-            x, h, weights, biased, *rest = args
-            y, (h,) = _stack(_gru_layer, x, [h], list(weights), biased, *rest)
-            return y, h
-        return func(*args, **(kwargs or {}))
-
-
-def _projected(weights: Iterable[Tensor], h: Tensor) -> bool:
+def projected(weights: Iterable[Tensor], h: Tensor) -> bool:
     return any(w.ndim == 2 and w.shape[0] == h.shape[-1] for w in weights)
 
 
-def _stack(
+def stack(
     layer: Callable[..., tuple[Tensor, list[Tensor]]], x: Tensor, states: list[Tensor], weights: list[Tensor],
     biased: bool, layers: int, dropout: float, train: bool, both_ways: bool, batch_first: bool,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip

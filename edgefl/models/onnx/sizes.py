@@ -12,7 +12,7 @@ import torch
 Dim: TypeAlias = "int | torch.SymInt"
 
 
-class Uncovered(Exception):
+class UncoveredError(Exception):
     """An operator, or this use of it, has no translation."""
 
 
@@ -23,7 +23,7 @@ def is_symbolic(d: Dim) -> bool:
 def static(d: Dim) -> int:
     """A size that does not depend on the batch."""
     if is_symbolic(d):
-        raise Uncovered(f"the size {d} must not depend on the batch size")
+        raise UncoveredError(f"the size {d} must not depend on the batch size")
     return int(d)
 
 
@@ -40,13 +40,14 @@ def multiple(d: Dim) -> int:
     symbols = d.node.expr.free_symbols if isinstance(d, torch.SymInt) else ()
     factor = d.node.expr / next(iter(symbols)) if len(symbols) == 1 and isinstance(d, torch.SymInt) else None
     if factor is None or not factor.is_Integer:
-        raise Uncovered(f"the size {d} is not a multiple of the batch size")
+        raise UncoveredError(f"the size {d} is not a multiple of the batch size")
     return int(factor)
 
 
 def evaluated(d: Dim, batch: int) -> int:
     """The number that a symbolic size is for a batch of this size."""
-    assert isinstance(d, torch.SymInt)
+    if not isinstance(d, torch.SymInt):
+        return d
     expression = d.node.expr
     return int(expression.subs(dict.fromkeys(expression.free_symbols, batch)))
 

@@ -63,7 +63,9 @@ def _inferred(g: Graph, inputs: Sequence[Value], batch: int) -> dict[str, ValueI
     graph = proto(g.nodes, "all", [], [], g)
     given = [*inputs, *(n.value for n in g.noise)]
     graph.input.extend(describe(v, batch) for v in given)
-    graph.value_info.extend(describe(Value(*known), batch) for known in g.known.items() if known[0] not in {v.name for v in given})
+    graph.value_info.extend(
+        describe(Value(*known), batch) for known in g.known.items() if known[0] not in {v.name for v in given}
+    )
     found = shape_inference.infer_shapes(model(graph), data_prop=True).graph
     return {v.name: v for v in (*found.input, *found.value_info)}
 
@@ -77,7 +79,11 @@ def model(graph: GraphProto) -> ModelProto:
 
 
 def assemble(
-    g: Graph, part: Part, known: dict[str, ValueInfoProto], outputs: Sequence[tuple[str, Value]], handed: Sequence[str] = ()
+    g: Graph,
+    part: Part,
+    known: dict[str, ValueInfoProto],
+    outputs: Sequence[tuple[str, Value]],
+    handed: Sequence[str] = (),
 ) -> bytes:
     """The part as an ONNX file: its results under the names in `outputs`, then the values it hands over."""
     ends = [Node("Identity", (value.name,), (name,), {}) for name, value in outputs]

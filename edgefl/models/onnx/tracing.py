@@ -17,15 +17,17 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from edgefl.errors import ConfigError
-from edgefl.models.onnx.recurrent import Recurrent
+from edgefl.models.onnx.rewrites import Rewrites
 from edgefl.models.onnx.rules import RULES, aten
 
 BATCH = 7  # of the example; 0 and 1 would be taken for constants
 MORE = [
-    aten.native_batch_norm, aten._native_batch_norm_legit, aten._native_batch_norm_legit_functional,
-    aten._native_batch_norm_legit_no_training, aten.native_batch_norm_backward, aten.native_layer_norm_backward,
-    aten.gelu, aten.silu, aten.hardswish, aten.hardsigmoid, aten.mish, aten.addcmul, aten.elu, aten.softplus,
-    aten.select_scatter, aten.index_put,
+    getattr(aten, name)
+    for name in (
+        "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
+        "_native_batch_norm_legit_no_training", "native_batch_norm_backward", "gelu", "silu", "hardswish",
+        "hardsigmoid", "mish", "addcmul", "elu", "softplus", "select_scatter", "index_put",
+    )
 ]  # fmt: skip
 
 
@@ -35,13 +37,16 @@ def trace(function: Callable[..., Any], examples: Sequence[torch.Tensor], dynami
     arguments = []
     for i, (example, moves) in enumerate(zip(examples, dynamic, strict=True)):
         sizes = [DimDynamic.DUCK if moves and axis == 0 else DimDynamic.STATIC for axis in range(example.ndim)]
-        context = StatelessSymbolicContext(dynamic_sizes=sizes)
+        context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)  # generic in kinds we do not use
         arguments.append(fake.from_tensor(example, symbolic_context=context, source=ConstantSource(f"a{i}")))
     table = {**core_aten_decompositions(), **get_decompositions(MORE)}
     table = {operator: rule for operator, rule in table.items() if operator not in RULES}
     with _quiet(), _plain_kernels():
         tracer = make_fx(
-            dispatch_functionalize(function), decomposition_table=table, tracing_mode="symbolic", record_stack_traces=True
+            dispatch_functionalize(function),
+            decomposition_table=table,
+            tracing_mode="symbolic",
+            record_stack_traces=True,
         )
         traced: GraphModule = tracer(*arguments)
     for node in reversed(list(traced.graph.nodes)):  # assertions about sizes are not for the device
@@ -57,7 +62,9 @@ def still_dynamic(traced: GraphModule) -> None:
     values = (node.meta.get("val") for node in traced.graph.nodes if node.op == "placeholder")
     environment = next(v.fake_mode.shape_env for v in values if isinstance(v, torch.Tensor))  # type: ignore[attr-defined]  # fake tensors have it
     if environment.replacements:
-        raise ConfigError("the model cannot be exported: its code fixes the batch size (it compares or converts x.shape[0])")
+        raise ConfigError(
+            "the model cannot be exported: its code fixes the batch size (it compares or converts x.shape[0])"
+        )
 
 
 @contextmanager
@@ -81,7 +88,7 @@ def _plain_kernels() -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            stack.enter_context(Recurrent())
+            stack.enter_context(Rewrites())
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

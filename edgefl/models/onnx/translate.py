@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,13 +20,16 @@ from edgefl.models.onnx import (  # noqa: F401  importing a family registers its
 )
 from edgefl.models.onnx.graph import Fraction, Graph, Value
 from edgefl.models.onnx.rules import RULES
-from edgefl.models.onnx.sizes import Uncovered
+from edgefl.models.onnx.sizes import UncoveredError
 from edgefl.models.onnx.tracing import still_dynamic
 
+QUOTE = '"'
 ARITHMETIC = {"truediv": "Div", "mul": "Mul", "sub": "Sub", "add": "Add"}
 
 
-def translate(traced: GraphModule, names: Sequence[str], batch_of: str) -> tuple[Graph, list[Value], list[Value | None]]:
+def translate(
+    traced: GraphModule, names: Sequence[str], batch_of: str
+) -> tuple[Graph, list[Value], list[Value | None]]:
     """The ONNX graph, its inputs under these names, and its results; the batch size is read from input `batch_of`."""
     g = Graph()
     g.batch = g("Shape", batch_of, start=0, end=1)
@@ -65,10 +69,10 @@ def _result(g: Graph, node: Node, args: list[Any], kwargs: dict[str, Any]) -> An
         if isinstance(fake, torch.SymFloat):
             return _fraction(g, node, args)
         if node.target not in RULES:
-            raise Uncovered("it has no translation to standard ONNX")
+            raise UncoveredError("it has no translation to standard ONNX")
         g.out = fake
         names = RULES[node.target](g, *args, **kwargs)
-    except Uncovered as reason:
+    except UncoveredError as reason:
         text = f"operator {node.target} at {source_line(node)} cannot be exported: {reason}; use another layer there"
         raise ConfigError(text) from None
     if isinstance(names, str):
@@ -84,7 +88,7 @@ def _known(g: Graph, name: str, fake: Any) -> Value:
 def _fraction(g: Graph, node: Node, args: list[Any]) -> Fraction:
     op = ARITHMETIC.get(getattr(node.target, "__name__", ""))
     if op is None:
-        raise Uncovered("a number computed from the batch size")
+        raise UncoveredError("a number computed from the batch size")
 
     def double(a: Any) -> str:
         return a.name if isinstance(a, Fraction) else g.cast(a, torch.float64)
@@ -97,12 +101,18 @@ def source_line(node: Node) -> str:
     waiting, seen = [node], set[Node]()
     while waiting:
         current = waiting.pop(0)
-        frames = [line.strip() for line in (current.meta.get("stack_trace") or "").splitlines()]
-        places = [i for i, line in enumerate(frames) if line.startswith("File ") and "/torch/" not in line]
-        if places and ", in forward" in frames[places[-1]]:
-            where, code = frames[places[-1]], frames[places[-1] + 1 : places[-1] + 2]
+        lines = [line.strip() for line in (current.meta.get("stack_trace") or "").splitlines()]
+        frames = [
+            (where, code)
+            for where, code in pairwise(lines)
+            if where.startswith("File ") and "onnx_export.py" not in where
+        ]
+        own = [frame for frame in frames if "/torch/" not in frame[0]]
+        layers = [frame for frame in frames if "/torch/nn/modules/" in frame[0]]
+        if own or layers:
+            where, code = (own or layers)[-1]
             file, line, *_ = where.removeprefix("File ").split(", ")
-            return f"{file.strip(chr(34))} {line} ({' '.join(code)})"
+            return f"{file.strip(QUOTE)} {line} ({code})"
         seen.add(current)
         waiting.extend(n for n in reversed(current.all_input_nodes) if n not in seen)
     return "an unknown line"

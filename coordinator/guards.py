@@ -1,0 +1,73 @@
+"""Guards at the door: updates that cannot be honest, and devices that do not stop sending what cannot be used."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+
+from edgefl.algorithms.base import Update
+from edgefl.config import Guards
+from edgefl.errors import WireError
+from edgefl.vector import norm
+
+REMEMBERED = 64  # norms of accepted updates
+ENOUGH = 8  # norms before a median means something
+MINUTE = 60.0
+ABSURD = 1e6  # times the model: such a number would overflow the mean
+
+
+@dataclass(slots=True)
+class _Record:
+    strikes: deque[float] = field(default_factory=deque)
+    until: float = 0.0  # in quarantine
+    began: float = 0.0  # of the minute that is being counted
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Guard:
+    """What is known about the behaviour of each device."""
+
+    rules: Guards
+    norms: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    records: dict[str, _Record] = field(default_factory=dict)
+
+    def check(self, device: str, update: Update, samples: int, model: float) -> None:
+        """Refuse an update whose length or weight cannot be honest; `model` is the length of the model itself."""
+        length = norm(update.delta)
+        if length > ABSURD * (1 + model):
+            raise WireError("update.norm", f"device '{device}': norm {length:.3g} for a model of norm {model:.3g}")
+        usual = median(self.norms) if len(self.norms) >= ENOUGH else None
+        if usual is not None and length > self.rules.norm_factor * max(usual, 1e-12):
+            raise WireError("update.norm", f"device '{device}': its update has norm {length:.3g}, usual is {usual:.3g}")
+        if samples and update.weight > self.rules.weight_factor * samples:
+            raise WireError(
+                "update.weight", f"device '{device}': weight {update.weight:.3g}, but it announced {samples} samples"
+            )
+        self.norms.append(length)
+
+    def strike(self, device: str, now: float) -> bool:
+        """One more thing that could not be used; True when the device goes into quarantine for it."""
+        record = self._record(device)
+        record.strikes.append(now)
+        while record.strikes and record.strikes[0] < now - self.rules.quarantine_seconds:
+            record.strikes.popleft()
+        if len(record.strikes) < self.rules.strikes or now < record.until:
+            return False
+        record.until = now + self.rules.quarantine_seconds
+        record.strikes.clear()
+        return True
+
+    def quarantined(self, device: str, now: float) -> bool:
+        record = self.records.get(device)
+        return record is not None and now < record.until
+
+    def allows(self, device: str, count: int, now: float) -> bool:
+        """Whether so many more bytes are within the device's quota."""
+        record = self._record(device)
+        if now - record.began >= MINUTE:
+            record.began, record.bytes = now, 0
+        record.bytes += count
+        return record.bytes <= self.rules.megabytes_per_minute * 1e6
+
+    def _record(self, device: str) -> _Record:
+        return self.records.setdefault(device, _Record())

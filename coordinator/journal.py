@@ -1,0 +1,155 @@
+"""The journal: what happened, where the rounds stand, and every answer that was promised a receipt.
+
+One SQLite file in the run's folder, written ahead and synced before anything is said to a device. After any crash the
+same command reads it and goes on with the round in hand.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from coordinator.rounds import Event, Rounds, Rules
+from edgefl.errors import StoreError
+from edgefl.faults import before_write
+
+NAME = "journal.sqlite"
+KEPT = 3  # rounds whose answers are kept: as many as there are generations of checkpoints
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS story (
+    number INTEGER PRIMARY KEY, at REAL NOT NULL, what TEXT NOT NULL, device TEXT, round INTEGER, detail TEXT);
+CREATE TABLE IF NOT EXISTS answers (
+    round INTEGER NOT NULL, device TEXT NOT NULL, digest BLOB NOT NULL, frame BLOB NOT NULL,
+    PRIMARY KEY (round, device));
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An answer as it came."""
+
+    round: int
+    device: str
+    digest: bytes
+    frame: bytes | bytearray
+
+
+class Journal:
+    """A run's memory. One thread writes it; everything in one `write` becomes durable together or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._reported():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        self._db.close()
+
+    # ---- writing -----------------------------------------------------------------------------------------------
+
+    def write(self, event: Event, state: Rounds, answer: Kept | None = None) -> None:
+        """What happened, where the rounds stand now, and the answer that came with it."""
+        with self._transaction():
+            self._tell(type(event).__name__.lower(), _plain(event))
+            self._set("rounds", _frozen(state))
+            if answer is not None:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)",
+                    (answer.round, answer.device, answer.digest, bytes(answer.frame)),
+                )
+            self._db.execute("DELETE FROM answers WHERE round <= ?", (state.round - 1 - KEPT,))
+
+    def note(self, what: str, **detail: Any) -> None:
+        """Something for the story alone."""
+        with self._transaction():
+            self._tell(what, detail)
+
+    def set(self, **values: str) -> None:
+        """Facts about the run."""
+        with self._transaction():
+            for name, value in values.items():
+                self._set(name, value)
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> str | None:
+        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def rounds(self, rules: Rules) -> Rounds | None:
+        """Where the rounds stood."""
+        text = self.get("rounds")
+        return None if text is None else _thawed(text, rules)
+
+    def answers(self, round: int) -> dict[str, Kept]:
+        """What devices were promised would count in this round."""
+        rows = self._db.execute("SELECT device, digest, frame FROM answers WHERE round = ? ORDER BY device", (round,))
+        return {device: Kept(round, device, digest, frame) for device, digest, frame in rows}
+
+    def story(self, device: str | None = None, round: int | None = None) -> Iterator[tuple[float, str, dict[str, Any]]]:
+        """What happened, in order: when, what, and the details."""
+        rows = self._db.execute(
+            "SELECT at, what, detail FROM story WHERE (?1 IS NULL OR device = ?1) AND (?2 IS NULL OR round = ?2)"
+            " ORDER BY number",
+            (device, round),
+        )
+        for at, what, detail in rows:
+            yield at, what, json.loads(detail)
+
+    # ---- inside ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._reported():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                before_write()
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                f"{self.path}: cannot be written ({error}); free some space, or choose another folder"
+            ) from None
+
+    def _tell(self, what: str, detail: dict[str, Any]) -> None:
+        self._db.execute(
+            "INSERT INTO story (at, what, device, round, detail) VALUES (?, ?, ?, ?, ?)",
+            (time.time(), what, detail.get("device"), detail.get("round"), json.dumps(detail)),
+        )
+
+    def _set(self, name: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+
+def _plain(event: Event) -> dict[str, Any]:
+    return {key: value for key, value in asdict(event).items() if key != "at"}
+
+
+def _frozen(state: Rounds) -> str:
+    plain = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "rules"}
+    return json.dumps(plain, default=sorted)
+
+
+def _thawed(text: str, rules: Rules) -> Rounds:
+    plain = json.loads(text)
+    for name in ("present", "answered", "declined"):
+        plain[name] = frozenset(plain[name])
+    return Rounds(rules, **{**plain, "asked": tuple(plain["asked"])})

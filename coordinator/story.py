@@ -1,0 +1,34 @@
+"""The story of a run, from its journal, in words."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from coordinator.journal import Journal
+
+TOLD = {
+    "joined": "{device} is there",
+    "lost": "{device} is gone",
+    "answered": "{device} answered round {round}",
+    "declined": "{device} declined round {round}",
+    "expired": "the deadline of round {round} passed",
+    "merged": "round {round} is merged",
+}
+
+
+def lines(path: Path, device: str | None = None, round: int | None = None, *, as_json: bool = False) -> Iterator[str]:
+    """One line for each thing that happened."""
+    journal = Journal(path)
+    try:
+        for at, what, detail in journal.story(device, round):
+            yield json.dumps({"at": at, "event": what, **detail}) if as_json else _line(at, what, detail)
+    finally:
+        journal.close()
+
+
+def _line(at: float, what: str, detail: dict[str, Any]) -> str:
+    day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    words = TOLD.get(what, what + " " + " ".join(f"{key}={value}" for key, value in detail.items()))
+    return f"{day}.{int(at * 1000) % 1000:03d}  {words.format(**detail)}"

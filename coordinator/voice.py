@@ -1,0 +1,36 @@
+"""What the coordinator says, and to whom."""
+
+from typing import Literal
+
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.messages import Assignment, JobState, Missing, Receipt, Refusal, frame
+from edgefl.protocol.transport import Transport
+
+Verdict = Literal["accepted", "duplicate", "late", "refused"]
+Phase = Literal["gathering", "training", "finished"]
+
+
+class Voice:
+    """Speaks for one life of a job."""
+
+    def __init__(self, transport: Transport, fleet: str, job: str, run: str) -> None:
+        self.transport, self.fleet, self.job, self.run = transport, fleet, job, run
+
+    def listen(self) -> None:
+        """Hear of every device's presence, and everything said to this job."""
+        self.transport.subscribe(topics.presence(self.fleet, "+"), topics.up(self.fleet, self.job, "+"))
+
+    def state(self, phase: Phase, round: int) -> None:
+        """Where the job stands, for everybody and for whoever comes later."""
+        said = JobState(job=self.job, run=self.run, phase=phase, round=round)
+        self.transport.publish(topics.state(self.fleet, self.job), said.model_dump_json().encode(), retain=True)
+
+    def receipt(self, device: str, round: int, digest: bytes, verdict: Verdict, reason: str = "") -> None:
+        """An answer is safe with us, or is not wanted."""
+        self.say(device, Receipt(job=self.job, round=round, digest=digest, verdict=verdict, reason=reason))
+
+    def say(self, device: str, message: Assignment | Receipt | Refusal | Missing) -> None:
+        """One message to one device."""
+        data = frame(message)
+        for part in chunks.split(data, chunks.digest(data)):
+            self.transport.publish(topics.down(self.fleet, self.job, device), part)

@@ -1,0 +1,25 @@
+"""`edgefl replay`: what happened in a run, or to one device."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgefl.cli.options import Json
+
+
+def replay(
+    run: Annotated[Path, typer.Argument(help="The run's folder, or its journal.", show_default=False)],
+    device: Annotated[str | None, typer.Option(help="Only what concerns this device.")] = None,
+    round: Annotated[int | None, typer.Option(help="Only what concerns this round.")] = None,
+    json: Json = False,
+) -> None:
+    """Tell the story of a run, event by event."""
+    from coordinator.story import lines
+    from edgefl.errors import ConfigError
+
+    path = run / "journal.sqlite" if run.is_dir() else run
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such journal; name the folder of a run, e.g. runs/demo")
+    for line in lines(path, device, round, as_json=json):
+        typer.echo(line)

@@ -1,0 +1,69 @@
+"""What the answers of a job look like: found out by training twice on made-up samples, before anybody is asked."""
+
+import logging
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgefl import seeds
+from edgefl.algorithms.base import Budget, Site, Task
+from edgefl.data.dataset import Dataset
+from edgefl.errors import EdgeflError, WireError
+from edgefl.job import Course, Job
+from edgefl.vector import Array, State
+
+log = logging.getLogger(__name__)
+
+SAMPLES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The extra arrays an answer must have, and those it may have, with their shapes."""
+
+    required: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    optional: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def check(self, extra: State) -> None:
+        """Refuse arrays that no honest device sends, and the lack of those that every one sends."""
+        allowed = {**self.optional, **self.required}
+        for name, array in extra.items():
+            if name not in allowed:
+                raise WireError("update.extra", f"extra '{name}' is not part of this algorithm")
+            if array.shape != allowed[name]:
+                raise WireError("update.extra", f"extra '{name}' has shape {array.shape}, expected {allowed[name]}")
+        for name in self.required:
+            if name not in extra:
+                raise WireError("update.extra", f"extra '{name}' is missing")
+
+
+def find(job: Job, course: Course, told: State) -> Pattern | None:
+    """The job's pattern; None where made-up samples are not good enough for its algorithm, and nothing is checked."""
+    like = job.public.x if job.test is None else job.test.x
+    data = made_up(job.sample, job.classes, like, seed=0, name="pattern")
+    site = Site(job.device_model, data, seeds.stream(0, "pattern"), job.loss)
+    state: State = {}
+    seen = []
+    try:
+        for round in (1, 2):
+            task = Task(round, course.params, Budget(batches=1), told, course.params)
+            update, state = job.algorithm.train(task, state, site)
+            seen.append({name: np.shape(array) for name, array in update.extra.items()})
+    except EdgeflError as error:
+        log.info("answers are taken as they come: %s", error)
+        return None
+    first, second = seen
+    return Pattern({name: shape for name, shape in second.items() if first.get(name) == shape}, {**first, **second})
+
+
+def made_up(
+    shape: tuple[int, ...], classes: int, like: Array, *, seed: int, name: str, count: int = SAMPLES
+) -> Dataset:
+    """Samples that look like the real ones as far as shape, type and labels go; every one has length one."""
+    rng = seeds.stream(seed, "made up", name)
+    x: Array = rng.random((count, *shape), np.float32)
+    x /= np.sqrt((x.reshape(count, -1) ** 2).sum(axis=1)).reshape(-1, *[1] * len(shape)) + np.float32(1e-6)
+    if like.dtype.kind in "iu":
+        x = rng.integers(0, int(like.max()) + 1 if len(like) else 2, (count, *shape))
+    y: Array = np.arange(count) % classes if classes else rng.random(count, np.float32)
+    return Dataset(x, y, classes)

@@ -1,0 +1,284 @@
+"""Every zoo model and every covered layer, exported, against torch in float64."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from onnx_checker import BOUND, errors, relative, worst
+from torch import nn
+from torch.nn import functional
+
+from edgefl.errors import ConfigError
+from edgefl.local import Sgd
+from edgefl.losses import cross_entropy
+from edgefl.models.onnx.rules import RULES
+from edgefl.models.onnx_backend import OnnxModel
+from edgefl.models.onnx_export import export
+from edgefl.models.torch_backend import TorchModel, initial_params
+from edgefl.models.torchvision_import import import_torchvision
+from edgefl.models.zoo import ZOO
+
+slow = pytest.mark.skipif(not os.environ.get("EDGEFL_SLOW"), reason="set EDGEFL_SLOW=1 to run the large networks")
+SAMPLES = {
+    "softmax": (1, 12, 12), "mlp": (1, 12, 12), "mlp_bn": (1, 12, 12), "lenet5": (1, 28, 28), "cnn": (1, 12, 12),
+    "cnn_small": (1, 16, 16), "cnn_fedreg": (1, 20, 20), "sensor_cnn": (6, 32), "text": (12,), "lstm": (9,),
+    "transformer": (8,),
+}  # fmt: skip
+IMAGE, SEQUENCE = (3, 11, 9), (6, 12)
+
+
+class Through(nn.Module):
+    """Some layers and a function of them."""
+
+    def __init__(self, function, *layers):
+        super().__init__()
+        self.layers, self.function = nn.ModuleList(layers), function
+
+    def forward(self, x):
+        return self.function(x, *self.layers)
+
+
+def stacked(*layers, shape):
+    body = nn.Sequential(*layers, nn.Flatten())
+    return nn.Sequential(body, nn.Linear(body.eval()(torch.zeros(2, *shape)).shape[1], 4)).train()
+
+
+def between(layer, width=6):
+    return nn.Conv1d(width, width, 1), layer
+
+
+def made(module, shape, dtype="float32"):
+    return OnnxModel(export(module, shape, dtype=dtype))
+
+
+@pytest.fixture(autouse=True)
+def same_weights():
+    torch.manual_seed(1)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_zoo_model_has_the_gradients_of_torch(name):
+    shape = SAMPLES[name]
+    module, tokens = ZOO[name](shape, 4), len(shape) == 1
+    found = errors(made(module, shape, "int64" if tokens else "float32"), module, shape, tokens=tokens, tries=12)
+    assert worst(found) < BOUND
+
+
+@slow
+def test_resnet9_has_the_gradients_of_torch():
+    module = ZOO["resnet9"]((3, 16, 16), 4)
+    assert worst(errors(made(module, (3, 16, 16)), module, (3, 16, 16), tries=20)) < BOUND
+
+
+IMAGE_LAYERS = {
+    "convolutions with stride, padding, dilation and groups": lambda: [
+        nn.Conv2d(3, 6, 3, stride=(2, 1), padding=(1, 2)),
+        nn.Conv2d(6, 8, (2, 3), padding=(1, 2), dilation=(1, 2), groups=2),
+        nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=8),
+        nn.Conv2d(8, 5, 3, padding="same"),
+        nn.Conv2d(5, 4, 1, stride=2),
+    ],
+    "transposed convolutions": lambda: [
+        nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1),
+        nn.ConvTranspose2d(4, 6, (3, 2), stride=(2, 1), padding=1, dilation=2, groups=2),
+    ],
+    "overlapping, rounded and dilated maxima": lambda: [
+        nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(2, 1, dilation=2), nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(2, ceil_mode=True),
+    ],
+    "tiled maxima": lambda: [nn.Conv2d(3, 4, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 1), nn.MaxPool2d((5, 2))],
+    "adaptive maxima": lambda: [nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d((11, 3)), nn.AdaptiveMaxPool2d((4, 2))],
+    "averages with padding": lambda: [
+        nn.Conv2d(3, 4, 1), nn.AvgPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(3, 1, 1, count_include_pad=False),
+        nn.AvgPool2d(2, 1), nn.AvgPool2d(2, divisor_override=3),
+    ],
+    "adaptive averages": lambda: [
+        nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d((8, 6)), nn.AdaptiveAvgPool2d((4, 3)), nn.Conv2d(4, 4, 1), nn.AdaptiveAvgPool2d(1),
+    ],
+    "group and instance norms": lambda: [
+        nn.Conv2d(3, 8, 1), nn.GroupNorm(4, 8), nn.Conv2d(8, 6, 1), nn.GroupNorm(3, 6, affine=False),
+        nn.Conv2d(6, 6, 1), nn.InstanceNorm2d(6, affine=True), nn.Conv2d(6, 6, 1), nn.InstanceNorm2d(6),
+    ],
+    "batch norm": lambda: [nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Tanh(), nn.BatchNorm2d(8, affine=False)],
+}  # fmt: skip
+SEQUENCE_LAYERS = {
+    "convolutions and pooling over time": lambda: [
+        nn.Conv1d(6, 5, 4, stride=1, padding=2, dilation=2), nn.ConvTranspose1d(5, 6, 4, stride=2, padding=1),
+        nn.ReLU(), nn.MaxPool1d(2), nn.AvgPool1d(4, 2, 1), nn.AdaptiveAvgPool1d(3),
+    ],
+    "rectifiers": lambda: [
+        *between(nn.LeakyReLU(0.2)), *between(nn.ReLU6()), *between(nn.ELU()), *between(nn.PReLU()), *between(nn.SELU()),
+        *between(nn.Hardswish()), *between(nn.Hardsigmoid()),
+    ],
+    "smooth activations": lambda: [
+        *between(nn.GELU()), *between(nn.SiLU()), *between(nn.Tanh()), *between(nn.Sigmoid()), *between(nn.GELU("tanh")),
+        *between(nn.Softplus()), *between(nn.Mish()),
+    ],
+    "softmax and layer norm": lambda: [
+        *between(nn.Softmax(1)), *between(nn.LayerNorm(12)), *between(nn.LogSoftmax(2)),
+        *between(nn.LayerNorm([6, 12], elementwise_affine=False)), *between(nn.LayerNorm([6, 12], bias=False)),
+    ],
+}  # fmt: skip
+MODULES = {
+    "a stacked LSTM in both directions": lambda: Through(
+        lambda x, layer, out: out(torch.cat([layer(x)[0][:, -1], layer(x)[1][1].sum(0)], 1)),
+        nn.LSTM(12, 5, 2, batch_first=True, bidirectional=True), nn.Linear(15, 4)),
+    "a stacked GRU in both directions": lambda: Through(
+        lambda x, layer, out: out(torch.cat([layer(x)[0][:, -1], layer(x)[1].sum(0)], 1)),
+        nn.GRU(12, 5, 2, batch_first=True, bidirectional=True, bias=False), nn.Linear(15, 4)),
+    "a GRU with time first": lambda: Through(lambda x, layer, out: out(layer(x.transpose(0, 1))[1][0]), nn.GRU(12, 5), nn.Linear(5, 4)),
+    "multi-head attention": lambda: Through(
+        lambda x, layer, out: out(layer(x, x, x, need_weights=False)[0].mean(1)), nn.MultiheadAttention(12, 3, batch_first=True), nn.Linear(12, 4)),
+    "torch's own encoder layer": lambda: Through(
+        lambda x, layer, out: out(layer(x).mean(1)), nn.TransformerEncoderLayer(12, 3, 24, dropout=0.0, batch_first=True), nn.Linear(12, 4)),
+    "causal attention": lambda: Through(
+        lambda x, layer, out: out(functional.scaled_dot_product_attention(layer(x), layer(x), x, is_causal=True).mean(1)),
+        nn.Linear(12, 12), nn.Linear(12, 4)),
+    "slices with steps": lambda: Through(
+        lambda x, layer, out: out(torch.cat([layer(x)[:, ::2], layer(x)[:, 1::2].flip(1)], 2)[:, :, 3:17:3].flatten(1)),
+        nn.Linear(12, 12), nn.Linear(15, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMAGE_LAYERS)
+def test_layers_for_images_have_the_gradients_of_torch(name):
+    module = stacked(*IMAGE_LAYERS[name](), shape=IMAGE)
+    assert worst(errors(made(module, IMAGE), module, IMAGE)) < BOUND
+
+
+@pytest.mark.parametrize("name", SEQUENCE_LAYERS)
+def test_layers_for_sequences_have_the_gradients_of_torch(name):
+    module = stacked(*SEQUENCE_LAYERS[name](), shape=SEQUENCE)
+    assert worst(errors(made(module, SEQUENCE), module, SEQUENCE)) < BOUND
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_recurrence_and_attention_have_the_gradients_of_torch(name):
+    module = MODULES[name]()
+    assert worst(errors(made(module, SEQUENCE), module, SEQUENCE)) < BOUND
+
+
+@pytest.mark.parametrize("layer", [nn.Embedding(90, 5, padding_idx=3), nn.EmbeddingBag(90, 5, mode="mean")])
+def test_embeddings_have_the_gradients_of_torch(layer):
+    flat = 30 if isinstance(layer, nn.Embedding) else 5
+    module = Through(lambda x, e, o: o(e(x).flatten(1)), layer, nn.Linear(flat, 4))
+    assert worst(errors(made(module, (6,), "int64"), module, (6,), tokens=True)) < BOUND
+
+
+def test_of_equal_maxima_the_first_gets_the_gradient():
+    module = nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 2))
+    x = np.zeros((1, 1, 4, 4), np.float32)
+    x[0, 0, 0, 1] = x[0, 0, 1, 0] = 1
+    w, dz = initial_params(module), np.ones((1, 2), np.float32)
+    dx = made(module, (1, 4, 4)).input_gradient(w, x, dz)
+    assert [tuple(p) for p in np.argwhere(dx[0, 0])] == [(0, 1), (0, 2), (2, 0), (2, 2)]
+
+
+FAULTS = ["convolution_backward", "mm", "threshold_backward", "max_pool2d_with_indices_backward", "sum"]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_checker_sees_a_fault_in_a_single_rule(name, monkeypatch):
+    for operator in [o for o in RULES if o.name().partition(".")[0] == f"aten::{name}"]:
+        monkeypatch.setitem(RULES, operator, faulty(RULES[operator]))
+    layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Flatten(), nn.Linear(48, 8), nn.ReLU()
+    module = stacked(*layers, shape=IMAGE)
+    assert worst(errors(made(module, IMAGE), module, IMAGE, tries=2)) > 100 * BOUND
+
+
+def faulty(rule):
+    def wrong(g, *args, **kwargs):
+        result = rule(g, *args, **kwargs)
+        one_percent = g.constant(1.01, torch.float32)
+        if isinstance(result, str):
+            return g("Mul", result, one_percent)
+        return [n and g("Mul", n, one_percent) for n in result]
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    "fault", [lambda g, n: g * n, lambda g, n: g * (1 if n == 1 else 1.001), lambda g, n: np.append(g[:-1], 0)]
+)
+def test_the_checker_sees_a_fault_that_depends_on_the_batch_size(fault):
+    module = ZOO["mlp"]((1, 12, 12), 4)
+    right = made(module, (1, 12, 12))
+
+    class Wrong:
+        logits, input_gradient = right.logits, right.input_gradient
+
+        def vjp(self, w, x):
+            z, pull = right.vjp(w, x)
+            return z, lambda dz: fault(pull(dz), len(x))
+
+    assert worst(errors(Wrong(), module, (1, 12, 12), tries=2)) > 100 * BOUND
+
+
+def test_an_operator_without_a_rule_is_refused_with_its_name_and_the_line_that_uses_it():
+    module = Through(lambda x, layer: torch.cdist(layer(x), layer(x)), nn.Linear(4, 4))
+    with pytest.raises(ConfigError, match=rf"aten\._?cdist.* at .*{Path(__file__).name} line \d+ .*torch\.cdist"):
+        export(module, (3, 4))
+
+
+def test_a_model_that_fixes_the_batch_size_is_refused():
+    module = Through(lambda x, layer: layer(x) if x.shape[0] == 7 else layer(x) * 2, nn.Linear(4, 4))
+    with pytest.raises(ConfigError, match="batch size"):
+        export(module, (4,))
+
+
+def test_a_model_whose_output_has_no_batch_is_refused():
+    with pytest.raises(ConfigError, match="a batch of 2 gives"):
+        export(Through(lambda x, layer: layer(x).sum(), nn.Linear(4, 4)), (4,))
+
+
+def calm(name):
+    """A torchvision network without its noise, which torch would draw otherwise than we do."""
+    module = getattr(import_torchvision().models, name)(num_classes=4)
+    for layer in module.modules():
+        if isinstance(layer, nn.Dropout) or type(layer).__name__ == "StochasticDepth":
+            layer.p = 0.0
+    return module
+
+
+# With BatchNorm over few samples float32 itself is further from float64 than our bound: torch's own error counts.
+@pytest.mark.parametrize("name", [
+    "shufflenet_v2_x0_5", *(pytest.param(n, marks=slow) for n in ("resnet18", "mobilenet_v3_small", "efficientnet_b0")),
+])  # fmt: skip
+def test_torchvision_networks_are_as_near_to_float64_as_torch_is(name):
+    module, shape = calm(name), (3, 32, 32)
+    found = errors(made(module, shape), module, shape, sizes=(1, 3), tries=2)
+    assert max(found["pullback"], found["training"]) < max(BOUND, 5 * found["torch"])
+    assert max(found["logits"], found["dx"]) < BOUND
+
+
+@slow
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "efficientnet_b0"])
+def test_torchvision_networks_learn_a_batch_by_heart(name):
+    module = getattr(import_torchvision().models, name)(num_classes=4)
+    model, w = made(module, (3, 64, 64)), initial_params(module)
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((8, 3, 64, 64)).astype(np.float32), rng.integers(0, 4, 8)
+    step, losses = Sgd(model.layout, 0.05), []
+    for _ in range(12):
+        z, pull = model.vjp(w, x)
+        loss, dz = cross_entropy(z, y)
+        losses.append(loss)
+        w = step(w, pull(dz))
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_a_dropout_mask_is_the_same_for_the_same_weights_and_batch_and_shapes_the_gradient():
+    first, second = nn.Linear(5, 40), nn.Linear(40, 3)
+    module = nn.Sequential(first, nn.Dropout(0.3), second)
+    model, w = made(module, (5,)), initial_params(module)
+    x = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+    (mask,) = model._masks(w, x).values()
+    twin = Through(lambda v, a, b: b(a(v) * torch.from_numpy(mask).to(v.dtype) / 0.7), first, second)
+    z, pull = model.vjp(w, x)
+    z64, pull64 = TorchModel(twin).vjp(w.astype(np.float64), x.astype(np.float64))
+    assert relative(z, z64) < BOUND
+    assert relative(pull(z), pull64(z.astype(np.float64))) < BOUND
+    assert np.array_equal(model.vjp(w, x)[0], z)
+    assert 0.5 < mask.mean() < 0.9
+    assert not np.array_equal(next(iter(model._masks(w, x + 1).values())), mask)

@@ -1,0 +1,121 @@
+"""Who may import whom. These rules keep a device free of torch, and decisions free of I/O."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(
+    path for package in ("edgefl", "coordinator", "device_agent") for path in (ROOT / package).rglob("*.py")
+)
+
+
+def name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported(tree):
+    """Every module that a piece of code imports, dotted: `from a import b` counts as a.b."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def at_once(path):
+    """What importing the file imports: not what stands inside functions, nor under TYPE_CHECKING."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    pending = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            pending += node.orelse
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= imported(node)
+        pending += ast.iter_child_nodes(node)
+    return found
+
+
+def ever(path):
+    return imported(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def top(modules):
+    return {module.partition(".")[0] for module in modules}
+
+
+def python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_nothing_on_the_way_to_a_running_fleet_imports_torch():
+    modules = "edgefl, edgefl.config_reader, edgefl.job, edgefl.rehearsal, edgefl.cli.app, coordinator.rounds,"
+    modules += "coordinator.service, coordinator.start, device_agent.session, device_agent.service, device_agent.start"
+    heavy = {"torch", "torchvision", "onnx", "quadprog", "scipy", "sklearn"}
+    assert python(f"import sys, {modules}\nprint(sorted({heavy!r} & set(sys.modules)))") == "[]"
+
+
+def test_an_agent_imports_where_there_is_no_torch():
+    blocked = ["torch", "torchvision", "onnx", "quadprog", "scipy", "sklearn"]
+    python(
+        f"import sys\nsys.modules.update(dict.fromkeys({blocked!r}))\nimport device_agent.service, device_agent.start"
+    )
+
+
+@pytest.mark.parametrize("path", ["coordinator/rounds.py", "device_agent/session.py"])
+def test_state_machines_import_the_standard_library_and_seeds_only(path):
+    ours = {module for module in ever(ROOT / path) if module.partition(".")[0] not in sys.stdlib_module_names}
+    assert ours <= {"edgefl.seeds"}
+
+
+@pytest.mark.parametrize("path", ["coordinator/rounds.py", "device_agent/session.py"])
+def test_state_machines_know_neither_clock_nor_network_nor_disk(path):
+    outside = {"time", "datetime", "socket", "os", "io", "pathlib", "random", "threading", "asyncio", "subprocess"}
+    assert not top(ever(ROOT / path)) & outside
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_the_core_knows_no_service_and_the_services_do_not_know_each_other(path):
+    package, second = [*path.relative_to(ROOT).parts, ""][:2]
+    strangers = {"coordinator", "device_agent"} - {package}
+    if second != "cli":
+        assert not top(ever(path)) & strangers
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_torch_has_one_door(path):
+    if not name(path).startswith("edgefl/models/"):
+        assert not top(ever(path)) & {"torch", "torchvision"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_nothing_ever_unpickles(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not top(imported(tree)) & {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            assert ast.unparse(node.func) not in {"torch.load", "eval", "exec"}
+            assert not [k for k in node.keywords if k.arg == "allow_pickle" and ast.unparse(k.value) != "False"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "edgefl" / "algorithms").glob("*.py")), ids=name)
+def test_an_algorithm_is_numpy_as_far_as_importing_goes(path):
+    heavy = {"torch", "torchvision", "onnx", "onnxruntime", "quadprog", "scipy", "sklearn"}
+    assert not top(at_once(path)) & heavy
+    assert "quadprog" not in top(ever(path))
+
+
+def test_the_solver_is_imported_only_where_it_is_needed():
+    assert "quadprog" not in top(at_once(ROOT / "edgefl" / "projection.py"))

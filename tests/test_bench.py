@@ -1,0 +1,97 @@
+"""The benches run, compare what they say they compare, and print it; how fast is nobody's business here."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from edgefl.bench import algorithms, device, report, transport
+from edgefl.bench.clock import turns
+from edgefl.bench.report import Comparison
+from edgefl.cli.app import app
+from edgefl.cli.bench_transport import Services
+from edgefl.errors import ConfigError
+
+ONE = Comparison("a thing", "ms", (3.0, 1.0, 2.0), (1.0, 2.0, 4.0), bar=1.5, limit=2.0)
+
+
+def test_the_ratio_is_that_of_the_medians_and_the_best_that_of_the_smallest():
+    assert (ONE.ratio, ONE.best_ratio) == (1.0, 1.0)
+    assert Comparison("", "", (6, 1, 5), (2, 2, 2)).ratio == 2.5
+
+
+@pytest.mark.parametrize(
+    ("bar", "limit", "met"), [(None, None, None), (1.0, None, True), (0.9, 9, False), (2, 1.9, False), (2, 2, True)]
+)
+def test_both_the_bar_and_the_limit_must_hold(bar: float | None, limit: float | None, met: bool | None):
+    assert Comparison("", "", (3, 1, 2), (1, 2, 4), bar, limit).met is met
+
+
+def test_the_table_is_aligned_and_says_what_was_missed():
+    slow = Comparison("a longer name", "ms", (400.0,), (100.0,), bar=1.5)
+    head, _, *rows = report.table("Title", ("ours", "theirs"), [ONE, slow])
+    assert " ".join(rows[0].split()) == "a thing 2.00 (1.00) ms 2.00 (1.00) ms 1.00 (1.00) <= 1.5 x, <= 2 ms met"
+    assert rows[1].endswith("MISSED")
+    assert "4.00 (4.00)" in rows[1]
+    assert {row.index(") ms") for row in rows} == {head.index("ours median (best)") + len("ours median (best)") - 4}
+
+
+def test_the_sides_take_turns():
+    told: list[str] = []
+    ours, theirs = turns(lambda: told.append("a"), lambda: told.append("b"), repeats=2, calls=2)
+    assert "".join(told) == "ab" + "aabb" * 2
+    assert len(ours) == len(theirs) == 2
+
+
+@pytest.mark.usefixtures("mosquitto")
+def test_the_transport_bench_moves_a_model_on_both_sides(tmp_path: Path):
+    plan = transport.Plan(devices=2, params=(200_000, 50), rounds=1, repeats=1)
+    large_wall, large_cpu, small_wall, small_cpu = transport.compare(plan, Services(), tmp_path)
+    assert [large_wall.what, small_cpu.what] == ["200,000 parameters, wall", "50 parameters, CPU"]
+    assert (large_wall.bar, large_cpu.bar, small_wall.limit) == (1.5, 1.5, 50)
+    assert min(*large_wall.ours, *large_wall.reference, *small_wall.ours, *small_wall.reference) > 0
+
+
+def test_the_device_bench_compares_both_back_ends():
+    case = device.Case("softmax", (4,), 1.0, 3, batch=2, calls=1)
+    token = device.Case("text", (5,), 1.0, 3, batch=2, calls=1)
+    image = device.Case("softmax", (1, 4, 4), 1.0, 3, batch=2, calls=1)
+    assert case.tokens
+    found = list(device.steps((token, image), repeats=1))
+    assert [one.what for one in found] == ["text, batch of 2", "softmax, batch of 2"]
+
+
+def test_a_training_process_tells_its_memory_and_its_start(tmp_path: Path):
+    lenet = next(case for case in device.CASES if case.network == "lenet5")
+
+    def command(kind: str, graphs: Path) -> list[str]:
+        return device.python("edgefl.cli.bench_trainee", kind, lenet.network, str(graphs))
+
+    memory, wall, cpu = device.trainees(lenet, command, tmp_path, repeats=1)
+    assert 20 < memory.ours[0] < memory.reference[0]
+    assert min(wall.ours[0], cpu.ours[0]) > 0
+
+
+def test_the_algorithms_bench_compares_each_with_its_reference():
+    sizes = algorithms.Sizes(params=500, updates=6, new=2, samples=8, batches=1, networks=("mlp",), repeats=1)
+    found = list(algorithms.compare(sizes))
+    assert [one.bar for one in found] == [1.05, 3.0, 3.0, 1.1]
+    assert found[1].what == "GradMA's memory of 6, 2 new, to one pass"
+
+
+def test_the_command_prints_the_machine_and_then_a_line_for_each_finding(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("edgefl.bench.algorithms.compare", lambda _sizes: iter([ONE, ONE]))
+    said = CliRunner().invoke(app, ["bench", "algorithms", "--json"])
+    machine, *found = map(json.loads, said.stdout.splitlines())
+    assert machine["cores"] >= 1
+    assert [one["met"] for one in found] == [True, True]
+    shown = CliRunner().invoke(app, ["bench", "algorithms"]).stdout.splitlines()
+    assert "load before" in shown[0]
+    assert len([line for line in shown if line.startswith("a thing")]) == 2
+
+
+def test_a_network_that_is_not_measured_is_named():
+    said = CliRunner().invoke(app, ["bench", "device", "--network", "lenet"])
+    assert isinstance(said.exception, ConfigError)
+    assert "lenet5" in str(said.exception)

@@ -1,0 +1,218 @@
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from edgefl.cli.app import app
+from edgefl.compare.page import page
+from edgefl.compare.plots import draw
+from edgefl.compare.running import Played, play_all
+from edgefl.compare.table import MEDIAN, scores, text
+from edgefl.compare.variants import seeded, variants
+from edgefl.config import RunFile
+from edgefl.errors import ConfigError, RunError
+
+BASE: dict[str, Any] = {
+    "run": {"name": "tiny", "rounds": 3, "seed": 4},
+    "task": {
+        "data": "synthetic",
+        "model": "softmax",
+        "backend": "torch",
+        "public": 0.1,
+        "partition": {"kind": "iid", "devices": 4},
+    },
+    "algorithm": {"name": "fedprox", "lr": 0.2, "batches": 3, "mu": 0.7},
+    "rounds": {"cohort": 2},
+}
+
+
+def one(word: str):
+    (found,) = variants(word, BASE, "run.toml")
+    return found
+
+
+# ── the grammar ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_name_takes_over_what_device_halves_share_and_nothing_else():
+    assert one("moon").run.algorithm == {"name": "moon", "lr": 0.2, "batches": 3}
+
+
+def test_the_algorithm_of_the_file_keeps_its_own_keys():
+    assert one("fedprox:lr=0.1").run.algorithm == {"name": "fedprox", "lr": 0.1, "batches": 3, "mu": 0.7}
+
+
+def test_a_label_and_keys_are_read_as_toml():
+    found = one("gc=fedgc:sgc=false:weights=uniform")
+    assert found.label == "gc"
+    assert found.run.algorithm["sgc"] is False
+    assert found.run.algorithm["weights"] == "uniform"
+
+
+def test_without_a_label_the_word_is_its_own():
+    assert one("fedprox:mu=0.1").label == "fedprox:mu=0.1"
+
+
+def test_a_stage_is_appended_to_the_algorithms_own():
+    stages = one("ft=fedavg+clip:norm=2.0+finetune:max_epochs=5").run.make_stages()
+    assert [stage.name for stage in stages] == ["mean", "clip", "finetune"]
+
+
+def test_a_key_with_a_dot_is_any_key_of_the_run_file():
+    assert one("up=upcycled:run.rounds=6").run.run.rounds == 6
+
+
+def test_another_algorithm_does_not_take_over_the_pipeline_of_the_file():
+    table = {**BASE, "aggregation": [{"name": "mean"}, {"name": "clip"}]}
+    other, same = variants("fedavg,fedprox", table, "run.toml")
+    assert [stage.name for stage in other.run.make_stages()] == ["mean"]
+    assert [stage.name for stage in same.run.make_stages()] == ["mean", "clip"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("fedavgg", "did you mean 'fedavg'"),
+        ("fedprox:mu", "write 'mu' as key=value"),
+        ("fedprox:mmu=1", "unknown key 'mmu'"),
+        ("fedavg,fedavg", "stands there twice"),
+        ("fedavg+men", "did you mean 'mean'"),
+        ("fedavg+clip:run.rounds=3", "before the first '\\+'"),
+        (" , ", "is empty"),
+    ],
+)
+def test_a_wrong_word_is_named(words: str, message: str):
+    with pytest.raises(ConfigError, match=message):
+        variants(words, BASE, "run.toml")
+
+
+def test_a_comparison_plays_to_the_end_whatever_the_target():
+    run = one("fedavg:run.target_accuracy=0.5").run
+    assert seeded(run, 9).run.target_accuracy is None
+    assert seeded(run, 9).run.seed == 9
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def played(label: str, seed: int, accuracy: list[float], **more: float) -> Played:
+    rounds = tuple(
+        {
+            "round": i + 1,
+            "accuracy": a,
+            "forgetting": 0.1 * i,
+            "bytes_up": 500_000,
+            "bytes_down": 1_500_000,
+            "per_class": [a, None],
+            **more,
+        }
+        for i, a in enumerate(accuracy)
+    )
+    return Played(label, seed, rounds, {"cpu_seconds": 1.0 + seed, **more})
+
+
+def test_a_line_has_best_last_mean_of_five_rounds_to_levels_forgetting_and_traffic():
+    (line,) = scores([played("a", 0, [0.2, 0.6, 0.9, 0.5, 0.5, 0.5])], levels=(0.5, 0.9, 0.95))
+    assert (line.best, line.last, line.last_five) == pytest.approx((0.9, 0.5, 0.6))
+    assert line.rounds_to == (2, 3, None)
+    assert line.forgetting == pytest.approx(0.3)  # the first round has nothing to forget
+    assert (line.megabytes, line.cpu_seconds, line.virtual_seconds) == (12.0, 1.0, None)
+
+
+def test_the_median_stands_before_its_seeds_and_never_is_beyond_every_round():
+    runs = [played("a", 0, [0.5, 0.7]), played("a", 1, [0.1, 0.2]), played("a", 2, [0.4, 0.6])]
+    lines = scores(runs, levels=(0.5,))
+    assert [line.seed for line in lines] == [MEDIAN, 0, 1, 2]
+    assert lines[0].best == 0.6
+    assert lines[0].rounds_to == (2,)
+    assert scores(runs[1:], levels=(0.5,))[0].rounds_to == (None,)
+
+
+def test_the_table_is_markdown_with_a_row_for_each_line():
+    lines = scores([played("a|b", 0, [0.5, 0.7], virtual_seconds=60.0)], levels=(0.5,))
+    rows = text(lines, (0.5,)).splitlines()
+    assert len(rows) == 3
+    assert "to 50%" in rows[0]
+    assert "virtual s" in rows[0]
+
+
+# ── playing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pretend(run: RunFile, _root: Path | None, tell: Callable[[dict[str, Any]], None]) -> None:
+    """A run whose accuracy is its seed and learning rate."""
+    if run.algorithm["lr"] > 1:
+        raise RunError("it diverged")
+    for round in range(1, run.run.rounds + 1):
+        tell({"event": "round", "round": round, "accuracy": run.run.seed + run.algorithm["lr"]})
+    tell({"event": "done", "seed": run.run.seed})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_runs_come_back_by_variant_and_seed_however_many_are_played_at_a_time(workers: int):
+    told = Counter()
+    found = play_all(
+        variants("a=fedavg,b=fedavg:lr=0.5", BASE, "run.toml"),
+        2,
+        None,
+        pretend,
+        workers=workers,
+        progress=lambda label, seed: told.update([(label, seed)]),
+    )
+    assert [(p.label, p.seed, p.accuracy) for p in found] == [
+        ("a", 4, [4.2] * 3),
+        ("a", 5, [5.2] * 3),
+        ("b", 4, [4.5] * 3),
+        ("b", 5, [5.5] * 3),
+    ]
+    assert told == {(label, seed): 3 for label in "ab" for seed in (4, 5)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_fails_is_named(workers: int):
+    with pytest.raises(RunError, match="b, seed 4: it diverged"):
+        play_all(variants("a=fedavg,b=fedavg:lr=2.0", BASE, "run.toml"), 1, None, pretend, workers=workers)
+
+
+# ── pictures and page ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_picture_is_a_png_and_the_page_holds_them_all_by_itself(tmp_path: Path):
+    runs = [played(label, seed, [0.2, 0.5, 0.7], virtual_seconds=30.0) for label in ("a", "<b>") for seed in (0, 1)]
+    pictures = draw(runs, tmp_path, "title")
+    assert {path.name for path in pictures.values()} == {
+        "accuracy.png",
+        "bytes.png",
+        "forgetting.png",
+        "time.png",
+        "classes.png",
+    }
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures.values())
+    html = page("t", "edgefl compare", lines=scores(runs, ()), levels=(), pictures=pictures, runs={"<b>": "{}"})
+    assert html.count("data:image/png;base64,") == len(pictures)
+    assert "&lt;b&gt;" in html
+    assert not re.search(r"<script|<b>|https?://", html)
+
+
+def test_the_command_prints_the_table_and_writes_everything(tmp_path: Path):
+    run = tmp_path / "run.toml"
+    run.write_text(
+        '[run]\nname = "tiny"\nrounds = 3\n'
+        '[task]\ndata = "synthetic"\nmodel = "softmax"\nbackend = "torch"\npublic = 0.1\n'
+        'partition = { kind = "iid", devices = 4 }\n'
+        '[algorithm]\nname = "fedavg"\nbatches = 2\n[rounds]\ncohort = 2\n'
+    )
+    out = tmp_path / "out"
+    words = ["compare", str(run), "--algorithms", "fedavg,ft=fedavg+finetune", "--seeds", "2", "--out", str(out)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "| ft " in done.stdout
+    results = json.loads((out / "results.json").read_text())
+    assert [(r["label"], r["seed"]) for r in results["runs"]] == [("fedavg", 0), ("fedavg", 1), ("ft", 0), ("ft", 1)]
+    assert all(len(r["rounds"]) == 3 for r in results["runs"])
+    assert (out / "index.html").exists()

@@ -1,0 +1,144 @@
+"""The plain loop: the specification of a run, played with four numbers and three devices."""
+
+import numpy as np
+import pytest
+from tiny import Tiny, clouds
+
+from edgefl import seeds
+from edgefl.algorithms.base import Algorithm
+from edgefl.algorithms.fedavg import FedAvg
+from edgefl.algorithms.fedprox import FedProx
+from edgefl.algorithms.shelf import describe
+from edgefl.algorithms.upcycled import Upcycled
+from edgefl.config import RunFile
+from edgefl.job import Job
+from edgefl.losses import cross_entropy
+from edgefl.protocol.codecs import CODECS
+from edgefl.simulation.engines import Here
+from edgefl.simulation.loop import cohort_key, simulate
+from edgefl.work import pack_broadcast
+
+DEVICES = {f"pi-{i}": clouds(8 + 2 * i, seed=i) for i in range(3)}
+
+
+def tiny_job(
+    algorithm: Algorithm,
+    *,
+    rounds: int = 3,
+    cohort: int = 3,
+    seed: int = 7,
+    codec: str = "float32",
+    compress: bool = False,
+    target: float | None = None,
+) -> Job:
+    run = RunFile.model_validate(
+        {
+            "run": {"name": "tiny", "rounds": rounds, "seed": seed, "target_accuracy": target},
+            "algorithm": describe(algorithm),
+            "rounds": {"cohort": cohort},
+            "wire": {"codec": codec, "compress": compress},
+        }
+    )
+    test = clouds(40, seed=99)
+    return Job(
+        run=run,
+        algorithm=algorithm,
+        stages=algorithm.stages(),
+        model=Tiny(),
+        device_model=Tiny(),
+        graphs=None,
+        start=np.zeros(4, np.float32),
+        loss=cross_entropy,
+        codec=CODECS[codec],
+        sample=(2,),
+        classes=2,
+        public=test.take(np.arange(0)),
+        test=test,
+    )
+
+
+class Listening:
+    """The engine of this process, which writes down whom each round asks."""
+
+    def __init__(self, job):
+        self.here, self.asked = Here(job, DEVICES), []
+
+    def train(self, place, orders):
+        self.asked.append(tuple(order.device for order in orders))
+        return self.here.train(place, orders)
+
+
+def play(algorithm=None, **more):
+    told = []
+    course = simulate(tiny_job(algorithm or FedAvg(batch=4), **more), DEVICES, told.append)
+    return course, told[:-1], told[-1]
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+@pytest.mark.parametrize("algorithm", [FedAvg(batch=4), FedProx(batch=4), Upcycled(batch=4)], ids=lambda a: a.name)
+def test_the_same_run_ends_with_the_same_model_bit_for_bit(algorithm, codec):
+    first, again = play(algorithm, codec=codec)[2], play(algorithm, codec=codec)[2]
+    assert first["model_sha256"] == again["model_sha256"]
+
+
+def test_another_seed_is_another_run():
+    assert play(seed=1)[0].sha256() != play(seed=2)[0].sha256()
+
+
+def test_every_round_is_told_and_then_the_end():
+    course, rounds, done = play(rounds=4)
+    assert [told["round"] for told in rounds] == [1, 2, 3, 4]
+    assert (done["event"], done["rounds"], done["algorithm"], done["run"]) == ("done", 4, "fedavg", "tiny")
+    assert done["accuracy"] == rounds[-1]["accuracy"] == course.accuracy
+    assert done["best_accuracy"] >= max(told["accuracy"] for told in rounds)
+    assert done["rounds_to_target"] is None
+
+
+def test_the_fleet_learns():
+    assert play(rounds=6)[0].accuracy == 1.0
+
+
+def test_bytes_are_those_of_the_frames():
+    """Every device of the cohort takes one broadcast; the traffic of a run is that of its rounds."""
+    _, rounds, done = play(cohort=2)
+    frame = pack_broadcast("tiny", 1, np.zeros(4, np.float32), {}, CODECS["float32"])
+    assert rounds[0]["bytes_down"] == 2 * len(frame)
+    assert rounds[0]["bytes_up"] > 2 * 4 * 4
+    assert done["bytes_up"] == sum(told["bytes_up"] for told in rounds)
+    assert done["bytes_down"] == sum(told["bytes_down"] for told in rounds)
+
+
+def test_a_smaller_codec_sends_fewer_bytes():
+    assert play(codec="float16")[2]["bytes_down"] < play(codec="float32")[2]["bytes_down"]
+
+
+def test_a_compressed_run_of_zeros_is_no_bomb():
+    assert play(compress=True)[0].sha256() == play()[0].sha256()
+
+
+def test_a_round_that_needs_nobody_costs_nothing_and_still_moves_the_model():
+    course, rounds, _ = play(Upcycled(batch=4), rounds=4)
+    assert [told["devices"] > 0 for told in rounds] == [True, False, True, False]
+    assert [told["bytes_up"] + told["bytes_down"] > 0 for told in rounds] == [True, False, True, False]
+    assert course.sha256() != play(Upcycled(batch=4), rounds=3)[0].sha256()
+
+
+def test_a_run_ends_when_its_target_is_reached():
+    course, rounds, done = play(rounds=50, target=0.9)
+    assert course.round == done["rounds_to_target"] == len(rounds) < 50
+    assert course.accuracy >= 0.9
+    assert all(told["accuracy"] < 0.9 for told in rounds[:-1])
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg(batch=4), FedProx(lr=0.01)], ids=lambda a: a.name)
+def test_each_round_asks_the_devices_that_its_seed_draws_whatever_the_algorithm(algorithm):
+    job = tiny_job(algorithm, cohort=2, rounds=5)
+    engine = Listening(job)
+    simulate(job, DEVICES, engine=engine)
+    assert engine.asked == [seeds.sample(7, round, DEVICES, 2) for round in (1, 2, 3, 4, 5)]
+
+
+def test_paired_rounds_share_their_devices():
+    assert [cohort_key(tiny_job(FedAvg()), r) for r in (1, 2, 3, 4)] == [1, 2, 3, 4]
+    pairs = Upcycled().cohort_rounds
+    assert [cohort_key(tiny_job(Upcycled()), r) for r in (1, 2, 3, 4)] == [1 + (r - 1) // pairs for r in (1, 2, 3, 4)]

@@ -1,0 +1,153 @@
+"""One device's work on one round, as real bytes."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from tiny import Tiny, clouds
+
+from edgefl.algorithms.base import Task, Update
+from edgefl.algorithms.fedavg import FedAvg
+from edgefl.errors import WireError
+from edgefl.losses import cross_entropy
+from edgefl.protocol import tensors
+from edgefl.protocol.codecs import CODECS
+from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
+from edgefl.work import Place, Worker, pack_broadcast, unpack_answer, unpack_broadcast
+
+FLOAT32, FLOAT16 = CODECS["float32"], CODECS["float16"]
+PLACE = Place("life-1", "model-1")
+W = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+
+
+@dataclass
+class Says:
+    """A device half that always answers the same."""
+
+    update: Update
+    seen: list = field(default_factory=list)
+
+    def train(self, task, state, site):
+        self.seen.append(state)
+        return self.update, {"own": np.ones(1)}
+
+
+def worker(algorithm=None, codec=FLOAT32, **more):
+    return Worker("job", "pi-1", algorithm or FedAvg(batches=2), Tiny(), clouds(), cross_entropy, codec, 7, **more)
+
+
+def opened(done, size=4):
+    said, frame = read(TO_COORDINATOR, done.frame, limit=1 << 20)
+    return said, unpack_answer(said, frame.body, size)
+
+
+def answer(arrays, weight=1.0):
+    described, parts, _ = tensors.encode(arrays, FLOAT32)
+    said = Answer(job="j", run="r", round=1, device="d", model="m", weight=weight, steps=1, tensors=described)
+    return said, memoryview(b"".join(parts))
+
+
+# ---- the way out ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_broadcast_carries_the_model_and_what_the_plan_added(compress):
+    extra = {"c": np.arange(4, dtype=np.float32), "n": np.array(3)}
+    params, told = unpack_broadcast(pack_broadcast("job", 1, W, extra, FLOAT32, compress=compress), 4)
+    assert params.tobytes() == W.tobytes()
+    assert {key: value.tolist() for key, value in told.items()} == {"c": [0, 1, 2, 3], "n": 3}
+
+
+def test_a_model_of_zeros_that_compresses_to_almost_nothing_is_received():
+    zeros = np.zeros(100_000, np.float32)
+    frame = pack_broadcast("job", 1, zeros, {"c": zeros}, FLOAT32, compress=True)
+    assert len(frame) < 1000
+    assert unpack_broadcast(frame, zeros.size)[0].tobytes() == zeros.tobytes()
+
+
+def test_a_model_of_another_size_is_refused():
+    with pytest.raises(WireError, match=r"'params' must be float32 of shape \(5,\), got float32 of shape \(4,\)"):
+        unpack_broadcast(pack_broadcast("job", 1, W, {}, FLOAT32), 5)
+
+
+# ---- the work ------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_says_whose_it_is_and_what_was_done():
+    said, update = opened(worker().work(Task(3, W), PLACE, {}))
+    assert (said.job, said.run, said.round, said.device, said.model) == ("job", "life-1", 3, "pi-1", "model-1")
+    assert (update.weight, update.steps) == (12, 2)
+    assert np.abs(update.delta).max() > 0
+
+
+def test_the_same_task_gives_the_same_numbers_and_another_round_others():
+    first, again = (opened(worker().work(Task(3, W), PLACE, {}))[1].delta for _ in range(2))
+    other = opened(worker(FedAvg(batch=1, batches=2)).work(Task(4, W), PLACE, {}))[1].delta
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() != other.tobytes()
+
+
+def test_who_watches_hears_of_every_step():
+    heard = []
+    worker().work(Task(1, W), PLACE, {}, heard.append)
+    assert heard == [1, 2]
+
+
+def test_what_a_lossy_codec_left_out_is_sent_the_next_time():
+    """Error feedback: the sum of what arrived follows the sum of what was done."""
+    update = Update(np.full(4, 1 + 2**-11, np.float32), 1.0, 1)
+    device, state, arrived = worker(Says(update), FLOAT16), {}, np.zeros(4)
+    for _ in range(8):
+        done = device.work(Task(1, W), PLACE, state)
+        arrived += opened(done)[1].delta
+        state = done.kept
+    assert np.abs(arrived - 8 * update.delta).max() <= 2**-10
+    assert np.abs(8 * FLOAT16.encode(update.delta)[1] - 8 * update.delta).max() > 2**-9
+
+
+def test_the_algorithm_never_sees_the_residual():
+    says = Says(Update(W, 1.0, 1))
+    device = worker(says, FLOAT16)
+    device.work(Task(2, W), PLACE, device.work(Task(1, W), PLACE, {}).kept)
+    assert [set(state) for state in says.seen] == [set(), {"own"}]
+
+
+def test_a_lossless_codec_keeps_no_residual():
+    assert set(worker(Says(Update(W, 1.0, 1))).work(Task(1, W), PLACE, {}).kept) == {"own"}
+
+
+# ---- the way back --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["delta", "extra/c"])
+def test_numbers_that_are_not_finite_are_refused_and_named(bad, name):
+    arrays = {"delta": W, "extra/c": W}
+    arrays[name] = np.array([0, 0, bad, 0], np.float32)
+    with pytest.raises(WireError, match=name.removeprefix("extra/")) as caught:
+        unpack_answer(*answer(arrays), 4)
+    assert caught.value.code == "update.not_finite"
+
+
+@pytest.mark.parametrize("delta", [W[:3], W.reshape(2, 2), W.astype(np.float64), np.arange(4)])
+def test_a_delta_of_another_shape_or_type_is_refused(delta):
+    with pytest.raises(WireError) as caught:
+        unpack_answer(*answer({"delta": delta}), 4)
+    assert caught.value.code == "wire.shape"
+
+
+def test_an_answer_without_a_delta_is_refused():
+    with pytest.raises(WireError, match="got nothing"):
+        unpack_answer(*answer({"../../x": W}), 4)
+
+
+def test_names_outside_the_plan_reach_nobody():
+    said, body = answer({"delta": W, "../../x": W, "extra/c": W})
+    assert set(unpack_answer(said, body, 4).extra) == {"c"}
+
+
+@pytest.mark.parametrize("weight", [0, -1, 2**63, float("nan"), float("inf")])
+def test_a_weight_that_is_none_is_refused(weight):
+    with pytest.raises(ValidationError):
+        answer({"delta": W}, weight)
