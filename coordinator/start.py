@@ -43,11 +43,9 @@ class Results:
             "journal": self.folder / journal.NAME,
             "ONNX model": self.folder / MODEL,
         }
-        newest = checkpoint.generations(self.folder)[-1:]
-        return {
-            **{"checkpoint": path for path in newest},
-            **{what: path for what, path in made.items() if path.exists()},
-        }
+        if newest := checkpoint.generations(self.folder)[-1:]:
+            made = {"checkpoint": newest[0], **made}
+        return {what: path for what, path in made.items() if path.exists()}
 
 
 def coordinate(
@@ -58,7 +56,7 @@ def coordinate(
     *,
     fresh: bool = False,
 ) -> Results:
-    """Run it to its end, or go on where it was interrupted; `ready` hears the broker's address when devices may come."""
+    """Run it to its end, or go on where it was interrupted; `ready` hears where devices may connect."""
     folder = run.run.folder / run.run.name
     with ExitStack() as until_done:
         until_done.enter_context(own(folder.with_name(f".{folder.name}")))

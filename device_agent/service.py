@@ -298,7 +298,7 @@ class Agent:
         return self.states[life]
 
     def _commit(self) -> None:
-        """What the algorithm keeps between rounds: of this life of the job only, and on disk before it leaves the spool."""
+        """What the algorithm keeps between rounds, of this life of the job only; on disk before it leaves the spool."""
         held = self.held
         if held is None:
             return

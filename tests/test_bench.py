@@ -54,10 +54,8 @@ def test_the_transport_bench_moves_a_model_on_both_sides(tmp_path: Path):
 
 
 def test_the_device_bench_compares_both_back_ends():
-    case = device.Case("softmax", (4,), 1.0, 3, batch=2, calls=1)
     token = device.Case("text", (5,), 1.0, 3, batch=2, calls=1)
     image = device.Case("softmax", (1, 4, 4), 1.0, 3, batch=2, calls=1)
-    assert case.tokens
     found = list(device.steps((token, image), repeats=1))
     assert [one.what for one in found] == ["text, batch of 2", "softmax, batch of 2"]
 

@@ -24,7 +24,8 @@ SHAPE = (1, 8, 8)
 def module():
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 8), nn.Dropout(0.2),
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 8),
+        nn.Dropout(0.2),
         nn.Linear(8, 3),
     )  # fmt: skip
 

@@ -85,7 +85,8 @@ IMAGE_LAYERS = {
         nn.ConvTranspose2d(4, 6, (3, 2), stride=(2, 1), padding=1, dilation=2, groups=2),
     ],
     "overlapping, rounded and dilated maxima": lambda: [
-        nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(2, 1, dilation=2), nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(2, ceil_mode=True),
+        nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(2, 1, dilation=2), nn.MaxPool2d(3, 2, 1),
+        nn.MaxPool2d(2, ceil_mode=True),
     ],
     "tiled maxima": lambda: [nn.Conv2d(3, 4, 2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 1), nn.MaxPool2d((5, 2))],
     "adaptive maxima": lambda: [nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d((11, 3)), nn.AdaptiveMaxPool2d((4, 2))],
@@ -94,7 +95,8 @@ IMAGE_LAYERS = {
         nn.AvgPool2d(2, 1), nn.AvgPool2d(2, divisor_override=3),
     ],
     "adaptive averages": lambda: [
-        nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d((8, 6)), nn.AdaptiveAvgPool2d((4, 3)), nn.Conv2d(4, 4, 1), nn.AdaptiveAvgPool2d(1),
+        nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d((8, 6)), nn.AdaptiveAvgPool2d((4, 3)), nn.Conv2d(4, 4, 1),
+        nn.AdaptiveAvgPool2d(1),
     ],
     "group and instance norms": lambda: [
         nn.Conv2d(3, 8, 1), nn.GroupNorm(4, 8), nn.Conv2d(8, 6, 1), nn.GroupNorm(3, 6, affine=False),
@@ -108,12 +110,12 @@ SEQUENCE_LAYERS = {
         nn.ReLU(), nn.MaxPool1d(2), nn.AvgPool1d(4, 2, 1), nn.AdaptiveAvgPool1d(3),
     ],
     "rectifiers": lambda: [
-        *between(nn.LeakyReLU(0.2)), *between(nn.ReLU6()), *between(nn.ELU()), *between(nn.PReLU()), *between(nn.SELU()),
-        *between(nn.Hardswish()), *between(nn.Hardsigmoid()),
+        *between(nn.LeakyReLU(0.2)), *between(nn.ReLU6()), *between(nn.ELU()), *between(nn.PReLU()),
+        *between(nn.SELU()), *between(nn.Hardswish()), *between(nn.Hardsigmoid()),
     ],
     "smooth activations": lambda: [
-        *between(nn.GELU()), *between(nn.SiLU()), *between(nn.Tanh()), *between(nn.Sigmoid()), *between(nn.GELU("tanh")),
-        *between(nn.Softplus()), *between(nn.Mish()),
+        *between(nn.GELU()), *between(nn.SiLU()), *between(nn.Tanh()), *between(nn.Sigmoid()),
+        *between(nn.GELU("tanh")), *between(nn.Softplus()), *between(nn.Mish()),
     ],
     "softmax and layer norm": lambda: [
         *between(nn.Softmax(1)), *between(nn.LayerNorm(12)), *between(nn.LogSoftmax(2)),
@@ -127,13 +129,17 @@ MODULES = {
     "a stacked GRU in both directions": lambda: Through(
         lambda x, layer, out: out(torch.cat([layer(x)[0][:, -1], layer(x)[1].sum(0)], 1)),
         nn.GRU(12, 5, 2, batch_first=True, bidirectional=True, bias=False), nn.Linear(15, 4)),
-    "a GRU with time first": lambda: Through(lambda x, layer, out: out(layer(x.transpose(0, 1))[1][0]), nn.GRU(12, 5), nn.Linear(5, 4)),
+    "a GRU with time first": lambda: Through(
+        lambda x, layer, out: out(layer(x.transpose(0, 1))[1][0]), nn.GRU(12, 5), nn.Linear(5, 4)),
     "multi-head attention": lambda: Through(
-        lambda x, layer, out: out(layer(x, x, x, need_weights=False)[0].mean(1)), nn.MultiheadAttention(12, 3, batch_first=True), nn.Linear(12, 4)),
+        lambda x, layer, out: out(layer(x, x, x, need_weights=False)[0].mean(1)),
+        nn.MultiheadAttention(12, 3, batch_first=True), nn.Linear(12, 4)),
     "torch's own encoder layer": lambda: Through(
-        lambda x, layer, out: out(layer(x).mean(1)), nn.TransformerEncoderLayer(12, 3, 24, dropout=0.0, batch_first=True), nn.Linear(12, 4)),
+        lambda x, layer, out: out(layer(x).mean(1)),
+        nn.TransformerEncoderLayer(12, 3, 24, dropout=0.0, batch_first=True), nn.Linear(12, 4)),
     "causal attention": lambda: Through(
-        lambda x, layer, out: out(functional.scaled_dot_product_attention(layer(x), layer(x), x, is_causal=True).mean(1)),
+        lambda x, layer, out: out(
+            functional.scaled_dot_product_attention(layer(x), layer(x), x, is_causal=True).mean(1)),
         nn.Linear(12, 12), nn.Linear(12, 4)),
     "slices with steps": lambda: Through(
         lambda x, layer, out: out(torch.cat([layer(x)[:, ::2], layer(x)[:, 1::2].flip(1)], 2)[:, :, 3:17:3].flatten(1)),
