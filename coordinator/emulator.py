@@ -1,8 +1,8 @@
 """The emulated fleet: the real round machine and the real device half on a virtual clock.
 
-    queue ──▶ Joined, Lost, Expired, Merged ──▶ rounds.step ──▶ Invite ──▶ download, train, upload ──▶ queue (Arrived)
-          └─▶ Arrived ──▶ Answered ───────────────▲      ├───▶ SetTimer ──────────────────────────▶ queue (Expired)
-                                                         └───▶ Merge ─────────────────────────────▶ queue (Merged)
+    queue ──▶ Turned, Broke, Mended ──▶ Joined, Lost ──▶ rounds.step ──▶ Invite ──▶ download, train, upload ──▶ Arrived
+          ──▶ Arrived ────────────────▶ Answered ──────▶             ──▶ SetTimer ──────────────────────────▶ Expired
+          ──▶ Expired, Merged ─────────────────────────▶             ──▶ Merge ─────────────────────────────▶ Merged
 
 Training is done for real when a device is asked; the clock then says when its answer arrives. Only the order of
 virtual times decides, so a run depends on its seed and on nothing else. An emulated device lives as the agent does:
@@ -12,7 +12,7 @@ A device that breaks down loses its work in hand and is back after a while.
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count
 from time import perf_counter, process_time
@@ -21,20 +21,19 @@ from typing import Any, TypeAlias
 from coordinator import late as latecomers
 from coordinator import rounds
 from coordinator.budgets import budget
+from coordinator.emulated import Device, Work, fleet
 from coordinator.late import Latecomer
 from coordinator.rounds import Rounds, Rules, step, waiting
 from coordinator.service import rules
 from edgefl import job as jobs
 from edgefl import seeds
 from edgefl.algorithms.base import Budget, Task, Update
-from edgefl.config import EmulatedFleet
 from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
 from edgefl.job import Course, Job
 from edgefl.simulation import forgetting as forgot
 from edgefl.simulation.engines import Engine, Here, Order
 from edgefl.simulation.loop import LIFE, Traffic, opened_update, previous_model
-from edgefl.simulation.profiles import Availability, Hardware, assign, reference_seconds
 from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
 from edgefl.work import Place, pack_broadcast, unpack_broadcast
@@ -44,38 +43,6 @@ PATIENCE = 100  # deadlines without a merge, after which nobody believes in the 
 CYCLES = 3  # of the longest hours, after which neither
 
 Tell: TypeAlias = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A device's answer, already known to us but not yet to the coordinator."""
-
-    round: int
-    opening: int
-    frame: bytes
-    update: Update
-    kept: State
-    pace: float
-    trained: float  # when its training ends
-
-
-@dataclass(slots=True)
-class Device:
-    """One emulated device."""
-
-    name: str
-    hardware: Hardware
-    samples: int
-    dropout: float
-    availability: Availability | None
-    state: State = field(default_factory=dict)
-    pace: float | None = None  # seconds per step, as the coordinator last heard
-    holds: int = -1  # the round whose model it has
-    asked: int = 0  # how often; names the draw of a breakdown
-    work: Work | None = None
-    due: int = -1  # the arrival that counts; an older one was overtaken by events
-    awake: bool = True  # within its hours
-    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,22 +356,6 @@ class Emulator:
         )
         self.total = Traffic(self.total.up + spent.up, self.total.down + spent.down)
         self.spent, self.too_late, self.merged, self.opened = Traffic(), 0, self.now, now
-
-
-def fleet(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Device]:
-    """The emulated devices of a run: ideal ones, unless its file says otherwise."""
-    wanted = job.run.fleet or EmulatedFleet()
-    counts = wanted.profiles or {"ideal": len(devices)}
-    profiles = assign(counts, tuple(devices), job.run.run.seed)
-    batch = getattr(job.algorithm, "batch", 32)  # an algorithm of somebody else's may do without
-    reference = reference_seconds(job.model.layout.trainable, batch, wanted.ms_per_step)
-    made = {}
-    for name, data in devices.items():
-        profile = wanted.shelf[profiles[name]]
-        dropout = wanted.dropout if profile.dropout is None else profile.dropout
-        hours = profile.availability or wanted.availability
-        made[name] = Device(name, Hardware(profile, reference), len(data), dropout, hours)
-    return made
 
 
 def house_rules(job: Job, devices: Mapping[str, Device]) -> Rules:

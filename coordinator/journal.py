@@ -18,7 +18,7 @@ from edgefl.errors import StoreError
 from edgefl.faults import before_write
 
 NAME = "journal.sqlite"
-KEPT = 3  # rounds whose answers are kept: as many as there are generations of checkpoints
+KEPT = 3  # merges whose answers are kept: as many as there are generations of checkpoints
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -26,7 +26,9 @@ CREATE TABLE IF NOT EXISTS story (
     number INTEGER PRIMARY KEY, at REAL NOT NULL, what TEXT NOT NULL, device TEXT, round INTEGER, detail TEXT);
 CREATE TABLE IF NOT EXISTS answers (
     round INTEGER NOT NULL, device TEXT NOT NULL, digest BLOB NOT NULL, frame BLOB NOT NULL,
+    merged INTEGER, -- the round it was merged in: another one, when it came late
     PRIMARY KEY (round, device));
+CREATE TABLE IF NOT EXISTS merges (round INTEGER PRIMARY KEY, devices TEXT NOT NULL, population INTEGER NOT NULL);
 """
 
 
@@ -57,17 +59,23 @@ class Journal:
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
-    def write(self, event: Event, state: Rounds, answer: Kept | None = None) -> None:
-        """What happened, where the rounds stand now, and the answer that came with it."""
+    def write(
+        self, event: Event, state: Rounds, answer: Kept | None = None, population: int | None = None
+    ) -> None:
+        """What happened, where the rounds stand now, and the answer that came with it.
+
+        When that closes the round, `population` is how many devices the fleet has, and everything that waits is merged.
+        """
         with self._transaction():
             self._tell(type(event).__name__.lower(), _plain(event))
             self._set("rounds", _frozen(state))
             if answer is not None:
                 self._db.execute(
-                    "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, NULL)",
                     (answer.round, answer.device, answer.digest, bytes(answer.frame)),
                 )
-            self._db.execute("DELETE FROM answers WHERE round <= ?", (state.round - 1 - KEPT,))
+            if population is not None:
+                self._close(state, population)
 
     def note(self, what: str, **detail: Any) -> None:
         """Something for the story alone."""
@@ -91,10 +99,21 @@ class Journal:
         text = self.get("rounds")
         return None if text is None else _thawed(text, rules)
 
-    def answers(self, round: int) -> dict[str, Kept]:
-        """What devices were promised would count in this round."""
-        rows = self._db.execute("SELECT device, digest, frame FROM answers WHERE round = ? ORDER BY device", (round,))
-        return {device: Kept(round, device, digest, frame) for device, digest, frame in rows}
+    def answers(self, merged: int | None = None) -> tuple[Kept, ...]:
+        """What was merged in a round, or waits to be, older rounds first."""
+        rows = self._db.execute(
+            "SELECT round, device, digest, frame FROM answers WHERE merged IS ? ORDER BY round, device", (merged,)
+        )
+        return tuple(Kept(*row) for row in rows)
+
+    def merge(self, round: int) -> tuple[frozenset[str], int] | None:
+        """Whose answers closed a round, and how many devices the fleet had then."""
+        row = self._db.execute("SELECT devices, population FROM merges WHERE round = ?", (round,)).fetchone()
+        return None if row is None else (frozenset(json.loads(row[0])), int(row[1]))
+
+    def devices(self) -> set[str]:
+        """Everybody who ever joined."""
+        return {device for (device,) in self._db.execute("SELECT DISTINCT device FROM story WHERE what = 'joined'")}
 
     def story(self, device: str | None = None, round: int | None = None) -> Iterator[tuple[float, str, dict[str, Any]]]:
         """What happened, in order: when, what, and the details."""
@@ -115,10 +134,11 @@ class Journal:
             try:
                 yield
                 before_write()
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # a full disk has already undone it
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -134,6 +154,15 @@ class Journal:
             "INSERT INTO story (at, what, device, round, detail) VALUES (?, ?, ?, ?, ?)",
             (time.time(), what, detail.get("device"), detail.get("round"), json.dumps(detail)),
         )
+
+    def _close(self, state: Rounds, population: int) -> None:
+        self._db.execute("UPDATE answers SET merged = ? WHERE merged IS NULL", (state.round,))
+        whose = json.dumps(sorted(state.answered))
+        self._db.execute("INSERT OR REPLACE INTO merges VALUES (?, ?, ?)", (state.round, whose, population))
+        self._db.execute(
+            "DELETE FROM merges WHERE round NOT IN (SELECT round FROM merges ORDER BY round DESC LIMIT ?)", (KEPT,)
+        )
+        self._db.execute("DELETE FROM answers WHERE merged < (SELECT MIN(round) FROM merges)")
 
     def _set(self, name: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))

@@ -20,6 +20,7 @@ class Device:
     bytes_down: int = 0
     touched: float = 0.0  # when its last chunk came
     reminders: dict[bytes, int] = field(default_factory=dict)  # how often each transfer was asked for
+    offered: tuple[bytes, float] = (b"", 0.0)  # the answer it was last told to send, and when
 
     @property
     def online(self) -> bool:

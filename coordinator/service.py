@@ -279,7 +279,7 @@ class Coordinator:
         device.bytes_up += len(payload)
         whole = device.assembler.add(payload)
         if whole is None:
-            device.doing = f"sending {device.assembler.share() or 0:.0%}"
+            device.doing = "sending"
             return
         self._frame(device, *whole)
 

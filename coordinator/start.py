@@ -173,5 +173,5 @@ def _export(path: Path, job: Job, course: Course) -> None:
 
     shown = job.test if job.test is not None else job.public
     if len(shown):
-        gap = save_onnx(path, job.run.task.model, job.model, course.params, shown.x[:64], job.classes)
+        gap = save_onnx(path, job.run.task.model, job.model, course.params, x=shown.x[:64], classes=job.classes)
         log.info("exported path=%s largest_difference=%.1e", path, gap)

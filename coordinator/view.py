@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from coordinator.roster import Device
 from coordinator.service import Coordinator
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -134,11 +135,16 @@ def _devices(c: Coordinator) -> Table:
             "dim" if not device.online else "cyan" if device.doing.startswith(("training", "asked", "sending")) else ""
         )
         table.add_row(
-            device.id, device.doing[:48], str(device.presence.samples), pace, size(device.bytes_up), style=style
+            device.id, _doing(device)[:48], str(device.presence.samples), pace, size(device.bytes_up), style=style
         )
     if len(known) > ROWS:
         table.add_row(f"and {len(known) - ROWS} more", "", "", "", "", style="dim")
     return table
+
+
+def _doing(device: Device) -> str:
+    share = device.assembler.share() if device.doing == "sending" else None
+    return device.doing if share is None else f"sending {share:.0%}"
 
 
 def _line(event: dict[str, Any]) -> str:

@@ -25,14 +25,15 @@ def weights(updates: Mapping[str, Update]) -> dict[str, float]:
 
 def mean(updates: Mapping[str, Update]) -> Vector:
     """The weighted mean of the deltas, summed in the order of `updates`."""
-    shares = weights(updates)
-    total: Vector | None = None
-    for device, update in updates.items():
-        part = update.delta * update.delta.dtype.type(shares[device])
-        total = part if total is None else np.add(total, part, out=total)
-    if total is None:
+    if not updates:
         raise RunError("there is nothing to average: no device answered")
-    return total
+    shares = weights(updates)
+    first = next(iter(updates.values())).delta
+    total, part = np.zeros_like(first), np.empty_like(first)
+    for device, update in updates.items():
+        np.multiply(update.delta, first.dtype.type(shares[device]), out=part)
+        total += part
+    return np.asarray(total)
 
 
 @dataclass(frozen=True, config=STRICT)

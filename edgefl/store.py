@@ -17,12 +17,12 @@ from edgefl.errors import StoreError
 from edgefl.faults import before_write
 from edgefl.vector import Array, State
 
-_TEXT = "text:"  # safetensors holds numbers; arrays of words travel as JSON beside them
+_ABOUT = "about"  # the one key of the metadata; arrays of words stand there too, because safetensors holds numbers
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """After this returns, `path` holds exactly `data`, even if the power fails; before, what it held."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.new")  # always the same: what a kill leaves behind is written over
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         before_write()
@@ -46,10 +46,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def save(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
     """Write arrays and what is to be known about them."""
-    numbers = {k: np.asarray(v, order="C") for k, v in arrays.items() if v.dtype.kind != "U"}
-    words = {_TEXT + k: json.dumps(v.tolist()) for k, v in arrays.items() if v.dtype.kind == "U"}
-    data = pack(numbers, metadata={"about": json.dumps(dict(about)), **words})
-    write_atomically(path, sha256(data).digest() + data)
+    write_atomically(path, sealed(arrays, about))
 
 
 def load(path: Path) -> tuple[State, dict[str, Any]]:
@@ -58,17 +55,28 @@ def load(path: Path) -> tuple[State, dict[str, Any]]:
         raw = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from None
+    return opened(raw, str(path))
+
+
+def sealed(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> bytes:
+    """Arrays and what is to be known about them as bytes, their hash in front."""
+    numbers = {k: np.asarray(v, order="C") for k, v in arrays.items() if v.dtype.kind != "U"}
+    words = {k: v.tolist() for k, v in arrays.items() if v.dtype.kind == "U"}
+    data = pack(numbers, metadata={_ABOUT: json.dumps([dict(about), words])})
+    return sha256(data).digest() + data
+
+
+def opened(raw: bytes, origin: str) -> tuple[State, dict[str, Any]]:
+    """What was sealed, if nothing has changed since; `origin` stands in the message if something has."""
     hashed, data = raw[:32], raw[32:]
     if sha256(data).digest() != hashed:
-        raise StoreError(f"{path}: damaged, its hash does not agree; delete it to begin anew")
+        raise StoreError(f"{origin}: damaged, its hash does not agree; delete it to begin anew")
     try:
         arrays: State = dict(unpack(data))
         size = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + size])["__metadata__"]
+        about, words = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_ABOUT])
     except (SafetensorError, ValueError, KeyError) as error:
-        raise StoreError(f"{path}: not one of our files ({type(error).__name__})") from None
-    for key, text in metadata.items():
-        if key.startswith(_TEXT):
-            words = json.loads(text)
-            arrays[key.removeprefix(_TEXT)] = np.zeros(0, "U1") if words == [] else np.array(words, dtype=str)
-    return arrays, json.loads(metadata["about"])
+        raise StoreError(f"{origin}: not one of our files ({type(error).__name__})") from None
+    for name, values in words.items():
+        arrays[name] = np.zeros(0, "U1") if values == [] else np.array(values, dtype=str)
+    return arrays, about

@@ -98,8 +98,14 @@ def stage(table: Mapping[str, Any]) -> Stage:
 
 def describe(thing: Algorithm | Stage) -> dict[str, Any]:
     """The table again: what travels in a manifest and stands in a log."""
-    table: dict[str, Any] = TypeAdapter(type(thing)).dump_python(thing, mode="json")
+    table: dict[str, Any] = _adapter(type(thing)).dump_python(thing, mode="json")
     return table
+
+
+@cache
+def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+    """Building one takes a millisecond, and every round of a device asks for it."""
+    return TypeAdapter(cls)
 
 
 def _shelf(group: str, ours: tuple[type[Any], ...]) -> dict[str, type[Any]]:
@@ -113,7 +119,7 @@ def _take(shelf: Mapping[str, type[Any]], table: Mapping[str, Any], section: str
     if not isinstance(name, str) or name not in shelf:
         raise ConfigError(f"{section}.name = {name!r} is not on the shelf; {nearest(str(name), shelf)}")
     try:
-        return TypeAdapter(shelf[name]).validate_python(dict(table))
+        return _adapter(shelf[name]).validate_python(dict(table))
     except ValidationError as error:
         raise ConfigError(f"{section} '{name}': {explain(error, [f.name for f in fields(shelf[name])])}") from None
 

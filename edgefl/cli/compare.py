@@ -19,8 +19,7 @@ def compare(  # noqa: PLR0917 - the options of the command
     algorithms: Annotated[
         str,
         typer.Option(
-            help="Comma-separated, each [label=]name[:key=value]...[+stage[:key=value]...]...,"
-            " e.g. fedavg,gc=fedgc:sgc=false,ft=fedavg+finetune",
+            help="Comma-separated, e.g. fedavg,gc=fedgc:sgc=false,ft=fedavg+finetune (docs/simulation.md).",
             show_default=False,
         ),
     ],

@@ -18,7 +18,7 @@ TOLERANCE = 1e-4  # relative; two float32 back-ends differ in the last digits
 WEIGHT = "w."  # how the exporter names the inputs that are weights
 
 
-def save_onnx(path: Path, network: str, model: Model, params: Vector, x: Array, classes: int) -> float:
+def save_onnx(path: Path, network: str, model: Model, params: Vector, *, x: Array, classes: int) -> float:
     """Write the model; the largest relative difference from `model` itself on the samples `x`, which is small."""
     data = onnx_model(network, x, classes, params)
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])

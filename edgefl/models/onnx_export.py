@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from edgefl.errors import ConfigError
 from edgefl.models.onnx.bundle import Bundle, Mask
 from edgefl.models.onnx.graph import Graph, Value
-from edgefl.models.onnx.sizes import is_symbolic, multiple, static
+from edgefl.models.onnx.sizes import UncoveredError, is_symbolic, multiple, static
 from edgefl.models.onnx.split import OPSET, assemble, cut, needed, types
 from edgefl.models.onnx.tracing import BATCH, trace
 from edgefl.models.onnx.translate import translate
@@ -114,8 +114,16 @@ class Joint:
 
         weights = [*self.params.values(), *self.statistics.values()]
         names = [*self.params, *self.statistics]
-        traced = trace(flat, [*weights, self.x, self.dz], [False] * len(weights) + [True, True])
-        return translate(traced, [*(f"w.{n}" for n in names), "x", "dz"], "x")
+        examples, dynamic = [*weights, self.x, self.dz], [False] * len(weights) + [True, True]
+        inputs = [*(f"w.{n}" for n in names), "x", "dz"]
+        try:
+            return translate(trace(flat, examples, dynamic), inputs, "x")
+        except UncoveredError:
+            located = trace(flat, examples, dynamic, lines=True)  # slower, but now we need to tell where
+        try:
+            return translate(located, inputs, "x")
+        except UncoveredError as error:
+            raise ConfigError(f"model {type(self.module).__name__}: {error}") from None
 
 
 def _shape(value: Value) -> tuple[int, ...]:

@@ -177,6 +177,17 @@ class Missing(_Said):
     indexes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=65536)]
 
 
+class Holding(_Said):
+    """A device that was interrupted holds an answer: what of it has not arrived?"""
+
+    kind: Literal["holding"] = "holding"
+    job: Name
+    run: Name
+    round: Round
+    digest: Digest
+    size: Annotated[int, Field(ge=1)]  # bytes of the frame
+
+
 class Absent(_Said):
     """A device did not find a model at the broker: publish it again."""
 
@@ -204,10 +215,12 @@ class Working(_Said):
 
 
 ToDevice: TypeAlias = Annotated[Assignment | Receipt | Refusal | Missing, Field(discriminator="kind")]
-ToCoordinator: TypeAlias = Annotated[Answer | Missing | Absent | Declined | Working, Field(discriminator="kind")]
+ToCoordinator: TypeAlias = Annotated[
+    Answer | Holding | Missing | Absent | Declined | Working, Field(discriminator="kind")
+]
 
 TO_DEVICE: TypeAdapter[Assignment | Receipt | Refusal | Missing] = TypeAdapter(ToDevice)
-TO_COORDINATOR: TypeAdapter[Answer | Missing | Absent | Declined | Working] = TypeAdapter(ToCoordinator)
+TO_COORDINATOR: TypeAdapter[Answer | Holding | Missing | Absent | Declined | Working] = TypeAdapter(ToCoordinator)
 BROADCAST: TypeAdapter[Broadcast] = TypeAdapter(Broadcast)
 GRAPHS: TypeAdapter[Graphs] = TypeAdapter(Graphs)
 

@@ -4,7 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.emulator import emulate, fleet
+from coordinator.emulated import fleet
+from coordinator.emulator import emulate
 from edgefl import job as jobs
 from edgefl.algorithms import shelf
 from edgefl.config import RunFile
@@ -136,10 +137,24 @@ def test_late_answers_enter_the_memory_of_mifa_and_leave_fedavg_alone():
     assert ends("fedavg", "memory") == ends("fedavg", "drop")
 
 
-def test_a_device_that_breaks_down_is_replaced_and_the_run_ends():
-    course, rounds, _ = emulated({"name": "fedavg"}, fleet={"dropout": 0.5})
+@pytest.mark.parametrize(("late", "wanted"), [("drop", False), ("discount", True)])
+def test_who_still_trains_when_a_round_closes_stops_unless_late_answers_are_wanted(late: str, wanted: bool):
+    def kind(speed: float) -> dict[str, float]:
+        return {"speed": speed, "up": 1e6, "down": 1e6, "latency": 0.0, "jitter": 0.05}  # no two end together
+
+    hardware = {"profiles": {"quick": 3, "slow": 3}, "custom": {"quick": kind(1.0), "slow": kind(0.6)}}
+    fastest = {"cohort": 2, "quorum": 2, "over_select": 1.5, "late": late}
+    _, rounds, _ = emulated(
+        {"name": "fedavg", "batches": 5}, fleet={**hardware, "ms_per_step": 100.0}, rounds=fastest, run={"rounds": 12}
+    )
+    assert (sum(e["late"] for e in rounds) > 0) is wanted
+
+
+def test_a_device_that_breaks_down_is_replaced_without_waiting_for_the_deadline():
+    course, rounds, _ = emulated({"name": "fedavg"}, fleet={"dropout": 0.3})
+    broke = [e for e in rounds if e["bytes_down"] / e["bytes_up"] > 1.1]  # somebody fetched and never answered
     assert course.round == 4
-    assert sum(e["bytes_down"] for e in rounds) > sum(e["bytes_up"] for e in rounds)  # some fetched and never answered
+    assert any(0 < e["virtual_seconds"] < 10.0 for e in broke)  # not all: a replacement may break down in its turn
 
 
 def test_an_update_trained_offline_arrives_after_the_return():

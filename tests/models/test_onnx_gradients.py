@@ -253,7 +253,7 @@ def calm(name):
 ])  # fmt: skip
 def test_torchvision_networks_are_as_near_to_float64_as_torch_is(name):
     module, shape = calm(name), (3, 32, 32)
-    found = errors(made(module, shape), module, shape, sizes=(1, 3), tries=2)
+    found = errors(made(module, shape), module, shape, sizes=(1, 4), tries=1)
     assert max(found["pullback"], found["training"]) < max(BOUND, 5 * found["torch"])
     assert max(found["logits"], found["dx"]) < BOUND
 

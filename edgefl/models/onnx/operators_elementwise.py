@@ -130,6 +130,9 @@ def _full(g: Graph, value: Any) -> str:
     aten.new_zeros.default,
     aten.empty_like.default,
     aten.empty.memory_format,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+    aten.empty_strided.default,
 )
 def _zeros(g: Graph, *_: Any, **__: Any) -> str:
     return _full(g, 0)

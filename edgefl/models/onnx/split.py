@@ -63,9 +63,8 @@ def _inferred(g: Graph, inputs: Sequence[Value], batch: int) -> dict[str, ValueI
     graph = proto(g.nodes, "all", [], [], g)
     given = [*inputs, *(n.value for n in g.noise)]
     graph.input.extend(describe(v, batch) for v in given)
-    graph.value_info.extend(
-        describe(Value(*known), batch) for known in g.known.items() if known[0] not in {v.name for v in given}
-    )
+    inside = g.known.keys() - {v.name for v in given}
+    graph.value_info.extend(describe(Value(name, g.known[name]), batch) for name in inside)
     found = shape_inference.infer_shapes(model(graph), data_prop=True).graph
     return {v.name: v for v in (*found.input, *found.value_info)}
 

@@ -31,8 +31,20 @@ MORE = [
 ]  # fmt: skip
 
 
-def trace(function: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: Sequence[bool]) -> GraphModule:
-    """The graph of `function`, where the first axis of the `dynamic` arguments is the batch."""
+def trace(
+    function: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: Sequence[bool], *, lines: bool = False
+) -> GraphModule:
+    """The graph of `function`, where the first axis of the `dynamic` arguments is the batch.
+
+    With `lines` each node knows the line of code it comes from, which takes several times as long.
+    """
+    with _quiet(), _plain_kernels():
+        return _trace(function, examples, dynamic, lines)
+
+
+def _trace(
+    function: Callable[..., Any], examples: Sequence[torch.Tensor], dynamic: Sequence[bool], lines: bool
+) -> GraphModule:
     fake = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     arguments = []
     for i, (example, moves) in enumerate(zip(examples, dynamic, strict=True)):
@@ -41,14 +53,10 @@ def trace(function: Callable[..., Any], examples: Sequence[torch.Tensor], dynami
         arguments.append(fake.from_tensor(example, symbolic_context=context, source=ConstantSource(f"a{i}")))
     table = {**core_aten_decompositions(), **get_decompositions(MORE)}
     table = {operator: rule for operator, rule in table.items() if operator not in RULES}
-    with _quiet(), _plain_kernels():
-        tracer = make_fx(
-            dispatch_functionalize(function),
-            decomposition_table=table,
-            tracing_mode="symbolic",
-            record_stack_traces=True,
-        )
-        traced: GraphModule = tracer(*arguments)
+    tracer = make_fx(
+        dispatch_functionalize(function), decomposition_table=table, tracing_mode="symbolic", record_stack_traces=lines
+    )
+    traced: GraphModule = tracer(*arguments)
     for node in reversed(list(traced.graph.nodes)):  # assertions about sizes are not for the device
         if "_assert_" in str(node.target) and not node.users:
             traced.graph.erase_node(node)

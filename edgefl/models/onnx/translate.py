@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from edgefl.errors import ConfigError
 from edgefl.models.onnx import (  # noqa: F401  importing a family registers its rules
     operators_conv,
     operators_elementwise,
@@ -74,7 +73,7 @@ def _result(g: Graph, node: Node, args: list[Any], kwargs: dict[str, Any]) -> An
         names = RULES[node.target](g, *args, **kwargs)
     except UncoveredError as reason:
         text = f"operator {node.target} at {source_line(node)} cannot be exported: {reason}; use another layer there"
-        raise ConfigError(text) from None
+        raise UncoveredError(text) from None
     if isinstance(names, str):
         return _known(g, names, fake)
     return [None if n is None else _known(g, n, f) for n, f in zip(names, fake or (), strict=True)]
