@@ -103,7 +103,7 @@ def describe(thing: Algorithm | Stage) -> dict[str, Any]:
 
 
 @cache
-def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+def _adapter(cls: Hashable) -> TypeAdapter[Any]:
     """Building one takes a millisecond, and every round of a device asks for it."""
     return TypeAdapter(cls)
 

@@ -223,7 +223,7 @@ def test_the_checker_sees_a_fault_that_depends_on_the_batch_size(fault):
 
 def test_an_operator_without_a_rule_is_refused_with_its_name_and_the_line_that_uses_it():
     module = Through(lambda x, layer: torch.cdist(layer(x), layer(x)), nn.Linear(4, 4))
-    with pytest.raises(ConfigError, match=rf"aten\._?cdist.* at .*{Path(__file__).name} line \d+ .*torch\.cdist"):
+    with pytest.raises(ConfigError, match=rf"operator aten\.\S*cdist\S* at .*{Path(__file__).name} line \d+ "):
         export(module, (3, 4))
 
 
@@ -249,7 +249,7 @@ def calm(name):
 
 # With BatchNorm over few samples float32 itself is further from float64 than our bound: torch's own error counts.
 @pytest.mark.parametrize("name", [
-    "shufflenet_v2_x0_5", *(pytest.param(n, marks=slow) for n in ("resnet18", "mobilenet_v3_small", "efficientnet_b0")),
+    "resnet18", *(pytest.param(n, marks=slow) for n in ("shufflenet_v2_x0_5", "mobilenet_v3_small", "efficientnet_b0")),
 ])  # fmt: skip
 def test_torchvision_networks_are_as_near_to_float64_as_torch_is(name):
     module, shape = calm(name), (3, 32, 32)
