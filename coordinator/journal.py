@@ -59,9 +59,7 @@ class Journal:
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
-    def write(
-        self, event: Event, state: Rounds, answer: Kept | None = None, population: int | None = None
-    ) -> None:
+    def write(self, event: Event, state: Rounds, answer: Kept | None = None, population: int | None = None) -> None:
         """What happened, where the rounds stand now, and the answer that came with it.
 
         When that closes the round, `population` is how many devices the fleet has, and everything that waits is merged.
@@ -111,9 +109,11 @@ class Journal:
         row = self._db.execute("SELECT devices, population FROM merges WHERE round = ?", (round,)).fetchone()
         return None if row is None else (frozenset(json.loads(row[0])), int(row[1]))
 
-    def devices(self) -> set[str]:
+    def devices(self) -> frozenset[str]:
         """Everybody who ever joined."""
-        return {device for (device,) in self._db.execute("SELECT DISTINCT device FROM story WHERE what = 'joined'")}
+        return frozenset(
+            device for (device,) in self._db.execute("SELECT DISTINCT device FROM story WHERE what = 'joined'")
+        )
 
     def story(self, device: str | None = None, round: int | None = None) -> Iterator[tuple[float, str, dict[str, Any]]]:
         """What happened, in order: when, what, and the details."""

@@ -1,4 +1,4 @@
-"""After a restart: what the journal promised becomes updates again, and rounds behind a damaged checkpoint are redone."""
+"""After a restart: what was promised becomes updates again, and rounds behind a damaged checkpoint are redone."""
 
 import logging
 from collections.abc import Iterable

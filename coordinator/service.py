@@ -11,7 +11,7 @@ from threading import Event
 from time import monotonic
 from typing import Any
 
-from coordinator import checkpoint, journal, late, rounds
+from coordinator import checkpoint, journal, late, recall, rounds
 from coordinator.budgets import budget
 from coordinator.guards import Guard
 from coordinator.journal import Journal, Kept
@@ -28,13 +28,14 @@ from edgefl.errors import RunError, StoreError, WireError
 from edgefl.job import Course, Job
 from edgefl.pattern import Pattern
 from edgefl.pattern import find as find_pattern
-from edgefl.protocol import topics
+from edgefl.protocol import chunks, topics
 from edgefl.protocol.messages import (
     TO_COORDINATOR,
     Absent,
     Answer,
     Assignment,
     Declined,
+    Holding,
     Missing,
     Presence,
     Refusal,
@@ -52,6 +53,8 @@ REMINDERS = 5  # how often a device is asked for missing chunks before its trans
 SILENT = 2.0  # seconds without a chunk before a device is asked for those that are missing
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 PATIENCE = 30.0  # seconds after a connection in which devices known from before must be heard of
+ABANDONED = 600.0  # seconds after which the chunks of a device that is gone are no longer kept
+GLANCE = 5.0  # seconds between two looks at the clock, however much comes in
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -110,6 +113,7 @@ class Coordinator:
         self.updates: dict[str, Update] = {}
         self.late: dict[str, Latecomer] = {}
         self.paused = ""
+        self.looked = monotonic()
         self.stopping = Event()
         self.bytes_up = self.bytes_down = 0
         self.total_up = self.total_down = 0
@@ -121,6 +125,7 @@ class Coordinator:
         restored = self.journal.rounds(rounds_rules) if self.journal else None
         self.resumed = restored is not None
         self.rounds = restored or Rounds(rounds_rules)
+        self.known = set(self.journal.devices()) if self.journal else set[str]()  # the fleet, here or not
         self.id = (self.journal.get("life") if self.journal else None) or uuid.uuid4().hex[:12]
         if self.journal and not self.journal.get("life"):
             self.journal.set(life=self.id, run=run.model_dump_json())
@@ -161,6 +166,8 @@ class Coordinator:
             self._tick()
         else:
             self._handle(event)
+            if monotonic() - self.looked > GLANCE:  # who floods us must not stop the clock
+                self._tick()
 
     def _handle(self, event: TransportEvent | Merged | Stuck | Broken | Stop) -> None:
         match event:
@@ -190,21 +197,26 @@ class Coordinator:
             self.publisher.again()  # the broker may have lost everything
         if self.rounds.present:
             self.unheard = monotonic() + PATIENCE, set(self.rounds.present)
-        if self.resumed and self.job is None:
+        if self.resumed:
+            self.resumed = False
             log.warning("resumed run=%s round=%d phase=%s", self.name, self.rounds.round, self.rounds.phase)
             self.tell({"event": "resumed", "round": self.rounds.round})
             self._go_on()
 
     def _go_on(self) -> None:
         """After a restart: what was in hand is taken up again."""
-        if self.rounds.phase in {"starting", "gathering", "overdue"}:
-            self._perform_all(rounds.pending(self.rounds))
+        if self.rounds.phase == "starting":
             return
-        _, course, _ = self._job()
+        job, course, _ = self._job()
         if course.round >= self.rounds.round:  # merged and saved, but not yet written down
-            self._feed(rounds.Merged(course.round, monotonic(), done=jobs.finished(self._job()[0], course)))
-        else:
-            self._perform_all(rounds.pending(self.rounds))
+            self.updates = {}
+            self.late = recall.waiting(self.journal, job, self.rounds) if self.journal else {}
+            self._feed(rounds.Merged(course.round, monotonic(), done=jobs.finished(job, course)))
+            return
+        merging = self.rounds.phase == "merging"
+        self._perform_all(rounds.pending(self.rounds))
+        if merging and self.journal:
+            self.late = recall.waiting(self.journal, job, self.rounds)
 
     def _close(self) -> None:
         """Leave the broker tidy; an unfinished job says that it will be back."""
@@ -255,14 +267,17 @@ class Coordinator:
             return
         if self.unheard:
             self.unheard[1].discard(id)
-        if self.preparing is None and presence.online:
+        if self.preparing is None and self.job is None and presence.online:
             self.preparing = self.worker.submit(self.prepare)
         device = self.roster.devices[id]
+        device.offered = b"", 0.0
         device.doing = "idle" if presence.online else "offline"
         self.tell({"event": "joined" if presence.online else "lost", "device": id})
         if presence.online and self.guard.quarantined(id, monotonic()):
             device.doing = "in quarantine"
             return
+        if presence.online:
+            self.known.add(id)
         self._feed(rounds.Joined(id, monotonic()) if presence.online else rounds.Lost(id, monotonic()))
 
     def _up(self, id: str, payload: bytes) -> None:
@@ -281,6 +296,7 @@ class Coordinator:
         if whole is None:
             device.doing = "sending"
             return
+        device.reminders.pop(whole[0], None)
         self._frame(device, *whole)
 
     def _frame(self, device: Device, digest: bytes, data: bytes | bytearray) -> None:
@@ -295,12 +311,37 @@ class Coordinator:
                 self._feed(rounds.Declined(device.id, round, monotonic()))
             case Working(steps=steps):
                 device.doing = f"training, step {steps}"
+            case Holding():
+                self._held(device, said)
             case Absent(model=model):
                 log.warning("published again for=%s model=%s", device.id, model)
                 if self.publisher:
                     self.publisher.again(model)
             case Missing():
                 log.debug("nothing to send again device=%s", device.id)
+
+    def _held(self, device: Device, said: Holding) -> None:
+        """A device was interrupted while it sent its answer: tell it what is missing, or that nothing is wanted."""
+        if (said.job, said.run) != (self.name, self.id):
+            self.voice.receipt(device.id, said.round, said.digest, "refused", "of another run")
+            return
+        _, actions = step(self.rounds, rounds.Answered(device.id, said.round, monotonic()))
+        match actions:
+            case (rounds.Ignore(reason=reason), *_):
+                self._unwanted(device, said.round, said.digest, reason)
+                return
+        if said.size > self.limit:
+            raise WireError("wire.too_large", f"a frame of {said.size} bytes; the limit is {self.limit}")
+        digest, when = device.offered
+        if digest == said.digest and monotonic() - when < SILENT:
+            return  # it has just been told
+        device.offered = said.digest, monotonic()
+        gaps = device.assembler.missing(said.digest) or range(chunks.count(said.size))
+        self.voice.say(device.id, Missing(digest=said.digest, indexes=tuple(gaps)))
+
+    def _unwanted(self, device: Device, round: int, digest: bytes, reason: rounds.Reason) -> None:
+        verdict = reason if reason in ("duplicate", "late") else "refused"
+        self.voice.receipt(device.id, round, digest, verdict, reason)
 
     def _answer(self, device: Device, said: Answer, body: memoryview, kept: Kept) -> None:
         if (said.device, said.job, said.run) != (device.id, self.name, self.id):
@@ -309,6 +350,9 @@ class Coordinator:
         if self.job is None:
             raise WireError("update.early", "no round has been opened yet")
         try:
+            made = self.publisher.published.get(said.round) if self.publisher else None
+            if made is not None and said.model != made.id:
+                raise WireError("update.model", f"trained from model {said.model}, round {said.round} has {made.id}")
             update = unpack_answer(said, body, self.job.model.layout.size)
             if self.pattern:
                 self.pattern.check(update.extra)
@@ -333,8 +377,7 @@ class Coordinator:
                 self.late[device.id] = Latecomer(said.round, update)
                 self.voice.receipt(device.id, said.round, kept.digest, "accepted", "late, kept by policy")
             case (rounds.Ignore(reason=reason), *_):
-                verdict = reason if reason in ("duplicate", "late") else "refused"
-                self.voice.receipt(device.id, said.round, kept.digest, verdict, reason)
+                self._unwanted(device, said.round, kept.digest, reason)
             case _:
                 self.bytes_up += size
                 self.updates[device.id] = update
@@ -354,9 +397,10 @@ class Coordinator:
 
     def _write(self, book: Journal, event: rounds.Event, state: Rounds, answer: Kept | None) -> None:
         """Until the disk has it, nothing goes on: a device without a receipt keeps its update."""
+        closes = state.phase == "merging" and self.rounds.phase != "merging"
         while True:
             try:
-                book.write(event, state, answer)
+                book.write(event, state, answer, len(self.known) if closes else None)
             except StoreError as error:  # noqa: PERF203 - the loop is there for the error
                 self._pause(str(error))
                 if self.stopping.wait(RETRY):
@@ -447,8 +491,10 @@ class Coordinator:
         spent = self.bytes_up, self.bytes_down
         self.total_up, self.total_down = self.total_up + spent[0], self.total_down + spent[1]
         log.info("merging round=%d devices=%d", round, len(updates))
+        closed = self.journal.merge(round) if self.journal else None
+        population = closed[1] if closed else len(self.known)
         merging = Merging(
-            job, course, updates, late_ones, len(self.roster), spent, (self.total_up, self.total_down), self.opened
+            job, course, updates, late_ones, population, spent, (self.total_up, self.total_down), self.opened
         )
         self.updates, self.late, self.bytes_up, self.bytes_down = {}, {}, 0, 0
         self.worker.submit(merging.work, self.folder, self.stopping, self.inbox.put)
@@ -473,17 +519,11 @@ class Coordinator:
                 self.total_up, self.total_down = saved.bytes_up, saved.bytes_down
                 for report in saved.reports:
                     self.tell(report)
+            if self.journal:
+                self.course = recall.catch_up(self.journal, self.job, self.course, self.rounds)
+                self.updates, self.late = recall.in_hand(self.journal, self.job, self.rounds)
             self.publisher = Publisher(self.transport, self.fleet, self.job)
-            self._recall()
         return self.job, self.course, self.publisher
-
-    def _recall(self) -> None:
-        """The answers that were promised to count in the round in hand."""
-        if self.journal and self.job and self.rounds.phase in {"open", "merging"}:
-            for device, kept in self.journal.answers(self.rounds.round).items():
-                said, opened = read(TO_COORDINATOR, kept.frame, self.limit)
-                if isinstance(said, Answer) and device in self.rounds.answered:
-                    self.updates[device] = unpack_answer(said, opened.body, self.job.model.layout.size)
 
     # ---- small things ------------------------------------------------------------------------------------------
 
@@ -492,7 +532,7 @@ class Coordinator:
 
     def _tick(self) -> None:
         """A quiet moment: the timer, devices that fell silent."""
-        now = monotonic()
+        self.looked = now = monotonic()
         if self.timer is not None and now >= self.timer[0]:
             (_, timer), self.timer = self.timer, None
             self._feed(rounds.Expired(timer.round, timer.attempt, now))
@@ -501,10 +541,17 @@ class Coordinator:
             for id in sorted(gone):
                 log.warning("not heard of since the connection device=%s", id)
                 self._feed(rounds.Lost(id, now))
+        for id in self.guard.released(now):
+            if (free := self.roster.devices.get(id)) and free.online:
+                log.info("out of quarantine device=%s", id)
+                self._feed(rounds.Joined(id, now))
         for device in self.roster.devices.values():
             if device.online and device.assembler.underway() and now - device.touched > SILENT:
                 device.touched = now
                 self._ask_again(device)
+            elif now - device.touched > ABANDONED:
+                for digest in device.assembler.underway():
+                    device.assembler.drop(digest)
 
     def _ask_again(self, device: Device) -> None:
         for digest in device.assembler.underway():

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import signal
 import uuid
 from collections.abc import Callable
@@ -125,18 +126,39 @@ class _Telling(AbstractContextManager["_Telling"]):
 
     def __init__(self, path: Path, view: View) -> None:
         self.view = view
-        known = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self.rounds = {json.loads(line).get("round") for line in known if line.endswith("}")}
-        self.file = path.open("a", buffering=1, encoding="utf-8")
+        known = path.read_bytes() if path.exists() else b""
+        whole = known[: known.rfind(b"\n") + 1]  # a power cut may have torn the last line
+        self.written = {_number(json.loads(line)) for line in whole.splitlines()}
+        self.unwritten: list[bytes] = []
+        self.file = path.open("ab", buffering=0)
+        self.file.truncate(len(whole))
 
     def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] == "done" or (event["event"] == "round" and event["round"] not in self.rounds):
-            self.rounds.add(event.get("round"))
-            self.file.write(json.dumps(event) + "\n")
+        if event["event"] in {"done", "round"} and _number(event) not in self.written:
+            self.written.add(_number(event))
+            self.unwritten.append(json.dumps(event).encode() + b"\n")
+        if self.unwritten:
+            self._write(b"".join(self.unwritten))
         self.view.tell(event)
+
+    def _write(self, lines: bytes) -> None:
+        """All of it, or nothing: on a full disk it is tried again with the next event."""
+        size = os.fstat(self.file.fileno()).st_size
+        try:
+            if self.file.write(lines) == len(lines):
+                self.unwritten.clear()
+                return
+        except OSError as error:
+            log.warning("metrics wait why=%s", error.strerror)
+        self.file.truncate(size)
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+
+
+def _number(event: dict[str, Any]) -> int | None:
+    """Which line of the metrics this is: a round's, or the last one."""
+    return event["round"] if event["event"] == "round" else None
 
 
 def check_broker(run: RunFile) -> Address:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from threading import Event
 from time import monotonic
 
 from device_agent import session
@@ -27,6 +28,7 @@ from edgefl.protocol.messages import (
     Absent,
     Assignment,
     Declined,
+    Holding,
     JobState,
     Manifest,
     Missing,
@@ -45,6 +47,7 @@ from edgefl.work import Place, Worker, unpack_broadcast
 log = logging.getLogger(__name__)
 
 FRAME_LIMIT = 1 << 30
+RETRY = 1.0  # seconds between two attempts to write to a full disk
 
 
 class Agent:
@@ -74,10 +77,12 @@ class Agent:
         self.library = Library(transport, fleet, FRAME_LIMIT)
         self.spool = Spool(folder)
         self.held = self.spool.take()
+        self.offered = self.held.digest if self.held else b""  # what may have been sent, whole or in part
         self.states: dict[str, State] = {}
         self.session = _resumed(self.held)
         self.installation, self.birth = _birth(folder)
         self.served = False
+        self.stopping = Event()
         self.exit: tuple[int, str] | None = None
 
     # ---- the loop ----------------------------------------------------------------------------------------------
@@ -110,6 +115,7 @@ class Agent:
 
     def stop(self) -> None:
         """End cleanly; may be called from a signal handler or another thread."""
+        self.stopping.set()
         self.inbox.put(session.Stopped())
 
     def _handle(self, event: TransportEvent | Outcome | session.Event) -> None:  # noqa: C901  one event, one case
@@ -121,7 +127,8 @@ class Agent:
                     log.warning("ignored topic=%s code=%s why=%s", event.topic, error.code, error)
             case Connected():
                 log.info("connected device=%s", self.device)
-                self.transport.subscribe(topics.state(self.fleet, "+"), topics.down(self.fleet, "+", self.device))
+                mine = topics.down(self.fleet, "+", self.device), topics.presence(self.fleet, self.device)
+                self.transport.subscribe(topics.state(self.fleet, "+"), *mine)
                 self._feed(session.Connected())
             case Disconnected(reason, taken_over):
                 log.warning("disconnected device=%s reason=%s", self.device, reason)
@@ -158,6 +165,8 @@ class Agent:
             case (_, "model", id, *_, last):
                 if self.library.take(id, last, message.payload):
                     self._arrived()
+            case ("presence", self.device) if message.payload and not message.retained:
+                self._echo(read_json(Presence, message.payload))
             case (job, "state") if message.payload:
                 self._state(job, read_json(JobState, message.payload))
 
@@ -194,6 +203,12 @@ class Agent:
             self.exit = 0, f"job '{job}' has finished"
         self.served = self.served or state.phase != "finished"
 
+    def _echo(self, said: Presence) -> None:
+        """The last will of an earlier life came after this one announced itself: the broker must not keep that."""
+        if said.installation == self.installation and (said.birth, said.online) < (self.birth, True):
+            log.info("announced again birth=%d", self.birth)
+            self._perform(session.Announce())
+
     def _arrived(self) -> None:
         if self.assignment and self.library.has(_needs(self.assignment)):
             self._feed(session.ModelArrived(_key(self.assignment)))
@@ -214,7 +229,7 @@ class Agent:
             case session.CancelTraining(_):
                 self.trainer.cancel()
             case session.Send():
-                self._send(range(chunks.count(len(self.held.frame))) if self.held else ())
+                self._offer()
             case session.SendChunks(_, missing):
                 self._send(missing)
             case session.Commit():
@@ -270,8 +285,9 @@ class Agent:
         )
 
     def _trained(self, round: int, data: bytes, kept: State) -> None:
-        if self.assignment is None:
-            return
+        task = self.session.task
+        if self.assignment is None or self.session.phase != "training" or task is None or task.round != round:
+            return  # it was cancelled when its result was already on the way
         asked, known_as = self.assignment, chunks.digest(data)
         self.held = Held(asked.job, _life(asked), round, str(asked.attempt), _key(asked), data, known_as, kept)
         try:
@@ -280,6 +296,19 @@ class Agent:
             log.warning("the update is held in memory only: %s", error)
         log.info("trained round=%d bytes=%d sha256=%s", round, len(data), known_as.hex()[:16])
         self._feed(session.Trained(round, known_as.hex()))
+
+    def _offer(self) -> None:
+        """Send the update; if some of it may have been sent before, ask what is missing: no chunk travels twice."""
+        held = self.held
+        if held is None:
+            return
+        if self.offered == held.digest:
+            run = held.life.removeprefix(f"{held.job}.")
+            size = len(held.frame)
+            self._say(Holding(job=held.job, run=run, round=held.round, digest=held.digest, size=size))
+        else:
+            self.offered = held.digest
+            self._send(range(chunks.count(len(held.frame))))
 
     def _send(self, indexes: Iterable[int]) -> None:
         held = self.held
@@ -294,7 +323,11 @@ class Agent:
     def _state_of(self, life: str) -> State:
         path = self._state_path(life)
         if life not in self.states:
-            self.states = {life: store.load(path)[0] if path.exists() else {}}
+            try:
+                self.states = {life: store.load(path)[0] if path.exists() else {}}
+            except StoreError as error:
+                log.warning("what was kept between rounds is lost: %s", error)
+                self.states = {life: {}}
         return self.states[life]
 
     def _commit(self) -> None:
@@ -305,9 +338,21 @@ class Agent:
         self.states = {held.life: held.kept}
         if held.kept:
             path = self._state_path(held.life)
-            store.save(path, held.kept, {"job": held.life, "device": self.device})
+            self._save(path, held.kept, {"job": held.life, "device": self.device})
             for older in set(self.folder.glob(f"{held.job}.*.state")) - {path}:
                 older.unlink()
+
+    def _save(self, path: Path, kept: State, about: dict[str, str]) -> None:
+        """However long the disk stays full; until then the update stays in the spool."""
+        while True:
+            try:
+                store.save(path, kept, about)
+            except StoreError as error:  # noqa: PERF203 - the loop is there for the error
+                log.warning("paused why=%s", error)
+                if self.stopping.wait(RETRY):
+                    raise
+            else:
+                return
 
     def _state_path(self, life: str) -> Path:
         return self.folder / f"{life}.state"
@@ -320,7 +365,7 @@ class Agent:
             for download in self.library.stalled():
                 self._say(Absent(job=download.job, model=download.id))
 
-    def _say(self, message: Declined | Working | Absent) -> None:
+    def _say(self, message: Declined | Working | Absent | Holding) -> None:
         data = frame(message)
         topic = topics.up(self.fleet, message.job, self.device)
         for part in chunks.split(data, chunks.digest(data)):
@@ -366,7 +411,9 @@ def _birth(folder: Path) -> tuple[str, int]:
     """Which installation this is, and how often it has started: an old last will cannot pass for this life."""
     path = folder / "birth"
     words = path.read_text().split() if path.exists() else []
-    installation, births = (words[0], int(words[1])) if len(words) == 2 else (uuid.uuid4().hex, 0)
+    installation, births = (
+        (words[0], int(words[1])) if len(words) == 2 and words[1].isdigit() else (uuid.uuid4().hex, 0)
+    )
     store.write_atomically(path, f"{installation} {births + 1}\n".encode())
     return installation, births + 1
 

@@ -102,10 +102,14 @@ def describe(thing: Algorithm | Stage) -> dict[str, Any]:
     return table
 
 
-@cache
-def _adapter(cls: Hashable) -> TypeAdapter[Any]:
+def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
     """Building one takes a millisecond, and every round of a device asks for it."""
-    return TypeAdapter(cls)
+    if cls not in _adapters:
+        _adapters[cls] = TypeAdapter(cls)
+    return _adapters[cls]
+
+
+_adapters: dict[type[Any], TypeAdapter[Any]] = {}
 
 
 def _shelf(group: str, ours: tuple[type[Any], ...]) -> dict[str, type[Any]]:

@@ -32,11 +32,14 @@ def start(
     from edgefl import logs
     from edgefl.config import AgentFile
     from edgefl.config_reader import load
+    from edgefl.locks import own
 
     logs.set_up(log)
-    serving: Agent = open_agent(load(AgentFile, agent, set_ or ()), data_root, once=once)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stopper(serving))
-    code, reason = serving.run()
+    file = load(AgentFile, agent, set_ or ())
+    with own(file.agent.folder.expanduser() / file.agent.id):
+        serving: Agent = open_agent(file, data_root, once=once)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stopper(serving))
+        code, reason = serving.run()
     typer.echo(f"edgefl: {reason}", err=True)
     raise typer.Exit(code)
