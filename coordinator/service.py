@@ -24,7 +24,7 @@ from coordinator.voice import Phase, Voice
 from edgefl import job as jobs
 from edgefl.algorithms.base import Update
 from edgefl.config import RunFile
-from edgefl.errors import RunError, StoreError, WireError
+from edgefl.errors import Interrupted, RunError, StoreError, WireError
 from edgefl.job import Course, Job
 from edgefl.pattern import Pattern
 from edgefl.pattern import find as find_pattern
@@ -187,7 +187,12 @@ class Coordinator:
             case Broken(error):
                 raise error
             case Stop():
-                raise KeyboardInterrupt
+                raise self._interrupted()
+
+    def _interrupted(self) -> Interrupted:
+        where = f"in round {self.rounds.round}" if self.course else "before the first round"
+        again = "; the same command goes on with it" if self.folder else ""
+        return Interrupted(f"run '{self.name}' was interrupted {where}{again}")
 
     def _connected(self) -> None:
         log.info("connected job=%s life=%s", self.name, self.id)
@@ -404,7 +409,7 @@ class Coordinator:
             except StoreError as error:  # noqa: PERF203 - the loop is there for the error
                 self._pause(str(error))
                 if self.stopping.wait(RETRY):
-                    raise KeyboardInterrupt from None
+                    raise self._interrupted() from None
             else:
                 self.paused = ""
                 return

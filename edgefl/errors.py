@@ -5,7 +5,8 @@ EdgeflError
 ├── RemoteError    the peer's: counted, refused, never fatal
 │   └── WireError  bytes that cannot be read as a message
 ├── StoreError     the disk's                                   exit code 1
-└── RunError       the run's: it could not finish               exit code 1
+├── RunError       the run's: it could not finish               exit code 1
+└── Interrupted    nobody's: somebody pressed Ctrl-C            exit code 130
 
 A message names the thing, the value that was seen and what to do about it. A bug of ours is none of these:
 it is not caught, and it shows its traceback.
@@ -45,6 +46,12 @@ class StoreError(EdgeflError):
 
 class RunError(EdgeflError):
     """The run's: it could not finish."""
+
+
+class Interrupted(EdgeflError):
+    """Nobody's: somebody wanted an end, and everything was left in order."""
+
+    exit_code = 130
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
