@@ -48,7 +48,7 @@ class RunError(EdgeflError):
     """The run's: it could not finish."""
 
 
-class Interrupted(EdgeflError):
+class Interrupted(EdgeflError):  # noqa: N818 - it is not an error
     """Nobody's: somebody wanted an end, and everything was left in order."""
 
     exit_code = 130

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from edgefl import job as jobs
 from edgefl.config import LocalCompute, RunFile
 from edgefl.config_reader import parse
 from edgefl.data.dataset import Dataset
-from edgefl.job import Course
+from edgefl.data.holdings import Holdings
+from edgefl.job import Course, Job
 from edgefl.protocol.transport import Transport
 from edgefl.simulation.loop import simulate
 
@@ -35,9 +37,19 @@ def run_file(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> RunFile
     return parse(RunFile, table, "test", environment={})
 
 
+@cache
+def _prepared(text: str) -> tuple[Job, Holdings]:
+    return jobs.prepare(RunFile.model_validate_json(text))
+
+
+def prepared(run: RunFile) -> tuple[Job, Holdings]:
+    """The job and its data, made once for all who need the same: most of a short run's time is making them."""
+    return _prepared(run.model_dump_json())
+
+
 def loop(run: RunFile) -> Course:
     """What the specification says."""
-    job, held = jobs.prepare(run)
+    job, held = prepared(run)
     return simulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)))
 
 
@@ -46,7 +58,7 @@ class Fleet:
 
     def __init__(self, run: RunFile, folder: Path, connect: Callable[[str], Transport], *, once: bool = True) -> None:
         self.run, self.folder, self.connect, self.once = run, folder, connect, once
-        _, held = jobs.prepare(run)
+        _, held = prepared(run)
         self.data = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
         self.agents: dict[str, Agent] = {}
         self.threads: list[threading.Thread] = []
@@ -81,7 +93,7 @@ class Fleet:
             self.start(self.agent(name))
 
     def coordinator(self, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> Coordinator:
-        return Coordinator(self.run, self.connect("coordinator"), lambda: jobs.prepare(self.run)[0], tell=tell)
+        return Coordinator(self.run, self.connect("coordinator"), lambda: prepared(self.run)[0], tell=tell)
 
     def join(self) -> None:
         for thread in self.threads:

@@ -1,0 +1,62 @@
+"""An independent counter: hears everything that is said at the broker, and reads it without any code of ours."""
+
+import struct
+import threading
+from collections import Counter
+from typing import Any
+
+import msgpack
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
+
+CHUNK = struct.Struct("<2sBB32sIIQ")
+FRAME = struct.Struct("<4sBBIQ")
+
+
+class Witness:
+    """Counts answers on their way up and receipts on their way down."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.answers: Counter[tuple[str, int]] = Counter()  # (device, round): how often a whole answer was heard
+        self.receipts: dict[tuple[str, int], list[str]] = {}  # (device, round): verdicts
+        self.accepted: set[tuple[str, int, bytes]] = set()
+        self.again = 0  # chunks of answers that were heard more than once
+        self._parts: dict[tuple[str, bytes], dict[int, bytes]] = {}
+        self._seen: Counter[tuple[str, bytes, int]] = Counter()
+        self._ready = threading.Event()
+        self._client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="witness", protocol=mqtt.MQTTv5)
+        self._client.reconnect_delay_set(1, 1)
+        self._client.on_connect = self._connected
+        self._client.on_subscribe = lambda *_: self._ready.set()
+        self._client.on_message = self._heard
+        self._client.connect(host, port)
+        self._client.loop_start()
+        assert self._ready.wait(30), "the witness could not subscribe"
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _connected(self, client: mqtt.Client, *_: Any) -> None:
+        client.subscribe([("edgefl/v1/+/+/dev/+/up", 1), ("edgefl/v1/+/+/dev/+/down", 1)])
+
+    def _heard(self, _client: mqtt.Client, _userdata: Any, message: mqtt.MQTTMessage) -> None:
+        device, way = message.topic.split("/")[5:7]
+        _, _, _, digest, index, count, _ = CHUNK.unpack_from(message.payload)
+        if count > 1:
+            self._seen[device, digest, index] += 1
+            self.again += self._seen[device, digest, index] > 1
+        parts = self._parts.setdefault((device, digest), {})
+        parts[index] = bytes(message.payload[CHUNK.size :])
+        if len(parts) < count:
+            return
+        frame = b"".join(parts[i] for i in range(count))
+        del self._parts[device, digest]
+        size = FRAME.unpack_from(frame)[3]
+        said = msgpack.unpackb(frame[FRAME.size : FRAME.size + size])
+        if way == "up" and said["kind"] == "answer":
+            self.answers[device, said["round"]] += 1
+        if way == "down" and said["kind"] == "receipt":
+            self.receipts.setdefault((device, said["round"]), []).append(said["verdict"])
+            if said["verdict"] == "accepted":
+                self.accepted.add((device, said["round"], said["digest"]))

@@ -1,0 +1,237 @@
+"""A whole fleet of real processes around a real broker, any of which may be killed; and what must be true afterwards."""
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import lives
+import psutil
+from counter import Witness
+
+from coordinator.journal import NAME, Journal
+from edgefl import job as jobs
+from edgefl.config import RunFile
+from edgefl.config_reader import parse
+from edgefl.protocol import broker as brokers
+from edgefl.protocol.broker import Broker
+from edgefl.simulation.loop import simulate
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["lives", "warm"])
+PATIENCE = 120.0  # seconds; a healthy run takes two
+
+
+def server() -> None:
+    """Start what all processes are forked from; it must find our modules, and does not look where we look."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    forkserver.ensure_running()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+def run_table(folder: Path, **more: Mapping[str, Any]) -> dict[str, Any]:
+    """A run that takes a moment; everybody is asked and everybody must answer, so that its model is always the same."""
+    table: dict[str, Any] = {
+        "run": {"name": "chaos", "rounds": 4, "seed": 5, "folder": str(folder)},
+        "task": {
+            "data": "synthetic",
+            "model": "softmax",
+            "public": 0.1,
+            "partition": {"kind": "dirichlet", "omega": 0.5, "devices": 3},
+        },
+        "algorithm": {"name": "scaffold", "batch": 64},  # it keeps a state on both sides
+        "rounds": {"cohort": 3, "quorum": 3, "deadline": 60.0},
+        "guards": {"strikes": 1000},
+    }
+    for section, keys in more.items():
+        table[section] = {**table.get(section, {}), **keys}
+    return table
+
+
+def expected(table: Mapping[str, Any]) -> str:
+    """The hash of the model that the plain loop makes of this run."""
+    run = {key: value for key, value in table["run"].items() if key != "folder"}
+    return _expected(json.dumps({**table, "run": run, "broker": {}}))
+
+
+@cache
+def _expected(text: str) -> str:
+    run = parse(RunFile, json.loads(text), "chaos", environment={})
+    job, held = jobs.prepare(run)
+    return simulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))).sha256()
+
+
+class Life:
+    """One life of the coordinator: its process, and everything it told."""
+
+    def __init__(self, table: Mapping[str, Any], log: Path, fault: str) -> None:
+        ear, mouth = CONTEXT.Pipe(duplex=False)
+        self.process = CONTEXT.Process(target=lives.coordinator, args=(table, log, fault, mouth), daemon=True)
+        self.events: list[dict[str, Any]] = []
+        self.news = threading.Condition()
+        self.over = False
+        self.process.start()
+        mouth.close()
+        self.thread = threading.Thread(target=self._listen, args=(ear,), daemon=True)
+        self.thread.start()
+
+    def _listen(self, ear: Connection) -> None:
+        while True:
+            try:
+                event = ear.recv()
+            except (EOFError, OSError):
+                break
+            with self.news:
+                self.events.append(event)
+                self.news.notify_all()
+        with self.news:
+            self.over = True
+            self.news.notify_all()
+
+    def find(self, **wanted: Any) -> dict[str, Any] | None:
+        return next((e for e in self.events if wanted.items() <= e.items()), None)
+
+    def wait_for(self, patience: float = PATIENCE, **wanted: Any) -> dict[str, Any] | None:
+        """The event, or None when the life ended without it."""
+        with self.news:
+            assert self.news.wait_for(lambda: self.over or self.find(**wanted), patience), self.events[-5:]
+        return self.find(**wanted)
+
+    def end(self) -> None:
+        if self.process.is_alive():
+            os.kill(self.process.pid or 0, signal.SIGKILL)
+        self.process.join(30)
+        self.thread.join(30)
+
+    def finished(self, patience: float = PATIENCE) -> dict[str, Any] | None:
+        return self.wait_for(patience, event="ended")
+
+
+class Fleet:
+    """Broker, agents, coordinator and witness. `seed` is printed by whatever fails."""
+
+    def __init__(self, folder: Path, *, through: int | None = None, **more: Mapping[str, Any]) -> None:
+        server()
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.table = run_table(folder / "runs", **more)
+        self.broker: Broker = brokers.start(prefer="auto")
+        self.port = through or self.broker.address.port
+        self.table["broker"] = {"url": f"mqtt://127.0.0.1:{self.broker.address.port}"}
+        self.names = jobs.device_names(self.table["task"]["partition"]["devices"])
+        self.agents: dict[str, Any] = {}
+        self.lives: list[Life] = []
+        self.broker_kills = 0
+        self.witness = Witness("127.0.0.1", self.broker.address.port)
+
+    def __enter__(self) -> "Fleet":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        for life in self.lives:
+            life.end()
+        for name in list(self.agents):
+            self.kill_agent(name)
+        self.witness.close()
+        self.broker.close()
+        if kind is not None:
+            for log in sorted(self.folder.glob("*.log")):
+                print(f"---- {log.name}\n{log.read_text()[-3000:]}")
+
+    # ---- who may be killed -------------------------------------------------------------------------------------
+
+    def coordinator(self, fault: str = "") -> Life:
+        life = Life(self.table, self.folder / "coordinator.log", fault)
+        self.lives.append(life)
+        return life
+
+    def agent(self, name: str, fault: str = "", port: int | None = None) -> None:
+        task = self.table["task"]
+        table = {
+            "agent": {
+                "id": name,
+                "broker": f"mqtt://127.0.0.1:{port or self.port}",
+                "folder": str(self.folder / "agents"),
+                "connect_timeout": 0,
+            },
+            "data": {
+                "source": task["data"],
+                "partition": task["partition"],
+                "part": self.names.index(name),
+                "public": task["public"],
+                "seed": self.table["run"]["seed"],
+            },
+        }
+        self.agents[name] = CONTEXT.Process(
+            target=lives.agent, args=(table, self.folder / f"{name}.log", fault), daemon=True
+        )
+        self.agents[name].start()
+
+    def all_agents(self) -> None:
+        for name in self.names:
+            self.agent(name)
+
+    def kill_agent(self, name: str) -> None:
+        process = self.agents.pop(name)
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+        process.join(30)
+
+    def kill_broker(self) -> None:
+        """SIGKILL, and a new one at the same port that knows nothing."""
+        port = self.broker.address.port
+        for child in psutil.Process().children():
+            if child.is_running() and any(f"{port}" in c.laddr.__repr__() for c in child.net_connections("tcp")):
+                child.kill()
+        self.broker.close()
+        self.broker = brokers.start(port, prefer="auto")
+        self.broker_kills += 1
+
+    # ---- what must be true -------------------------------------------------------------------------------------
+
+    def until_done(self, first: Life, kills: int = 1000) -> dict[str, Any]:
+        """Start the coordinator again as often as it dies; what it ended with."""
+        life = first
+        for _ in range(kills):
+            ended = life.finished()
+            if ended is not None:
+                return ended
+            life.end()
+            life = self.coordinator()
+        raise AssertionError("it never ended")
+
+    def check(self, ended: Mapping[str, Any], what: str) -> None:
+        """The same model as an undisturbed run, and every promise kept exactly once."""
+        book = Journal(self.folder / "runs" / "chaos" / NAME)
+        counted = Counter((d["device"], d["round"]) for _, event, d in book.story() if event == "answered")
+        book.close()
+        rounds = self.table["run"]["rounds"]
+        promised = {(device, round) for device, round, _ in self.witness.accepted}
+        assert promised <= set(counted), f"{what}: receipts lost: {promised - set(counted)}"
+        assert set(counted.values()) == {1}, f"{what}: counted twice: {counted}"
+        assert len(counted) == rounds * len(self.names), f"{what}: {sorted(counted)}"
+        assert ended["sha256"] == expected(self.table), f"{what}: another model"
+
+
+def each(what: str, cases: list[Any], play: Callable[[Any], None]) -> None:
+    """Play every case; all that failed are named, each with what reproduces it."""
+    failed = []
+    for case in cases:
+        try:
+            play(case)
+        except AssertionError as error:  # noqa: PERF203 - every case is played
+            failed.append(f"{what} {case}: {error}")
+    assert not failed, "\n".join(failed)

@@ -1,0 +1,71 @@
+"""What runs in the processes that are killed: what the command line runs, and nothing else.
+
+The processes are forked from a server that has imported everything, so that a new life takes a moment and not the ten
+seconds that importing PyTorch takes on a busy machine.
+"""
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from coordinator import merging, service
+from coordinator.service import Coordinator
+from coordinator.start import coordinate
+from device_agent.service import stopper
+from device_agent.start import open_agent
+from edgefl import faults
+from edgefl.config import AgentFile, RunFile
+from edgefl.config_reader import parse
+from edgefl.locks import own
+
+RETRY = 0.05  # seconds between two attempts to write to a disk that is full for three writes only
+
+
+class Teller:
+    """A view that sends every event through a pipe."""
+
+    def __init__(self, told: Connection) -> None:
+        self.told = told
+
+    def tell(self, event: dict[str, Any]) -> None:
+        self.told.send(event)
+
+    @contextmanager
+    def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
+        self.tell({"event": "started", "broker": broker})
+        yield
+
+
+def _begin(log: Path, fault: str) -> None:
+    faults._kind, _, faults._number = fault.partition(":")
+    faults._writes = 0
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    output = log.open("a", buffering=1)
+    sys.stdout = sys.stderr = output
+    logging.basicConfig(stream=output, level=logging.INFO, format="%(asctime)s %(name)s %(message)s", force=True)
+
+
+def coordinator(table: Mapping[str, Any], log: Path, fault: str, told: Connection) -> None:
+    """One life of `edgefl coordinator start`."""
+    _begin(log, fault)
+    merging.RETRY = service.RETRY = RETRY
+    results = coordinate(parse(RunFile, dict(table), "chaos", environment={}), None, Teller(told))
+    told.send({"event": "ended", "sha256": results.course.sha256(), "writes": faults._writes})
+
+
+def agent(table: Mapping[str, Any], log: Path, fault: str) -> None:
+    """One life of `edgefl agent start`."""
+    _begin(log, fault)
+    file = parse(AgentFile, dict(table), "chaos", environment={})
+    with own(file.agent.folder / file.agent.id):
+        serving = open_agent(file)
+        signal.signal(signal.SIGTERM, stopper(serving))
+        code, reason = serving.run()
+    print(json.dumps({"code": code, "reason": reason}))
+    sys.exit(code)

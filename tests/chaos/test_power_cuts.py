@@ -1,0 +1,95 @@
+"""Power cuts in the middle of an upload, at every boundary between two chunks; replayed frames; a broker that forgets."""
+
+import os
+import random
+import threading
+from pathlib import Path
+
+import msgpack
+import pytest
+from village import Village
+
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.transport import Message, TransportEvent
+
+THOROUGH = os.environ.get("EDGEFL_CHAOS") == "1"
+CUTS = 500 if THOROUGH else 40
+REPLAYS = 1000 if THOROUGH else 300
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of this little model has six chunks, as one of a large model would."""
+    monkeypatch.setattr(chunks, "CHUNK", 400)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.timeout(900)
+def test_power_cuts_in_mid_upload_are_counted_once_and_send_no_chunk_twice(tmp_path: Path, figures) -> None:  # noqa: ANN001
+    seed = 11
+    rng, lock = random.Random(seed), threading.Lock()
+
+    def cut() -> int | None:
+        with lock:
+            return rng.randrange(6) if village.cuts < CUTS else None
+
+    village = Village(tmp_path, run={"rounds": CUTS // 3})
+    village.start(cut)
+    village.finish(f"seed {seed}")
+    assert village.cuts >= CUTS, "the run ended before the power was cut often enough"
+    again = sum(count - 1 for count in village.sent_chunks.values())
+    answers = {head[4:36] for head in village.sent_chunks}
+    assert len(answers) == village.run.run.rounds * 3, "an update was trained twice"
+    assert again <= village.cuts, f"seed {seed}: {again} chunks were sent again after {village.cuts} cuts"
+    figures(
+        "power cut of a device in mid-upload",
+        "agents in threads, broker in memory, chunks of 400 bytes, cut at a chunk boundary drawn at random",
+        seed,
+        f"{village.cuts} of {village.cuts} counted exactly once, same model; {again} chunks sent again",
+    )
+
+
+@pytest.mark.timeout(900)
+def test_no_replayed_frame_is_accepted(tmp_path: Path, figures) -> None:  # noqa: ANN001
+    village = Village(tmp_path, run={"rounds": 18 if THOROUGH else 10})
+    heard: dict[tuple[str, bytes], None] = {}
+    parrot = village.broker.client("parrot")
+    replayed = 0
+
+    def listen(event: TransportEvent) -> None:
+        if isinstance(event, Message):
+            heard[event.topic, event.payload] = None
+
+    def replay(event: dict[str, object]) -> None:
+        nonlocal replayed
+        if event["event"] == "round":
+            for topic, payload in list(heard):
+                parrot.publish(topic, payload)
+                replayed += 1
+
+    parrot.start(listen)
+    parrot.subscribe(topics.up("default", "chaos", "+"), topics.down("default", "chaos", "+"))
+    village.watch = replay
+    village.start()
+    village.finish("replay")
+    assert replayed >= REPLAYS
+    answers = [payload for topic, payload in heard if topic.endswith("/up") and _kind(payload) == "answer"]
+    assert len(answers) == village.run.run.rounds * 3, "a replayed task made a device train again"
+    figures(
+        "replayed frames",
+        "everything said in a run of three devices, said again after every round",
+        "none needed",
+        f"0 of {replayed} accepted, same model",
+    )
+
+
+def _kind(payload: bytes) -> str:
+    size = int.from_bytes(payload[chunks.HEAD + 6 : chunks.HEAD + 10], "little")
+    return str(msgpack.unpackb(payload[chunks.HEAD + 18 :][:size])["kind"])
+
+
+def test_a_broker_that_forgets_everything_between_rounds_changes_nothing(tmp_path: Path) -> None:
+    village = Village(tmp_path)
+    village.watch = lambda event: village.broker.restart() if event["event"] in {"answered", "round"} else None
+    village.start()
+    village.finish("restart of the broker at every answer")

@@ -1,0 +1,21 @@
+"""Imported once by the server that all processes are forked from: what is slow the first time has been done there."""
+
+from pathlib import Path
+
+from coordinator.start import MODEL  # noqa: F401 - imported for its own sake, as all of these
+from device_agent.start import open_agent  # noqa: F401
+from edgefl import job as jobs
+from edgefl.config import RunFile
+from edgefl.config_reader import parse
+from edgefl.models import deploy  # noqa: F401
+
+run = parse(
+    RunFile,
+    {
+        "run": {"name": "warm", "rounds": 1, "seed": 1, "folder": str(Path())},
+        "task": {"data": "synthetic", "model": "softmax", "partition": {"kind": "iid", "devices": 1}},
+    },
+    "warm",
+    environment={},
+)
+jobs.prepare(run)
