@@ -1,20 +1,159 @@
 """Real processes and a real broker, killed for good: the run ends with the same model, and every promise is kept."""
 
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fleet import Fleet
+from proxy import Proxy
 
-pytestmark = pytest.mark.broker
+from coordinator import checkpoint
+from edgefl.protocol import broker as brokers
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 
 KILL_AT = [3, 9, 13, 20]  # while devices join, in the middle of a round, right before a checkpoint, at a later receipt
 
 
-@pytest.mark.parametrize("index", KILL_AT)
-def test_a_coordinator_killed_at_a_write_goes_on_and_ends_with_the_same_model(index: int, tmp_path: Path) -> None:
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with Fleet(tmp_path) as fleet:
-        fleet.all_agents()
-        life = fleet.coordinator(f"kill:{index}")
-        assert life.finished() is None, "it should have been killed"
-        ended = fleet.until_done(fleet.coordinator())
-        fleet.check(ended, f"kill:{index}")
+        yield fleet
+
+
+@pytest.mark.parametrize("index", KILL_AT)
+def test_a_coordinator_killed_at_a_write_goes_on_and_ends_with_the_same_model(index: int, fleet: Fleet) -> None:
+    fleet.all_agents()
+    life = fleet.coordinator(f"kill:{index}")
+    assert life.finished() is None, "it should have been killed"
+    fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{index}")
+
+
+def test_a_coordinator_on_a_full_disk_waits_and_goes_on_by_itself(fleet: Fleet) -> None:
+    fleet.all_agents()
+    life = fleet.coordinator("full:9")
+    ended = life.finished()
+    assert ended is not None
+    assert life.find(event="paused") is not None
+    fleet.check(ended, "full:9")
+
+
+@pytest.mark.parametrize("fault", ["kill:2", "kill:3", "kill:4", "full:2", "full:4"])
+def test_an_agent_that_dies_or_has_no_disk_at_a_write_loses_nothing(fault: str, fleet: Fleet) -> None:
+    life = fleet.coordinator()
+    first, *others = fleet.names
+    for name in others:
+        fleet.agent(name)
+    fleet.agent(first, fault)
+    if fault.startswith("kill"):
+        fleet.agents[first].join(60)
+        assert fleet.agents[first].exitcode == -signal.SIGKILL
+        fleet.agent(first)
+    fleet.check(fleet.until_done(life), fault)
+
+
+def test_a_broker_killed_in_a_round_is_replaced_by_one_that_knows_nothing(fleet: Fleet) -> None:
+    life = fleet.coordinator()
+    fleet.all_agents()
+    life.wait_for(event="round", round=1)
+    fleet.kill_broker()
+    fleet.check(fleet.until_done(life), "broker killed")
+
+
+def test_everything_killed_at_once_goes_on(fleet: Fleet) -> None:
+    life = fleet.coordinator()
+    fleet.all_agents()
+    life.wait_for(event="round", round=2)
+    life.end()
+    for name in fleet.names:
+        fleet.kill_agent(name)
+    fleet.kill_broker()
+    fleet.all_agents()
+    fleet.check(fleet.until_done(fleet.coordinator()), "everything killed")
+
+
+def test_a_coordinator_that_is_stopped_for_a_while_only_loses_time(fleet: Fleet) -> None:
+    life = fleet.coordinator()
+    fleet.all_agents()
+    life.wait_for(event="opened", round=1)
+    os.kill(life.process.pid or 0, signal.SIGSTOP)
+    fleet.kill_agent(fleet.names[0])
+    fleet.agent(fleet.names[0])
+    os.kill(life.process.pid or 0, signal.SIGCONT)
+    fleet.check(fleet.until_done(life), "stopped")
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_and_its_round_merged_again(fleet: Fleet) -> None:
+    fleet.all_agents()
+    assert fleet.coordinator("kill:16").finished() is None  # at an answer to the third round
+    newest = checkpoint.generations(fleet.folder / "runs" / "chaos")[-1]
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(data)
+    fleet.check(fleet.until_done(fleet.coordinator()), "damaged checkpoint")
+    said = (fleet.folder / "coordinator.log").read_text()
+    assert "passed over a checkpoint" in said
+    assert "merging again" in said
+
+
+def test_a_really_full_disk_pauses_the_run_until_there_is_room(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(small)]
+    if os.geteuid() or subprocess.run(mount, check=False).returncode:
+        pytest.skip("needs root and mount for a small file system")
+    try:
+        with Fleet(tmp_path, run={"rounds": 30, "folder": str(small)}) as fleet:
+            life = fleet.coordinator()
+            fleet.all_agents()
+            life.wait_for(event="round", round=2)
+            ballast = small / "ballast"
+            with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+                while file.write(bytes(65536)):
+                    pass
+            assert life.wait_for(event="paused") is not None
+            ballast.unlink()
+            ended = fleet.until_done(life)
+            shutil.copytree(small / "chaos", tmp_path / "runs" / "chaos")
+            fleet.check(ended, "full disk")
+            rounds = (small / "chaos" / "metrics.jsonl").read_text().splitlines()
+            assert len(rounds) == 31, "a round is missing from the metrics, or is there twice"
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=False)
+
+
+@pytest.mark.parametrize("byte", [300, 2_000, 4_500])
+def test_a_connection_cut_at_a_byte_costs_a_reconnection(byte: int, fleet: Fleet) -> None:
+    with Proxy(fleet.broker.address.port) as proxy:
+        proxy.weather.cut_at = [byte]
+        life = fleet.coordinator()
+        first, *others = fleet.names
+        for name in others:
+            fleet.agent(name)
+        fleet.agent(first, port=proxy.port)
+        ended = fleet.until_done(life)
+        fleet.kill_agent(first)
+    assert proxy.weather.cuts == 1, "the connection was never cut"
+    fleet.check(ended, f"cut at byte {byte}")
+
+
+def test_a_slow_and_far_device_is_waited_for(fleet: Fleet) -> None:
+    with Proxy(fleet.broker.address.port) as proxy:
+        proxy.weather.latency, proxy.weather.rate = 0.05, 200_000.0
+        life = fleet.coordinator()
+        first, *others = fleet.names
+        for name in others:
+            fleet.agent(name)
+        fleet.agent(first, port=proxy.port)
+        ended = fleet.until_done(life)
+        fleet.kill_agent(first)
+    fleet.check(ended, "slow device")
+
+
+def test_mosquitto_is_what_these_tests_run_against() -> None:
+    if brokers.find_mosquitto() is None:
+        pytest.skip("mosquitto is not installed: the tests above ran against iotcore")
