@@ -101,3 +101,18 @@ def test_no_process_of_the_demo_outlives_it(number: signal.Signals, tmp_path: Pa
     demo.wait(30)
     _, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
+
+
+def test_an_idle_coordinator_has_not_loaded_torch(mosquitto: Broker, tmp_path: Path) -> None:
+    run = tmp_path / "run.toml"
+    run.write_text(RUN.format(folder=tmp_path / "runs", broker=mosquitto.address))
+    command = [*EDGEFL, "coordinator", "start", str(run), "--json", "--no-rehearse"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as coordinator:
+        assert coordinator.stdout is not None
+        assert json.loads(coordinator.stdout.readline())["event"] == "started"
+        memory = psutil.Process(coordinator.pid).memory_info().rss
+        maps = Path(f"/proc/{coordinator.pid}/maps").read_text()
+        coordinator.send_signal(signal.SIGINT)
+    assert coordinator.returncode == 130
+    assert memory < 150e6
+    assert "libtorch" not in maps

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgefl.errors import WireError
-from edgefl.protocol.frames import COMPRESSED, HEADER_LIMIT, MAGIC, VERSION, pack, unpack
+from edgefl.protocol.frames import ALIGNED, COMPRESSED, HEADER_LIMIT, MAGIC, VERSION, pack, unpack
 
 LIMIT = 1 << 20
 PREFIX = struct.Struct("<4sBBIQ")
@@ -28,7 +28,8 @@ headers = st.dictionaries(st.text(max_size=8), values, max_size=5)
 def raw(head, body=b"", *, magic=MAGIC, version=VERSION, flags=0, head_size=None, body_size=None):
     """A frame as a stranger would make it."""
     sizes = (len(head) if head_size is None else head_size, len(body) if body_size is None else body_size)
-    return PREFIX.pack(magic, version, flags, *sizes) + head + body
+    padding = bytes(-(PREFIX.size + sizes[0]) % ALIGNED)
+    return PREFIX.pack(magic, version, flags, *sizes) + head + padding + body
 
 
 def refused(data, limit=LIMIT):
@@ -212,3 +213,16 @@ def test_whatever_comes_is_a_frame_or_refused(head, body, flags):
 def test_any_bytes_at_all_are_a_frame_or_refused(data):
     with pytest.raises(WireError):
         unpack(data, LIMIT)
+
+
+def test_the_body_begins_aligned_whatever_the_header():
+    for length in range(70):
+        data = pack({"a": "x" * length}, [b"body"])
+        assert data.index(b"body") % ALIGNED == 0
+        assert unpack(data, LIMIT).body == b"body"
+
+
+def test_bytes_between_header_and_body_must_be_zero():
+    data = bytearray(raw(b"\x80", b"body"))
+    data[data.index(b"body") - 1] = 1
+    assert refused(bytes(data)) == "wire.malformed"

@@ -1,0 +1,212 @@
+"""`make chaos`: every write index, a hundred seeded kills, twenty brokers; minutes, and a table of figures."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from fleet import Fleet, Life, expected
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(os.environ.get("EDGEFL_CHAOS") != "1", reason="takes minutes: make chaos"),
+]
+
+HOW = "real processes, real Mosquitto"
+SLOWEST = 10.0  # seconds a resumption may take
+
+
+def _resumed(life: Life, since: float) -> float:
+    """Seconds until the coordinator was at work again."""
+    with life.news:
+        assert life.news.wait_for(
+            lambda: life.over or any(e["event"] in {"opened", "round", "ended"} for e in life.events), 60
+        )
+    return monotonic() - since
+
+
+def test_the_coordinator_is_killed_at_every_write_index(tmp_path: Path, figures: Any) -> None:
+    index, failed, slowest = 0, [], 0.0
+    while True:
+        index += 1
+        with Fleet(tmp_path / str(index)) as fleet:
+            fleet.all_agents()
+            life = fleet.coordinator(f"kill:{index}")
+            if life.finished() is not None:
+                break  # the run has no such write
+            again = monotonic()
+            life = fleet.coordinator()
+            slowest = max(slowest, _resumed(life, again))
+            try:
+                fleet.check(fleet.until_done(life), f"kill:{index}")
+            except AssertionError as error:
+                failed.append(str(error))
+    assert not failed, "\n".join(failed)
+    assert slowest < SLOWEST
+    figures(
+        "coordinator killed at every write",
+        f"{HOW}; SIGKILL right before write 1, 2, … of a run of 4 rounds",
+        f"indexes 1 to {index - 1}",
+        f"{index - 1} of {index - 1} finish, same model, 0 receipts lost or counted twice; slowest resumption {slowest:.1f} s",
+    )
+
+
+def test_the_coordinators_disk_is_full_at_every_write_index(tmp_path: Path, figures: Any) -> None:
+    index, paused = 0, 0
+    while True:
+        index += 1
+        with Fleet(tmp_path / str(index)) as fleet:
+            fleet.all_agents()
+            life = fleet.coordinator(f"full:{index}")
+            ended = fleet.until_done(life)
+            fleet.check(ended, f"full:{index}")
+            paused += life.find(event="paused") is not None
+            if ended["writes"] < index:
+                break
+    figures(
+        "coordinator's disk full at every write",
+        f"{HOW}; three writes in a row fail",
+        f"indexes 1 to {index - 1}",
+        f"{index - 1} of {index - 1} finish, same model; {paused} paused and went on, the others started again",
+    )
+
+
+def test_an_agent_is_killed_at_every_write_index(tmp_path: Path, figures: Any) -> None:
+    last = 1 + 3 * 4  # its birth; then frame, note and state of each round
+    for index in range(1, last + 1):
+        with Fleet(tmp_path / str(index)) as fleet:
+            life = fleet.coordinator()
+            first, *others = fleet.names
+            for name in others:
+                fleet.agent(name)
+            fleet.agent(first, f"kill:{index}")
+            fleet.agents[first].join(60)
+            assert fleet.agents[first].exitcode == -signal.SIGKILL, f"kill:{index}"
+            fleet.agent(first)
+            fleet.check(fleet.until_done(life), f"agent kill:{index}")
+    figures(
+        "agent killed at every write",
+        f"{HOW}; SIGKILL right before write 1, 2, … of a run of 4 rounds",
+        f"indexes 1 to {last}",
+        f"{last} of {last} finish, same model, every answer counted once",
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_seeded_kills_of_everything(seed: int, tmp_path: Path, figures: Any) -> None:
+    rng, did, slowest = random.Random(seed), Counter[str](), 0.0
+    with Fleet(tmp_path, run={"rounds": 40}) as fleet:
+        fleet.all_agents()
+        life = fleet.coordinator()
+        while did["coordinator killed"] < 10:
+            life.process.join(rng.uniform(0.02, 0.8))
+            assert life.process.is_alive() or life.find(event="ended"), f"seed {seed}: it ended by itself"
+            what = rng.choices(["coordinator", "agent", "broker", "stop"], [5, 3, 1, 2])[0]
+            name = rng.choice(fleet.names)
+            if what == "coordinator" or life.find(event="ended"):
+                if life.find(event="ended"):
+                    break
+                life.end()
+                again = monotonic()
+                life = fleet.coordinator()
+                slowest = max(slowest, _resumed(life, again))
+                did["coordinator killed"] += 1
+            elif what == "agent":
+                fleet.kill_agent(name)
+                fleet.agent(name)
+                did["agents killed"] += 1
+            elif what == "broker":
+                fleet.kill_broker()
+                did["brokers killed"] += 1
+            else:
+                pid = rng.choice([life.process.pid, fleet.agents[name].pid])
+                os.kill(pid, signal.SIGSTOP)
+                life.process.join(rng.uniform(0.1, 1.5))
+                os.kill(pid, signal.SIGCONT)
+                did["processes stopped and continued"] += 1
+        fleet.check(fleet.until_done(life), f"seed {seed}")
+    assert slowest < SLOWEST, f"seed {seed}"
+    words = ", ".join(f"{count} {what}" for what, count in sorted(did.items()))
+    figures(
+        f"seeded kills of everything, seed {seed}",
+        f"{HOW}; SIGKILL and SIGSTOP at random moments of 40 rounds",
+        seed,
+        f"{words}: finishes, same model, 0 receipts lost or counted twice; slowest resumption {slowest:.1f} s",
+    )
+
+
+def test_twenty_brokers_are_killed_in_one_run(tmp_path: Path, figures: Any) -> None:
+    with Fleet(tmp_path, run={"rounds": 24}) as fleet:
+        fleet.all_agents()
+        life = fleet.coordinator()
+        for round in range(1, 21):
+            assert life.wait_for(300, event="round", round=round), "it ended too early"
+            fleet.kill_broker()
+        fleet.check(fleet.until_done(life), "20 brokers")
+    figures(
+        "broker killed",
+        f"{HOW} without persistence; SIGKILL after each of 20 rounds",
+        "none needed",
+        f"{fleet.broker_kills} of 20 survived in one run, same model",
+    )
+
+
+def test_the_command_line_resumes_in_time(tmp_path: Path, figures: Any) -> None:
+    with Fleet(tmp_path) as fleet:
+        fleet.all_agents()
+        file = tmp_path / "run.toml"
+        file.write_text(_toml(fleet.table))
+        command = [sys.executable, "-m", "edgefl", "coordinator", "start", str(file), "--json", "--no-rehearse"]
+        began = monotonic()
+        first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        _until(first, "answered")
+        start = monotonic() - began
+        first.kill()
+        first.wait(30)
+        began = monotonic()
+        second = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        _until(second, "resumed")
+        took = monotonic() - began
+        done = _until(second, "done")
+        assert second.wait(60) == 0
+        assert done["model_sha256"] == expected(fleet.table)
+    figures(
+        "`edgefl coordinator start` killed and started again",
+        f"{HOW}, the real command",
+        "none needed",
+        f"same model; its first answer came {start:.1f} s after the first start, resumed {took:.1f} s after the second",
+    )
+
+
+def _until(process: "subprocess.Popen[str]", event: str) -> dict[str, Any]:
+    assert process.stdout is not None
+    watch = threading.Timer(120, process.kill)
+    watch.start()
+    try:
+        for line in process.stdout:
+            said: dict[str, Any] = json.loads(line)
+            if said["event"] == event:
+                return said
+    finally:
+        watch.cancel()
+    raise AssertionError(f"it never said {event}")
+
+
+def _toml(table: dict[str, Any]) -> str:
+    """The run file: values of two levels, which JSON and TOML write alike but for tables."""
+
+    def value(v: Any) -> str:
+        if isinstance(v, dict):
+            return "{ " + ", ".join(f"{k} = {value(x)}" for k, x in v.items()) + " }"
+        return json.dumps(v)
+
+    return "".join(f"[{s}]\n" + "".join(f"{k} = {value(v)}\n" for k, v in keys.items()) for s, keys in table.items())
