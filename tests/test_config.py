@@ -122,7 +122,7 @@ def test_overriding_leaves_the_table_of_the_caller_alone():
         ("algorithm.batchs=1", "algorithm 'fedavg': unknown key 'batchs'; did you mean 'batches'?"),
         ("algorithm.name=fedvag", "algorithm.name = 'fedvag' is not on the shelf; did you mean 'fedavg'?"),
         ("algorithm.lr=-1", "algorithm 'fedavg': lr = -1: Input should be greater than 0"),
-        ("algorithm.lr=nan", "algorithm 'fedavg': lr = nan: Input should be greater than 0"),
+        ("algorithm.lr=nan", "algorithm 'fedavg': lr = nan: Input should be a finite number"),
         ("algorithm.lr=fast", "algorithm 'fedavg': lr = 'fast': Input should be a valid number"),
         ("algorithm.momentum=1", "algorithm 'fedavg': momentum = 1: Input should be less than 1"),
         ("rounds.quorum=5", "rounds.quorum = 5 is larger than rounds.cohort = 4; lower it to 4"),

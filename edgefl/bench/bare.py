@@ -1,7 +1,7 @@
 """The reference for the transport: the same bytes in the same chunks by bare paho clients, and nothing else.
 
 A server publishes a model to everybody, each client takes it in and sends as many bytes back; when all have come the
-next round begins. No hashes, no receipts, nothing retained, no repair. `python -m edgefl.bench.bare URL NAME` is a
+next round begins. No hashes, no receipts, no repair. `python -m edgefl.bench.bare URL NAME` is a
 client.
 """
 
@@ -38,11 +38,11 @@ class Peer:
         self.client.on_message = self._on_message
         self.client.connect(address.host, address.port, 60)
 
-    def send(self, topic: str, data: bytes | bytearray) -> None:
+    def send(self, topic: str, data: bytes | bytearray, *, retain: bool = False) -> None:
         """Publish the data in chunks, each of which says how large the whole is."""
         head, view, step = _SIZE.pack(len(data)), memoryview(data), CHUNK - _SIZE.size
         for start in range(0, len(data), step):
-            self.client.publish(topic, b"".join([head, view[start : start + step]]), 1)
+            self.client.publish(topic, b"".join([head, view[start : start + step]]), 1, retain)
 
     def _on_connect(self, client: paho.Client, *_: Any) -> None:
         client.subscribe([(topic, 1) for topic in self.topics])
@@ -93,7 +93,8 @@ class Server:
 def serve(address: Address, name: str) -> None:
     """A client: whatever comes, as many bytes go back."""
     peer = Peer(address, name, lambda _, data: peer.send(UP + name, data), DOWN)
-    peer.client.on_subscribe = lambda *_: peer.send(HERE + name, b"here")
+    # Retained: a client may be here before the server listens.
+    peer.client.on_subscribe = lambda *_: peer.send(HERE + name, b"here", retain=True)
     peer.client.loop_forever()
 
 
