@@ -139,9 +139,9 @@ class Coordinator:
         try:
             while self.rounds.phase != "finished":
                 self._next()
+            job, course, _ = self._job()  # not yet there if the life before this one ended right before its end
         finally:
             self._close()
-        job, course, _ = self._job()
         totals = {"bytes_up": self.total_up, "bytes_down": self.total_down, "seconds": monotonic() - self.began}
         self.tell(jobs.summary(job, course, **totals, refused=dict(self.refusals)))
         return course

@@ -9,7 +9,7 @@ from edgefl.errors import ConfigError
 from edgefl.models.base import Model
 from edgefl.models.build import build
 from edgefl.models.onnx.bundle import unpack
-from edgefl.models.onnx_backend import OnnxModel
+from edgefl.models.onnx_backend import BATCH, OnnxModel
 from edgefl.protocol.messages import GRAPHS, Manifest, read
 
 MakeModel: TypeAlias = Callable[[Manifest, bytes | bytearray | None], Model]
@@ -26,8 +26,11 @@ def choose(compute: LocalCompute) -> str:
     return "torch"
 
 
-def maker(compute: LocalCompute) -> MakeModel:
-    """The function that turns a manifest and its graphs into a model; the same network is built only once."""
+def maker(compute: LocalCompute, samples: int | None = None) -> MakeModel:
+    """The function that turns a manifest and its graphs into a model; the same network is built only once.
+
+    A batch is never larger than the device's `samples`, so graphs need not fit for more.
+    """
     built: dict[tuple[object, ...], Model] = {}
 
     def make(manifest: Manifest, graphs: bytes | bytearray | None) -> Model:
@@ -40,7 +43,10 @@ def maker(compute: LocalCompute) -> MakeModel:
             hash(bytes(graphs or b"")),
         )
         if key not in built:
-            model = _onnx(graphs, compute) if graphs and compute.backend != "torch" else _torch(manifest, compute)
+            if graphs and compute.backend != "torch":
+                model = _onnx(graphs, compute, _batch(manifest, samples))
+            else:
+                model = _torch(manifest, compute)
             if model.layout != manifest.layout.layout():
                 raise ConfigError(
                     f"network '{manifest.network}' has other tensors here than at the coordinator:"
@@ -53,9 +59,18 @@ def maker(compute: LocalCompute) -> MakeModel:
     return make
 
 
-def _onnx(graphs: bytes | bytearray, compute: LocalCompute) -> Model:
+def _onnx(graphs: bytes | bytearray, compute: LocalCompute, batch: int) -> Model:
+    """Graphs that are not what they say, or that need more memory than is allowed, are refused by RemoteError."""
     _, opened = read(GRAPHS, graphs, GRAPHS_LIMIT)
-    return OnnxModel(unpack(bytes(opened.body)), threads=compute.threads)
+    bundle = unpack(bytes(opened.body))
+    return OnnxModel(bundle, threads=compute.threads, memory=compute.memory_mb << 20, batch=batch)
+
+
+def _batch(manifest: Manifest, samples: int | None) -> int:
+    """How many samples a step of this job takes at most."""
+    asked = manifest.algorithm.get("batch")
+    known = [size for size in (asked, samples) if isinstance(size, int) and size > 0]
+    return min(known, default=BATCH)
 
 
 def _torch(manifest: Manifest, compute: LocalCompute) -> Model:

@@ -53,13 +53,16 @@ class Spool:
         note = store.sealed(held.kept, about)
         try:
             before_write()
-            with self.path.open("r+b" if self.path.exists() else "w+b") as file:
+            known = self.path.exists()
+            with self.path.open("r+b" if known else "w+b") as file:
                 file.write(len(note).to_bytes(8, "little"))
                 file.write(note)
                 file.write(held.frame)
                 file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
+            if not known:
+                store.sync_folder(self.path.parent)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written ({error.strerror}); free some space") from None
 

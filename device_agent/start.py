@@ -30,7 +30,7 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
         fleet=me.fleet,
         transport=transport,
         data=data,
-        make_model=maker(file.compute),
+        make_model=maker(file.compute, len(data)),
         back_end=back_end,
         folder=me.folder.expanduser() / me.id,
         once=once,

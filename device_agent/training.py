@@ -8,7 +8,7 @@ from threading import Event
 from time import monotonic
 
 from edgefl.algorithms.base import Task
-from edgefl.errors import EdgeflError
+from edgefl.errors import EdgeflError, RemoteError
 from edgefl.vector import State
 from edgefl.work import Done, Place, Worker
 
@@ -89,6 +89,9 @@ class Trainer:
             outcome = Trained(task.round, make().work(task, place, state, watch))
         except Cancelled:
             return
+        except RemoteError as error:  # the coordinator's: this task cannot be trusted, the next one may be better
+            log.warning("declined round=%d code=%s why=%s", task.round, error.code, error)
+            outcome = Failed(task.round, f"{error.code}: {error}", mistake=False)
         except EdgeflError as error:
             outcome = Failed(task.round, str(error), mistake=True)
         except Exception as error:  # a model or data set of the user's may raise anything; say it, and go on serving

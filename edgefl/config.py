@@ -278,6 +278,7 @@ class LocalCompute(Section):
     backend: Literal["auto", "torch", "onnx"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     threads: Annotated[int, Field(ge=1)] = 1
+    memory_mb: Annotated[int, Field(ge=1)] = 1024  # what a graph from outside may need; a larger one is declined
 
 
 class AgentFile(Section):

@@ -31,17 +31,22 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             fresh.unlink()
         raise StoreError(
             f"{path}: cannot be written ({error.strerror}); free some space or choose another folder"
         ) from None
+
+
+def sync_folder(folder: Path) -> None:
+    """After this returns, the names in the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def save(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:

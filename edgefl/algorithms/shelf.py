@@ -3,83 +3,95 @@
 A package adds its own through the entry points `edgefl.algorithms` and `edgefl.stages`, one class each.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import fields
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from edgefl.aggregation import Clip, Mean, Momentum, Scale
 from edgefl.algorithms.base import Algorithm, Stage
-from edgefl.algorithms.fedavg import FedAvg
-from edgefl.algorithms.fedavgm import FedAvgM
-from edgefl.algorithms.fedcurv import Curvature, FedCurv
-from edgefl.algorithms.feddf import Ensemble, FedDF
-from edgefl.algorithms.feddyn import Dynamic, FedDyn
-from edgefl.algorithms.fedgc import FedGC, Sgc
-from edgefl.algorithms.fedmlb import FedMLB
-from edgefl.algorithms.fedntd import FedNTD
-from edgefl.algorithms.fedprox import FedProx
-from edgefl.algorithms.fedreg import FedReg
-from edgefl.algorithms.finetune import Finetune
-from edgefl.algorithms.flashback import Distill, Flashback
-from edgefl.algorithms.gradma import GradMA, Memory
-from edgefl.algorithms.mifa import MIFA, MIFAM, Table
-from edgefl.algorithms.mimelite import MimeLite, Statistics
-from edgefl.algorithms.moon import Moon
-from edgefl.algorithms.scaffold import Scaffold, Variates
-from edgefl.algorithms.upcycled import Upcycle, Upcycled
 from edgefl.errors import ConfigError, nearest
 
-ALGORITHMS: tuple[type[Any], ...] = (
-    FedAvg,
-    FedProx,
-    FedAvgM,
-    FedGC,
-    GradMA,
-    MIFA,
-    MIFAM,
-    Upcycled,
-    FedReg,
-    Scaffold,
-    FedCurv,
-    FedDyn,
-    MimeLite,
-    Flashback,
-    FedNTD,
-    FedDF,
-    Moon,
-    FedMLB,
-)
-STAGES: tuple[type[Any], ...] = (
-    Mean,
-    Scale,
-    Clip,
-    Momentum,
-    Sgc,
-    Memory,
-    Table,
-    Upcycle,
-    Variates,
-    Curvature,
-    Dynamic,
-    Statistics,
-    Distill,
-    Ensemble,
-    Finetune,
-)
+# Where each one stands: a device imports the one it is asked to run, and keeps the memory of all the others.
+ALGORITHMS = {
+    "fedavg": "edgefl.algorithms.fedavg:FedAvg",
+    "fedprox": "edgefl.algorithms.fedprox:FedProx",
+    "fedavgm": "edgefl.algorithms.fedavgm:FedAvgM",
+    "fedgc": "edgefl.algorithms.fedgc:FedGC",
+    "gradma": "edgefl.algorithms.gradma:GradMA",
+    "mifa": "edgefl.algorithms.mifa:MIFA",
+    "mifam": "edgefl.algorithms.mifa:MIFAM",
+    "upcycled": "edgefl.algorithms.upcycled:Upcycled",
+    "fedreg": "edgefl.algorithms.fedreg:FedReg",
+    "scaffold": "edgefl.algorithms.scaffold:Scaffold",
+    "fedcurv": "edgefl.algorithms.fedcurv:FedCurv",
+    "feddyn": "edgefl.algorithms.feddyn:FedDyn",
+    "mimelite": "edgefl.algorithms.mimelite:MimeLite",
+    "flashback": "edgefl.algorithms.flashback:Flashback",
+    "fedntd": "edgefl.algorithms.fedntd:FedNTD",
+    "feddf": "edgefl.algorithms.feddf:FedDF",
+    "moon": "edgefl.algorithms.moon:Moon",
+    "fedmlb": "edgefl.algorithms.fedmlb:FedMLB",
+}
+STAGES = {
+    "mean": "edgefl.aggregation:Mean",
+    "scale": "edgefl.aggregation:Scale",
+    "clip": "edgefl.aggregation:Clip",
+    "momentum": "edgefl.aggregation:Momentum",
+    "sgc": "edgefl.algorithms.fedgc:Sgc",
+    "memory": "edgefl.algorithms.gradma:Memory",
+    "table": "edgefl.algorithms.mifa:Table",
+    "upcycle": "edgefl.algorithms.upcycled:Upcycle",
+    "variates": "edgefl.algorithms.scaffold:Variates",
+    "curvature": "edgefl.algorithms.fedcurv:Curvature",
+    "dynamic": "edgefl.algorithms.feddyn:Dynamic",
+    "statistics": "edgefl.algorithms.mimelite:Statistics",
+    "distill": "edgefl.algorithms.flashback:Distill",
+    "ensemble": "edgefl.algorithms.feddf:Ensemble",
+    "finetune": "edgefl.algorithms.finetune:Finetune",
+}
+
+
+class Shelf(MutableMapping[str, type[Any]]):
+    """Classes by their names, each imported when it is first taken."""
+
+    def __init__(self, places: Mapping[str, str | type[Any]]) -> None:
+        self._places = dict(places)
+
+    def __getitem__(self, name: str) -> type[Any]:
+        place = self._places[name]
+        if isinstance(place, str):
+            module, _, word = place.partition(":")
+            place = self._places[name] = getattr(import_module(module), word)
+        return place
+
+    def __setitem__(self, name: str, cls: type[Any]) -> None:
+        self._places[name] = cls
+
+    def __delitem__(self, name: str) -> None:
+        del self._places[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places  # the mapping's own would import to find out
 
 
 @cache
-def algorithm_shelf() -> dict[str, type[Any]]:
+def algorithm_shelf() -> Shelf:
     """Every algorithm that can be named in a run file."""
     return _shelf("edgefl.algorithms", ALGORITHMS)
 
 
 @cache
-def stage_shelf() -> dict[str, type[Any]]:
+def stage_shelf() -> Shelf:
     """Every stage that can be named in a run file."""
     return _shelf("edgefl.stages", STAGES)
 
@@ -112,9 +124,9 @@ def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
 
 
-def _shelf(group: str, ours: tuple[type[Any], ...]) -> dict[str, type[Any]]:
+def _shelf(group: str, ours: Mapping[str, str]) -> Shelf:
     theirs = [entry.load() for entry in entry_points(group=group)]
-    return {cls.__dataclass_fields__["name"].default: cls for cls in (*theirs, *ours)}
+    return Shelf({**{cls.__dataclass_fields__["name"].default: cls for cls in theirs}, **ours})
 
 
 def _take(shelf: Mapping[str, type[Any]], table: Mapping[str, Any], section: str) -> Any:

@@ -1,16 +1,19 @@
 """`edgefl agent`: what runs on a device."""
 
+import json as js
 import signal
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from edgefl.cli.options import DataRoot, Log, Sets
+from edgefl.cli.options import DataRoot, Json, Log, Sets
 
 app = typer.Typer(no_args_is_help=True, help="What runs on a device.")
 
 AgentPath = Annotated[Path, typer.Argument(help="The agent file (TOML); `edgefl init` writes one.", show_default=False)]
+ModelPath = Annotated[Path, typer.Argument(help="The model (ONNX); `edgefl export` writes one.", show_default=False)]
 
 
 @app.callback()
@@ -43,3 +46,47 @@ def start(
         code, reason = serving.run()
     typer.echo(f"edgefl: {reason}", err=True)
     raise typer.Exit(code)
+
+
+@app.command()
+def evaluate(
+    agent: AgentPath, model: ModelPath, set_: Sets = None, data_root: DataRoot = None, json: Json = False
+) -> None:
+    """Say how good a deployed model is on this device's own data, which stay here."""
+    from device_agent import serving
+    from edgefl.config import AgentFile
+    from edgefl.config_reader import load
+
+    file = load(AgentFile, agent, set_ or ())
+    for part, found in serving.evaluate(file, model, data_root):
+        if json:
+            typer.echo(js.dumps({"event": "evaluated", "device": file.agent.id, "part": part, **asdict(found)}))
+            continue
+        accuracy = "" if found.accuracy is None else f"accuracy {found.accuracy:.4f}  "
+        typer.echo(
+            f"{part}: {accuracy}loss {found.loss:.4f}  {found.samples} samples  {found.ms_per_sample:.3f} ms each"
+        )
+
+
+@app.command()
+def predict(
+    agent: AgentPath,
+    model: ModelPath,
+    samples: Annotated[Path, typer.Argument(help="An .npz with an array x, or a .csv.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="A .csv or .npz file; stdout unless said.")] = None,
+    set_: Sets = None,
+) -> None:
+    """Say what a deployed model makes of new samples."""
+    from device_agent import serving
+    from edgefl.config import AgentFile
+    from edgefl.config_reader import load
+
+    file = load(AgentFile, agent, set_ or ())
+    deployed = serving.open_model(file, model)
+    made = serving.predict(deployed, serving.samples(samples, deployed))
+    if out is not None:
+        serving.write(out, made)
+        typer.echo(f"{out}: {len(made.values)} predictions", err=True)
+        return
+    for line in serving.table(made):
+        typer.echo(line)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from edgefl import __version__
-from edgefl.cli import agent, bench, broker, compare, coordinator, demo, fleet, init, rehearse, replay, simulate
+from edgefl.cli import agent, bench, broker, compare, coordinator, demo, export, fleet, init, rehearse, replay, simulate
 from edgefl.errors import EdgeflError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(rehearse.rehearse)
 app.command()(replay.replay)
+app.command()(export.export)
 app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(agent.app, name="agent")
 app.add_typer(fleet.app, name="fleet")

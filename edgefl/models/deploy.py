@@ -21,14 +21,19 @@ WEIGHT = "w."  # how the exporter names the inputs that are weights
 def save_onnx(path: Path, network: str, model: Model, params: Vector, *, x: Array, classes: int) -> float:
     """Write the model; the largest relative difference from `model` itself on the samples `x`, which is small."""
     data = onnx_model(network, x, classes, params)
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    (got,) = session.run(["logits"], {"x": x})
-    expected = model.logits(params, x)
-    gap = float(np.abs(got - expected).max() / max(1e-12, np.abs(expected).max()))
+    gap = difference(data, model, params, x)
     if not gap <= TOLERANCE:
         raise RunError(f"{path}: the exported model differs from the trained one by {gap:.1e}; it was not written")
     write_atomically(path, data)
     return gap
+
+
+def difference(data: bytes, model: Model, params: Vector, x: Array) -> float:
+    """How far the outputs of the file are from the model's, relative to the largest of them."""
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    (got,) = session.run(["logits"], {"x": x})
+    expected = model.logits(params, x)
+    return float(np.abs(got - expected).max() / max(1e-12, np.abs(expected).max()))
 
 
 def onnx_model(network: str, x: Array, classes: int, params: Vector) -> bytes:

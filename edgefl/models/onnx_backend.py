@@ -136,6 +136,7 @@ class Session:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4
+        options.enable_mem_pattern = False  # planned memory is a second copy of the arena's: megabytes, and no faster
         # One level below the highest, which only adds a memory layout that pays off where weights are constants.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # an idle device should be idle

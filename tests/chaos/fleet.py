@@ -1,12 +1,12 @@
-"""A whole fleet of real processes around a real broker, any of which may be killed; and what must be true afterwards."""
+"""A fleet of real processes around a real broker, any of which may be killed; and what must be true afterwards."""
 
 import json
 import multiprocessing
 import os
-import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -112,7 +112,7 @@ class Life:
 
     def end(self) -> None:
         if self.process.is_alive():
-            os.kill(self.process.pid or 0, signal.SIGKILL)
+            self.process.kill()
         self.process.join(30)
         self.thread.join(30)
 
@@ -120,8 +120,8 @@ class Life:
         return self.wait_for(patience, event="ended")
 
 
-class Fleet:
-    """Broker, agents, coordinator and witness. `seed` is printed by whatever fails."""
+class Fleet(AbstractContextManager["Fleet"]):
+    """Broker, agents, coordinator and witness."""
 
     def __init__(self, folder: Path, *, through: int | None = None, **more: Mapping[str, Any]) -> None:
         server()
@@ -136,9 +136,6 @@ class Fleet:
         self.lives: list[Life] = []
         self.broker_kills = 0
         self.witness = Witness("127.0.0.1", self.broker.address.port)
-
-    def __enter__(self) -> "Fleet":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         for life in self.lives:
@@ -187,7 +184,7 @@ class Fleet:
     def kill_agent(self, name: str) -> None:
         process = self.agents.pop(name)
         if process.is_alive():
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
         process.join(30)
 
     def kill_broker(self) -> None:
@@ -224,14 +221,3 @@ class Fleet:
         assert set(counted.values()) == {1}, f"{what}: counted twice: {counted}"
         assert len(counted) == rounds * len(self.names), f"{what}: {sorted(counted)}"
         assert ended["sha256"] == expected(self.table), f"{what}: another model"
-
-
-def each(what: str, cases: list[Any], play: Callable[[Any], None]) -> None:
-    """Play every case; all that failed are named, each with what reproduces it."""
-    failed = []
-    for case in cases:
-        try:
-            play(case)
-        except AssertionError as error:  # noqa: PERF203 - every case is played
-            failed.append(f"{what} {case}: {error}")
-    assert not failed, "\n".join(failed)

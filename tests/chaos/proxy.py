@@ -1,8 +1,8 @@
-"""A TCP proxy that does to a connection what radio does: delays it, slows it, cuts it at a byte, swallows everything."""
+"""A TCP proxy that does to a connection what radio does: delays it, slows it, cuts it at a byte, swallows all."""
 
 import asyncio
 import threading
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 
@@ -17,7 +17,7 @@ class Weather:
     cuts: int = 0
 
 
-class Proxy:
+class Proxy(AbstractContextManager["Proxy"]):
     """Runs in a thread of its own while the `with` block does."""
 
     def __init__(self, port: int) -> None:
@@ -27,11 +27,8 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> "Proxy":
         self._thread.start()
         assert self._up.wait(30)
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -57,7 +54,10 @@ class Proxy:
             back.close()
             return
         try:
-            pumps = {asyncio.create_task(self._pump(near, there, limit)), asyncio.create_task(self._pump(far, back, None))}
+            pumps = {
+                asyncio.create_task(self._pump(near, there, limit)),
+                asyncio.create_task(self._pump(far, back, None)),
+            }
             _, running = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             for pump in running:
                 pump.cancel()

@@ -12,11 +12,10 @@ from fleet import Fleet
 from proxy import Proxy
 
 from coordinator import checkpoint
-from edgefl.protocol import broker as brokers
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 
-KILL_AT = [3, 9, 13, 20]  # while devices join, in the middle of a round, right before a checkpoint, at a later receipt
+KILL_AT = [3, 8, 12, 26]  # while devices join; at a checkpoint; at an answer; when only the end has to be written down
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_a_coordinator_on_a_full_disk_waits_and_goes_on_by_itself(fleet: Fleet) 
     fleet.check(ended, "full:9")
 
 
-@pytest.mark.parametrize("fault", ["kill:2", "kill:3", "kill:4", "full:2", "full:4"])
+@pytest.mark.parametrize("fault", ["kill:2", "kill:3", "full:2", "full:3"])
 def test_an_agent_that_dies_or_has_no_disk_at_a_write_loses_nothing(fault: str, fleet: Fleet) -> None:
     life = fleet.coordinator()
     first, *others = fleet.names
@@ -112,9 +111,8 @@ def test_a_really_full_disk_pauses_the_run_until_there_is_room(tmp_path: Path) -
             fleet.all_agents()
             life.wait_for(event="round", round=2)
             ballast = small / "ballast"
-            with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-                while file.write(bytes(65536)):
-                    pass
+            with pytest.raises(OSError, match="No space"):
+                _fill(ballast)
             assert life.wait_for(event="paused") is not None
             ballast.unlink()
             ended = fleet.until_done(life)
@@ -126,7 +124,13 @@ def test_a_really_full_disk_pauses_the_run_until_there_is_room(tmp_path: Path) -
         subprocess.run(["umount", "-l", str(small)], check=False)
 
 
-@pytest.mark.parametrize("byte", [300, 2_000, 4_500])
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while file.write(bytes(65536)):
+            pass
+
+
+@pytest.mark.parametrize("byte", [300, 4_500])
 def test_a_connection_cut_at_a_byte_costs_a_reconnection(byte: int, fleet: Fleet) -> None:
     with Proxy(fleet.broker.address.port) as proxy:
         proxy.weather.cut_at = [byte]
@@ -152,8 +156,3 @@ def test_a_slow_and_far_device_is_waited_for(fleet: Fleet) -> None:
         ended = fleet.until_done(life)
         fleet.kill_agent(first)
     fleet.check(ended, "slow device")
-
-
-def test_mosquitto_is_what_these_tests_run_against() -> None:
-    if brokers.find_mosquitto() is None:
-        pytest.skip("mosquitto is not installed: the tests above ran against iotcore")

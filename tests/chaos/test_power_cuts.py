@@ -1,9 +1,10 @@
-"""Power cuts in the middle of an upload, at every boundary between two chunks; replayed frames; a broker that forgets."""
+"""Power cuts in the middle of an upload, at any boundary between two chunks; replayed frames; forgetful brokers."""
 
 import os
 import random
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -25,7 +26,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.timeout(900)
-def test_power_cuts_in_mid_upload_are_counted_once_and_send_no_chunk_twice(tmp_path: Path, figures) -> None:  # noqa: ANN001
+def test_power_cuts_in_mid_upload_are_counted_once_and_send_no_chunk_twice(tmp_path: Path, figures: Any) -> None:
     seed = 11
     rng, lock = random.Random(seed), threading.Lock()
 
@@ -50,7 +51,7 @@ def test_power_cuts_in_mid_upload_are_counted_once_and_send_no_chunk_twice(tmp_p
 
 
 @pytest.mark.timeout(900)
-def test_no_replayed_frame_is_accepted(tmp_path: Path, figures) -> None:  # noqa: ANN001
+def test_no_replayed_frame_is_accepted(tmp_path: Path, figures: Any) -> None:
     village = Village(tmp_path, run={"rounds": 18 if THOROUGH else 10})
     heard: dict[tuple[str, bytes], None] = {}
     parrot = village.broker.client("parrot")

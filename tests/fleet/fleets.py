@@ -64,9 +64,11 @@ class Fleet:
         self.threads: list[threading.Thread] = []
         self.exits: dict[str, tuple[int, str]] = {}
 
-    def agent(self, name: str, data: Dataset | None = None, client: str | None = None) -> Agent:
+    def agent(
+        self, name: str, data: Dataset | None = None, client: str | None = None, compute: LocalCompute | None = None
+    ) -> Agent:
         """An agent that is not yet running."""
-        compute = LocalCompute(backend=self.run.task.backend)
+        compute = compute or LocalCompute(backend=self.run.task.backend)
         return Agent(
             device=name,
             fleet=self.run.broker.fleet,

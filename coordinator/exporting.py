@@ -1,0 +1,144 @@
+"""A checkpoint of a run as an ONNX file to deploy, checked against the model it came from."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coordinator import checkpoint
+from edgefl import job as jobs
+from edgefl import metrics, seeds, store
+from edgefl.config import RunFile
+from edgefl.data.dataset import Dataset
+from edgefl.errors import ConfigError, EdgeflError, StoreError
+from edgefl.losses import LOSSES
+from edgefl.models.base import Model
+from edgefl.models.build import build, build_module
+from edgefl.models.deployed import Deployed, judge
+from edgefl.vector import Array, State, Vector
+
+SHOWN = 64  # samples on which the file is compared with the model
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a checkpoint holds of a trained model."""
+
+    path: Path
+    run: RunFile
+    round: int
+    params: Vector
+    sample: tuple[int, ...]
+    classes: int
+    layout: list[Any]  # names, shapes, number of statistics: as JSON has them
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written, and how true it is to the model."""
+
+    path: Path
+    run: str
+    round: int
+    bytes: int
+    float_bytes: int
+    int8: bool
+    parity: float  # largest relative difference of the float file from torch
+    gap: float  # the same of what was written
+    samples: int
+    accuracy: float | None = None  # of the model, with torch
+    exported_accuracy: float | None = None
+    tested: int = 0
+    untested: str = ""  # why there is no accuracy
+
+
+def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path | None = None) -> Exported:
+    """Write the model of a checkpoint, or of the newest one in a run's folder."""
+    from edgefl.models import deploy  # noqa: PLC0415 - onnx and torch only when there is a model to write
+    from edgefl.models.quantise import quantised  # noqa: PLC0415
+
+    trained = read(source)
+    if out.is_dir():
+        raise ConfigError(f"{out}: is a folder; name the file to write, e.g. {out / 'model.onnx'}")
+    model = _model(trained)
+    test, untested = _test(trained, root)
+    x = _made_up(trained) if test is None else test.x[:SHOWN]
+    network, params = trained.run.task.model, trained.params
+    parity = gap = deploy.save_onnx(out, network, model, params, x=x, classes=trained.classes)
+    size = out.stat().st_size
+    if int8:
+        small = quantised(out.read_bytes())
+        gap = deploy.difference(small, model, params, x)
+        store.write_atomically(out, small)
+    made = Exported(
+        out, trained.run.run.name, trained.round, out.stat().st_size, size, int8, parity, gap, len(x), untested=untested
+    )
+    return made if test is None else _tried(made, model, trained, test)
+
+
+def read(source: Path) -> Trained:
+    """The model of a checkpoint; whatever is wrong with the file is said in one line."""
+    path = source
+    if source.is_dir():
+        found = checkpoint.generations(source)
+        if not found:
+            raise ConfigError(f"{source}: holds no checkpoint; name the folder of a run, e.g. runs/demo")
+        path = found[-1]
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such checkpoint; name the folder of a run, e.g. runs/demo")
+    try:
+        arrays, about = store.load(path)
+        run = RunFile.model_validate(about["run"])
+        return _trained(path, run, arrays, about)
+    except StoreError as error:
+        raise ConfigError(str(error)) from None
+    except (KeyError, ValueError) as error:
+        words = " ".join(str(error).split())
+        raise ConfigError(f"{path}: not the checkpoint of a run of this version ({words[:200]})") from None
+
+
+def _trained(path: Path, run: RunFile, arrays: State, about: dict[str, Any]) -> Trained:
+    sample = tuple(int(size) for size in about["sample"])
+    return Trained(path, run, about["round"], arrays["params"], sample, about["classes"], about["layout"])
+
+
+def _model(trained: Trained) -> Model:
+    task = trained.run.task
+    model, _ = build(task.model, trained.sample, trained.classes, trained.run.run.seed, device="cpu")
+    layout = model.layout
+    if trained.layout != json.loads(json.dumps([layout.names, layout.shapes, layout.buffers])):
+        raise ConfigError(
+            f"{trained.path}: holds other tensors than task.model = '{task.model}' makes here;"
+            " export with the model's code it was trained with"
+        )
+    return model
+
+
+def _test(trained: Trained, root: Path | None) -> tuple[Dataset | None, str]:
+    """The run's test data, or why they are not at hand: the model can be exported without them."""
+    try:
+        test = jobs.holdings(trained.run, root).test
+    except EdgeflError as error:
+        return None, str(error)
+    if not len(test):
+        return None, "the run has no test data"
+    return (test, "") if test.shape == trained.sample else (None, "the run's test data have another shape now")
+
+
+def _made_up(trained: Trained) -> Array:
+    """Samples of the right shape and type, where there are no real ones."""
+    from edgefl.models.torch_backend import takes_tokens  # noqa: PLC0415 - torch, as above
+
+    shape, rng = (SHOWN, *trained.sample), seeds.stream(0, "export")
+    module = build_module(trained.run.task.model, trained.sample, trained.classes, seed=0)
+    if takes_tokens(module, trained.sample):
+        return np.zeros(shape, np.int64) + rng.integers(0, 2, shape)
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def _tried(made: Exported, model: Model, trained: Trained, test: Dataset) -> Exported:
+    before = metrics.evaluate(model, trained.params, test, LOSSES[trained.run.task.loss])
+    after = judge(Deployed(made.path, memory=1 << 62), test)
+    return replace(made, accuracy=before.accuracy, exported_accuracy=after.accuracy, tested=len(test))

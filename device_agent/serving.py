@@ -1,0 +1,117 @@
+"""A deployed model at work on the device: how good it is on the device's own data, and what it says of new samples.
+
+onnxruntime and numpy are all it takes. Nothing is connected, and no sample leaves the device.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from device_agent.start import local_data
+from edgefl.config import AgentFile, LocalData
+from edgefl.data import custom
+from edgefl.data.dataset import Dataset
+from edgefl.data.source import arrays, check, reading
+from edgefl.data.sources import load
+from edgefl.errors import ConfigError
+from edgefl.losses import softmax
+from edgefl.models.deployed import Deployed, Verdict, judge
+from edgefl.vector import Array
+
+
+def open_model(file: AgentFile, path: Path) -> Deployed:
+    """The model of an ONNX file, within the memory and threads that the agent file allows."""
+    return Deployed(path, threads=file.compute.threads, memory=file.compute.memory_mb << 20)
+
+
+def evaluate(file: AgentFile, path: Path, root: Path | None = None) -> Iterator[tuple[str, Verdict]]:
+    """How the model does on what the device trains with and, if there is such a part, on what it holds back."""
+    model = open_model(file, path)
+    for part, data in parts(file.data, root):
+        yield part, judge(model, data)
+
+
+def parts(wanted: LocalData, root: Path | None) -> Iterator[tuple[str, Dataset]]:
+    """The device's data; in a trial the test part is everybody's, so it is not counted as this device's."""
+    yield "trained on", local_data(wanted, root)
+    if wanted.partition is None:
+        yield "held back", load(wanted.source, root).test
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What a model says of each sample: a class and how sure it is, or a number."""
+
+    values: Array
+    confidence: Array | None
+
+    def rows(self) -> Iterator[tuple[float | int, ...]]:
+        """One sample at a time."""
+        if self.confidence is None:
+            yield from ((float(value),) for value in self.values)
+        else:
+            yield from ((int(v), float(c)) for v, c in zip(self.values, self.confidence, strict=True))
+
+
+def predict(model: Deployed, x: Array) -> Predictions:
+    """The model's word on every sample; a model with one output gives numbers, not classes."""
+    z = model.logits(x)
+    if model.outputs == 1:
+        return Predictions(z[:, 0], None)
+    return Predictions(z.argmax(axis=1), softmax(z).max(axis=1))
+
+
+def samples(path: Path, model: Deployed) -> Array:
+    """New samples from an .npz file (array `x`) or a .csv file (one sample a line), as the model wants them."""
+    try:
+        x = _table(path) if path.suffix == ".csv" else _archive(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{path}: no such file; give an .npz with an array x, or a .csv") from None
+    wanted = int(np.prod(model.sample))
+    if x.ndim == 2 and x.shape[1] == wanted:
+        x = x.reshape(len(x), *model.sample)  # a table has rows, whatever the samples' shape
+    if np.dtype(model.dtype).kind == "i":
+        x = x.astype(np.int64)
+    data = custom.dataset(x, np.zeros(len(x), np.int64), 1, str(path))
+    check(data, str(path))
+    return data.x
+
+
+def write(path: Path, made: Predictions) -> None:
+    """Predictions as .npz (arrays `prediction` and `confidence`) or as .csv."""
+    try:
+        if path.suffix == ".npz":
+            given = {"prediction": made.values, "confidence": made.confidence}
+            np.savez(path, allow_pickle=False, **{name: array for name, array in given.items() if array is not None})
+        else:
+            path.write_text("\n".join(table(made)) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
+
+
+def table(made: Predictions) -> Iterator[str]:
+    """Predictions as lines of a .csv file."""
+    yield "prediction" if made.confidence is None else "prediction,confidence"
+    for row in made.rows():
+        yield ",".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in row)
+
+
+def _archive(path: Path) -> Array:
+    held = arrays(path)
+    if "x" not in held:
+        raise ConfigError(f"{path}: lacks an array x; it has {', '.join(sorted(held)) or 'nothing'}")
+    return held["x"]
+
+
+def _table(path: Path) -> Array:
+    with reading(path):
+        lines = [line for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
+        names = [cell.strip(' "').lower() for cell in lines[0].split(",")] if lines else []
+        header = bool(names) and not any(name.replace(".", "").lstrip("+-").isdigit() for name in names)
+        if len(lines) <= header:
+            raise ConfigError(f"{path}: is empty; give one sample a line")
+        table = np.loadtxt(lines[header:], delimiter=",", ndmin=2, quotechar='"', comments=None)
+    labels = [i for i, name in enumerate(names) if name in {"label", "y"}]
+    return np.asarray(np.delete(table, labels, axis=1).astype(np.float32))

@@ -1,0 +1,79 @@
+"""A device without a device: announces itself, and answers every task with whatever it is told to."""
+
+import threading
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from edgefl.errors import WireError
+from edgefl.protocol import chunks, tensors, topics
+from edgefl.protocol.codecs import Float32
+from edgefl.protocol.messages import TO_DEVICE, Answer, Assignment, Declined, Presence, Receipt, frame, read
+from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent, Will
+from edgefl.vector import Array
+
+
+class Puppet:
+    """`act` is called with every task, from the transport's thread."""
+
+    def __init__(
+        self, name: str, transport: Transport, act: Callable[["Puppet", Assignment], None], *, job: str
+    ) -> None:
+        self.name, self.transport, self.act, self.job = name, transport, act, job
+        self.assembler = chunks.Assembler(1 << 24)
+        self.verdicts: list[tuple[str, str]] = []
+        self.asked = 0
+        self.ready = threading.Event()
+
+    def start(self) -> None:
+        self.transport.start(self._deliver, Will(topics.presence("default", self.name), self._presence(online=False)))
+
+    def _presence(self, *, online: bool) -> bytes:
+        return Presence(online=online, installation=self.name, birth=1, samples=10).model_dump_json().encode()
+
+    def _deliver(self, event: TransportEvent) -> None:
+        if isinstance(event, Connected):
+            self.transport.subscribe(topics.down("default", self.job, self.name))
+            self.transport.publish(topics.presence("default", self.name), self._presence(online=True), retain=True)
+            self.ready.set()
+        if isinstance(event, Message):
+            try:
+                whole = self.assembler.add(event.payload)
+            except WireError:
+                return
+            said = read(TO_DEVICE, whole[1], 1 << 24)[0] if whole else None
+            if isinstance(said, Receipt):
+                self.verdicts.append((said.verdict, said.reason))
+            if isinstance(said, Assignment):
+                self.asked += 1
+                self.act(self, said)
+
+    def say(self, data: bytes) -> None:
+        for part in chunks.split(data, chunks.digest(data)):
+            self.publish(part)
+
+    def publish(self, payload: bytes) -> None:
+        self.transport.publish(topics.up("default", self.job, self.name), payload)
+
+    def decline(self, task: Assignment) -> None:
+        self.say(frame(Declined(job=task.job, round=task.round, reason="a puppet")))
+
+
+def answer(puppet: Puppet, task: Assignment, arrays: Mapping[str, Array], **other: object) -> bytes:
+    """The frame of an answer; `other` replaces what it says, without any check."""
+    described, parts, _ = tensors.encode(arrays, Float32())
+    said = Answer(
+        job=task.job,
+        run=task.run,
+        round=task.round,
+        device=puppet.name,
+        model=task.model,
+        weight=10.0,
+        steps=1,
+        tensors=described,
+    )
+    return frame(said.model_copy(update=other), parts)
+
+
+def noise(size: int, seed: int) -> Array:
+    return (1e-3 * np.random.default_rng(seed).normal(size=size)).astype(np.float32)

@@ -1,0 +1,68 @@
+"""`make soak`: 200 emulated devices and 20 real agents, 300 rounds; the coordinator's memory must not grow."""
+
+import os
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from fleet import Fleet
+from puppet import Puppet, answer, noise
+
+from edgefl.protocol.messages import Assignment
+from edgefl.protocol.mqtt import MqttTransport
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(7200),
+    pytest.mark.skipif(os.environ.get("EDGEFL_SOAK") != "1", reason="takes many minutes: make soak"),
+]
+
+REAL, EMULATED = 20, 200
+ROUNDS = int(os.environ.get("EDGEFL_SOAK_ROUNDS", "300"))
+SETTLED = ROUNDS // 4  # rounds before memory is looked at: caches fill, allocators find their size
+SLOPE = 1.0  # MiB per 100 rounds
+SIZE = 20 * 10 + 10  # numbers in the model
+
+
+def test_a_long_run_of_many_devices_does_not_grow(tmp_path: Path, figures: Any) -> None:
+    devices = REAL + EMULATED
+    with Fleet(
+        tmp_path,
+        run={"rounds": ROUNDS},
+        task={"partition": {"kind": "iid", "devices": devices}},
+        algorithm={"name": "fedavg", "batch": 64},
+        rounds={"cohort": 44, "quorum": 40, "deadline": 120.0},
+    ) as fleet:
+        address = fleet.broker.address
+
+        def act(puppet: Puppet, task: Assignment) -> None:
+            puppet.say(answer(puppet, task, {"delta": noise(SIZE, task.round)}))
+
+        puppets = [Puppet(name, MqttTransport(address, name), act, job="chaos") for name in fleet.names[REAL:]]
+        for name in fleet.names[:REAL]:
+            fleet.agent(name)
+        life = fleet.coordinator()
+        for puppet in puppets:
+            puppet.start()
+        began, memory = monotonic(), []
+        coordinator = psutil.Process(life.process.pid)
+        for round in range(1, ROUNDS + 1):
+            assert life.wait_for(600, event="round", round=round) is not None, "it ended too early"
+            memory.append(coordinator.memory_info().rss / 2**20)
+        took = monotonic() - began
+        assert life.finished() is not None
+        for puppet in puppets:
+            puppet.transport.close()
+    late = np.arange(SETTLED, ROUNDS)
+    slope = float(np.polyfit(late, memory[SETTLED:], 1)[0]) * 100
+    figures(
+        "soak",
+        f"{EMULATED} emulated devices with a connection each, {REAL} real agents, 44 asked per round, {ROUNDS} rounds",
+        "none needed",
+        f"{took:.0f} s; coordinator {memory[SETTLED]:.1f} MiB after {SETTLED} rounds, {memory[-1]:.1f} MiB at the end:"
+        f" slope {slope:+.2f} MiB per 100 rounds",
+    )
+    assert slope < SLOPE

@@ -1,0 +1,174 @@
+"""A checkpoint becomes an ONNX file that says the same, and a device can judge and use it without torch."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from coordinator import checkpoint
+from coordinator.checkpoint import Saved
+from coordinator.exporting import Exported, export_checkpoint
+from edgefl import job as jobs
+from edgefl.cli.app import main
+from edgefl.cli.export import told
+from edgefl.config import RunFile
+from edgefl.config_reader import parse
+from edgefl.simulation.loop import simulate
+
+TABLE = {
+    "run": {"name": "trial", "rounds": 2, "seed": 1},
+    "task": {"data": "digits", "model": "mlp", "partition": {"kind": "iid", "devices": 2}},
+    "algorithm": {"name": "fedavg", "lr": 0.2},
+}
+Edgefl = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "trial"
+    folder.mkdir()
+    job, held = jobs.prepare(parse(RunFile, TABLE, "test", environment={}))
+    course = simulate(job, dict(zip(jobs.device_names(2), held.devices, strict=True)))
+    checkpoint.save(folder, job, Saved(course, (), 0, 0))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(run_folder: Path) -> dict[str, Exported]:
+    """The run's model as it is, and with int8 weights; most of these tests' time is making them."""
+    return {
+        kind: export_checkpoint(run_folder, run_folder / f"{kind}.onnx", int8=kind == "int8")
+        for kind in ("float32", "int8")
+    }
+
+
+@pytest.fixture
+def edgefl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Edgefl:
+    """Run a command in a fresh folder: its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    Path("agent.toml").write_text("[agent]\nid = 'pi-01'\n[data]\nsource = 'digits'\n")
+
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edgefl", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return int(end.value.code or 0), said.out.strip(), said.err.strip()
+
+    return run
+
+
+def test_a_run_folder_becomes_a_file_that_is_as_good_as_the_model(edgefl: Edgefl, run_folder: Path) -> None:
+    code, out, _ = edgefl("export", run_folder, "model.onnx", "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert said["parity"] < 1e-5
+    assert said["accuracy"] == said["exported_accuracy"] > 0.5
+    assert (said["round"], said["bytes"]) == (2, Path("model.onnx").stat().st_size)
+    onnx.checker.check_model("model.onnx", full_check=True)
+
+
+def test_int8_is_a_quarter_of_the_size_and_hardly_worse(models: dict[str, Exported]) -> None:
+    small = models["int8"]
+    assert small.bytes < 0.4 * small.float_bytes
+    assert 1e-5 < small.gap < 0.1
+    assert abs((small.accuracy or 0) - (small.exported_accuracy or 1)) < 0.02
+    assert {opset.domain for opset in onnx.load(small.path).opset_import} == {""}
+
+
+def test_a_person_reads_sizes_parity_and_accuracy(models: dict[str, Exported]) -> None:
+    starts = [line.partition(": ")[0] for line in told(models["int8"])]
+    assert starts == [str(models["int8"].path), "parity", "int8", "accuracy"]
+
+
+def test_without_the_runs_data_the_model_is_exported_all_the_same(edgefl: Edgefl, tmp_path: Path) -> None:
+    np.savez("mine.npz", x=np.random.default_rng(0).normal(size=(40, 5)).astype("f4"), y=np.arange(40) % 3)
+    table = {**TABLE, "task": {**TABLE["task"], "data": "npz:mine.npz"}}
+    job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
+    path = checkpoint.save(tmp_path, job, Saved(jobs.begin(job), (), 0, 0))
+    Path("mine.npz").unlink()
+    code, out, _ = edgefl("export", path, "model.onnx")
+    assert code == 0
+    assert "not measured" in out
+    assert "mine.npz" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["export", "nowhere", "m.onnx"], "nowhere: no such checkpoint"),
+        (["export", ".", "m.onnx"], "holds no checkpoint"),
+        (["export", "agent.toml", "m.onnx"], "damaged"),
+        (["agent", "evaluate", "agent.toml", "nowhere.onnx"], "nowhere.onnx: cannot be read"),
+        (["agent", "evaluate", "agent.toml", "agent.toml"], "model.malformed"),
+    ],
+)
+def test_a_wrong_file_is_named_in_one_line(words: list[str], expected: str, edgefl: Edgefl) -> None:
+    code, _, said = edgefl(*words)
+    assert code == 2
+    assert expected in said
+    assert "\n" not in said
+
+
+def test_a_file_is_not_written_over_a_folder(edgefl: Edgefl, run_folder: Path, tmp_path: Path) -> None:
+    code, _, said = edgefl("export", run_folder, tmp_path)
+    assert (code, "is a folder" in said) == (2, True)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_a_device_judges_the_model_on_its_own_data(kind: str, edgefl: Edgefl, models: dict[str, Exported]) -> None:
+    code, out, _ = edgefl("agent", "evaluate", "agent.toml", models[kind].path, "--json")
+    trained, held_back = map(json.loads, out.splitlines())
+    assert code == 0
+    assert (trained["part"], held_back["part"]) == ("trained on", "held back")
+    assert held_back["accuracy"] == models[kind].exported_accuracy
+    assert trained["samples"] > held_back["samples"] == models[kind].tested
+    assert held_back["ms_per_sample"] > 0
+
+
+def test_predictions_come_as_a_table_or_as_a_file(edgefl: Edgefl, models: dict[str, Exported]) -> None:
+    model = models["float32"].path
+    x = np.random.default_rng(0).random((3, 1, 8, 8)).astype("f4")
+    np.savez("new.npz", x=x)
+    np.savetxt("new.csv", x.reshape(3, -1), delimiter=",", fmt="%.9g")
+    _, from_npz, _ = edgefl("agent", "predict", "agent.toml", model, "new.npz")
+    _, from_csv, _ = edgefl("agent", "predict", "agent.toml", model, "new.csv")
+    edgefl("agent", "predict", "agent.toml", model, "new.csv", "--out", "said.npz")
+    assert from_npz == from_csv
+    assert from_npz.splitlines()[0] == "prediction,confidence"
+    said = np.load("said.npz")
+    assert said["prediction"].tolist() == [int(line.split(",")[0]) for line in from_npz.splitlines()[1:]]
+    assert ((said["confidence"] >= 0.1) & (said["confidence"] <= 1)).all()
+
+
+def test_samples_of_another_shape_are_refused(edgefl: Edgefl, models: dict[str, Exported]) -> None:
+    np.savez("new.npz", x=np.zeros((2, 1, 9, 9), "f4"))
+    code, _, said = edgefl("agent", "predict", "agent.toml", models["float32"].path, "new.npz")
+    assert code == 2
+    assert "[1, 8, 8]" in said
+    assert "[1, 9, 9]" in said
+
+
+def test_a_model_larger_than_the_device_allows_is_refused(edgefl: Edgefl, models: dict[str, Exported]) -> None:
+    model = onnx.load(models["float32"].path)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(2 << 18, "f4"), "heavy"))
+    onnx.save(model, "heavy.onnx")
+    code, _, said = edgefl("agent", "evaluate", "agent.toml", "heavy.onnx", "--set", "compute.memory_mb=1")
+    assert (code, "model.too_large" in said) == (2, True)
+
+
+def test_a_device_needs_no_torch_for_it(models: dict[str, Exported], tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=np.zeros((10, 1, 8, 8), "f4"), y=np.arange(10))
+    (tmp_path / "agent.toml").write_text(f"[agent]\nid = 'pi'\n[data]\nsource = 'npz:{tmp_path}/mine.npz'\n")
+    blocked = (
+        "import sys; sys.modules.update(dict.fromkeys(['torch', 'onnx'])); from edgefl.cli.app import main; main()"
+    )
+    words = ["agent", "evaluate", str(tmp_path / "agent.toml"), str(models["float32"].path)]
+    done = subprocess.run([sys.executable, "-c", blocked, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "held back: accuracy" in done.stdout

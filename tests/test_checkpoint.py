@@ -1,0 +1,161 @@
+"""Checkpoints: three generations, trusted only by their hash; rounds behind a damaged one are merged again."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator import checkpoint, recall
+from coordinator.checkpoint import Saved
+from coordinator.journal import Journal, Kept
+from coordinator.rounds import Answered, Joined, Merged, Rounds, Rules, step
+from edgefl import job as jobs
+from edgefl.config import RunFile
+from edgefl.config_reader import parse
+from edgefl.errors import ConfigError, StoreError
+from edgefl.job import Course, Job
+from edgefl.protocol import chunks, tensors
+from edgefl.protocol.codecs import Float32
+from edgefl.protocol.messages import Answer, frame
+
+DAMAGED = 1000 if os.environ.get("EDGEFL_CHAOS") == "1" else 200
+DEVICES = ("a", "b")
+
+
+def job_of(model: str = "softmax", **rounds: object) -> Job:
+    table = {
+        "run": {"name": "checkpoints", "rounds": 9, "seed": 3},
+        "task": {"data": "synthetic", "model": model, "partition": {"kind": "iid", "devices": 2}},
+        "algorithm": {"name": "scaffold", "batch": 64},
+        "rounds": {"cohort": 2, "quorum": 2, **rounds},
+    }
+    return jobs.prepare(parse(RunFile, table, "test", environment={}))[0]
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return job_of()
+
+
+def course_of(job: Job, round: int) -> Course:
+    rng = np.random.default_rng(round)
+    params = rng.normal(size=job.start.shape).astype(np.float32)
+    return Course(round, params, job.start, {"scaffold": {"c": params * 2}}, best=0.5)
+
+
+def save(folder: Path, job: Job, *rounds: int) -> list[Path]:
+    return [checkpoint.save(folder, job, Saved(course_of(job, r), ({"round": r},), r, 2 * r)) for r in rounds]
+
+
+def test_what_is_saved_comes_back(tmp_path, job):
+    save(tmp_path, job, 4)
+    saved = checkpoint.latest(tmp_path, job)
+    assert saved is not None
+    assert saved.course.sha256() == course_of(job, 4).sha256()
+    assert (saved.course.round, saved.reports, saved.bytes_up, saved.bytes_down) == (4, ({"round": 4},), 4, 8)
+    assert np.array_equal(saved.course.states["scaffold"]["c"], course_of(job, 4).states["scaffold"]["c"])
+    assert np.array_equal(saved.course.previous, job.start)
+
+
+def test_three_generations_are_kept(tmp_path, job):
+    save(tmp_path, job, 1, 2, 3, 4, 5)
+    assert [path.name for path in checkpoint.generations(tmp_path)] == [
+        f"checkpoint-00000{n}.safetensors" for n in (3, 4, 5)
+    ]
+
+
+def test_no_damaged_checkpoint_is_loaded_silently(tmp_path, job, caplog):
+    seed = 17
+    rng = random.Random(seed)
+    _, path = save(tmp_path, job, 1, 2)
+    good = path.read_bytes()
+    for number in range(DAMAGED):
+        bad = bytearray(good)
+        if rng.random() < 0.5:
+            for _ in range(rng.randint(1, 4)):
+                bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
+        else:
+            del bad[rng.randrange(len(bad)) :]
+        if bytes(bad) == good:
+            continue  # a bit that was flipped back
+        path.write_bytes(bad)
+        caplog.clear()
+        saved = checkpoint.latest(tmp_path, job)
+        assert saved is not None, f"seed {seed}, number {number}"
+        assert saved.course.round == 1, f"seed {seed}, number {number}: loaded silently"
+        assert "passed over" in caplog.text
+
+
+def test_with_none_that_can_be_trusted_there_is_none(tmp_path, job):
+    for path in save(tmp_path, job, 1, 2, 3):
+        path.write_bytes(path.read_bytes()[:-1])
+    assert checkpoint.latest(tmp_path, job) is None
+
+
+def test_a_checkpoint_of_another_model_is_the_operators_mistake(tmp_path, job):
+    save(tmp_path, job, 1)
+    with pytest.raises(ConfigError, match=r"another model than task\.model = 'mlp'"):
+        checkpoint.latest(tmp_path, job_of("mlp"))
+
+
+# ---- behind a damaged checkpoint -----------------------------------------------------------------------------------
+
+
+def answer(job: Job, device: str, round: int) -> Kept:
+    rng = np.random.default_rng([round, ord(device)])
+    arrays = {name: rng.normal(size=job.start.shape).astype(np.float32) for name in ("delta", "extra/dc")}
+    described, parts, _ = tensors.encode(arrays, Float32())
+    said = Answer(
+        job="checkpoints", run="r", round=round, device=device, model="m", weight=1, steps=1, tensors=described
+    )
+    data = frame(said, parts)
+    return Kept(round, device, chunks.digest(data), data)
+
+
+def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[Journal, Rounds, list[Course]]:
+    """A run of so many rounds, its journal and its course after each."""
+    book = Journal(folder / "journal.sqlite")
+    s = Rounds(Rules(rounds=9, seed=1, cohort=2, quorum=2, deadline=5.0, late=late))
+    for name in DEVICES:
+        s, _ = step(s, Joined(name, 0))
+    courses = [jobs.begin(job)]
+    for round in range(1, rounds + 1):
+        for name in DEVICES:
+            after, _ = step(s, Answered(name, round, 0))
+            closing = after.phase == "merging"
+            book.write(Answered(name, round, 0), after, answer(job, name, round), 2 if closing else None)
+            s = after
+        updates, _ = recall.in_hand(book, job, s)
+        assert set(updates) == set(DEVICES)
+        courses.append(jobs.advance(job, courses[-1], updates, population=2))
+        s, _ = step(s, Merged(round, 0))
+        book.write(Merged(round, 0), s)
+    return book, s, courses
+
+
+@pytest.mark.parametrize("behind", [0, 1, 2])
+def test_rounds_behind_a_damaged_checkpoint_are_merged_again_to_the_same_model(tmp_path, job, behind):
+    book, s, courses = played(job, tmp_path, 5)
+    again = recall.catch_up(book, job, courses[5 - behind], s)
+    book.close()
+    assert (again.round, again.sha256()) == (5, courses[5].sha256())
+    assert np.array_equal(again.states["variates"]["c"], courses[5].states["variates"]["c"])
+
+
+def test_a_run_whose_answers_are_no_longer_there_says_so(tmp_path, job):
+    book, s, courses = played(job, tmp_path, 5)
+    with pytest.raises(StoreError, match=r"no checkpoint after round 0 can be read.*--fresh"):
+        recall.catch_up(book, job, courses[0], s)
+    book.close()
+
+
+def test_late_answers_that_were_accepted_are_promised_to_the_next_merge(tmp_path):
+    job = job_of(late="discount")
+    book, s, _ = played(job, tmp_path, 2, late="discount")
+    book.write(Answered("c", 1, 0), s, answer(job, "c", 1))
+    updates, late = recall.in_hand(book, job, s)
+    book.close()
+    assert updates == {}
+    assert (list(late), late["c"].round) == (["c"], 1)

@@ -1,0 +1,89 @@
+"""The spool: an update is there until its receipt, whole, or not at all."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_agent.spool import Held, Spool
+from edgefl import faults, store
+from edgefl.errors import StoreError
+from edgefl.protocol import chunks
+
+FRAME = bytes(range(256)) * 20
+HELD = Held("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), {"c": np.arange(4, dtype=np.float32)})
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path)
+
+
+def same(a: Held | None, b: Held) -> bool:
+    return a is not None and store_of(a) == store_of(b)
+
+
+def store_of(held: Held) -> tuple[object, ...]:
+    kept = {name: array.tolist() for name, array in held.kept.items()}
+    return held.job, held.life, held.round, held.attempt, held.model, held.frame, held.digest, kept
+
+
+def test_an_empty_spool_holds_nothing(spool):
+    assert spool.take() is None
+
+
+def test_what_is_put_is_there_after_a_restart(spool, tmp_path):
+    spool.put(HELD)
+    assert same(Spool(tmp_path).take(), HELD)
+
+
+def test_what_has_its_receipt_is_gone(spool, tmp_path):
+    spool.put(HELD)
+    spool.clear()
+    spool.clear()
+    assert Spool(tmp_path).take() is None
+
+
+def test_wherever_a_spool_is_torn_it_is_put_away_and_said(spool, tmp_path, caplog):
+    spool.put(HELD)
+    (path,) = tmp_path.iterdir()
+    good = path.read_bytes()
+    for cut in [*range(1, 400), len(good) - 1]:
+        path.write_bytes(good[:cut])
+        caplog.clear()
+        assert Spool(tmp_path).take() is None
+        assert "cannot be used" in caplog.text
+        assert Spool(tmp_path).take() is None, "it is not looked at twice"
+
+
+def test_an_update_torn_by_the_one_that_follows_it_is_not_taken_for_either(spool, tmp_path):
+    spool.put(HELD)
+    (path,) = tmp_path.iterdir()
+    old = path.read_bytes()
+    spool.put(replace(HELD, round=4, frame=FRAME[::-1], digest=chunks.digest(FRAME[::-1])))
+    new = path.read_bytes()
+    for cut in range(1, len(new), 97):
+        path.write_bytes(new[:cut] + old[cut:])
+        held = Spool(tmp_path).take()
+        assert held is None or held.frame == (FRAME if held.round == 3 else FRAME[::-1])
+
+
+def test_a_put_that_does_not_get_through_leaves_nothing_that_could_be_taken_for_an_update(spool, tmp_path, monkeypatch):
+    monkeypatch.setattr(faults, "_kind", "full")
+    monkeypatch.setattr(faults, "_number", "1")
+    monkeypatch.setattr(faults, "_writes", 0)
+    with pytest.raises(StoreError, match="No space left"):
+        spool.put(HELD)
+    monkeypatch.setattr(faults, "_kind", "")
+    assert Spool(tmp_path).take() is None
+    spool.put(HELD)
+    assert same(Spool(tmp_path).take(), HELD)
+
+
+def test_what_a_kill_left_half_written_is_written_over(tmp_path):
+    target = tmp_path / "file"
+    (tmp_path / ".file.new").write_bytes(b"half of someth")
+    store.write_atomically(target, b"whole")
+    assert target.read_bytes() == b"whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
