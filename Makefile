@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench install clean
+.PHONY: demo test check bench chaos soak install clean
 
 demo: $(READY)
 	$(RUN)/edgefl demo
@@ -19,6 +19,14 @@ check: $(READY)
 
 bench: $(READY)
 	$(RUN)/edgefl bench transport
+
+# Kill everything, at every write and at random; about a quarter of an hour. Writes docs/results/reliability.md.
+chaos: $(READY)
+	EDGEFL_CHAOS=1 $(RUN)/python -m pytest -q -s tests/chaos tests/test_checkpoint.py
+
+# 220 devices, 300 rounds: does the coordinator grow?
+soak: $(READY)
+	EDGEFL_SOAK=1 $(RUN)/python -m pytest -q -s tests/chaos/test_soak.py
 
 install: $(READY)
 

@@ -296,12 +296,12 @@ class Coordinator:
         if not self.guard.allows(id, len(payload), now):
             raise WireError("device.flooding", f"device '{id}' sends more than guards.megabytes_per_minute")
         device.live, device.touched = True, now
+        device.reminders.clear()
         device.bytes_up += len(payload)
         whole = device.assembler.add(payload)
         if whole is None:
             device.doing = "sending"
             return
-        device.reminders.pop(whole[0], None)
         self._frame(device, *whole)
 
     def _frame(self, device: Device, digest: bytes, data: bytes | bytearray) -> None:
@@ -342,7 +342,7 @@ class Coordinator:
             return  # it has just been told
         device.offered = said.digest, monotonic()
         gaps = device.assembler.missing(said.digest) or range(chunks.count(said.size))
-        self.voice.say(device.id, Missing(digest=said.digest, indexes=tuple(gaps)))
+        self.voice.say(device.id, Missing(digest=said.digest, indexes=tuple(gaps)[:65536]))
 
     def _unwanted(self, device: Device, round: int, digest: bytes, reason: rounds.Reason) -> None:
         verdict = reason if reason in ("duplicate", "late") else "refused"
@@ -551,7 +551,8 @@ class Coordinator:
                 log.info("out of quarantine device=%s", id)
                 self._feed(rounds.Joined(id, now))
         for device in self.roster.devices.values():
-            if device.online and device.assembler.underway() and now - device.touched > SILENT:
+            patience = SILENT * 2.0 ** max(device.reminders.values(), default=0)
+            if device.online and device.assembler.underway() and now - device.touched > patience:
                 device.touched = now
                 self._ask_again(device)
             elif now - device.touched > ABANDONED:

@@ -161,16 +161,26 @@ def _number(event: dict[str, Any]) -> int | None:
     return event["round"] if event["event"] == "round" else None
 
 
-def check_broker(run: RunFile) -> Address:
-    """The broker's address, if it answers; one of our own answers when it is started."""
+def unfinished(run: RunFile) -> bool:
+    """Whether the same command would go on with a run that was interrupted."""
+    path = run.run.folder / run.run.name / journal.NAME
+    if not path.exists():
+        return False
+    book = journal.Journal(path)
+    done = book.get("done")
+    book.close()
+    return not done
+
+
+def check_broker(run: RunFile) -> None:
+    """Refuse an address where nobody answers; a broker of our own answers when it is started."""
     address = parse(run.broker.url)
     if not address.embedded:
         reachable(address)
-    return address
 
 
 def _broker(run: RunFile, until_done: ExitStack) -> Address:
-    address = check_broker(run)
+    address = parse(run.broker.url)
     if not address.embedded:
         return address
     running = until_done.enter_context(broker.start())

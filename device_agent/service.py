@@ -81,6 +81,7 @@ class Agent:
         self.states: dict[str, State] = {}
         self.session = _resumed(self.held)
         self.installation, self.birth = _birth(folder)
+        self.published = self.queued = 0  # messages so far; those up to the last chunk of an update
         self.served = False
         self.stopping = Event()
         self.exit: tuple[int, str] | None = None
@@ -219,7 +220,7 @@ class Agent:
         match action:
             case session.Announce():
                 here = self._presence(online=True)
-                self.transport.publish(topics.presence(self.fleet, self.device), here, retain=True)
+                self._publish(topics.presence(self.fleet, self.device), here, retain=True)
             case session.Fetch(_):
                 if self.assignment:
                     self.library.fetch(self.assignment.job, _needs(self.assignment))
@@ -231,7 +232,8 @@ class Agent:
             case session.Send():
                 self._offer()
             case session.SendChunks(_, missing):
-                self._send(missing)
+                if self.published - self.transport.backlog() >= self.queued:  # else some are still on their way
+                    self._send(missing)
             case session.Commit():
                 self._commit()
             case session.Forget():
@@ -316,7 +318,8 @@ class Agent:
             for index in indexes:
                 if index < chunks.count(len(held.frame)):
                     part = chunks.chunk(held.frame, held.digest, index)
-                    self.transport.publish(topics.up(self.fleet, held.job, self.device), part)
+                    self._publish(topics.up(self.fleet, held.job, self.device), part)
+            self.queued = self.published
 
     # ---- what stays on the device ------------------------------------------------------------------------------
 
@@ -369,7 +372,11 @@ class Agent:
         data = frame(message)
         topic = topics.up(self.fleet, message.job, self.device)
         for part in chunks.split(data, chunks.digest(data)):
-            self.transport.publish(topic, part)
+            self._publish(topic, part)
+
+    def _publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        self.published += 1
+        self.transport.publish(topic, payload, retain=retain)
 
     def _presence(self, *, online: bool) -> bytes:
         here = Presence(

@@ -1,6 +1,10 @@
-"""Some training steps of LeNet-5 from exported graphs, as an agent takes them: `step.py graphs BUNDLE`, `step.py train BUNDLE WEIGHTS`,
-`step.py compare WEIGHTS WEIGHTS`. `train` needs no torch, and imports all that an agent imports.
+"""Some training steps of LeNet-5 from exported graphs, as an agent takes them.
+
+step.py graphs BUNDLE             export the network; needs torch
+step.py train BUNDLE WEIGHTS      train it; needs no torch, and imports all that an agent imports
+step.py compare WEIGHTS WEIGHTS   how far apart two results are
 """
+# ruff: noqa: PLC0415, T201 - a script: it prints, and imports only what its word needs
 
 import platform
 import sys

@@ -11,6 +11,7 @@ from time import monotonic, process_time
 import numpy as np
 
 import device_agent.start  # noqa: F401 - its weight is what we measure
+from edgefl.algorithms import shelf
 from edgefl.bench.device import CASES, STEPS, batch, stepper
 from edgefl.models.base import Model
 from edgefl.models.onnx.bundle import unpack
@@ -22,6 +23,7 @@ def main(back_end: str, network: str, graphs: Path) -> None:
     """Train, and say so."""
     case = next(case for case in CASES if case.network == network)
     model, w = _onnx(graphs) if back_end == "onnx" else _torch(network, case.sample, case.classes)
+    shelf.algorithm({"name": "fedavg"})  # imported when a task names it, so part of a training agent
     step = stepper(model, w, batch(case))
     step()
     first = {"first_step_at": monotonic(), "first_step_cpu": process_time()}

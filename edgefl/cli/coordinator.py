@@ -28,7 +28,7 @@ def start(  # noqa: PLR0917 - options of a command
 
     The same command goes on with a run that was interrupted, whatever interrupted it.
     """
-    from coordinator.start import check_broker, coordinate
+    from coordinator.start import check_broker, coordinate, unfinished
     from coordinator.view import choose
     from edgefl import logs
     from edgefl.config import RunFile
@@ -37,9 +37,10 @@ def start(  # noqa: PLR0917 - options of a command
 
     logs.set_up(log)
     wanted = load(RunFile, run, set_ or ())
-    check_broker(wanted)
-    if rehearse:
-        rehearse_apart(run, set_ or (), data_root)
+    if fresh or not unfinished(wanted):  # else it has been tried, and its broker may come back later than we do
+        check_broker(wanted)
+        if rehearse:
+            rehearse_apart(run, set_ or (), data_root)
     results = coordinate(wanted, data_root, choose(as_json=json), fresh=fresh)
     if not json:
         for what, path in results.files.items():

@@ -1,12 +1,11 @@
 """The onnxruntime back-end: a bundle's graphs, with numpy and the stock onnxruntime package and nothing else.
 
 Weights go in as slices of the flat vector and gradients come out into slices of a new one, both in place. What the
-forward pass keeps for the pullback stays in onnxruntime's memory and is handed over as it is.
+forward pass keeps for the pullback is written into arrays of ours and read from there, never copied.
 """
 
 from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -14,13 +13,21 @@ import onnxruntime
 
 from edgefl.errors import ConfigError
 from edgefl.models.onnx.bundle import Bundle
-from edgefl.models.onnx_guard import verify
+from edgefl.models.onnx_guard import size, verify
 from edgefl.vector import Array, Layout, Vector, check
 
 ITEM = 4  # bytes per number
 SLICE = 512  # samples per evaluation pass: bounds memory, whatever the size of the test set
 MEMORY = 4 * 2**30
 BATCH = 64  # for which a graph must fit into that memory
+TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
 
 
 class OnnxModel:
@@ -46,7 +53,7 @@ class OnnxModel:
         with self._lock:
             forward = self._session("forward")
             parts = [
-                forward.run(weights, {"x": self._input(x[i : i + SLICE])})["logits"].numpy()
+                forward.run(weights, {"x": self._input(x[i : i + SLICE])})["logits"]
                 for i in range(0, max(len(x), 1), SLICE)
             ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -65,7 +72,7 @@ class OnnxModel:
         with self._lock:
             ahead = self._session(f"{kind}training")
             kept = ahead.run(weights, feeds, moved)
-        z = kept.pop("logits").numpy()
+        z = kept.pop("logits")
         if not single:
             np.subtract(w[k:], moved, out=moved)
 
@@ -94,7 +101,7 @@ class OnnxModel:
         weights = self._weights(w)
         feeds = {"x": self._input(x), "dz": np.ascontiguousarray(dz, np.float32)}
         with self._lock:
-            return np.asarray(self._session("input_gradient").run(weights, feeds)["dx"].numpy())
+            return self._session("input_gradient").run(weights, feeds)["dx"]
 
     def _weights(self, w: Vector) -> Vector:
         if w.dtype != np.float32:
@@ -146,34 +153,31 @@ class Session:
         where = {f"w.{n}": (s, shape) for n, s, shape in zip(layout.names, layout.slices, layout.shapes, strict=True)}
         self._weights = [(name, where[name][0].start * ITEM, where[name][1]) for name in inputs if name in where]
         self._others = [name for name in inputs if name not in where]
-        shapes = {o.name: o.shape for o in self._session.get_outputs()}
-        self._into = [(n, places[n].start * ITEM, shape) for n, shape in shapes.items() if n in places]
-        self._free = [n for n in shapes if n not in places]
-        self.unused = [s for n, s in places.items() if n not in shapes]
+        outputs = {o.name: o for o in self._session.get_outputs()}
+        self._into = [(n, places[n].start * ITEM, o.shape) for n, o in outputs.items() if n in places]
+        self._free = [(n, TYPES[o.type], o.shape) for n, o in outputs.items() if n not in places]
+        self.unused = [s for n, s in places.items() if n not in outputs]
         self._addresses = (0, 0)
 
-    def run(self, w: Vector, feeds: Mapping[str, Any], out: Vector | None = None) -> dict[str, Any]:
-        """The outputs by name, except those that are written to their places in `out`; Any: arrays or OrtValues."""
+    def run(self, w: Vector, feeds: Mapping[str, Array], out: Vector | None = None) -> dict[str, Array]:
+        """The outputs by name, except those that are written to their places in `out`.
+
+        All memory is ours: what onnxruntime allocates for outputs dies with its binding, in some versions before
+        we have read it.
+        """
         bind, before = self._binding, self._addresses
         self._addresses = w.ctypes.data, 0 if out is None else out.ctypes.data
         if self._addresses[0] != before[0]:  # the allocator often gives the same memory again
             for name, offset, shape in self._weights:
                 bind.bind_input(name, "cpu", 0, np.float32, shape, self._addresses[0] + offset)
         for name in self._others:
-            value = feeds[name]
-            if isinstance(value, np.ndarray):
-                bind.bind_cpu_input(name, value)
-            else:
-                bind.bind_ortvalue_input(name, value)
-        if self._free or self._addresses[1] != before[1]:
-            bind.clear_binding_outputs()  # else this run would write over what the last one handed out
-            for name in self._free:
-                bind.bind_output(name, "cpu")
+            bind.bind_cpu_input(name, feeds[name])
+        if self._addresses[1] != before[1]:
             for name, offset, shape in self._into:
                 bind.bind_output(name, "cpu", 0, np.float32, shape, self._addresses[1] + offset)
+        made: dict[str, Array] = {}
+        for name, dtype, dims in self._free:
+            made[name] = np.empty([size(d, len(feeds["x"])) for d in dims], dtype)
+            bind.bind_output(name, "cpu", 0, dtype, made[name].shape, made[name].ctypes.data)
         self._session.run_with_iobinding(bind)
-        if not self._free:
-            return {}
-        values = dict(zip(self._free, bind.get_outputs(), strict=False))
-        bind.clear_binding_outputs()
-        return values
+        return made

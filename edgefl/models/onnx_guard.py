@@ -29,7 +29,7 @@ class Shape:
 
     def bytes(self, batch: int) -> int:
         """How much memory it takes."""
-        return prod(_number(d, batch) for d in self.dims) * WIDTH.get(self.type, 8)
+        return prod(size(d, batch) for d in self.dims) * WIDTH.get(self.type, 8)
 
 
 @dataclass(slots=True)
@@ -82,7 +82,8 @@ def peak(summary: Summary, batch: int) -> int:
     return most + summary.constants
 
 
-def _number(dim: int | str, batch: int) -> int:
+def size(dim: int | str, batch: int) -> int:
+    """A size of a value, for a batch of so many samples."""
     if isinstance(dim, int):
         return dim
     return int(dim[:-1] or 1) * batch

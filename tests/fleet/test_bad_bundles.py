@@ -1,4 +1,4 @@
-"""A device outlives every bad bundle: it declines with the code, the others carry on, and it stays for the next task."""
+"""A device outlives every bad bundle: it declines with the code, the others carry on, and it stays."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -163,6 +163,11 @@ class Graph:
         dims = list(dims)
         if isinstance(x, Value) and same(x.shape, dims):
             return x.name
+        x = x.name if isinstance(x, Value) else x
+        while x in self.makers and self.makers[x].op == "Reshape":
+            x = self.makers[x].inputs[0]
+        if x in self.known and same(self.known[x].shape, dims):
+            return x
         if sum(is_symbolic(d) for d in dims) <= 1 and not any(str(d) == "0" for d in dims):
             return self("Reshape", x, self.constant([-1 if is_symbolic(d) else static(d) for d in dims]))
         return self("Reshape", x, self.sizes(dims))
@@ -189,6 +194,14 @@ class Graph:
     ) -> str:
         """The slices of `x` along these axes."""
         return self("Slice", x, *(self.constant(list(v)) for v in (start, end, axes, step)))
+
+    def transpose(self, x: Operand, order: Sequence[int]) -> str:
+        """`x` with its axes in this order; two turns in a row are made at once."""
+        name = x.name if isinstance(x, Value) else x
+        order, before = list(order), self.makers.get(name)
+        if before and before.op == "Transpose":
+            name, order = before.inputs[0], [before.attributes["perm"][axis] for axis in order]
+        return name if order == sorted(order) else self("Transpose", name, perm=order)
 
     def turned(self, x: Operand) -> str | None:
         """The matrix whose transpose `x` is, if it is one."""

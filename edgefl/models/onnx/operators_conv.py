@@ -17,6 +17,8 @@ from edgefl.models.onnx.rules import aten, on
 from edgefl.models.onnx.sizes import Dim, spread, static, statics
 
 NARROW = 32  # columns below which rows of the kernel share one product
+LARGE = 2**16  # weights from which on their order in memory decides the speed
+FEW = 32  # places of a result below which one product for the whole batch beats one for each image
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,20 @@ def _image_gradient(g: Graph, dy: Value, x: Value, w: Value, v: Window) -> str:
         for r, s, p, d, k in zip(result, v.stride, v.padding, v.dilation, v.kernel, strict=True)
     ]
     extra = [i - r for i, r in zip(image, reached, strict=True)]
+    if len(image) == 2 and v.groups == 1 and prod(statics(w.shape)) >= LARGE and prod(result) < FEW:
+        return _image_by_product(g, dy, image, w, v)
     return g("ConvTranspose", dy, w, output_padding=extra, **v.attributes())
+
+
+def _image_by_product(g: Graph, dy: Value, image: list[int], w: Value, v: Window) -> str:
+    """One matrix product for the whole batch, so that a large kernel is read once and not for every image."""
+    filters, area = static(w.shape[0]), prod(statics(dy.shape[2:]))
+    right = g("Reshape", g.swap(dy, dy.ndim), g.constant([filters, -1]))
+    places = g("Gemm", g("Reshape", w, g.constant([filters, -1])), right, transA=1)
+    columns = prod(statics(w.shape[1:]))
+    by_image = g("Transpose", g("Reshape", places, g.constant([columns, -1, area])), perm=[1, 0, 2])
+    how = {"strides": v.stride, "pads": v.padding * 2, "dilations": v.dilation}
+    return g("Col2Im", by_image, g.constant(image), g.constant(v.kernel), **how)
 
 
 def _kernel_gradient(g: Graph, image: Value, result: Value, v: Window) -> str:
@@ -116,8 +131,15 @@ def _by_products(g: Graph, image: Value, result: Value, v: Window) -> str:
     if width < NARROW and len(rows) > 1:  # too narrow for a product of their own
         rows, width = [g("Concat", *rows, axis=0)], width * len(rows)
     right = g("Reshape", g.swap(result, result.ndim), g.constant([filters, -1]))
+    flat = [g("Reshape", row, g.constant([width, -1])) for row in rows]
+    if prod(v.kernel) * channels * filters >= LARGE:  # then turning the result around costs more than the products
+        products = [g("Gemm", right, row, transB=1) for row in flat]
+        joined = g("Concat", *products, axis=1) if len(products) > 1 else products[0]
+        places = g("Reshape", joined, g.constant([filters, prod(v.kernel), channels]))
+        by_channel = g("Transpose", places, perm=[0, 2, 1])
+        return g("Reshape", by_channel, g.constant([filters, channels, *v.kernel]))
     # In this order the runtime repacks dy, which is the smaller of the two.
-    products = [g("Gemm", g("Reshape", row, g.constant([width, -1])), right, transB=1) for row in rows]
+    products = [g("Gemm", row, right, transB=1) for row in flat]
     joined = g("Concat", *products, axis=0) if len(products) > 1 else products[0]
     places = g("Reshape", joined, g.constant([v.kernel[0], *order, filters]))
     return g("Transpose", places, perm=[1 + n, n, *range(n)])

@@ -1,5 +1,6 @@
 """Rules for operators that work number by number, and for making and copying tensors."""
 
+from math import frexp, log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ UNARY = {
 }  # fmt: skip
 BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
 COMPARE = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
+BEND, CUBIC = sqrt(2 / pi), 0.044715  # of GELU's approximation by a tanh
 LOGICAL = {"logical_and": "And", "bitwise_and": "And", "logical_or": "Or", "bitwise_or": "Or"}
 
 
@@ -26,6 +28,8 @@ def _unary(op: str) -> Rule:
 def _binary(op: str) -> Rule:
     def rule(g: Graph, a: Number, b: Number, alpha: float = 1) -> str:
         dtype = g.out.dtype
+        if op == "Div" and isinstance(b, (int, float)) and dtype.is_floating_point and abs(frexp(b)[0]) == 0.5:
+            return g("Mul", g.cast(a, dtype), g.constant(1 / b, dtype))  # a power of two: faster and as exact
         left, right = g.cast(a, dtype), g.cast(b, dtype)
         return g(op, left, right if alpha == 1 else g("Mul", right, g.constant(alpha, dtype)))
 
@@ -104,6 +108,38 @@ def _masked_fill(g: Graph, x: Value, mask: Value, value: Number) -> str:
 @on(aten.clamp.default, aten.hardtanh.default, aten.clamp_min.default)
 def _clamp(g: Graph, x: Value, low: float | None = None, high: float | None = None) -> str:
     return g("Clip", x, *("" if v is None else g.constant(v, x.dtype) for v in (low, high)))
+
+
+@on(aten.gelu.default)
+def _gelu(g: Graph, x: Value, *, approximate: str = "none") -> str:
+    if approximate == "tanh":
+        return g("Mul", x, _half_more(g, x, g("Tanh", _bent(g, x)[1])))
+    return g("Mul", x, _half_more(g, x, g("Erf", g("Mul", x, g.constant(sqrt(0.5), x.dtype)))))
+
+
+@on(aten.gelu_backward.default)
+def _gelu_backward(g: Graph, dy: Value, x: Value, *, approximate: str = "none") -> str:
+    """From what the forward pass has computed: the derivative of x * p(x) is p + x * p'."""
+    if approximate == "tanh":
+        square, bent = _bent(g, x)
+        y = g("Tanh", bent)
+        steepness = g("Add", g("Mul", square, g.constant(3 * CUBIC * BEND / 2, x.dtype)), g.constant(BEND / 2, x.dtype))
+        slope = g("Mul", g("Sub", g.constant(1, x.dtype), g("Mul", y, y)), g("Mul", x, steepness))
+        return g("Mul", dy, g("Add", _half_more(g, x, y), slope))
+    u = g("Mul", x, g.constant(sqrt(0.5), x.dtype))
+    density = g("Exp", g("Sub", g.constant(-log(pi) / 2, x.dtype), g("Mul", u, u)))
+    return g("Mul", dy, g("Add", _half_more(g, x, g("Erf", u)), g("Mul", u, density)))
+
+
+def _half_more(g: Graph, x: Value, y: str) -> str:
+    return g("Mul", g("Add", y, g.constant(1, x.dtype)), g.constant(0.5, x.dtype))
+
+
+def _bent(g: Graph, x: Value) -> tuple[str, str]:
+    """The square of x, and the polynomial that takes the place of x in the error function's stand-in."""
+    square = g("Mul", x, x)
+    more = g("Add", g("Mul", square, g.constant(CUBIC * BEND, x.dtype)), g.constant(BEND, x.dtype))
+    return square, g("Mul", x, more)
 
 
 @on(aten.leaky_relu.default)

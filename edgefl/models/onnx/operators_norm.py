@@ -1,6 +1,8 @@
 """Rules for group and layer normalisation; batch normalisation reaches us already taken apart."""
 # ruff: noqa: PLR0917 - these functions have the signatures of torch's operators
 
+from math import prod
+
 import numpy as np
 
 from edgefl.models.onnx.graph import Graph, Value
@@ -96,11 +98,20 @@ def _layer_norm_backward(
     product = g("Mul", dy, normal)
     dx = None
     if wanted[0]:
-        scaled, weighted = (g("Mul", v, scale) if scale else v for v in (dy.name, product))
-        means = [g("ReduceMean", v, inside, keepdims=1) for v in (scaled, weighted)]
-        dx = g("Mul", g("Sub", g("Sub", scaled, means[0]), g("Mul", normal, means[1])), rate)
+        scaled = g("Mul", dy, scale) if scale else dy.name
+        straight, along = _minus_means(g, [dy.name, product], scale, inside, prod(statics(shape)), x)
+        dx = g("Mul", g("Add", g("Add", scaled, straight), g("Mul", normal, along)), rate)
     return [
         dx,
         g("ReduceSum", product, outside, keepdims=0) if wanted[1] else None,
         g("ReduceSum", dy, outside, keepdims=0) if wanted[2] else None,
     ]
+
+
+def _minus_means(g: Graph, values: list[str], scale: Value | None, inside: str, n: int, x: Value) -> list[str]:
+    """Less the means of the scaled values over the normed axes: where there is one such axis, as a product."""
+    if scale is None or scale.ndim != 1:
+        scaled = [g("Mul", v, scale) if scale else v for v in values]
+        return [g("Neg", g("ReduceMean", v, inside, keepdims=1)) for v in scaled]
+    column = g("Reshape", g("Mul", scale, g.constant(-1 / n, x.dtype)), g.constant([n, 1]))
+    return [g("MatMul", v, column) for v in values]

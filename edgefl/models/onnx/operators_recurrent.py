@@ -37,8 +37,12 @@ class Loop:
         inside = [f"{p}state{i + 1}" for i in range(len(self.states))] + [
             f"{p}step{i + 1}" for i in range(len(self.steps))
         ]
-        outputs = [f"{p}out{i}" for i in range(len(states) + len(results))]  # a value may leave by several doors
-        doors = [Node("Identity", (v,), (o,), {}) for v, o in zip([*states, *results], outputs, strict=True)]
+        outputs, doors = list[str](), list[Node]()
+        for value in [*results, *states]:  # a value leaves under its own name, and by another door under another
+            again = value in outputs or value not in self.body.makers
+            outputs.append(f"{p}out{len(outputs)}" if again else value)
+            doors += [Node("Identity", (value,), (outputs[-1],), {})] if again else []
+        outputs = outputs[len(results) :] + outputs[: len(results)]
         body = proto([*self.body.nodes, *doors], f"{p}body", [], [], self.body)
         body.input.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in inside)
         body.output.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs)

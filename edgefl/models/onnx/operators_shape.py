@@ -18,19 +18,19 @@ def _view(g: Graph, x: Value, *_: Any) -> str:
 
 @on(aten.permute.default)
 def _permute(g: Graph, x: Value, order: list[int]) -> str:
-    return g("Transpose", x, perm=axes(order, x.ndim))
+    return g.transpose(x, axes(order, x.ndim))
 
 
 @on(aten.t.default)
 def _t(g: Graph, x: Value) -> str:
-    return g("Transpose", x, perm=[1, 0]) if x.ndim == 2 else x.name
+    return g.transpose(x, [1, 0]) if x.ndim == 2 else x.name
 
 
 @on(aten.transpose.int)
 def _transpose(g: Graph, x: Value, a: int, b: int) -> str:
     order = list(range(x.ndim))
     order[a], order[b] = order[b], order[a]
-    return g("Transpose", x, perm=order)
+    return g.transpose(x, order)
 
 
 @on(aten.expand.default)

@@ -25,7 +25,7 @@ MORE = [
     getattr(aten, name)
     for name in (
         "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
-        "_native_batch_norm_legit_no_training", "native_batch_norm_backward", "gelu", "silu", "hardswish",
+        "_native_batch_norm_legit_no_training", "native_batch_norm_backward", "silu", "hardswish",
         "hardsigmoid", "mish", "addcmul", "elu", "softplus", "select_scatter", "index_put",
     )
 ]  # fmt: skip
