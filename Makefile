@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos soak install clean
+.PHONY: demo test check bench chaos soak size wheels pi-emulated experiments install clean
 
 demo: $(READY)
 	$(RUN)/edgefl demo
@@ -27,6 +27,18 @@ chaos: $(READY)
 # 220 devices, 300 rounds: does the coordinator grow?
 soak: $(READY)
 	EDGEFL_SOAK=1 $(RUN)/python -m pytest -q -s tests/chaos/test_soak.py
+
+# What the base package takes on a device's disk, in a fresh venv.
+size: $(READY)
+	$(RUN)/python scripts/installed_size.py
+
+# Ask the package index for aarch64 wheels of everything a device needs, Python 3.10 to 3.13.
+wheels: $(READY)
+	EDGEFL_INDEX=1 $(RUN)/python -m pytest -q tests/test_arm_wheels.py
+
+# A training step on an emulated Cortex-A72, with real aarch64 wheels; needs qemu-user.
+pi-emulated: $(READY)
+	deploy/pi-emulated/run.sh $(RUN)/python
 
 install: $(READY)
 

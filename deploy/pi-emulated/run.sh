@@ -43,7 +43,8 @@ if [ ! -e "$folder/root/proc/cpuinfo" ]; then
     for n in 0 1 2 3; do
         mkdir -p "$system/cpu$n/topology" "$system/cpu$n/cpufreq"
         printf 'processor\t: %s\nBogoMIPS\t: 108.00\nFeatures\t: fp asimd evtstrm crc32 cpuid\n' $n
-        printf 'CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0xd08\nCPU revision\t: 3\n\n'
+        printf 'CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\n'
+        printf 'CPU part\t: 0xd08\nCPU revision\t: 3\n\n'
         echo 0 > "$system/cpu$n/topology/physical_package_id"
         echo $n > "$system/cpu$n/topology/core_id"
         echo 0-3 > "$system/cpu$n/topology/core_siblings_list"
@@ -67,6 +68,7 @@ echo "-- this machine"
 "$python" "$here/step.py" train "$folder/graphs" "$folder/here.npy"
 echo "-- $($qemu --version | head -n 1), -cpu cortex-a72"
 "$qemu" -cpu cortex-a72 -L "$folder/root" -E PYTHONPATH="$top:$folder/site" -E PYTHONDONTWRITEBYTECODE=1 \
-    -E OPENBLAS_NUM_THREADS=1 "$folder/root/usr/bin/python3.11" "$here/step.py" train "$folder/graphs" "$folder/there.npy"
+    -E OPENBLAS_NUM_THREADS=1 "$folder/root/usr/bin/python3.11" \
+    "$here/step.py" train "$folder/graphs" "$folder/there.npy"
 echo "-- both"
 "$python" "$here/step.py" compare "$folder/here.npy" "$folder/there.npy"

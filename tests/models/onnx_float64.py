@@ -44,7 +44,9 @@ class ConvTranspose(OpRun):
 class Col2Im(OpRun):
     def _run(self, x, image, block, *, dilations=None, pads=None, strides=None):
         sides = (pads or [0, 0])[:2]
-        return (functional.fold(tensor(x), image.tolist(), block.tolist(), dilations or 1, sides, strides or 1).numpy(),)
+        return (
+            functional.fold(tensor(x), image.tolist(), block.tolist(), dilations or 1, sides, strides or 1).numpy(),
+        )
 
 
 class MaxPool(OpRun):
@@ -195,9 +197,7 @@ class Exactness:
             "outputs in float64": relative(kept[doubled]["logits"], z64),
             "pullback in float64": relative(gradient(bundle.layout, back[doubled]), exact),
             "outputs": relative(kept[single]["logits"], z64),
-            "pullback on its side": relative(
-                gradient(bundle.layout, back[single]), gradient(bundle.layout, same_side)
-            ),
+            "pullback on its side": relative(gradient(bundle.layout, back[single]), gradient(bundle.layout, same_side)),
             "pullback": relative(gradient(bundle.layout, back[single]), exact),
         }
         z32, pull32 = self.torch.vjp(self.w, x)

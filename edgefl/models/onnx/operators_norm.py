@@ -4,8 +4,9 @@
 from math import prod
 
 import numpy as np
+from onnx import numpy_helper
 
-from edgefl.models.onnx.graph import Graph, Value
+from edgefl.models.onnx.graph import NUMPY_TYPES, Graph, Value
 from edgefl.models.onnx.rules import aten, on
 from edgefl.models.onnx.sizes import Dim, static, statics
 
@@ -31,12 +32,24 @@ def _group_norm(
     statistics = [g("Squeeze", v, g.constant([2])) for v in (mean, rate)]
     if scale is None:
         return [g.reshape(g("Mul", centred, rate), x.shape), *statistics]
-    by_group, by_channel = g.constant([1, groups, c // groups]), g.constant([-1, c] + [1] * (x.ndim - 2))
+    by_group = g.constant([1, groups, c // groups])
     factor = g("Mul", rate, g("Reshape", scale, by_group))
     moved = g("Mul", mean, factor)
     offset = g("Neg", moved) if shift is None else g("Sub", g("Reshape", shift, by_group), moved)
-    scaled = g("Mul", x, g("Reshape", factor, by_channel))
-    return [g("Add", scaled, g("Reshape", offset, by_channel)), *statistics]
+    return [_scaled(g, x, factor, offset), *statistics]
+
+
+def _scaled(g: Graph, x: Value, factor: str, offset: str) -> str:
+    """Each channel of each sample times its factor, plus its offset, in one pass over the image.
+
+    Which is what a batch norm does to a single sample with that many channels, mean zero and variance one.
+    """
+    channels, flat = g.numel(x.shape[:2]), g.constant([-1])
+    zeros = g("ConstantOfShape", channels, value=numpy_helper.from_array(np.zeros(1, NUMPY_TYPES[x.dtype])))
+    ones = g("ConstantOfShape", channels, value=numpy_helper.from_array(np.ones(1, NUMPY_TYPES[x.dtype])))
+    image = g("Reshape", x, g.constant([1, -1, prod(statics(x.shape[2:]))]))
+    scaling = g("Reshape", factor, flat), g("Reshape", offset, flat)
+    return g.reshape(g("BatchNormalization", image, *scaling, zeros, ones, epsilon=0.0), x.shape)
 
 
 @on(aten.native_group_norm_backward.default)
@@ -62,11 +75,10 @@ def _group_norm_backward(
         offset = g("Neg", g("Add", g("Mul", slope, m), g("Mul", g("Mul", d, r), inverse)))
 
         def full(v: str) -> str:
-            expanded = g("Expand", v, g.constant([1, groups, per]))
-            return g("Reshape", expanded, g.constant([-1, c] + [1] * (x.ndim - 2)))
+            return g("Expand", v, g.constant([1, groups, per]))
 
-        direct = g("Mul", dy, full(g("Mul", r, gamma)))
-        return g("Add", g("Add", direct, g("Mul", x, full(slope))), full(offset))
+        bent = g("Mul", x, g("Reshape", full(slope), g.constant([-1, c] + [1] * (x.ndim - 2))))
+        return g("Add", _scaled(g, dy, g("Mul", r, gamma), full(offset)), bent)
 
     def over_batch(v: str) -> str:
         return g("Reshape", g("ReduceSum", v, g.constant([0]), keepdims=0), g.constant([c]))
