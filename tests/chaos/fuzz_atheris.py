@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of the frame decoder and the chunk assembler; opt-in, needs `pip install atheris`.
+"""Coverage-guided fuzzing of frame decoder, chunk assembler and config reader; opt-in, needs `pip install atheris`.
 
 python tests/chaos/fuzz_atheris.py -max_total_time=300
 """
@@ -6,7 +6,9 @@ python tests/chaos/fuzz_atheris.py -max_total_time=300
 import sys
 from contextlib import suppress
 
-from edgefl.errors import WireError
+from edgefl.config import RunFile
+from edgefl.config_reader import parse, tomllib
+from edgefl.errors import ConfigError, WireError
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol.messages import TO_COORDINATOR, TO_DEVICE, Answer, read
 
@@ -20,6 +22,8 @@ def one_input(data: bytes) -> None:
             said, opened = read(kind, data, LIMIT)
             if isinstance(said, Answer):
                 tensors.decode(said.tensors, opened.body)
+    with suppress(ConfigError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        parse(RunFile, tomllib.loads(data.decode()), "fuzz", environment={})
     assembler = chunks.Assembler(LIMIT)
     for start in range(0, len(data), 200):
         with suppress(WireError):

@@ -5,12 +5,32 @@ differ by 1e-3. A wrong rule is wrong in every batch, a kink is met in some. So:
 each batch size, and the worst across batch sizes, since a fault may depend on the size.
 """
 
-import numpy as np
+from functools import cache
 
+import numpy as np
+import torch
+
+from edgefl.models.onnx_export import export
 from edgefl.models.torch_backend import TorchModel, initial_params
+from edgefl.models.zoo import ZOO
 from edgefl.vector import norm
 
 BOUND = 2e-6
+SAMPLES = {
+    "softmax": (1, 12, 12), "mlp": (1, 12, 12), "mlp_bn": (1, 12, 12), "lenet5": (1, 28, 28), "cnn": (1, 12, 12),
+    "cnn_small": (1, 16, 16), "cnn_fedreg": (1, 20, 20), "sensor_cnn": (6, 32), "text": (12,), "lstm": (9,),
+    "transformer": (8,), "resnet9": (3, 16, 16),
+}  # fmt: skip
+SMALL = [name for name in SAMPLES if name != "resnet9"]
+
+
+@cache
+def exported(name):
+    """A network of the zoo and its bundle; tracing takes longer than checking, so it is done once for all tests."""
+    torch.manual_seed(1)
+    shape = SAMPLES[name]
+    module = ZOO[name](shape, 4)
+    return module, export(module, shape, dtype="int64" if len(shape) == 1 else "float32")
 
 
 def batch(rng, n, shape, tokens):

@@ -170,7 +170,7 @@ def gradient(layout, results):
 class Exactness:
     """A bundle's graphs in both widths, to be compared with torch in float64."""
 
-    def __init__(self, bundle, module):
+    def __init__(self, module, bundle):
         self.bundle, self.torch, self.w = bundle, TorchModel(module), initial_params(module)
         self.weights = {f"w.{n}": a for n, a in bundle.layout.layers(self.w).items()}
         self.made = {}

@@ -8,26 +8,16 @@ import os
 
 import pytest
 import torch
-from onnx_checker import BOUND
+from onnx_checker import BOUND, SMALL, exported
 from onnx_float64 import Exactness
 from torch import nn
 
 from edgefl.models.onnx.rules import RULES
 from edgefl.models.onnx_export import export
 from edgefl.models.torchvision_import import import_torchvision
-from edgefl.models.zoo import ZOO
 
 EXACT = 1e-7  # no less, because constants of a graph, such as GELU's root of one half, are rounded to float32
 slow = pytest.mark.skipif(not os.environ.get("EDGEFL_SLOW"), reason="set EDGEFL_SLOW=1 to run the large networks")
-SAMPLES = {
-    "softmax": (1, 12, 12), "mlp": (1, 12, 12), "mlp_bn": (1, 12, 12), "lenet5": (1, 28, 28), "cnn": (1, 12, 12),
-    "cnn_small": (1, 16, 16), "cnn_fedreg": (1, 20, 20), "sensor_cnn": (6, 32), "text": (12,), "lstm": (9,),
-    "transformer": (8,),
-}  # fmt: skip
-
-
-def exported(module, shape):
-    return Exactness(export(module, shape, dtype="int64" if len(shape) == 1 else "float32"), module)
 
 
 def exact(found):
@@ -39,9 +29,9 @@ def same_weights():
     torch.manual_seed(1)
 
 
-@pytest.mark.parametrize(("name", "shape"), [*SAMPLES.items(), pytest.param("resnet9", (3, 16, 16), marks=slow)])
-def test_every_zoo_model_is_exact_in_float64_and_near_it_in_float32(name, shape):
-    checked = exported(ZOO[name](shape, 4), shape)
+@pytest.mark.parametrize("name", [*SMALL, pytest.param("resnet9", marks=slow)])
+def test_every_zoo_model_is_exact_in_float64_and_near_it_in_float32(name):
+    checked = Exactness(*exported(name))
     for n in (1, 3, 32):
         found = checked.errors(n)
         assert exact(found) < EXACT
@@ -63,7 +53,8 @@ def calm(name):
       for name in ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "efficientnet_b0")),
 ])  # fmt: skip
 def test_torchvision_networks_are_exact_in_float64_and_near_it_in_float32(name, side, sizes):
-    checked = exported(calm(name), (3, side, side))
+    module = calm(name)
+    checked = Exactness(module, export(module, (3, side, side)))
     for n in sizes:
         found = checked.errors(n)
         assert exact(found) < EXACT
@@ -75,8 +66,8 @@ def test_torchvision_networks_are_exact_in_float64_and_near_it_in_float32(name, 
 def test_a_fault_too_small_for_float32_is_seen(name, monkeypatch):
     for operator in [o for o in RULES if o.name().partition(".")[0] == f"aten::{name}"]:
         monkeypatch.setitem(RULES, operator, faulty(RULES[operator]))
-    layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.LayerNorm(36), nn.Linear(36, 4)
-    assert exact(exported(nn.Sequential(*layers), (3, 5, 5)).errors(3)) > EXACT
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.LayerNorm(36), nn.Linear(36, 4))
+    assert exact(Exactness(module, export(module, (3, 5, 5))).errors(3)) > EXACT
 
 
 def faulty(rule):

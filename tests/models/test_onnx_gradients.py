@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from onnx_checker import BOUND, errors, relative, worst
+from onnx_checker import BOUND, SMALL, errors, exported, relative, worst
 from torch import nn
 from torch.nn import functional
 
@@ -21,11 +21,6 @@ from edgefl.models.torchvision_import import import_torchvision
 from edgefl.models.zoo import ZOO
 
 slow = pytest.mark.skipif(not os.environ.get("EDGEFL_SLOW"), reason="set EDGEFL_SLOW=1 to run the large networks")
-SAMPLES = {
-    "softmax": (1, 12, 12), "mlp": (1, 12, 12), "mlp_bn": (1, 12, 12), "lenet5": (1, 28, 28), "cnn": (1, 12, 12),
-    "cnn_small": (1, 16, 16), "cnn_fedreg": (1, 20, 20), "sensor_cnn": (6, 32), "text": (12,), "lstm": (9,),
-    "transformer": (8,),
-}  # fmt: skip
 IMAGE, SEQUENCE = (3, 11, 9), (6, 12)
 
 
@@ -58,11 +53,10 @@ def same_weights():
     torch.manual_seed(1)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", SMALL)
 def test_every_zoo_model_has_the_gradients_of_torch(name):
-    shape = SAMPLES[name]
-    module, tokens = ZOO[name](shape, 4), len(shape) == 1
-    found = errors(made(module, shape, "int64" if tokens else "float32"), module, shape, tokens=tokens, tries=12)
+    module, bundle = exported(name)
+    found = errors(OnnxModel(bundle), module, bundle.shape, tokens=bundle.dtype == "int64", tries=12)
     assert worst(found) < BOUND
 
 

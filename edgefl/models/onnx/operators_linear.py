@@ -8,7 +8,7 @@ import torch
 
 from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Operand, Value
 from edgefl.models.onnx.rules import Rule, aten, on
-from edgefl.models.onnx.sizes import UncoveredError, axes, is_symbolic, static
+from edgefl.models.onnx.sizes import UncoveredError, axes, is_symbolic, same, static
 
 
 def _all(dims: "list[int] | int | None", x: Value) -> list[int]:
@@ -130,7 +130,27 @@ def _log_softmax_backward(g: Graph, dy: Value, y: Value, dim: int, _: torch.dtyp
 
 @on(aten.bmm.default)
 def _products(g: Graph, a: Value, b: Value) -> str:
-    return g("MatMul", a, b)
+    """Torch flattens stacks of stacks of matrices; as they were, scales and turns can be taken into the product."""
+    left, right = _stacks(g, a), _stacks(g, b)
+    if not (left and right and same(left.shape[:-2], right.shape[:-2])):
+        return g("MatMul", a, b)
+    product = g("MatMul", left, right)
+    g.known.setdefault(product, left.fake.new_empty([*left.shape[:-1], right.shape[-1]]))
+    return g.reshape(product, g.out.shape)
+
+
+def _stacks(g: Graph, x: Value) -> Value | None:
+    """The stacks of matrices that `x`, or what `x` is turned from, is a flat view of."""
+    maker = g.makers.get(x.name)
+    if maker is None or maker.inputs[0] not in g.known:
+        return None
+    source = Value(maker.inputs[0], g.known[maker.inputs[0]])
+    if maker.op == "Transpose" and maker.attributes["perm"] == [0, 2, 1]:
+        inner = _stacks(g, source)
+        order = [*range(inner.ndim - 2), inner.ndim - 1, inner.ndim - 2] if inner else []
+        return inner and Value(g("Transpose", inner, perm=order), inner.fake.transpose(-1, -2))
+    whole = maker.op == "Reshape" and source.ndim > x.ndim and same(source.shape[-2:], x.shape[-2:])
+    return source if whole else None
 
 
 def _gemm(g: Graph, a: Value, b: Value, *more: Value, **factors: float) -> str:
