@@ -40,6 +40,28 @@ wheels: $(READY)
 pi-emulated: $(READY)
 	deploy/pi-emulated/run.sh $(RUN)/python
 
+# The papers' protocols, reduced; about 50 CPU minutes. docs/results/algorithms.md says what came out.
+E := docs/results/experiments
+COMPARE := OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/edgefl compare
+UPCYCLED := fedavg,fedprox.1=fedprox:mu=0.1,upcycled.1=upcycled:mu=0.1:lam=0.04:run.rounds=160
+UPCYCLED_MORE := $(UPCYCLED),fedprox.5=fedprox:mu=0.5,upcycled.5=upcycled:mu=0.5:lam=0.21:run.rounds=160
+experiments: $(READY)
+	$(COMPARE) $(E)/fedgc.toml --seeds 3 --levels 0.5,0.8 --out runs/fedgc \
+	    --algorithms neither=fedgc:cgc=false:sgc=false,cgc=fedgc:sgc=false,sgc=fedgc:cgc=false,both=fedgc
+	$(COMPARE) $(E)/fedgc.toml --set run.rounds=20 --levels 0.5,0.8 --out runs/fedgc-cost \
+	    --algorithms fedavg,fedgc,fedreg:weights=uniform:gamma=0.3:eta_s=0.2
+	$(COMPARE) $(E)/flashback.toml --seeds 3 --levels 0.5,0.6,0.7 --out runs/flashback \
+	    --algorithms fedavg,fedntd,flashback,finetune=fedavg+finetune:lr=0.05:max_epochs=3
+	$(COMPARE) $(E)/fedreg.toml --seeds 5 --levels 0.5,0.8 --out runs/fedreg --algorithms fedavg,fedreg
+	$(COMPARE) $(E)/gradma.toml --seeds 3 --levels 0.5,0.6,0.7 --out runs/gradma \
+	    --algorithms fedavg,fedavgm:beta=0.5,mifa:weights=uniform,gradma-s=gradma:variant=server,gradma
+	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-iid
+	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-00 \
+	    --set 'task.data=synthetic(0,0,20,2)'
+	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED) --out runs/plain-iid --set task.loss=cross_entropy
+	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED) --out runs/plain-00 \
+	    --set task.loss=cross_entropy --set 'task.data=synthetic(0,0,20,2)'
+
 install: $(READY)
 
 # pip, not uv: the CPU wheel of torch is found by pip alone on some machines.
