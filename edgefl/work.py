@@ -101,6 +101,9 @@ class Worker:
 def unpack_answer(said: Answer, body: memoryview, size: int) -> Update:
     """The update behind an answer, if its numbers can be used at all."""
     arrays = tensors.decode(said.tensors, body)
+    for name in arrays:
+        if name != _DELTA and not name.startswith(_EXTRA):
+            raise WireError("update.unknown_tensor", f"'{name}' is no part of an answer")
     update = Update(_vector(arrays, _DELTA, size), said.weight, said.steps, _extra(arrays))
     for name, array in (("delta", update.delta), *update.extra.items()):
         if array.dtype.kind == "f" and not np.isfinite(array).all():

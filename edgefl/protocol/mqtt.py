@@ -44,6 +44,8 @@ Item: TypeAlias = tuple[str, bytes | memoryview, bool]
 
 def tls_context(ca: Path | None = None, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
     """TLS that trusts `ca` (or the system), and proves who we are with `certificate` and `key` if they are given."""
+    if key is not None and key.exists() and key.stat().st_mode & 0o077:
+        raise ConfigError(f"tls.key {key} can be read by others (mode {key.stat().st_mode & 0o777:o}): chmod 600 {key}")
     try:
         context = ssl.create_default_context(cafile=ca)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

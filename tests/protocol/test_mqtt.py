@@ -324,3 +324,11 @@ def test_certificates_for_a_plain_address_are_a_mistake():
 def test_a_missing_certificate_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"ca\.pem: No such file"):
         tls_context(ca=tmp_path / "ca.pem")
+
+
+def test_a_private_key_that_others_can_read_is_refused(tmp_path):
+    key = tmp_path / "pi-01.key"
+    key.write_text("secret")
+    key.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"pi-01\.key can be read by others \(mode 644\): chmod 600"):
+        tls_context(certificate=tmp_path / "pi-01.crt", key=key)
