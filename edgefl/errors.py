@@ -17,9 +17,12 @@ from difflib import get_close_matches
 
 
 class EdgeflError(Exception):
-    """The root; never raised itself."""
+    """The root; never raised itself. Its message is one line, whatever it quotes."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
 
 
 class ConfigError(EdgeflError):

@@ -245,3 +245,9 @@ def test_an_agent_s_mistake_is_named_too(word, line):
     with pytest.raises(ConfigError) as caught:
         parse(AgentFile, {}, "agent.toml", [word], {})
     assert str(caught.value).startswith(line)
+
+
+def test_a_key_that_breaks_lines_is_still_told_in_one():
+    with pytest.raises(ConfigError) as refused:
+        parse(RunFile, {"run": {"\n": None}}, "fuzz.toml", environment={})
+    assert str(refused.value).startswith(r"fuzz.toml: unknown key 'run.\n'")
