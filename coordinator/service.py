@@ -2,23 +2,21 @@
 
 import logging
 import uuid
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
 from time import monotonic
-from typing import Any
 
 from coordinator import checkpoint, journal, late, recall, rounds
 from coordinator.budgets import budget
-from coordinator.guards import Guard
+from coordinator.inbox import SILENT, Inbox, Tell
 from coordinator.journal import Journal, Kept
 from coordinator.late import Latecomer
 from coordinator.merging import Broken, Merged, Merging, Stuck
 from coordinator.publisher import Publisher
-from coordinator.roster import Device, Roster
+from coordinator.roster import Device
 from coordinator.rounds import Rounds, Rules, step
 from coordinator.voice import Phase, Voice
 from edgefl import job as jobs
@@ -37,11 +35,8 @@ from edgefl.protocol.messages import (
     Declined,
     Holding,
     Missing,
-    Presence,
-    Refusal,
     Working,
     read,
-    read_json,
 )
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered
 from edgefl.vector import State, norm
@@ -49,14 +44,9 @@ from edgefl.work import unpack_answer
 
 log = logging.getLogger(__name__)
 
-REMINDERS = 5  # how often a device is asked for missing chunks before its transfer is forgotten
-SILENT = 2.0  # seconds without a chunk before a device is asked for those that are missing
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 PATIENCE = 30.0  # seconds after a connection in which devices known from before must be heard of
-ABANDONED = 600.0  # seconds after which the chunks of a device that is gone are no longer kept
 GLANCE = 5.0  # seconds between two looks at the clock, however much comes in
-
-Tell = Callable[[dict[str, Any]], None]
 
 
 class Stop:
@@ -97,11 +87,8 @@ class Coordinator:
         self.run_file, self.transport, self.prepare, self.folder, self.tell = run, transport, prepare, folder, tell
         self.fleet, self.name = run.broker.fleet, run.run.name
         self.limit = run.wire.limit_mb << 20
-        self.inbox: SimpleQueue[TransportEvent | Merged | Stuck | Broken | Stop] = SimpleQueue()
+        self.queue: SimpleQueue[TransportEvent | Merged | Stuck | Broken | Stop] = SimpleQueue()
         self.worker = ThreadPoolExecutor(1, "merging")
-        self.roster = Roster(self.limit)
-        self.guard = Guard(run.guards)
-        self.refusals: Counter[str] = Counter()
         self.timer: tuple[float, rounds.SetTimer] | None = None
         self.preparing: Future[Job] | None = None
         self.job: Job | None = None
@@ -130,12 +117,13 @@ class Coordinator:
         if self.journal and not self.journal.get("life"):
             self.journal.set(life=self.id, run=run.model_dump_json())
         self.voice = Voice(transport, self.fleet, self.name, self.id)
+        self.inbox = Inbox(self.voice, run.guards, self.limit, tell)
 
     # ---- the loop ----------------------------------------------------------------------------------------------
 
     def run(self) -> Course:
         """Coordinate until the job is finished."""
-        self.transport.start(self.inbox.put)
+        self.transport.start(self.queue.put)
         try:
             while self.rounds.phase != "finished":
                 self._next()
@@ -143,7 +131,7 @@ class Coordinator:
         finally:
             self._close()
         totals = {"bytes_up": self.total_up, "bytes_down": self.total_down, "seconds": monotonic() - self.began}
-        self.tell(jobs.summary(job, course, **totals, refused=dict(self.refusals)))
+        self.tell(jobs.summary(job, course, **totals, refused=dict(self.inbox.refusals)))
         return course
 
     def waiting(self) -> str:
@@ -157,11 +145,11 @@ class Coordinator:
     def stop(self) -> None:
         """End early; may be called from a signal handler or another thread."""
         self.stopping.set()
-        self.inbox.put(Stop())
+        self.queue.put(Stop())
 
     def _next(self) -> None:
         try:
-            event = self.inbox.get(timeout=self._patience())
+            event = self.queue.get(timeout=self._patience())
         except Empty:
             self._tick()
         else:
@@ -172,7 +160,7 @@ class Coordinator:
     def _handle(self, event: TransportEvent | Merged | Stuck | Broken | Stop) -> None:
         match event:
             case Message():
-                self._message(event.topic, event.payload, retained=event.retained)
+                self._message(event)
             case Connected():
                 self._connected()
             case Disconnected(reason):
@@ -237,72 +225,40 @@ class Coordinator:
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
-    def _message(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
-        match topics.parts(topic):
-            case ("presence", device) if payload:
-                self._blamed(device, lambda: self._presence(device, payload, retained=retained))
+    def _message(self, message: Message) -> None:
+        match topics.parts(message.topic):
+            case ("presence", device) if message.payload:
+                hear = self._presence
             case (self.name, "dev", device, "up"):
-                self._blamed(device, lambda: self._up(device, payload))
-
-    def _blamed(self, device: str, listen: Callable[[], None]) -> None:
-        """Bad input from the network is counted, logged and ignored; it never ends the run."""
+                hear = self._up
+            case _:
+                return
         try:
-            listen()
+            hear(device, message)
         except WireError as error:
-            self.refusals[error.code] += 1
-            log.warning("ignored device=%s code=%s why=%s", device, error.code, error)
-            self.tell({"event": "refused", "device": device, "code": error.code, "reason": str(error)})
-            if self.guard.strike(device, monotonic()):
-                self._quarantine(device)
+            if self.inbox.blame(device, error):
+                self._feed(rounds.Lost(device, monotonic()))
 
-    def _presence(self, id: str, payload: bytes, *, retained: bool) -> None:
-        presence = read_json(Presence, payload)
-        if presence.protocol != topics.PROTOCOL:
-            why = (
-                f"device '{id}' speaks protocol {presence.protocol}, the coordinator {topics.PROTOCOL}:"
-                " install the same version of edgefl on both sides"
-            )
-            self._refuse(id, presence, "protocol.version", why)
-            return
-        refused = self.roster.claim(id, presence, retained=retained)
-        if refused == "stale":
-            return
-        if refused:
-            self._refuse(id, presence, "device.duplicate", refused)
+    def _presence(self, id: str, message: Message) -> None:
+        device = self.inbox.announced(id, message.payload, retained=message.retained)
+        if device is None:
             return
         if self.unheard:
             self.unheard[1].discard(id)
-        if self.preparing is None and self.job is None and presence.online:
+        if self.preparing is None and self.job is None and device.online:
             self.preparing = self.worker.submit(self.prepare)
-        device = self.roster.devices[id]
-        device.offered = b"", 0.0
-        device.doing = "idle" if presence.online else "offline"
-        self.tell({"event": "joined" if presence.online else "lost", "device": id})
-        if presence.online and self.guard.quarantined(id, monotonic()):
-            device.doing = "in quarantine"
-            return
-        if presence.online:
+        self.tell({"event": "joined" if device.online else "lost", "device": id})
+        if not device.online:
+            self._feed(rounds.Lost(id, monotonic()))
+        elif not self.inbox.quarantined(device):
             self.known.add(id)
-        self._feed(rounds.Joined(id, monotonic()) if presence.online else rounds.Lost(id, monotonic()))
+            self._feed(rounds.Joined(id, monotonic()))
 
-    def _up(self, id: str, payload: bytes) -> None:
-        device = self.roster.devices.get(id)
-        if device is None:
-            raise WireError("device.unknown", f"device '{id}' has not announced itself")
-        now = monotonic()
-        if self.guard.quarantined(id, now):
-            self.refusals["device.quarantined"] += 1
-            return
-        if not self.guard.allows(id, len(payload), now):
-            raise WireError("device.flooding", f"device '{id}' sends more than guards.megabytes_per_minute")
-        device.live, device.touched = True, now
-        device.reminders.clear()
-        device.bytes_up += len(payload)
-        whole = device.assembler.add(payload)
-        if whole is None:
-            device.doing = "sending"
-            return
-        self._frame(device, *whole)
+    def _up(self, id: str, message: Message) -> None:
+        device = self.inbox.known(id)
+        whole = self.inbox.gather(device, message.payload)
+        if whole is not None:
+            self._frame(device, *whole)
 
     def _frame(self, device: Device, digest: bytes, data: bytes | bytearray) -> None:
         said, opened = read(TO_COORDINATOR, data, self.limit)
@@ -361,7 +317,7 @@ class Coordinator:
             update = unpack_answer(said, body, self.job.model.layout.size)
             if self.pattern:
                 self.pattern.check(update.extra)
-            self.guard.check(device.id, update, device.presence.samples, self.length)
+            self.inbox.guard.check(device.id, update, device.presence.samples, self.length)
         except WireError as error:
             self.voice.receipt(device.id, said.round, kept.digest, "refused", str(error))
             self._feed(rounds.Declined(device.id, said.round, monotonic()))
@@ -465,7 +421,7 @@ class Coordinator:
         self.tell({"event": "opened", "round": round, "devices": list(devices)})
         log.info("opened round=%d attempt=%d devices=%s", round, attempt, ",".join(devices))
         for id in devices:
-            device = self.roster.devices.get(id)
+            device = self.inbox.devices.get(id)
             if device is None:
                 continue  # known from before a restart, and not heard of since: it is asked when it comes back
             device.doing = "asked"
@@ -502,14 +458,14 @@ class Coordinator:
             job, course, updates, late_ones, population, spent, (self.total_up, self.total_down), self.opened
         )
         self.updates, self.late, self.bytes_up, self.bytes_down = {}, {}, 0, 0
-        self.worker.submit(merging.work, self.folder, self.stopping, self.inbox.put)
+        self.worker.submit(merging.work, self.folder, self.stopping, self.queue.put)
 
     def _merged(self, merged: Merged) -> None:
         self.course, self.paused = merged.course, ""
         for report in merged.reports:
             log.info("merged round=%d devices=%d took=%.2fs", report["round"], report["devices"], report["seconds"])
             self.tell(report)
-        for device in self.roster.devices.values():
+        for device in self.inbox.devices.values():
             device.doing = "idle" if device.online else "offline"
         done = jobs.finished(self._job()[0], merged.course)
         self._feed(rounds.Merged(merged.course.round, monotonic(), done=done))
@@ -546,46 +502,10 @@ class Coordinator:
             for id in sorted(gone):
                 log.warning("not heard of since the connection device=%s", id)
                 self._feed(rounds.Lost(id, now))
-        for id in self.guard.released(now):
-            if (free := self.roster.devices.get(id)) and free.online:
-                log.info("out of quarantine device=%s", id)
-                self._feed(rounds.Joined(id, now))
-        for device in self.roster.devices.values():
-            patience = SILENT * 2.0 ** max(device.reminders.values(), default=0)
-            if device.online and device.assembler.underway() and now - device.touched > patience:
-                device.touched = now
-                self._ask_again(device)
-            elif now - device.touched > ABANDONED:
-                for digest in device.assembler.underway():
-                    device.assembler.drop(digest)
-
-    def _ask_again(self, device: Device) -> None:
-        for digest in device.assembler.underway():
-            device.reminders[digest] = device.reminders.get(digest, 0) + 1
-            if device.reminders[digest] > REMINDERS:
-                log.info("given up device=%s transfer=%s", device.id, digest.hex()[:16])
-                device.assembler.drop(digest)
-                del device.reminders[digest]
-                continue
-            gaps = device.assembler.missing(digest)[:1024]
-            log.info("asked again device=%s chunks=%d", device.id, len(gaps))
-            self.voice.say(device.id, Missing(digest=digest, indexes=tuple(gaps)))
+        for id in self.inbox.released(now):
+            self._feed(rounds.Joined(id, now))
+        self.inbox.remind(now)
 
     def _say_state(self, phase: Phase | None = None) -> None:
         known: dict[str, Phase] = {"open": "training", "merging": "training", "finished": "finished"}
         self.voice.state(phase or known.get(self.rounds.phase, "gathering"), self.rounds.round)
-
-    def _refuse(self, id: str, presence: Presence, code: str, reason: str) -> None:
-        self.refusals[code] += 1
-        if not presence.online:
-            return
-        log.warning("refused device=%s code=%s why=%s", id, code, reason)
-        self.tell({"event": "refused", "device": id, "code": code, "reason": reason})
-        self.voice.say(id, Refusal(code=code, reason=reason, fatal=True, installation=presence.installation))
-
-    def _quarantine(self, id: str) -> None:
-        reason = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
-        log.warning("quarantined device=%s", id)
-        self.tell({"event": "quarantined", "device": id, "reason": reason})
-        self.voice.say(id, Refusal(code="device.quarantined", reason=reason))
-        self._feed(rounds.Lost(id, monotonic()))

@@ -128,7 +128,7 @@ def _devices(c: Coordinator) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("device", "doing", "samples", "ms/step", "sent"):
         table.add_column(title, justify="left" if title in ("device", "doing") else "right", no_wrap=True)
-    known = sorted(c.roster.devices.copy().values(), key=lambda d: d.id)
+    known = sorted(c.inbox.devices.copy().values(), key=lambda d: d.id)
     for device in known[:ROWS]:
         pace = "-" if device.seconds_per_step is None else f"{1000 * device.seconds_per_step:.1f}"
         style = (

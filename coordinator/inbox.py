@@ -1,0 +1,143 @@
+"""What comes in from devices, checked before anything comes of it.
+
+Bad input from the network ends here: it is counted, logged, told, and a device that does not stop is not heard for a
+while. What is left is a device that came or went, or a whole frame of one that may speak.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, TypeAlias
+
+from coordinator.guards import Guard
+from coordinator.roster import Device, Roster
+from coordinator.voice import Voice
+from edgefl.config import Guards
+from edgefl.errors import WireError
+from edgefl.protocol import topics
+from edgefl.protocol.messages import Missing, Presence, Refusal, read_json
+
+log = logging.getLogger(__name__)
+
+REMINDERS = 5  # how often a device is asked for missing chunks before its transfer is forgotten
+SILENT = 2.0  # seconds without a chunk before a device is asked for those that are missing
+ABANDONED = 600.0  # seconds after which the chunks of a device that is gone are no longer kept
+
+Tell: TypeAlias = Callable[[dict[str, Any]], None]
+
+
+class Inbox:
+    """All devices, their unfinished transfers, and how each of them behaves."""
+
+    def __init__(self, voice: Voice, guards: Guards, limit: int, tell: Tell) -> None:
+        self.voice, self.tell = voice, tell
+        self.roster = Roster(limit)
+        self.guard = Guard(guards)
+        self.refusals: Counter[str] = Counter()
+
+    @property
+    def devices(self) -> dict[str, Device]:
+        return self.roster.devices
+
+    def announced(self, id: str, payload: bytes, *, retained: bool) -> Device | None:
+        """The device that came or went; None where the message does not stand."""
+        presence = read_json(Presence, payload)
+        if presence.protocol != topics.PROTOCOL:
+            why = (
+                f"device '{id}' speaks protocol {presence.protocol}, the coordinator {topics.PROTOCOL}:"
+                " install the same version of edgefl on both sides"
+            )
+            self._refuse(id, presence, "protocol.version", why)
+            return None
+        refused = self.roster.claim(id, presence, retained=retained)
+        if refused == "stale":
+            return None
+        if refused:
+            self._refuse(id, presence, "device.duplicate", refused)
+            return None
+        device = self.devices[id]
+        device.offered = b"", 0.0
+        device.doing = "idle" if device.online else "offline"
+        return device
+
+    def known(self, id: str) -> Device:
+        """The device of this name, which must have announced itself."""
+        device = self.devices.get(id)
+        if device is None:
+            raise WireError("device.unknown", f"device '{id}' has not announced itself")
+        return device
+
+    def gather(self, device: Device, payload: bytes) -> tuple[bytes, bytes | bytearray] | None:
+        """Take in one chunk; the digest and the data of a frame that is whole with it."""
+        now = monotonic()
+        if self.guard.quarantined(device.id, now):
+            self.refusals["device.quarantined"] += 1
+            return None
+        if not self.guard.allows(device.id, len(payload), now):
+            raise WireError("device.flooding", f"device '{device.id}' sends more than guards.megabytes_per_minute")
+        device.live, device.touched = True, now
+        device.reminders.clear()
+        device.bytes_up += len(payload)
+        whole = device.assembler.add(payload)
+        if whole is None:
+            device.doing = "sending"
+        return whole
+
+    def blame(self, id: str, error: WireError) -> bool:
+        """Count what could not be used; True when the device goes into quarantine for it."""
+        self.refusals[error.code] += 1
+        log.warning("ignored device=%s code=%s why=%s", id, error.code, error)
+        self.tell({"event": "refused", "device": id, "code": error.code, "reason": str(error)})
+        if not self.guard.strike(id, monotonic()):
+            return False
+        reason = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
+        log.warning("quarantined device=%s", id)
+        self.tell({"event": "quarantined", "device": id, "reason": reason})
+        self.voice.say(id, Refusal(code="device.quarantined", reason=reason))
+        return True
+
+    def quarantined(self, device: Device) -> bool:
+        """Whether the device may not take part now."""
+        held = self.guard.quarantined(device.id, monotonic())
+        if held:
+            device.doing = "in quarantine"
+        return held
+
+    def released(self, now: float) -> list[str]:
+        """Devices that are there and whose quarantine has just ended."""
+        free = [id for id in self.guard.released(now) if id in self.devices and self.devices[id].online]
+        for id in free:
+            log.info("out of quarantine device=%s", id)
+        return free
+
+    def remind(self, now: float) -> None:
+        """Ask devices that fell silent in the middle of a frame for the rest; forget what nobody will finish."""
+        for device in self.devices.values():
+            patience = SILENT * 2.0 ** max(device.reminders.values(), default=0)
+            if device.online and device.assembler.underway() and now - device.touched > patience:
+                device.touched = now
+                self._ask_again(device)
+            elif now - device.touched > ABANDONED:
+                for digest in device.assembler.underway():
+                    device.assembler.drop(digest)
+
+    def _ask_again(self, device: Device) -> None:
+        for digest in device.assembler.underway():
+            device.reminders[digest] = device.reminders.get(digest, 0) + 1
+            if device.reminders[digest] > REMINDERS:
+                log.info("given up device=%s transfer=%s", device.id, digest.hex()[:16])
+                device.assembler.drop(digest)
+                del device.reminders[digest]
+                continue
+            gaps = device.assembler.missing(digest)[:1024]
+            log.info("asked again device=%s chunks=%d", device.id, len(gaps))
+            self.voice.say(device.id, Missing(digest=digest, indexes=tuple(gaps)))
+
+    def _refuse(self, id: str, presence: Presence, code: str, reason: str) -> None:
+        self.refusals[code] += 1
+        if not presence.online:
+            return
+        log.warning("refused device=%s code=%s why=%s", id, code, reason)
+        self.tell({"event": "refused", "device": id, "code": code, "reason": reason})
+        self.voice.say(id, Refusal(code=code, reason=reason, fatal=True, installation=presence.installation))
