@@ -77,6 +77,8 @@ def refused_in_time(port: int) -> bool:
             socket.create_connection(("127.0.0.1", port), 5.0).close()
         except ConnectionRefusedError:  # noqa: PERF203 - the loop is there for the error
             return True
+        except ConnectionResetError:  # taken up by a listener that died a moment later
+            continue
     return False
 
 
