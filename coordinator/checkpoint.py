@@ -3,6 +3,7 @@
 import json
 import logging
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +77,19 @@ def latest(folder: Path, job: Job) -> Saved | None:
     return None
 
 
+def fingerprint(layout: list[Any]) -> str:
+    """A short hash of names and shapes, to tell two models apart in a message."""
+    return sha256(json.dumps(layout).encode()).hexdigest()[:12]
+
+
 def _restored(path: Path, job: Job, arrays: State, about: dict[str, Any]) -> Saved:
     layout = job.model.layout
-    if about["layout"] != json.loads(json.dumps([layout.names, layout.shapes, layout.buffers])):
-        raise ConfigError(f"{path}: holds another model than task.model = '{job.run.task.model}' makes; use --fresh")
+    here = json.loads(json.dumps([layout.names, layout.shapes, layout.buffers]))
+    if about["layout"] != here:
+        raise ConfigError(
+            f"{path}: holds another model than task.model = '{job.run.task.model}' makes"
+            f" (tensors {fingerprint(about['layout'])} there, {fingerprint(here)} here); use --fresh"
+        )
     states: dict[str, State] = {stage: {} for stage in about["stages"]}
     for name, array in arrays.items():
         if name.startswith(_STAGE):

@@ -108,9 +108,11 @@ def _model(trained: Trained) -> Model:
     task = trained.run.task
     model, _ = build(task.model, trained.sample, trained.classes, trained.run.run.seed, device="cpu")
     layout = model.layout
-    if trained.layout != json.loads(json.dumps([layout.names, layout.shapes, layout.buffers])):
+    here = json.loads(json.dumps([layout.names, layout.shapes, layout.buffers]))
+    if trained.layout != here:
         raise ConfigError(
-            f"{trained.path}: holds other tensors than task.model = '{task.model}' makes here;"
+            f"{trained.path}: holds other tensors than task.model = '{task.model}' makes here"
+            f" ({checkpoint.fingerprint(trained.layout)} there, {checkpoint.fingerprint(here)} here);"
             " export with the model's code it was trained with"
         )
     return model

@@ -6,7 +6,7 @@ and a checkpoint knows what belongs to whom.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -42,6 +42,8 @@ class Mean:
 
     name: Literal["mean"] = "mean"
 
+    individual: ClassVar[bool] = False
+
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         return replace(draft, step=mean(draft.updates)), state
 
@@ -52,6 +54,8 @@ class Scale:
 
     name: Literal["scale"] = "scale"
     factor: Annotated[float, Field(gt=0)] = 1.0
+
+    individual: ClassVar[bool] = False
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         step = draft.step.copy()
@@ -65,6 +69,8 @@ class Clip:
 
     name: Literal["clip"] = "clip"
     norm: Annotated[float, Field(gt=0)] = 1.0
+
+    individual: ClassVar[bool] = False
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         k = site.model.layout.trainable
@@ -83,6 +89,8 @@ class Momentum:
     name: Literal["momentum"] = "momentum"
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
     rate: Annotated[float, Field(gt=0)] = 1.0
+
+    individual: ClassVar[bool] = False
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         k, real = site.model.layout.trainable, draft.step.dtype.type

@@ -13,6 +13,7 @@ from edgefl.algorithms.base import Algorithm, Stage
 from edgefl.data.partition import Partition
 from edgefl.errors import nearest
 from edgefl.losses import LOSSES
+from edgefl.protocol import signing
 from edgefl.protocol.codecs import CODECS
 from edgefl.protocol.topics import check_name
 from edgefl.simulation.profiles import PROFILES, Availability, Profile
@@ -31,12 +32,13 @@ def _known(table: Mapping[str, Any], name: str) -> str:
 
 
 class Run(Section):
-    """What this run is called, and how long it goes on."""
+    """What this run is called, how long it goes on, and what is told of it."""
 
     name: str = "run"
     rounds: Annotated[int, Field(ge=1)] = 20
     seed: Annotated[int, Field(ge=0)] = 0
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    forgetting: bool = False  # also tell where each round forgets: in training, in merging
     folder: Path = Path("runs")
 
     @field_validator("name")
@@ -127,6 +129,7 @@ class Broker(Section):
 
     url: str = "embedded"
     fleet: str = "default"
+    identity: Path | None = None  # the key that signs this fleet's models; ~/.local/state/edgefl/fleets/FLEET.key
     tls: Tls = Tls()
 
     @field_validator("fleet")
@@ -179,6 +182,7 @@ class RunFile(Section):
     aggregation: tuple[dict[str, Any], ...] = ()
     rounds: RoundRules = RoundRules()
     wire: Wire = Wire()
+    privacy: dict[str, Any] | None = None  # edgefl/privacy/section.py knows its keys
     broker: Broker = Broker()
     compute: Compute = Compute()
     guards: Guards = Guards()
@@ -186,8 +190,12 @@ class RunFile(Section):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> "RunFile":
-        self.make_algorithm()
-        self.make_stages()
+        plain = shelf.algorithm(self.algorithm)
+        stages = tuple(shelf.stage(table) for table in self.aggregation) or plain.stages()
+        if self.privacy is not None:
+            from edgefl.privacy import section  # noqa: PLC0415 - an agent does without it
+
+            section.check(self.privacy, plain, stages, self.rounds.late)
         if self.rounds.cohort is None and self.task.partition is None:
             raise ValueError("rounds.cohort: say how many devices a round asks (only a partition gives it a default)")
         if self.quorum > self.cohort:
@@ -239,7 +247,7 @@ class RunFile(Section):
         return self.rounds.start_with or (held.devices if held else None)
 
     def make_algorithm(self) -> Algorithm:
-        return shelf.algorithm(self.algorithm)
+        return shelf.algorithm(self.algorithm if self.privacy is None else {**self.algorithm, "privacy": self.privacy})
 
     def make_stages(self) -> tuple[Stage, ...]:
         """The stages of the file, or else the algorithm's own."""
@@ -254,12 +262,20 @@ class Identity(Section):
     fleet: str = "default"
     folder: Path = Path("~/.local/state/edgefl")
     connect_timeout: Annotated[float, Field(ge=0)] = 30.0  # seconds; 0 waits for ever
+    coordinator: str | None = None  # the key whose models are trained on; unless said, the first that is seen
     tls: Tls = Tls()
 
     @field_validator("id", "fleet")
     @classmethod
     def _fits_a_topic(cls, name: str, info: ValidationInfo) -> str:
         return check_name(f"agent.{info.field_name}", name)
+
+    @field_validator("coordinator")
+    @classmethod
+    def _is_a_key(cls, key: str | None) -> str | None:
+        if key is not None:
+            signing.key_bytes(key)
+        return key
 
 
 class LocalData(Section):

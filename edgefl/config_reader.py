@@ -10,11 +10,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from edgefl.config import AgentFile, RunFile
+from edgefl.config import Section
 from edgefl.errors import ConfigError, nearest
 
 if sys.version_info >= (3, 11):
@@ -24,7 +24,15 @@ else:
 
 ENVIRONMENT = "EDGEFL_"
 
-F = TypeVar("F", RunFile, AgentFile)
+F = TypeVar("F", bound=Section)  # RunFile or AgentFile
+
+
+class Override(NamedTuple):
+    """A key that something stronger than the file sets, and what that is: a variable's name, or `--set`."""
+
+    origin: str
+    key: str
+    value: Any  # whatever TOML can say
 
 
 def load(kind: type[F], path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> F:
@@ -41,19 +49,25 @@ def parse(
 ) -> F:
     """The configuration in `table`, checked; `origin` stands in messages."""
     table = deepcopy(table)  # overrides are ours, the caller keeps what it gave
-    for key, value in _from_environment(kind, environment).items():
-        _put(table, key, value, origin)
-    for word in sets:
-        key, equals, value = word.partition("=")
-        if not equals or "." not in key:
-            raise ConfigError(f"--set {word}: write it as section.key=value, e.g. --set algorithm.lr=0.05")
-        _put(table, key.strip(), toml_value(value.strip()), origin)
+    for override in overrides(kind, sets, environment):
+        _put(table, override.key, override.value, origin)
     try:
         return kind.model_validate(table)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
     except ValidationError as error:
         raise ConfigError(f"{origin}: {_first(error, kind)}") from None
+
+
+def overrides(kind: type[BaseModel], sets: Sequence[str], environment: Mapping[str, str]) -> list[Override]:
+    """What goes before the file, weakest first: the environment, then the flags as they were given."""
+    found = _from_environment(kind, environment)
+    for word in sets:
+        key, equals, value = word.partition("=")
+        if not equals or "." not in key:
+            raise ConfigError(f"--set {word}: write it as section.key=value, e.g. --set algorithm.lr=0.05")
+        found.append(Override("--set", key.strip(), toml_value(value.strip())))
+    return found
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -68,13 +82,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
-def _from_environment(kind: type[BaseModel], environment: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(kind: type[BaseModel], environment: Mapping[str, str]) -> list[Override]:
     """`EDGEFL_ALGORITHM__LR=0.05` is `algorithm.lr = 0.05`; other variables are not ours."""
-    found = {}
+    found = []
     for name, value in sorted(environment.items()):
         section, dots, _ = name.removeprefix(ENVIRONMENT).lower().partition("__")
         if name.startswith(ENVIRONMENT) and dots and section in kind.model_fields:
-            found[name.removeprefix(ENVIRONMENT).lower().replace("__", ".")] = toml_value(value)
+            key = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
+            found.append(Override(name, key, toml_value(value)))
     return found
 
 

@@ -57,8 +57,23 @@ class Interrupted(EdgeflError):  # noqa: N818 - it is not an error
     exit_code = 130
 
 
+# What other programs call the same things.
+ELSEWHERE = {
+    "learning_rate": "lr",
+    "batch_size": "batch",
+    "local_epochs": "epochs",
+    "num_rounds": "rounds",
+    "num_clients": "devices",
+    "clients_per_round": "cohort",
+    "min_clients": "quorum",
+    "timeout": "deadline",
+}
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt word: the nearest known one, or all of them."""
     words = sorted(known)
-    close = get_close_matches(word, words, n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(words)}"
+    theirs = {other: ours for other, ours in ELSEWHERE.items() if ours in words}
+    names = {**theirs, **{ours: ours for ours in words}}
+    close = get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"did you mean '{names[close[0]]}'?" if close else f"known: {', '.join(words)}"

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -96,8 +97,11 @@ def test_with_none_that_can_be_trusted_there_is_none(tmp_path, job):
 
 def test_a_checkpoint_of_another_model_is_the_operators_mistake(tmp_path, job):
     save(tmp_path, job, 1)
-    with pytest.raises(ConfigError, match=r"another model than task\.model = 'mlp'"):
+    with pytest.raises(ConfigError, match=r"another model than task\.model = 'mlp'") as refused:
         checkpoint.latest(tmp_path, job_of("mlp"))
+    there, here = re.findall(r"\b[0-9a-f]{12}\b", str(refused.value))
+    assert there != here
+    assert refused.value.exit_code == 2
 
 
 # ---- behind a damaged checkpoint -----------------------------------------------------------------------------------

@@ -17,13 +17,21 @@ from pydantic import ConfigDict
 from edgefl.data.dataset import Dataset
 from edgefl.losses import Loss, cross_entropy
 from edgefl.models.base import Model
-from edgefl.vector import State, Vector
+from edgefl.vector import Array, State, Vector
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)  # an unknown hyper-parameter is a mistake, never ignored
 
 
 def _unwatched(_steps: int) -> None:
     """Nobody is watching."""
+
+
+class Noise(Protocol):
+    """Where the noise of a private version comes from; numpy's generators are such a source."""
+
+    def normal(self, loc: float, scale: float, size: int) -> Array: ...
+
+    def gamma(self, shape: int, scale: float) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,7 @@ class Site:
     rng: np.random.Generator
     loss: Loss = cross_entropy
     watch: Callable[[int], None] = _unwatched  # told after every step; may raise to abandon the work
+    noise: Noise | None = None  # on a real device; without it a private version takes its noise from `rng`
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,11 @@ class Draft:
 
 
 class Stage(Protocol):
-    """One link of the aggregation pipeline."""
+    """One link of the aggregation pipeline.
+
+    A class that says `individual: ClassVar[bool] = False` works on sums over devices alone; one that does not say is
+    taken to look at single updates, which secure aggregation would hide.
+    """
 
     @property
     def name(self) -> str: ...

@@ -5,7 +5,7 @@ P = sum F_k and Q = sum F_k theta_k; a device takes its own share out and adds l
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -57,6 +57,8 @@ class Curvature:
     """Keeps the newest F_k and F_k theta_k of every device, and their sums P and Q."""
 
     name: Literal["curvature"] = "curvature"
+
+    individual: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         rows = {key: row for key, row in state.items() if key not in {"P", "Q"}}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -54,6 +54,8 @@ class Ensemble:
     every: Annotated[int, Field(ge=1)] = 50  # steps from one look at the validation part to the next
     patience: Annotated[int, Field(ge=1)] | None = 5
     patience_on: Literal["divergence", "loss", "accuracy"] = "divergence"  # the last two do look at labels
+
+    individual: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         classified(site, "aggregation 'ensemble'")

@@ -5,7 +5,7 @@ Device i minimises F_i(w) - <h_i, w> + alpha/2 ||w - x||^2 and then lowers h_i b
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -48,6 +48,8 @@ class Dynamic:
 
     name: Literal["dynamic"] = "dynamic"
     alpha: Annotated[float, Field(gt=0)] = 0.01
+
+    individual: ClassVar[bool] = False
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         k, real = site.model.layout.trainable, draft.params.dtype.type

@@ -48,12 +48,14 @@ class FedGC(LocalTraining):
         sgd = self.sgd(site)
         walked = self.walk(task, site, lambda w, x, y: sgd(w, gradient(site, w, x, y)))
         update = self.update(task, site, walked)
-        if not self.cgc or task.previous is None:  # in the first round there is nothing to agree with
+        if not self.cgc:
             return update, state
-        z = task.params - task.previous
+        # In the first round there is nothing to agree with.
+        z = np.zeros_like(task.params) if task.previous is None else task.params - task.previous
         slices = parts(site.model.layout, self.granularity)
         found = pulls(update.delta, z, slices, self.margin * self.lr**2, self.c_rel)
-        return replace(update, delta=pushed(update.delta, z, found)), noted(state, found)
+        told = {"corrected": np.array(len(found), np.int64)}
+        return replace(update, delta=pushed(update.delta, z, found), extra=told), noted(state, found)
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Sgc(margin=self.margin, lr=self.lr)) if self.sgc else (Mean(),)
@@ -130,6 +132,8 @@ class Sgc:
     lr: Annotated[float, Field(gt=0)] = 1.0
     granularity: Granularity = "model"
     strict: bool = False
+
+    individual: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         step, infeasible, largest = draft.step.copy(), 0, 0.0

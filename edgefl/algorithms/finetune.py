@@ -4,7 +4,7 @@ The plainest use of labelled public data, and so the baseline for Flashback, whi
 """
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,8 @@ class Finetune(PublicTraining):
     name: Literal["finetune"] = "finetune"
     max_epochs: Annotated[int, Field(ge=0)] = 3
     patience: Annotated[int, Field(ge=1)] | None = None
+
+    individual: ClassVar[bool] = False
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         public, sgd = split(site, self.name), self.sgd(site)

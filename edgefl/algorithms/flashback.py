@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass as record
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -180,6 +180,8 @@ class Distill(PublicTraining):
     gamma: Annotated[float, Field(ge=0)] = 0.1
     temperature: Annotated[float, Field(gt=0)] = 3.0
     kd_t2: bool = True
+
+    individual: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         classes = classified(site, "aggregation 'distill'")

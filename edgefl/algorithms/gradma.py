@@ -12,7 +12,7 @@ every product change their sign, so the constraints are the same.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -61,6 +61,8 @@ class GradMA(LocalTraining):
         def step(w: Vector, x: Array, y: Array) -> Vector:
             nonlocal before
             g = gradient(site, w, x, y)
+            if w is received and before is received:  # rows g, g and 0: nothing is opposed
+                return sgd(w, g)
             at_start = g if w is received else gradient(site, received, x, y)
             at_before = at_start if before is received else gradient(site, before, x, y)
             way, before = w - received, w
@@ -132,6 +134,8 @@ class Memory:
     granularity: Granularity = "model"
     rate: Annotated[float, Field(gt=0)] = 1.0
     name: Literal["memory"] = "memory"
+
+    individual: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         layout, real = site.model.layout, draft.step.dtype.type

@@ -5,7 +5,7 @@ MIFAM feeds the same mean into the coordinator's momentum.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -66,6 +66,8 @@ class Table:
     """
 
     name: Literal["table"] = "table"
+
+    individual: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         k, real = site.model.layout.trainable, draft.step.dtype.type

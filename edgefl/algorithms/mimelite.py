@@ -1,7 +1,7 @@
 """MimeLite: devices walk with the server's momentum, frozen for the round (Karimireddy et al., 2021)."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -45,6 +45,8 @@ class Statistics:
 
     name: Literal["statistics"] = "statistics"
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
+
+    individual: ClassVar[bool] = False
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         shares, real = weights(draft.updates), draft.params.dtype.type

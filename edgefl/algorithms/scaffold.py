@@ -4,7 +4,7 @@ The coordinator keeps c, each device its own c_i, all zero at the start; a local
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -50,6 +50,8 @@ class Variates:
     """Keeps c = mean of all c_i: c moves by |S|/N times the plain mean of what the devices report."""
 
     name: Literal["variates"] = "variates"
+
+    individual: ClassVar[bool] = False
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         c = state.get("c", np.zeros_like(draft.params)).copy()

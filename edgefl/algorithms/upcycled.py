@@ -22,7 +22,7 @@ from edgefl.aggregation import Mean, mean
 from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.algorithms.fedprox import pull
 from edgefl.local import LocalTraining, Walked, gradient
-from edgefl.privacy import Mechanism
+from edgefl.privacy import Mechanism, Price
 from edgefl.vector import Array, State, Vector
 
 Schedule: TypeAlias = Literal["constant", "sqrt"]
@@ -71,6 +71,10 @@ class Upcycled(LocalTraining):
             }
         return update, kept
 
+    def price(self, round: int, samples: int) -> Price | None:
+        """What a device must count when it has computed this round's update; None where no data were touched."""
+        return None if self.privacy is None or is_even(round) else Price(self.privacy, samples, self.mu)
+
     def push(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         """The even half on the device: no data. Without an odd model of this pair it stays where the mean is."""
         after = {key: value for key, value in state.items() if key == "odd_updates"}
@@ -97,6 +101,8 @@ class Upcycle:
     name: Literal["upcycle"] = "upcycle"
     kappa: Annotated[float, Field(ge=0, le=1)] = 0.7
     schedule: Schedule = "constant"
+
+    individual: ClassVar[bool] = False
 
     def at(self, round: int) -> float:
         """The kappa of the pair that this round belongs to."""

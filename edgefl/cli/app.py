@@ -9,7 +9,22 @@ from typing import Annotated
 import typer
 
 from edgefl import __version__
-from edgefl.cli import agent, bench, broker, compare, coordinator, demo, export, fleet, init, rehearse, replay, simulate
+from edgefl.cli import (
+    agent,
+    bench,
+    broker,
+    compare,
+    config,
+    coordinator,
+    demo,
+    doctor,
+    export,
+    fleet,
+    init,
+    rehearse,
+    replay,
+    simulate,
+)
 from edgefl.errors import EdgeflError
 
 app = typer.Typer(
@@ -21,11 +36,13 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(init.init)
+app.command()(doctor.doctor)
 app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(rehearse.rehearse)
 app.command()(replay.replay)
 app.command()(export.export)
+app.add_typer(config.app, name="config")
 app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(agent.app, name="agent")
 app.add_typer(fleet.app, name="fleet")

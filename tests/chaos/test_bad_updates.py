@@ -58,6 +58,7 @@ WRONG: dict[str, Any] = {
     "no delta": ("wire.shape", lambda p, t, n: answer(p, t, {"extra/dc": noise(n, 2)})),
     "no extra": ("update.extra", lambda p, t, n: answer(p, t, {"delta": noise(n, 2)})),
     "one extra too many": ("update.extra", lambda p, t, n: answer(p, t, with_(n, "extra/x", noise(n, 1)))),
+    "a path for a name": ("update.unknown_tensor", lambda p, t, n: answer(p, t, with_(n, "../../x", noise(n, 1)))),
     "absurdly long": ("update.norm", lambda p, t, n: answer(p, t, with_(n, "delta", 1e9 * noise(n, 1)))),
     "no weight": ("wire.malformed", lambda p, t, n: answer(p, t, good(n), weight=0.0)),
     "negative weight": ("wire.malformed", lambda p, t, n: answer(p, t, good(n), weight=-1.0)),

@@ -1,5 +1,6 @@
 """A user's mistake gets one clear line and exit code 2, never a traceback."""
 
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgefl.cli.app import main
+from edgefl.locks import own
 
 RUN = """
 [run]
@@ -49,7 +51,7 @@ def write(text: str, name: str = "run.toml") -> str:
     [
         (RUN.replace("rounds = 2", "ronds = 2"), ["run.ronds", "did you mean 'rounds'"]),
         (RUN.replace("fedavg", "fedavgg"), ["algorithm.name", "'fedavgg'", "did you mean 'fedavg'"]),
-        (RUN + "lerning_rate = 1", ["lerning_rate", "known:"]),
+        (RUN + "lerning_rate = 1", ["lerning_rate", "did you mean 'lr'"]),
         (RUN + "lr = -1", ["lr = -1", "greater than 0"]),
         (RUN + "[rounds]\ncohort = 2\nquorum = 3", ["rounds.quorum = 3", "rounds.cohort = 2", "lower it to 2"]),
         (RUN + "[rounds]\ncohort = 5", ["rounds.cohort = 5", "devices = 2", "lower it to 2"]),
@@ -91,6 +93,44 @@ def test_an_empty_data_set_is_refused(edgefl: Edgefl) -> None:
     code, said = edgefl("simulate", write(RUN.replace('"synthetic"', '"csv:empty.csv"')))
     assert code == 2
     assert "empty" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty.csv", b"a,b,label\n", ["empty.csv", "is empty"]),
+        ("rubbish.npz", b"PK\x03\x04 rubbish", ["rubbish.npz", "cannot be read as data"]),
+        ("hole.csv", b"1,nan,0\n1,2,1\n1,2,1\n", ["hole.csv", "NaN or infinity in sample 0"]),
+    ],
+)
+def test_an_agent_whose_data_cannot_be_trained_on_does_not_take_part(
+    name: str, content: bytes, words: list[str], edgefl: Edgefl
+) -> None:
+    Path(name).write_bytes(content)
+    file = write(f"[agent]\nid = 'a'\nfolder = '.'\n[data]\nsource = '{name[-3:]}:{name}'\n", "agent.toml")
+    code, said = edgefl("agent", "start", file, "--log", "error")
+    assert code == 2
+    assert "\n" not in said
+    assert all(word in said for word in words)
+
+
+def test_devices_with_one_class_each_are_welcome(edgefl: Edgefl) -> None:
+    Path("two.csv").write_text("1,0,0\n0,1,1\n" * 20)
+    text = RUN.replace('"synthetic"', '"csv:two.csv"').replace('kind = "iid"', 'kind = "classes", per_device = 1')
+    assert edgefl("simulate", write(text))[0] == 0
+
+
+@pytest.mark.parametrize("command", ["coordinator", "agent"])
+def test_a_state_folder_in_use_is_told_with_its_owner(command: str, edgefl: Edgefl) -> None:
+    if command == "coordinator":
+        folder, words = Path("runs/.t"), ["coordinator", "start", write(RUN), "--no-rehearse"]
+    else:
+        file = write("[agent]\nid = 'a'\nfolder = 'state'\n", "agent.toml")
+        folder, words = Path("state/a"), ["agent", "start", file, "--log", "error"]
+    with own(folder):
+        code, said = edgefl(*words)
+    assert code == 2
+    assert f"{folder} is in use by process {os.getpid()}: stop it, or choose another folder" in said
 
 
 def test_set_must_name_a_section_and_a_key(edgefl: Edgefl) -> None:

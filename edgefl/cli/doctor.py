@@ -1,0 +1,48 @@
+"""`edgefl doctor`: is everything here that a fleet needs?"""
+
+import json as js
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgefl.cli.options import Json, Sets
+
+if TYPE_CHECKING:  # the command imports it when it runs: --help is instant
+    from edgefl.doctor.finding import Finding
+
+COLOURS = {"ok": typer.colors.GREEN, "warning": typer.colors.YELLOW, "wrong": typer.colors.RED}
+
+
+def doctor(
+    file: Annotated[
+        Path | None, typer.Argument(help="A run file or an agent file: looks at what it needs too.", show_default=False)
+    ] = None,
+    set_: Sets = None,
+    torch: Annotated[bool, typer.Option("--torch", help="PyTorch is needed here, whatever the file says.")] = False,
+    json: Json = False,
+) -> None:
+    """Look at this machine and at the way to the broker; exit code 1 if something is wrong."""
+    from edgefl.config_origin import kind_of
+    from edgefl.config_reader import load, read_toml
+    from edgefl.doctor.examine import examine
+    from edgefl.errors import ConfigError
+
+    if file is None and set_:
+        raise ConfigError("--set overrides a key of a file: name the file too")
+    wanted = load(kind_of(read_toml(file)), file, set_ or ()) if file else None
+    levels = []
+    for finding in examine(wanted, torch=torch):
+        levels.append(finding.level)
+        typer.echo(js.dumps(asdict(finding)) if json else _line(finding))
+    bad, odd = levels.count("wrong"), levels.count("warning")
+    if not json:
+        typer.echo(f"{len(levels)} looked at, {odd} to know about, {bad} wrong")
+    raise typer.Exit(1 if bad else 0)
+
+
+def _line(finding: "Finding") -> str:
+    level = typer.style(f"{finding.level:<8}", fg=COLOURS[finding.level])
+    remedy = f": {finding.remedy}" if finding.remedy else ""
+    return f"{level} {finding.what:<12} {finding.text}{remedy}"

@@ -1,0 +1,1 @@
+"""The doctor: what an operator needs before a fleet works, looked at one by one."""

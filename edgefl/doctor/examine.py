@@ -1,0 +1,51 @@
+"""The whole examination, in the order in which an operator would mend things."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgefl.config import AgentFile, RunFile, Tls
+from edgefl.doctor import engines
+from edgefl.doctor.certificates import own, today
+from edgefl.doctor.finding import Finding, wrong
+from edgefl.doctor.folders import folder, key_file
+from edgefl.doctor.machine import machine
+from edgefl.doctor.network import broker, program
+from edgefl.errors import ConfigError
+from edgefl.protocol.address import Address, parse
+
+
+def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> Iterator[Finding]:
+    """What is found, one thing after the other; with a file also what that file needs."""
+    yield from machine()
+    if isinstance(file, AgentFile):
+        yield from folder(file.agent.folder, "agent.folder")
+    else:
+        yield from folder(file.run.folder if file else Path.cwd(), "run.folder")
+    yield engines.onnxruntime()
+    wanted = torch or isinstance(file, RunFile) or (file is not None and file.compute.backend == "torch")
+    yield engines.torch(needed=wanted)
+    if isinstance(file, AgentFile):
+        me = file.agent
+        yield from _broker(me.broker, me.tls, "agent", me.id, me.fleet)
+        return
+    yield program(needed=file is not None and file.broker.url == "embedded")
+    if file is not None:
+        if file.broker.identity is not None and file.broker.identity.expanduser().exists():  # else it will be made
+            yield key_file(file.broker.identity, "broker.identity")
+        yield from _broker(file.broker.url, file.broker.tls, "broker", "coordinator", file.broker.fleet)
+
+
+def _broker(url: str, files: Tls, section: str, who: str, fleet: str) -> Iterator[Finding]:
+    """The broker of a file, and the files that TLS needs."""
+    try:
+        address: Address = parse(url)
+    except ConfigError as error:
+        text, _, remedy = str(error).rpartition(": ")
+        yield wrong("broker", text, remedy)
+        return
+    if files.key is not None:
+        yield key_file(files.key, f"{section}.tls.key")
+    if files.certificate is not None:
+        yield own(files.certificate, f"{section}.tls.certificate", today())
+    if not address.embedded:
+        yield from broker(address, files, who, fleet)

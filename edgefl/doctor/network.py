@@ -1,0 +1,91 @@
+"""The way to the broker, step by step: a port that listens, TLS, a login, a message there and back.
+
+It stops at the first step that fails, because what comes after it cannot be told from here.
+"""
+
+import socket
+import ssl
+from collections.abc import Iterator
+
+from edgefl.config import Tls
+from edgefl.doctor import certificates
+from edgefl.doctor.finding import Finding, ok, warning, wrong
+from edgefl.doctor.visit import PATIENCE, Visit, visit
+from edgefl.errors import ConfigError
+from edgefl.protocol import broker as brokers
+from edgefl.protocol.address import PASSWORD, Address, reachable
+from edgefl.protocol.certificates import explain
+from edgefl.protocol.chunks import CHUNK, HEAD
+from edgefl.protocol.mqtt import tls_context
+from edgefl.protocol.topics import ROOT
+
+LARGEST = CHUNK + HEAD + 512  # bytes of the largest packet we send: a chunk, its topic and the frame around it
+
+
+def program(*, needed: bool) -> Finding:
+    """Whether this machine could be the broker."""
+    if found := brokers.find_mosquitto():
+        return ok("Mosquitto", found)
+    if brokers.has_iotcore():
+        return ok("Mosquitto", "not installed; the iotcore wheel takes its place")
+    remedy = "apt install mosquitto, or pip install 'edgefl[coordinator]'"
+    text = "no broker is installed here"
+    return wrong("Mosquitto", text, remedy) if needed else warning("Mosquitto", f"{text}; one server needs it", remedy)
+
+
+def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Finding]:
+    """Whether `who` can work with the broker there."""
+    try:
+        reachable(address)
+    except ConfigError as error:
+        text, _, remedy = str(error).rpartition(": ")
+        yield wrong("broker", text.removeprefix("broker "), remedy)
+        return
+    yield ok("broker", f"{address} listens")
+    context = None
+    if address.tls:
+        try:
+            context = tls_context(files.ca, files.certificate, files.key)
+            yield _handshake(address, context)
+        except ConfigError as error:
+            text, _, remedy = str(error).rpartition(": ")
+            yield wrong("TLS", text, remedy)
+            return
+        except OSError as error:  # what TLS refuses is an OSError too
+            found = explain(error, address, files)
+            why, remedy = (
+                (found.why, found.remedy) if found else (str(error), "is this the broker's port for mqtts://?")
+            )
+            yield wrong("TLS", why, remedy)
+            return
+    yield from _judge(visit(address, context, f"{ROOT}/{fleet}/doctor/{who}"))
+
+
+def _handshake(address: Address, context: ssl.SSLContext) -> Finding:
+    with (
+        socket.create_connection((address.host, address.port), PATIENCE) as plain,
+        context.wrap_socket(plain, server_hostname=address.host) as secured,
+    ):
+        pem = ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True) or b"").encode()
+        return certificates.dated("TLS", f"{secured.version()}, the broker's certificate", pem, certificates.today())
+
+
+def _judge(made: Visit) -> Iterator[Finding]:
+    """What a visit tells about the broker and about us."""
+    if made.refused:
+        remedy = f"correct the user in the address, and its password in {PASSWORD} (or the client's certificate)"
+        yield wrong("login", f"the broker refused: {made.refused}", remedy)
+        return
+    yield ok("login", "accepted")
+    if made.echoed:
+        yield ok("message", "there and back")
+    else:
+        text = f"a message to ourselves did not come back ({made.denied or f'nothing within {PATIENCE:g} s'})"
+        yield warning("message", text, "allow it in the broker's ACL, as the last line of deploy/mosquitto/acl does")
+    if made.largest is None:
+        yield ok("packets", "the broker names no limit")
+    elif made.largest >= LARGEST:
+        yield ok("packets", f"up to {made.largest:,} bytes")
+    else:
+        text = f"the broker takes {made.largest:,} bytes, a chunk of a model needs {LARGEST:,}"
+        yield wrong("packets", text, "raise max_packet_size in its configuration")

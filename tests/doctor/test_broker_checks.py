@@ -1,0 +1,174 @@
+"""The way to a real Mosquitto, step by step, and what is said where it ends."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from papers import DAY, NOW, Authority, mosquitto
+
+from edgefl.config import Tls
+from edgefl.doctor import network
+from edgefl.doctor.certificates import dated, own
+from edgefl.doctor.network import LARGEST, broker, program
+from edgefl.protocol import broker as brokers
+from edgefl.protocol.address import Address
+
+ACL = Path(__file__).parents[2] / "deploy" / "mosquitto" / "acl"
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    if brokers.find_mosquitto() is None:
+        pytest.skip("mosquitto is not installed")
+
+
+def looked(port, *, user=None, password=None, who="pi-1", scheme="mqtt", **files):
+    """What was found, by what was looked at."""
+    address = Address(scheme, "127.0.0.1", port, user, password)
+    return {f.what: f for f in broker(address, Tls(**files), who, "default")}
+
+
+def levels(found):
+    return {what: finding.level for what, finding in found.items()}
+
+
+def test_with_an_open_broker_everything_is_fine(tmp_path):
+    with mosquitto(tmp_path, "allow_anonymous true", f"max_packet_size {1 << 20}") as port:
+        found = looked(port)
+    assert levels(found) == dict.fromkeys(["broker", "login", "message", "packets"], "ok")
+    assert "1,048,576" in found["packets"].text
+
+
+def test_a_broker_that_is_not_there_is_told_with_its_remedy():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        found = looked(bound.getsockname()[1])
+    assert levels(found) == {"broker": "wrong"}
+    assert "connection refused" in found["broker"].text
+    assert "edgefl broker start" in found["broker"].remedy
+
+
+def test_something_that_is_no_broker_is_told_from_a_refusal(monkeypatch):
+    monkeypatch.setattr("edgefl.doctor.visit.PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        found = looked(silent.getsockname()[1])
+    assert levels(found) == {"broker": "ok", "login": "wrong"}
+    assert "no answer" in found["login"].text
+
+
+@pytest.mark.parametrize(("password", "level"), [("sesame", "ok"), ("open", "wrong"), (None, "wrong")])
+def test_a_wrong_password_is_told_and_never_shown(password, level):
+    with brokers.start(prefer="mosquitto", users={"pi-1": "sesame"}) as running:
+        found = looked(running.address.port, user="pi-1", password=password)
+    assert found["login"].level == level
+    assert "sesame" not in str(found)
+    assert level == "ok" or "EDGEFL_MQTT_PASSWORD" in found["login"].remedy
+
+
+def test_a_broker_that_takes_no_chunk_is_wrong(tmp_path):
+    with mosquitto(tmp_path, "allow_anonymous true", "max_packet_size 65536") as port:
+        found = looked(port)
+    assert found["packets"].level == "wrong"
+    assert "65,536" in found["packets"].text
+    assert f"{LARGEST:,}" in found["packets"].text
+    assert "max_packet_size" in found["packets"].remedy
+
+
+def test_our_acl_lets_a_device_and_the_coordinator_talk_to_themselves(tmp_path):
+    with _with_acl(tmp_path, ACL.read_text()) as port:
+        for user in ("pi-1", "coordinator"):
+            assert looked(port, user=user, who=user)["message"].level == "ok"
+        assert looked(port, user="pi-1", who="pi-2")["message"].level == "warning"
+
+
+def test_an_acl_of_another_kind_is_a_warning_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr("edgefl.doctor.visit.PATIENCE", 1.0)
+    with _with_acl(tmp_path, "user pi-1\ntopic readwrite other/#\n") as port:
+        found = looked(port, user="pi-1")["message"]
+    assert found.level == "warning"
+    assert "Not authorized" in found.text
+
+
+def _with_acl(folder, text):
+    (folder / "acl").write_text(text)
+    (folder / "acl").chmod(0o600)
+    # Without a password file a name is believed, which is all this test needs.
+    return mosquitto(folder, "allow_anonymous true", f"acl_file {folder / 'acl'}")
+
+
+# ---- TLS -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+def over_tls(folder, authority, certificate, key, *more):
+    lines = (f"cafile {authority.ca}", f"certfile {certificate}", f"keyfile {key}", "allow_anonymous true")
+    return mosquitto(folder, *lines, *more)
+
+
+def test_a_good_certificate_is_told_with_its_dates(tmp_path, authority):
+    with over_tls(tmp_path, authority, *authority.issue("server")) as port:
+        found = looked(port, scheme="mqtts", ca=authority.ca)
+    assert set(levels(found).values()) == {"ok"}
+    assert f"until {NOW + 90 * DAY:%Y-%m-%d}" in found["TLS"].text
+
+
+@pytest.mark.parametrize(
+    ("days", "level", "words"),
+    [((-9, -2), "wrong", "has expired"), ((2, 9), "wrong", "is not yet valid"), ((-9, 2), "warning", "ends soon")],
+)
+def test_the_dates_of_the_broker_s_certificate_are_named(tmp_path, authority, days, level, words):
+    since, until = (NOW + day * DAY for day in days)
+    with over_tls(tmp_path, authority, *authority.issue("server", since, until)) as port:
+        found = looked(port, scheme="mqtts", ca=authority.ca)["TLS"]
+    assert found.level == level
+    assert words in found.text
+    assert f"{since:%Y-%m-%d}" in found.text
+    assert f"{until:%Y-%m-%d}" in found.text
+    assert level != "wrong" or f"the clock here says {NOW:%Y-%m}" in found.text
+
+
+def test_a_certificate_of_a_stranger_is_refused_with_the_reason(tmp_path, authority):
+    with over_tls(tmp_path, authority, *authority.issue("server")) as port:
+        found = looked(port, scheme="mqtts", ca=Authority(tmp_path, "other").ca)["TLS"]
+    assert found.level == "wrong"
+    assert "does not vouch for" in found.text
+    assert "tls.ca" in found.remedy
+
+
+def test_a_plain_port_is_no_tls(tmp_path, authority):
+    with mosquitto(tmp_path, "allow_anonymous true") as port:
+        found = looked(port, scheme="mqtts", ca=authority.ca)
+    assert levels(found) == {"broker": "ok", "TLS": "wrong"}
+
+
+def test_a_broker_that_asks_for_our_certificate_is_shown_it_or_refuses(tmp_path, authority):
+    server, mine = authority.issue("server"), authority.issue("pi-1")
+    with over_tls(tmp_path, authority, *server, "require_certificate true") as port:
+        with_it = looked(port, scheme="mqtts", ca=authority.ca, certificate=mine[0], key=mine[1])
+        without = looked(port, scheme="mqtts", ca=authority.ca)
+    assert with_it["login"].level == "ok"
+    assert without["login"].level == "wrong"
+
+
+def test_our_own_certificate_is_looked_at_before_the_broker_sees_it(tmp_path, authority):
+    good, _ = authority.issue("pi-1")
+    assert own(good, "agent.tls.certificate", NOW).level == "ok"
+    assert "has expired" in own(good, "agent.tls.certificate", NOW + 100 * DAY).text
+    assert own(tmp_path / "none.crt", "agent.tls.certificate", NOW).level == "wrong"
+    assert "not a certificate" in dated("certificate", "x", b"rubbish", NOW).text
+
+
+# ---- a broker of our own -------------------------------------------------------------------------------------------
+
+
+def test_mosquitto_is_found_or_what_to_install_is_told(monkeypatch):
+    assert program(needed=True).level == "ok"
+    monkeypatch.setattr(network.brokers, "find_mosquitto", lambda: None)
+    monkeypatch.setattr(network.brokers, "has_iotcore", lambda: False)
+    assert [program(needed=n).level for n in (True, False)] == ["wrong", "warning"]
+    assert "apt install mosquitto" in program(needed=True).remedy
