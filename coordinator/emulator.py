@@ -25,13 +25,13 @@ from coordinator.emulated import Device, Work, fleet
 from coordinator.late import Latecomer
 from coordinator.rounds import Rounds, Rules, step, waiting
 from coordinator.service import rules
+from edgefl import forgetting, seeds
 from edgefl import job as jobs
-from edgefl import seeds
 from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
 from edgefl.job import Course, Job
-from edgefl.simulation import forgetting as forgot
+from edgefl.privacy import keep_spent
 from edgefl.simulation.engines import Engine, Here, Order
 from edgefl.simulation.loop import LIFE, Traffic, opened_update, previous_model
 from edgefl.simulation.stragglers import cut
@@ -97,17 +97,16 @@ def emulate(
     tell: Tell = lambda _: None,
     *,
     engine: Engine | None = None,
-    forgetting: bool = False,
 ) -> Course:
     """Play all rounds on the virtual clock; `tell` hears of each, and of the end."""
-    return Emulator(job, devices, tell, engine or Here(job, devices), forgetting).run()
+    return Emulator(job, devices, tell, engine or Here(job, devices)).run()
 
 
 class Emulator:
     """The shell around the round machine: one queue, one loop that owns all state, no decisions about rounds."""
 
-    def __init__(self, job: Job, devices: Mapping[str, Dataset], tell: Tell, engine: Engine, forgetting: bool) -> None:
-        self.job, self.tell, self.engine, self.forgetting = job, tell, engine, forgetting
+    def __init__(self, job: Job, devices: Mapping[str, Dataset], tell: Tell, engine: Engine) -> None:
+        self.job, self.tell, self.engine = job, tell, engine
         self.seed, self.deadline = job.run.run.seed, job.run.rounds.deadline
         self.devices = fleet(job, devices)
         hours = [d.availability.on + d.availability.off for d in self.devices.values() if d.availability]
@@ -199,9 +198,16 @@ class Emulator:
         self._appear(device)
 
     def _broke(self, device: Device) -> None:
-        device.work, device.broken = None, True
+        self._drop(device)
+        device.broken = True
         self._later(REBOOT, Mended(device.name))
         self._appear(device)
+
+    def _drop(self, device: Device) -> None:
+        """What the device has in hand is nobody's any more; if it was trained, the data were used."""
+        if device.work and device.work.trained <= self.now:
+            device.state = keep_spent(device.state, device.work.kept)
+        device.work = None
 
     def _appear(self, device: Device) -> None:
         """Tell the machine, if the device has come or gone; on its return it sends what it has."""
@@ -234,6 +240,7 @@ class Emulator:
                 device.state = work.kept
             case (rounds.Ignore(reason=reason), *_):
                 self.too_late += reason == "late"
+                device.state = keep_spent(device.state, work.kept)
             case _:
                 self.updates[device.name] = work.update
                 device.state = work.kept
@@ -261,7 +268,8 @@ class Emulator:
         for device in devices:
             if device.work and (device.work.round, device.work.opening) == (round, opening):
                 continue  # it is at it, or on its way
-            device.work, device.due, device.asked = None, -1, device.asked + 1
+            self._drop(device)
+            device.due, device.asked = -1, device.asked + 1
             rng = seeds.stream(self.seed, round, device.name, device.asked, "dropout")
             if device.dropout and rng.random() < device.dropout:
                 self._later(rng.random() * self.deadline, Broke(device.name, device.asked))
@@ -327,8 +335,7 @@ class Emulator:
         while True:
             before = self.course
             self.course = jobs.advance(self.job, before, updates, population=len(self.devices), late=late)
-            more = forgot.shares(self.job, before, updates, self.course) if self.forgetting else {}
-            self._report(devices=len(updates), **more)
+            self._report(updates, **forgetting.of_round(self.job, before, updates, self.course))
             if jobs.finished(self.job, self.course) or jobs.plan(self.job, self.course) is not None:
                 break
             updates, late = {}, {}
@@ -341,11 +348,12 @@ class Emulator:
             if device.work and device.work.trained > self.now:
                 device.work, device.due = None, -1
 
-    def _report(self, **more: Any) -> None:
+    def _report(self, updates: Mapping[str, Update], **more: Any) -> None:
         now, spent = perf_counter(), self.spent
         self.tell(
             jobs.report(
                 self.course,
+                updates,
                 bytes_up=spent.up,
                 bytes_down=spent.down,
                 seconds=now - self.opened,

@@ -16,6 +16,7 @@ from typing import Any
 from coordinator.rounds import Event, Rounds, Rules
 from edgefl.errors import StoreError
 from edgefl.faults import before_write
+from edgefl.store import make_folder
 
 NAME = "journal.sqlite"
 KEPT = 3  # merges whose answers are kept: as many as there are generations of checkpoints
@@ -48,7 +49,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._reported():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")

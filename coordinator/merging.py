@@ -1,13 +1,18 @@
-"""Merging, in a thread of its own: the next model, the rounds behind it that need nobody, and the checkpoint."""
+"""Merging, in a thread of its own: the next model, the rounds behind it that need nobody, and the checkpoint.
+
+Where a round forgot is looked at only after its model is out, while devices work on the next one: the report waits,
+the devices do not.
+"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import Any
 
 from coordinator import checkpoint
+from edgefl import forgetting
 from edgefl import job as jobs
 from edgefl.algorithms.base import Update
 from edgefl.errors import StoreError
@@ -21,6 +26,14 @@ class Merged:
     """The next model is made and on disk."""
 
     course: Course
+    reports: tuple[dict[str, Any], ...]
+    first: Course  # after the round that devices took part in, before those that needed nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The reports that had to wait until somebody had looked at every device's model."""
+
     reports: tuple[dict[str, Any], ...]
 
 
@@ -51,28 +64,47 @@ class Merging:
     total: tuple[int, int]  # and of all
     opened: float
 
-    def work(self, folder: Path | None, stopping: Event, put: Callable[[Merged | Stuck | Broken], None]) -> None:
-        """Merge, save, and say so."""
+    def work(
+        self, folder: Path | None, stopping: Event, put: Callable[[Merged | Looked | Stuck | Broken], None]
+    ) -> None:
+        """Merge, save, and say so; then look where the round forgot, if the run asks for it."""
         try:
             merged = self.merge()
             saved = checkpoint.Saved(merged.course, merged.reports, *self.total)
             if folder is not None and not _save(folder, self.job, saved, stopping, put):
                 return
-            put(merged)
+            if not self.job.run.run.forgetting:
+                put(merged)
+                return
+            put(replace(merged, reports=()))
+            put(Looked(self.look(merged, stopping)))
         except Exception as error:  # noqa: BLE001 - handed to the coordinator's loop, which raises it
             put(Broken(error))
 
     def merge(self) -> Merged:
         """The round, then those behind it that need no device."""
-        job, course, reports = self.job, self.course, []
+        job, course, first = self.job, self.course, None
+        reports: list[dict[str, Any]] = []
+        unknown = forgetting.UNKNOWN if job.run.run.forgetting else {}
         updates, late, spent, opened = self.updates, self.late, self.spent, self.opened
         while True:
             course = jobs.advance(job, course, updates, population=self.population, late=late)
+            first = first or course
             traffic = {"bytes_up": spent[0], "bytes_down": spent[1]}
-            reports.append(jobs.report(course, **traffic, seconds=monotonic() - opened, devices=len(updates)))
+            reports.append(jobs.report(course, updates, **traffic, seconds=monotonic() - opened, **unknown))
             if jobs.finished(job, course) or jobs.plan(job, course) is not None:
-                return Merged(course, tuple(reports))
+                return Merged(course, tuple(reports), first)
             updates, late, spent, opened = {}, {}, (0, 0), monotonic()
+
+    def look(self, merged: Merged, stopping: Event) -> tuple[dict[str, Any], ...]:
+        """The reports, with where the round forgot; as they are, when somebody wants an end first."""
+        local = []
+        for accuracy in forgetting.local_accuracies(self.job, self.course, self.updates):
+            local.append(accuracy)
+            if stopping.is_set():
+                return merged.reports
+        found = forgetting.shares(self.course, local, merged.first)
+        return {**merged.reports[0], **found}, *merged.reports[1:]
 
 
 def _save(folder: Path, job: Job, saved: checkpoint.Saved, stopping: Event, put: Callable[[Stuck], None]) -> bool:

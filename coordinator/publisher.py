@@ -7,6 +7,7 @@ from edgefl.algorithms.shelf import describe
 from edgefl.job import Job
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.messages import Graphs, Manifest, Shape, frame
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.vector import State, Vector
 from edgefl.work import pack_broadcast
@@ -28,8 +29,8 @@ class Publication:
 class Publisher:
     """What stands at the broker for everybody to fetch."""
 
-    def __init__(self, transport: Transport, fleet: str, job: Job) -> None:
-        self.transport, self.fleet, self.job = transport, fleet, job
+    def __init__(self, transport: Transport, fleet: str, job: Job, *, run: str, signer: Signer) -> None:
+        self.transport, self.fleet, self.job, self.run, self.signer = transport, fleet, job, run, signer
         self.algorithm = describe(job.algorithm)
         self.shape = Shape.of(job.model.layout)
         self.published: OrderedDict[int, Publication] = OrderedDict()
@@ -54,18 +55,18 @@ class Publisher:
         self.send(made)
         return made
 
-    def send(self, made: Publication) -> None:
+    def send(self, made: Publication, *, whole: bool = True) -> None:
         """Every chunk, then the manifest."""
-        for index, part in enumerate(chunks.split(made.frame, made.digest)):
+        for index, part in enumerate(chunks.split(made.frame, made.digest) if whole else ()):
             self.transport.publish(topics.chunk(self.fleet, self.job.name, made.id, index), part, retain=True)
         self.transport.publish(topics.manifest(self.fleet, self.job.name, made.id), made.manifest, retain=True)
 
-    def again(self, id: str | None = None) -> bool:
+    def again(self, id: str | None = None, *, whole: bool = True) -> bool:
         """Publish once more what is known by `id`, or everything: a broker may have lost it."""
         everything = [*([self.graphs] if self.graphs else []), *self.published.values()]
         wanted = [made for made in everything if id in (None, made.id)]
         for made in wanted:
-            self.send(made)
+            self.send(made, whole=whole)
         return bool(wanted)
 
     def clear(self) -> None:
@@ -75,15 +76,18 @@ class Publisher:
         if self.graphs:
             self._clear(self.graphs)
 
+    def ids(self) -> tuple[str, ...]:
+        """What stands at the broker and is wanted there."""
+        return tuple(made.id for made in (*self.published.values(), *([self.graphs] if self.graphs else [])))
+
     def _clear(self, old: Publication) -> None:
-        for index in range(chunks.count(len(old.frame))):
-            self.transport.publish(topics.chunk(self.fleet, self.job.name, old.id, index), b"", retain=True)
-        self.transport.publish(topics.manifest(self.fleet, self.job.name, old.id), b"", retain=True)
+        wipe(self.transport, self.fleet, self.job.name, old.id, chunks.count(len(old.frame)))
 
     def _manifest(self, round: int, data: bytes, digest: bytes) -> bytes:
         job = self.job
         manifest = Manifest(
             job=job.name,
+            run=self.run,
             round=round,
             digest=digest.hex(),
             size=len(data),
@@ -97,4 +101,11 @@ class Publisher:
             seed=job.run.run.seed,
             compress=job.run.wire.compress,
         )
-        return manifest.model_dump_json().encode()
+        return self.signer.sign(manifest.model_dump_json().encode())
+
+
+def wipe(transport: Transport, fleet: str, job: str, id: str, count: int) -> None:
+    """Take a model away; backwards, so that what a kill leaves of it still has its first chunk or its manifest."""
+    for index in reversed(range(count)):
+        transport.publish(topics.chunk(fleet, job, id, index), b"", retain=True)
+    transport.publish(topics.manifest(fleet, job, id), b"", retain=True)

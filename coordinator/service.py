@@ -8,13 +8,15 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
 from time import monotonic
+from typing import Any
 
-from coordinator import checkpoint, journal, late, recall, rounds
+from coordinator import checkpoint, identity, journal, late, recall, rounds
 from coordinator.budgets import budget
 from coordinator.inbox import SILENT, Inbox, Tell
 from coordinator.journal import Journal, Kept
 from coordinator.late import Latecomer
-from coordinator.merging import Broken, Merged, Merging, Stuck
+from coordinator.leftovers import Leftovers
+from coordinator.merging import Broken, Looked, Merged, Merging, Stuck
 from coordinator.publisher import Publisher
 from coordinator.roster import Device
 from coordinator.rounds import Rounds, Rules, step
@@ -38,6 +40,8 @@ from edgefl.protocol.messages import (
     Working,
     read,
 )
+from edgefl.protocol.pace import spread
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered
 from edgefl.vector import State, norm
 from edgefl.work import unpack_answer
@@ -72,7 +76,7 @@ class Coordinator:
     """One run over one transport. `prepare` makes the job when the first device is there; until then this is light.
 
     With a folder, everything a device was promised is in the journal before the promise is made, and a coordinator
-    that is started again on the same folder goes on with the round in hand.
+    that is started again on the same folder goes on with the round in hand. Without a signer it has a key of its own.
     """
 
     def __init__(
@@ -83,11 +87,12 @@ class Coordinator:
         *,
         folder: Path | None = None,
         tell: Tell = lambda _: None,
+        signer: Signer | None = None,
     ) -> None:
         self.run_file, self.transport, self.prepare, self.folder, self.tell = run, transport, prepare, folder, tell
         self.fleet, self.name = run.broker.fleet, run.run.name
         self.limit = run.wire.limit_mb << 20
-        self.queue: SimpleQueue[TransportEvent | Merged | Stuck | Broken | Stop] = SimpleQueue()
+        self.queue: SimpleQueue[TransportEvent | Merged | Looked | Stuck | Broken | Stop] = SimpleQueue()
         self.worker = ThreadPoolExecutor(1, "merging")
         self.timer: tuple[float, rounds.SetTimer] | None = None
         self.preparing: Future[Job] | None = None
@@ -99,6 +104,7 @@ class Coordinator:
         self.extra: tuple[int, State] | None = None
         self.updates: dict[str, Update] = {}
         self.late: dict[str, Latecomer] = {}
+        self.unlooked = 0  # rounds whose reports wait for a look at every device's model
         self.paused = ""
         self.looked = monotonic()
         self.stopping = Event()
@@ -118,6 +124,8 @@ class Coordinator:
             self.journal.set(life=self.id, run=run.model_dump_json())
         self.voice = Voice(transport, self.fleet, self.name, self.id)
         self.inbox = Inbox(self.voice, run.guards, self.limit, tell)
+        self.signer = signer or (identity.opened(folder / identity.NAME) if folder else Signer.new())
+        self.leftovers = Leftovers(transport, self.fleet, self.name, self.limit)
 
     # ---- the loop ----------------------------------------------------------------------------------------------
 
@@ -125,7 +133,7 @@ class Coordinator:
         """Coordinate until the job is finished."""
         self.transport.start(self.queue.put)
         try:
-            while self.rounds.phase != "finished":
+            while self.rounds.phase != "finished" or self.unlooked:
                 self._next()
             job, course, _ = self._job()  # not yet there if the life before this one ended right before its end
         finally:
@@ -157,19 +165,22 @@ class Coordinator:
             if monotonic() - self.looked > GLANCE:  # who floods us must not stop the clock
                 self._tick()
 
-    def _handle(self, event: TransportEvent | Merged | Stuck | Broken | Stop) -> None:
+    def _handle(self, event: TransportEvent | Merged | Looked | Stuck | Broken | Stop) -> None:
         match event:
             case Message():
                 self._message(event)
             case Connected():
                 self._connected()
-            case Disconnected(reason):
-                log.warning("disconnected reason=%s", reason)
-                self.tell({"event": "disconnected", "reason": reason})
+            case Disconnected():
+                log.warning("disconnected reason=%s", event)
+                self.tell({"event": "disconnected", "reason": str(event)})
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
             case Merged():
                 self._merged(event)
+            case Looked(reports):
+                self.unlooked -= 1
+                self._report(reports)
             case Stuck(why):
                 self._pause(why)
             case Broken(error):
@@ -185,11 +196,12 @@ class Coordinator:
     def _connected(self) -> None:
         log.info("connected job=%s life=%s", self.name, self.id)
         self.voice.listen()
+        self.leftovers.search()
         self._say_state()
         if self.publisher:
             self.publisher.again()  # the broker may have lost everything
         if self.rounds.present:
-            self.unheard = monotonic() + PATIENCE, set(self.rounds.present)
+            self.unheard = monotonic() + PATIENCE + spread(len(self.known)), set(self.rounds.present)
         if self.resumed:
             self.resumed = False
             log.warning("resumed run=%s round=%d phase=%s", self.name, self.rounds.round, self.rounds.phase)
@@ -214,9 +226,13 @@ class Coordinator:
     def _close(self) -> None:
         """Leave the broker tidy; an unfinished job says that it will be back."""
         finished = self.rounds.phase == "finished"
+        if finished:
+            self.leftovers.search()
         self._say_state("finished" if finished else "gathering")
         if self.publisher:
             self.publisher.clear()
+        if finished:
+            self.leftovers.clear_all(self.queue)
         self.worker.shutdown(wait=True, cancel_futures=True)
         self.transport.flush(5.0)
         self.transport.close()
@@ -232,6 +248,7 @@ class Coordinator:
             case (self.name, "dev", device, "up"):
                 hear = self._up
             case _:
+                self.leftovers.hear(message)
                 return
         try:
             hear(device, message)
@@ -274,10 +291,10 @@ class Coordinator:
                 device.doing = f"training, step {steps}"
             case Holding():
                 self._held(device, said)
-            case Absent(model=model):
-                log.warning("published again for=%s model=%s", device.id, model)
+            case Absent(model=model, forged=forged):
+                log.warning("published again for=%s model=%s%s", device.id, model, " forged" if forged else "")
                 if self.publisher:
-                    self.publisher.again(model)
+                    self.publisher.again(model, whole=not forged)
             case Missing():
                 log.debug("nothing to send again device=%s", device.id)
 
@@ -417,6 +434,7 @@ class Coordinator:
         if job.algorithm.uses_previous and course.previous is not None:
             previous = publisher.publish(round - 1, course.previous, {})
         made = publisher.publish(round, course.params, self.extra[1])
+        self.leftovers.clear(publisher.ids())
         self._say_state("training")
         self.tell({"event": "opened", "round": round, "devices": list(devices)})
         log.info("opened round=%d attempt=%d devices=%s", round, attempt, ",".join(devices))
@@ -458,17 +476,21 @@ class Coordinator:
             job, course, updates, late_ones, population, spent, (self.total_up, self.total_down), self.opened
         )
         self.updates, self.late, self.bytes_up, self.bytes_down = {}, {}, 0, 0
+        self.unlooked += self.run_file.run.forgetting
         self.worker.submit(merging.work, self.folder, self.stopping, self.queue.put)
 
     def _merged(self, merged: Merged) -> None:
         self.course, self.paused = merged.course, ""
-        for report in merged.reports:
-            log.info("merged round=%d devices=%d took=%.2fs", report["round"], report["devices"], report["seconds"])
-            self.tell(report)
+        self._report(merged.reports)
         for device in self.inbox.devices.values():
             device.doing = "idle" if device.online else "offline"
         done = jobs.finished(self._job()[0], merged.course)
         self._feed(rounds.Merged(merged.course.round, monotonic(), done=done))
+
+    def _report(self, reports: tuple[dict[str, Any], ...]) -> None:
+        for report in reports:
+            log.info("merged round=%d devices=%d took=%.2fs", report["round"], report["devices"], report["seconds"])
+            self.tell(report)
 
     def _job(self) -> tuple[Job, Course, Publisher]:
         """The job, which the first round has to wait for; after a restart, as it stood."""
@@ -483,7 +505,7 @@ class Coordinator:
             if self.journal:
                 self.course = recall.catch_up(self.journal, self.job, self.course, self.rounds)
                 self.updates, self.late = recall.in_hand(self.journal, self.job, self.rounds)
-            self.publisher = Publisher(self.transport, self.fleet, self.job)
+            self.publisher = Publisher(self.transport, self.fleet, self.job, run=self.id, signer=self.signer)
         return self.job, self.course, self.publisher
 
     # ---- small things ------------------------------------------------------------------------------------------
@@ -508,4 +530,4 @@ class Coordinator:
 
     def _say_state(self, phase: Phase | None = None) -> None:
         known: dict[str, Phase] = {"open": "training", "merging": "training", "finished": "finished"}
-        self.voice.state(phase or known.get(self.rounds.phase, "gathering"), self.rounds.round)
+        self.voice.state(phase or known.get(self.rounds.phase, "gathering"), self.rounds.round, len(self.known))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator import checkpoint, journal
+from coordinator import checkpoint, identity, journal
 from coordinator.service import Coordinator
 from coordinator.view import View
 from edgefl import job as jobs
@@ -21,7 +21,8 @@ from edgefl.job import Course, Job
 from edgefl.locks import own
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
-from edgefl.protocol.mqtt import MqttTransport, chosen_tls
+from edgefl.protocol.mqtt import MqttTransport, admitted
+from edgefl.store import make_folder
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +65,15 @@ def coordinate(
         address = _broker(run, until_done)
         settle(folder, run, fresh=fresh)
         tell = until_done.enter_context(_Telling(folder / METRICS, view))
-        transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=chosen_tls(run.broker.tls))
-        serving = Coordinator(run, transport, lambda: jobs.prepare(run, root)[0], folder=folder, tell=tell)
+        transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=run.broker.tls)
+        serving = Coordinator(
+            run,
+            transport,
+            lambda: jobs.prepare(run, root)[0],
+            folder=folder,
+            tell=tell,
+            signer=identity.signer(run),
+        )
         until_done.callback(_stop_on_signals(serving))
         if ready:
             until_done.enter_context(ready(address))
@@ -87,7 +95,7 @@ def _conclude(folder: Path) -> None:
 def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
     """Make the folder ready: an unfinished run of this file is gone on with, a finished one moves aside."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose another run.folder") from None
     if not (folder / journal.NAME).exists():
@@ -100,7 +108,7 @@ def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
         while folder.with_name(f"{folder.name}~{number}").exists():
             number += 1
         folder.rename(folder.with_name(f"{folder.name}~{number}"))
-        folder.mkdir()
+        make_folder(folder)
     elif before is not None and (changed := _changes(json.loads(before), run.model_dump(mode="json"))):
         raise ConfigError(
             f"{folder} holds an unfinished run with other settings ({changed}): go on with the old file, or --fresh"
@@ -116,7 +124,7 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> str:
         if not (isinstance(old, dict) and isinstance(new, dict)):
             return f"{section} was {old}"
         for key, value in new.items():
-            if key != "folder" and old.get(key) != value:
+            if key not in {"folder", "forgetting"} and old.get(key) != value:
                 return f"{section}.{key} was {old.get(key)}, is {value}"
     return ""
 
@@ -127,11 +135,10 @@ class _Telling(AbstractContextManager["_Telling"]):
     def __init__(self, path: Path, view: View) -> None:
         self.view = view
         known = path.read_bytes() if path.exists() else b""
-        whole = known[: known.rfind(b"\n") + 1]  # a power cut may have torn the last line
-        self.written = {_number(json.loads(line)) for line in whole.splitlines()}
+        self.written, size = _lines(known)
         self.unwritten: list[bytes] = []
         self.file = path.open("ab", buffering=0)
-        self.file.truncate(len(whole))
+        self.file.truncate(size)
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["event"] in {"done", "round"} and _number(event) not in self.written:
@@ -146,6 +153,7 @@ class _Telling(AbstractContextManager["_Telling"]):
         size = os.fstat(self.file.fileno()).st_size
         try:
             if self.file.write(lines) == len(lines):
+                os.fsync(self.file.fileno())  # only the newest checkpoint's rounds are told again after a power cut
                 self.unwritten.clear()
                 return
         except OSError as error:
@@ -154,6 +162,22 @@ class _Telling(AbstractContextManager["_Telling"]):
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+
+
+def _lines(known: bytes) -> tuple[set[int | None], int]:
+    """Which lines of the metrics are there, and how many bytes they take: up to the first that a power cut spoiled."""
+    written: set[int | None] = set()
+    size = 0
+    for line in known.splitlines(keepends=True):
+        try:
+            event = json.loads(line.decode())
+        except ValueError:
+            break
+        if not line.endswith(b"\n") or not isinstance(event, dict):
+            break
+        written.add(_number(event))
+        size += len(line)
+    return written, size
 
 
 def _number(event: dict[str, Any]) -> int | None:
@@ -173,10 +197,12 @@ def unfinished(run: RunFile) -> bool:
 
 
 def check_broker(run: RunFile) -> None:
-    """Refuse an address where nobody answers; a broker of our own answers when it is started."""
+    """Refuse an address where nobody answers, or where we are not let in; a broker of our own comes later."""
     address = parse(run.broker.url)
     if not address.embedded:
         reachable(address)
+    if address.tls:
+        admitted(address, run.broker.tls)
 
 
 def _broker(run: RunFile, until_done: ExitStack) -> Address:

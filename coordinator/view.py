@@ -37,7 +37,7 @@ class JsonView:
 
     @contextmanager
     def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
-        self.tell({"event": "started", "run": coordinator.name, "broker": broker})
+        self.tell({"event": "started", "run": coordinator.name, "broker": broker, "key": coordinator.signer.key})
         yield
 
 
@@ -52,6 +52,7 @@ class PlainView:
     @contextmanager
     def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
         print(f"run '{coordinator.name}' waits for devices at {broker}", flush=True)  # noqa: T201
+        print(f"its models are signed by {coordinator.signer.key}", flush=True)  # noqa: T201
         yield
 
 
@@ -78,6 +79,7 @@ class LiveView:
     @contextmanager
     def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
         self.coordinator, self.broker = coordinator, broker
+        self.console.print(f"models are signed by {coordinator.signer.key}", style="dim", highlight=False)
         with Live(console=self.console, refresh_per_second=4, get_renderable=self.draw):
             yield
 
@@ -153,6 +155,9 @@ def _line(event: dict[str, Any]) -> str:
             accuracy = (
                 "" if event["accuracy"] is None else f"  accuracy {event['accuracy']:.1%}  loss {event['loss']:.3f}"
             )
+            if event.get("local_forgetting") is not None:
+                accuracy += f"  forgot {event['local_forgetting']:.3f} in training"
+                accuracy += f", {event['aggregation_forgetting']:.3f} in merging"
             traffic = f"up {size(event['bytes_up'])}  down {size(event['bytes_down'])}"
             return f"round {event['round']}  devices {event['devices']}{accuracy}  {traffic}  {event['seconds']:.2f} s"
         case "done":

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from edgefl.protocol import chunks, topics
+from edgefl.protocol import chunks, pace, topics
 from edgefl.protocol.messages import Assignment, JobState, Missing, Receipt, Refusal, frame
 from edgefl.protocol.transport import Transport
 
@@ -20,9 +20,9 @@ class Voice:
         """Hear of every device's presence, and everything said to this job."""
         self.transport.subscribe(topics.presence(self.fleet, "+"), topics.up(self.fleet, self.job, "+"))
 
-    def state(self, phase: Phase, round: int) -> None:
+    def state(self, phase: Phase, round: int, devices: int) -> None:
         """Where the job stands, for everybody and for whoever comes later."""
-        said = JobState(job=self.job, run=self.run, phase=phase, round=round)
+        said = JobState(job=self.job, run=self.run, phase=phase, round=round, spread=pace.spread(devices))
         self.transport.publish(topics.state(self.fleet, self.job), said.model_dump_json().encode(), retain=True)
 
     def receipt(self, device: str, round: int, digest: bytes, verdict: Verdict, reason: str = "") -> None:

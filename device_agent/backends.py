@@ -63,7 +63,7 @@ def _onnx(graphs: bytes | bytearray, compute: LocalCompute, batch: int) -> Model
     """Graphs that are not what they say, or that need more memory than is allowed, are refused by RemoteError."""
     _, opened = read(GRAPHS, graphs, GRAPHS_LIMIT)
     bundle = unpack(bytes(opened.body))
-    return OnnxModel(bundle, threads=compute.threads, memory=compute.memory_mb << 20, batch=batch)
+    return OnnxModel(bundle, threads=compute.threads, memory=compute.memory_mb << 20, batch=batch, frugal=True)
 
 
 def _batch(manifest: Manifest, samples: int | None) -> int:

@@ -2,50 +2,74 @@
 
 from dataclasses import dataclass, field
 
+from device_agent.trust import Trust, Wanted
 from edgefl.errors import WireError
 from edgefl.protocol import topics
-from edgefl.protocol.chunks import Assembler, count
-from edgefl.protocol.messages import Manifest, read_json
+from edgefl.protocol.chunks import Assembler, count, read
+from edgefl.protocol.messages import Manifest
 
 
 @dataclass(slots=True)
 class Download:
-    """What has come so far of the model that is known by `id`."""
+    """What has come so far of the model that is wanted."""
 
     fleet: str
-    job: str
-    id: str
+    wanted: Wanted
+    trust: Trust
     limit: int
     manifest: Manifest | None = None
-    frame: bytes | bytearray | None = None
     touched: float = 0.0  # when something last came
+    refused: int = 0  # manifests that were not believed
     received: int = 0
     _group: int = 0
     _assembler: Assembler = field(init=False)
+    _whole: tuple[bytes, bytes | bytearray] | None = None
 
     def __post_init__(self) -> None:
         self._assembler = Assembler(self.limit, transfers=1)
 
+    @property
+    def id(self) -> str:
+        return self.wanted.id
+
+    @property
+    def frame(self) -> bytes | bytearray | None:
+        """The model's bytes, once they have come and are what the manifest says."""
+        if self._whole is None or self.manifest is None or self._whole[0].hex() != self.manifest.digest:
+            return None
+        return self._whole[1]
+
     def filters(self) -> tuple[str, ...]:
         """What to subscribe to now: the manifest, and one group of chunks."""
-        manifest = topics.manifest(self.fleet, self.job, self.id)
-        return manifest, topics.group(self.fleet, self.job, self.id, self._group)
+        manifest = topics.manifest(self.fleet, self.wanted.job, self.id)
+        return manifest, topics.group(self.fleet, self.wanted.job, self.id, self._group)
 
     def add(self, last: str, payload: bytes) -> bool:
         """Take in one message, whose topic ends in `last`; True when another group must be asked for."""
         if not payload:
             return False  # a retained chunk being cleared away
         if last == "manifest":
-            self.manifest = read_json(Manifest, payload)
-            return False
+            self._believe(payload)
+            return bool(self._assembler.underway()) and self._next_group()  # chunks may have been faster
+        known_as = self.manifest.digest if self.manifest else self.id
+        if not read(payload, self.limit).digest.hex().startswith(known_as):
+            raise WireError("wire.corrupt", f"model {self.id} came with chunks of another one")
         self.received += len(payload)
         whole = self._assembler.add(payload)
         if whole is not None:
-            if not whole[0].hex().startswith(self.id):
-                raise WireError("wire.corrupt", f"model {self.id} came with chunks of another one")
-            self.frame = whole[1]
+            self._whole = whole
             return False
         return self._next_group()
+
+    def _believe(self, payload: bytes) -> None:
+        """Take the manifest in, if it is the coordinator's; one that was believed stays, whatever comes later."""
+        if self.manifest is not None:
+            return
+        try:
+            self.manifest = self.trust.manifest(payload, self.wanted)
+        except WireError:
+            self.refused += 1
+            raise
 
     def _next_group(self) -> bool:
         """Whether the group in hand is complete; then the next one is in hand."""

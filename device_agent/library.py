@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from device_agent.download import Download
+from device_agent.trust import Trust, Wanted
 from edgefl.protocol.messages import Manifest
 from edgefl.protocol.transport import Transport
 
@@ -27,28 +28,37 @@ class Item:
 class Library:
     """Fetches what it is asked for, and keeps what was used last."""
 
-    def __init__(self, transport: Transport, fleet: str, limit: int) -> None:
-        self.transport, self.fleet, self.limit = transport, fleet, limit
+    def __init__(self, transport: Transport, fleet: str, trust: Trust, limit: int) -> None:
+        self.transport, self.fleet, self.trust, self.limit = transport, fleet, trust, limit
         self.items: OrderedDict[str, Item] = OrderedDict()
         self.underway: dict[str, Download] = {}
 
-    def fetch(self, job: str, ids: Iterable[str]) -> None:
+    def fetch(self, wanted: Iterable[Wanted]) -> None:
         """Ask the broker for whatever of these is not here yet."""
-        for id in ids:
-            if id in self.items:
-                self.items.move_to_end(id)
-            else:
-                download = self.underway.setdefault(id, Download(self.fleet, job, id, self.limit))
-                download.touched = monotonic()
-                self.transport.subscribe(*download.filters())
+        for one in wanted:
+            if self.has([one]):
+                self.items.move_to_end(one.id)
+                continue
+            download = self.underway.get(one.id)
+            if download is None or download.wanted != one:
+                download = self.underway[one.id] = Download(self.fleet, one, self.trust, self.limit)
+            download.touched = monotonic()
+            self.transport.subscribe(*download.filters())
+
+    def give_up(self, wanted: Iterable[Wanted]) -> None:
+        """Fetch these no longer."""
+        for one in wanted:
+            if download := self.underway.pop(one.id, None):
+                self.transport.unsubscribe(*download.filters())
 
     def take(self, id: str, last: str, payload: bytes) -> bool:
         """Take in a message of a model's topic; True when something has just come whole."""
         download = self.underway.get(id)
         if download is None:
             return False
-        download.touched = monotonic()
-        if download.add(last, payload):
+        asked_more = download.add(last, payload)
+        download.touched = monotonic()  # not by what is refused: that it does not come must show
+        if asked_more:
             self.transport.subscribe(*download.filters())
         if download.manifest is None or download.frame is None:
             return False
@@ -59,9 +69,9 @@ class Library:
             self.items.popitem(last=False)
         return True
 
-    def has(self, ids: Iterable[str]) -> bool:
-        """Whether all of these are here."""
-        return all(id in self.items for id in ids)
+    def has(self, wanted: Iterable[Wanted]) -> bool:
+        """Whether all of these are here, signed for this very life of the job: a model may be the same in another."""
+        return all((item := self.items.get(one.id)) is not None and item.manifest.run == one.run for one in wanted)
 
     def __getitem__(self, id: str) -> Item:
         self.items.move_to_end(id)

@@ -3,6 +3,7 @@
 import logging
 import socket
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -11,16 +12,19 @@ from time import monotonic
 
 from device_agent import session
 from device_agent.backends import MakeModel
+from device_agent.ledger import Ledger
 from device_agent.library import Library
 from device_agent.session import Action, Session, step
 from device_agent.spool import Held, Spool
-from device_agent.training import Failed, Outcome, Progressed, Trained, Trainer
+from device_agent.training import Computed, Failed, Outcome, Progressed, Trained, Trainer
+from device_agent.trust import Trust, Wanted
 from edgefl import __version__, store
 from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Budget, Task
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, StoreError, WireError, nearest
 from edgefl.losses import LOSSES
+from edgefl.privacy import Price, keep_spent
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.messages import (
@@ -47,6 +51,7 @@ from edgefl.work import Place, Worker, unpack_broadcast
 log = logging.getLogger(__name__)
 
 FRAME_LIMIT = 1 << 30
+DISBELIEF = 3  # manifests of a model that are not the coordinator's, before the task is declined
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 
 
@@ -66,6 +71,7 @@ class Agent:
         once: bool = False,
         connect_timeout: float = 0.0,
         broker: str = "",
+        coordinator: str | None = None,
     ) -> None:
         self.device, self.fleet, self.transport, self.data = device, fleet, transport, data
         self.make_model, self.back_end, self.folder, self.once = make_model, back_end, folder, once
@@ -74,11 +80,14 @@ class Agent:
         self.trainer = Trainer(self.inbox.put)
         self.assembler = chunks.Assembler(FRAME_LIMIT)
         self.assignment: Assignment | None = None
-        self.library = Library(transport, fleet, FRAME_LIMIT)
+        self.library = Library(transport, fleet, Trust(folder, fleet, coordinator), FRAME_LIMIT)
+        self.refusals: Counter[str] = Counter()
+        self.complaint = ""
         self.spool = Spool(folder)
         self.held = self.spool.take()
         self.offered = self.held.digest if self.held else b""  # what may have been sent, whole or in part
         self.states: dict[str, State] = {}
+        self.ledger = Ledger(folder)
         self.session = _resumed(self.held)
         self.installation, self.birth = _birth(folder)
         self.published = self.queued = 0  # messages so far; those up to the last chunk of an update
@@ -93,7 +102,7 @@ class Agent:
         gone = self._presence(online=False)
         self.transport.start(self.inbox.put, Will(topics.presence(self.fleet, self.device), gone))
         give_up = monotonic() + self.connect_timeout if self.connect_timeout else None
-        last_reason = ""
+        last = Disconnected("no answer")
         while self.exit is None:
             try:
                 event = self.inbox.get(timeout=1.0)
@@ -101,14 +110,17 @@ class Agent:
                 self._tick()
             else:
                 if isinstance(event, Disconnected):
-                    last_reason = event.reason
+                    last = event
                 elif isinstance(event, Connected):
                     give_up = None
                 self._handle(event)
             if give_up is not None and monotonic() > give_up:
-                why = last_reason or "no answer"
-                self.exit = 2, f"broker {self.broker} is not reachable ({why}): start it, or correct agent.broker"
+                remedy = last.remedy or "start it, or correct agent.broker"
+                self.exit = 2, f"broker {self.broker} is not reachable ({last.reason}): {remedy}"
         self.trainer.close()
+        while not self.inbox.empty():
+            if isinstance(event := self.inbox.get(), Computed):  # what was computed counts, wanted or not
+                self._spend(event.life, event.price)
         self.transport.publish(topics.presence(self.fleet, self.device), gone, retain=True)
         self.transport.flush(2.0)
         self.transport.close()
@@ -119,25 +131,30 @@ class Agent:
         self.stopping.set()
         self.inbox.put(session.Stopped())
 
-    def _handle(self, event: TransportEvent | Outcome | session.Event) -> None:  # noqa: C901  one event, one case
+    def _handle(self, event: TransportEvent | Outcome | session.Event) -> None:  # noqa: C901, PLR0912  one event, one case
         match event:
             case Message():
                 try:
                     self._message(event)
                 except WireError as error:
-                    log.warning("ignored topic=%s code=%s why=%s", event.topic, error.code, error)
+                    self.refusals[error.code] += 1
+                    level = logging.WARNING if self.complaint != str(error) else logging.DEBUG  # the same: said once
+                    log.log(level, "ignored topic=%s code=%s why=%s", event.topic, error.code, error)
+                    self.complaint = str(error)
             case Connected():
                 log.info("connected device=%s", self.device)
                 mine = topics.down(self.fleet, "+", self.device), topics.presence(self.fleet, self.device)
                 self.transport.subscribe(topics.state(self.fleet, "+"), *mine)
                 self._feed(session.Connected())
-            case Disconnected(reason, taken_over):
-                log.warning("disconnected device=%s reason=%s", self.device, reason)
+            case Disconnected(taken_over=taken_over):
+                log.warning("disconnected device=%s reason=%s", self.device, event)
                 self._feed(session.Disconnected())
                 if taken_over:
                     self.exit = 2, f"another client uses the id '{self.device}': give each device its own agent.id"
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
+            case Computed(life, price):
+                self._spend(life, price)
             case Trained(round, done):
                 self._trained(round, done.frame, done.kept)
             case Failed(round, reason, mistake):
@@ -164,8 +181,7 @@ class Agent:
                 if whole is not None:
                     self._said(job, *read(TO_DEVICE, whole[1], FRAME_LIMIT)[:1])
             case (_, "model", id, *_, last):
-                if self.library.take(id, last, message.payload):
-                    self._arrived()
+                self._model(id, last, message.payload)
             case ("presence", self.device) if message.payload and not message.retained:
                 self._echo(read_json(Presence, message.payload))
             case (job, "state") if message.payload:
@@ -199,10 +215,26 @@ class Agent:
                 ),
             )
             return
+        self.transport.spread(state.spread)
         self._feed(session.StateSeen(_life(state), state.round, state.phase))
         if state.phase == "finished" and self.once and self.served:
             self.exit = 0, f"job '{job}' has finished"
         self.served = self.served or state.phase != "finished"
+
+    def _model(self, id: str, last: str, payload: bytes) -> None:
+        """A piece of a model. One that is not the coordinator's is asked for again, then declined."""
+        try:
+            if self.library.take(id, last, payload):
+                self._arrived()
+        except WireError as error:
+            download, asked = self.library.underway.get(id), self.assignment
+            if last == "manifest" and download and asked and download.wanted in _needs(asked):
+                if download.refused < DISBELIEF:  # whoever overwrote it at the broker may not do so twice
+                    self._say(Absent(job=asked.job, model=id, forged=True))
+                else:
+                    self.library.give_up(_needs(asked))
+                    self._feed(session.TrainingFailed(asked.round, f"{error.code}: {error}"))
+            raise
 
     def _echo(self, said: Presence) -> None:
         """The last will of an earlier life came after this one announced itself: the broker must not keep that."""
@@ -223,7 +255,7 @@ class Agent:
                 self._publish(topics.presence(self.fleet, self.device), here, retain=True)
             case session.Fetch(_):
                 if self.assignment:
-                    self.library.fetch(self.assignment.job, _needs(self.assignment))
+                    self.library.fetch(_needs(self.assignment))
                     self._arrived()
             case session.Train(round, _):
                 self._train(round)
@@ -257,7 +289,7 @@ class Agent:
         params, extra = unpack_broadcast(item.frame, size)
         previous = unpack_broadcast(self.library[asked.previous].frame, size)[0] if asked.previous else None
         task = Task(round, params, Budget(asked.batches, asked.seconds), extra, previous)
-        place, state = Place(asked.run, asked.model), self._state_of(_life(asked))
+        place, state = Place(asked.run, asked.model), self.kept(_life(asked))
         self.trainer.start(task, place, state, lambda: self._worker(item.manifest, graphs))
 
     def _worker(self, manifest: Manifest, graphs: bytes | bytearray | None) -> Worker:
@@ -284,6 +316,7 @@ class Agent:
             codec(manifest.codec),
             manifest.seed,
             manifest.compress,
+            secret=True,
         )
 
     def _trained(self, round: int, data: bytes, kept: State) -> None:
@@ -323,6 +356,10 @@ class Agent:
 
     # ---- what stays on the device ------------------------------------------------------------------------------
 
+    def kept(self, life: str) -> State:
+        """What the algorithm kept in this life of the job; private updates all count, not only those accepted."""
+        return keep_spent(self._state_of(life), self.ledger.state(life))
+
     def _state_of(self, life: str) -> State:
         path = self._state_path(life)
         if life not in self.states:
@@ -341,15 +378,19 @@ class Agent:
         self.states = {held.life: held.kept}
         if held.kept:
             path = self._state_path(held.life)
-            self._save(path, held.kept, {"job": held.life, "device": self.device})
+            self._insist(lambda: store.save(path, held.kept, {"job": held.life, "device": self.device}))
             for older in set(self.folder.glob(f"{held.job}.*.state")) - {path}:
                 older.unlink()
 
-    def _save(self, path: Path, kept: State, about: dict[str, str]) -> None:
-        """However long the disk stays full; until then the update stays in the spool."""
+    def _spend(self, life: str, price: Price) -> None:
+        """An update that cannot be counted is not sent: it comes after this, in the same queue."""
+        self._insist(lambda: self.ledger.spend(life, price))
+
+    def _insist(self, write: Callable[[], None]) -> None:
+        """However long the disk stays full; until then the update stays where it is."""
         while True:
             try:
-                store.save(path, kept, about)
+                write()
             except StoreError as error:  # noqa: PERF203 - the loop is there for the error
                 log.warning("paused why=%s", error)
                 if self.stopping.wait(RETRY):
@@ -366,7 +407,7 @@ class Agent:
         """Once a quiet second: a model that does not come is asked for again."""
         if self.session.online:
             for download in self.library.stalled():
-                self._say(Absent(job=download.job, model=download.id))
+                self._say(Absent(job=download.wanted.job, model=download.id))
 
     def _say(self, message: Declined | Working | Absent | Holding) -> None:
         data = frame(message)
@@ -404,14 +445,15 @@ def _life(said: Assignment | JobState) -> str:
     return f"{said.job}.{said.run}"
 
 
-def _needs(asked: Assignment) -> tuple[str, ...]:
+def _needs(asked: Assignment) -> tuple[Wanted, ...]:
     """What must be at hand: the model, the one before it where the algorithm looks back, and the graphs."""
-    return tuple(id for id in (asked.model, asked.previous, asked.graphs) if id)
+    wanted = (asked.round, asked.model), (asked.round - 1, asked.previous), (0, asked.graphs)
+    return tuple(Wanted(asked.job, asked.run, round, id) for round, id in wanted if id)
 
 
 def _key(asked: Assignment) -> str:
-    """The session's word for all of that together."""
-    return "+".join(_needs(asked))
+    """The session's word for all of that together, in this life of the job."""
+    return "+".join((asked.run, *(one.id for one in _needs(asked))))
 
 
 def _birth(folder: Path) -> tuple[str, int]:

@@ -1,19 +1,35 @@
-"""From an agent file to an agent that is ready to run."""
+"""From an agent file to an agent that runs."""
 
 import logging
+import signal
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from device_agent.backends import choose, maker
-from device_agent.service import Agent
+from device_agent.service import Agent, stopper
+from edgefl import config_reader, frugal, logs
 from edgefl.config import AgentFile, LocalData
 from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import part
 from edgefl.data.sources import load
+from edgefl.locks import own
 from edgefl.protocol.address import parse
-from edgefl.protocol.mqtt import MqttTransport, chosen_tls
+from edgefl.protocol.mqtt import MqttTransport
 
 log = logging.getLogger(__name__)
+
+
+def run(path: Path, sets: Sequence[str], root: Path | None, *, once: bool, level: str) -> tuple[int, str]:
+    """Serve with the agent file behind `path` until a signal or the end; the exit code and the reason."""
+    logs.set_up(level)
+    frugal.one_heap()
+    file = config_reader.load(AgentFile, path, sets)
+    with own(file.agent.folder.expanduser() / file.agent.id):
+        agent = open_agent(file, root, once=once)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stopper(agent))
+        return agent.run()
 
 
 def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False) -> Agent:
@@ -24,7 +40,7 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
     data = local_data(file.data, root)
     log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(data), back_end)
     # A suffix, so that a second agent of this name is noticed by the coordinator and told, not silently swapped in.
-    transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=chosen_tls(me.tls))
+    transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=me.tls)
     return Agent(
         device=me.id,
         fleet=me.fleet,
@@ -36,6 +52,7 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
         once=once,
         connect_timeout=me.connect_timeout,
         broker=str(address),
+        coordinator=me.coordinator,
     )
 
 

@@ -9,6 +9,7 @@ from time import monotonic
 
 from edgefl.algorithms.base import Task
 from edgefl.errors import EdgeflError, RemoteError
+from edgefl.privacy import Price
 from edgefl.vector import State
 from edgefl.work import Done, Place, Worker
 
@@ -30,6 +31,14 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """An update that costs privacy exists, whether or not it will be wanted; told before anything else about it."""
+
+    life: str
+    price: Price
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The work cannot be done here; `mistake` says that somebody's configuration is wrong."""
 
@@ -46,7 +55,7 @@ class Progressed:
     steps: int
 
 
-Outcome = Trained | Failed | Progressed
+Outcome = Computed | Trained | Failed | Progressed
 
 
 class Trainer:
@@ -86,7 +95,7 @@ class Trainer:
         try:
             if cancelled.is_set():
                 return
-            outcome = Trained(task.round, make().work(task, place, state, watch))
+            outcome = Trained(task.round, self._work(make(), task, place, state, watch))
         except Cancelled:
             return
         except RemoteError as error:  # the coordinator's: this task cannot be trusted, the next one may be better
@@ -99,3 +108,10 @@ class Trainer:
             outcome = Failed(task.round, f"{type(error).__name__}: {error}", mistake=False)
         if not cancelled.is_set():
             self._tell(outcome)
+
+    def _work(self, worker: Worker, task: Task, place: Place, state: State, watch: Callable[[int], None]) -> Done:
+        """The work, and the word that it is done even if nobody wants it any more: what it cost stays spent."""
+        done = worker.work(task, place, state, watch)
+        if price := worker.price(task.round):
+            self._tell(Computed(f"{worker.job}.{place.run}", price))
+        return done

@@ -1,5 +1,6 @@
-"""Brokers for tests that talk to a real one: each its own, on a free loopback port."""
+"""Brokers for tests that talk to a real one: each its own, on a free loopback port. And nobody's home is touched."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if BROKERS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where coordinators keep their keys, those in child processes too."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ RUN python -m venv /opt/edgefl \
 FROM python:3.11-slim
 COPY --from=build /opt/edgefl /opt/edgefl
 RUN useradd --system --uid 10001 --home-dir /var/lib/edgefl --create-home edgefl
-ENV PATH=/opt/edgefl/bin:$PATH PYTHONUNBUFFERED=1 EDGEFL_RUN__FOLDER=/var/lib/edgefl/runs
+ENV PATH=/opt/edgefl/bin:$PATH PYTHONUNBUFFERED=1 EDGEFL_RUN__FOLDER=/var/lib/edgefl/runs \
+    EDGEFL_BROKER__IDENTITY=/var/lib/edgefl/identity.key
 USER 10001
 WORKDIR /var/lib/edgefl
 VOLUME /var/lib/edgefl

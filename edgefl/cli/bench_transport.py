@@ -20,6 +20,7 @@ from edgefl.processes import Child
 from edgefl.protocol.address import Address
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.signing import Signer
 from edgefl.vector import Layout
 
 
@@ -33,7 +34,7 @@ class Services:
     def play(self, address: Address, agents: Sequence[Child]) -> Play:
         """Coordinate them from this process, one job after another."""
         put_on_shelf()
-        numbers = count(1)
+        numbers, signer = count(1), Signer.new()  # one for all jobs: the agents trust the first they meet
 
         def rounds(params: int, rounds: int, mark: Callable[[], None]) -> None:
             name = f"bench-{next(numbers)}"
@@ -43,7 +44,7 @@ class Services:
                 if event["event"] == "round":
                     mark()
 
-            serving = Coordinator(job.run, MqttTransport(address, name), lambda: job, tell=tell)
+            serving = Coordinator(job.run, MqttTransport(address, name), lambda: job, tell=tell, signer=signer)
             done = threading.Event()
             threading.Thread(target=_watch, args=(agents, serving, done), daemon=True).start()
             try:

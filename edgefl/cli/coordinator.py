@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
+from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
 
 app = typer.Typer(no_args_is_help=True, help="The server's side of a run.")
 
@@ -19,6 +19,7 @@ def start(  # noqa: PLR0917 - options of a command
     run: RunPath,
     set_: Sets = None,
     data_root: DataRoot = None,
+    forgetting: Forgetting = False,
     json: Json = False,
     rehearse: Annotated[bool, typer.Option(help="Play two rounds with made-up devices first.")] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run was interrupted.")] = False,
@@ -28,6 +29,7 @@ def start(  # noqa: PLR0917 - options of a command
 
     The same command goes on with a run that was interrupted, whatever interrupted it.
     """
+    from coordinator import identity
     from coordinator.start import check_broker, coordinate, unfinished
     from coordinator.view import choose
     from edgefl import logs
@@ -36,12 +38,29 @@ def start(  # noqa: PLR0917 - options of a command
     from edgefl.rehearsal import rehearse_apart
 
     logs.set_up(log)
-    wanted = load(RunFile, run, set_ or ())
+    wanted = load(RunFile, run, with_flags(set_, forgetting=forgetting))
     if fresh or not unfinished(wanted):  # else it has been tried, and its broker may come back later than we do
         check_broker(wanted)
+        identity.check(wanted)
         if rehearse:
             rehearse_apart(run, set_ or (), data_root)
     results = coordinate(wanted, data_root, choose(as_json=json), fresh=fresh)
     if not json:
         for what, path in results.files.items():
             typer.echo(f"{what}: {path}")
+
+
+@app.command()
+def key(run: RunPath, set_: Sets = None) -> None:
+    """Say which key signs this fleet's models; agents that have it as agent.coordinator trust no other.
+
+    The key is made if there is none yet.
+    """
+    from coordinator import identity
+    from edgefl.config import RunFile
+    from edgefl.config_reader import load
+
+    wanted = load(RunFile, run, set_ or ())
+    signer = identity.signer(wanted)
+    typer.echo(f"edgefl: the private key is {identity.path(wanted)}", err=True)
+    typer.echo(signer.key)

@@ -8,20 +8,27 @@ before memory is allocated, and nothing here can run code: no pickle, no numpy l
 """
 
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgpack
-import zstandard
 
 from edgefl.errors import WireError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd  # the same module, for the Pythons that do not have it yet
 
 MAGIC = b"EFLF"
 VERSION = 1
 HEADER_LIMIT = 1 << 20
 COMPRESSED = 1
 ALIGNED = 64
+PIECE = 1 << 17  # bytes that go into the decompressor, or come out, at a time
+WINDOW = 23  # 2^23 bytes is as far as a compressed body may look back; ours look back 2^19
 
 _PREFIX = struct.Struct("<4sBBIQ")
 
@@ -40,7 +47,7 @@ def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = (), *,
     size = sum(len(part) for part in parts)
     flags = 0
     if compress and size:
-        body = zstandard.ZstdCompressor(level=1).compress(b"".join(parts))
+        body = zstd.compress(b"".join(parts), level=1)
         if len(body) < 0.95 * size:
             parts, flags = [body], COMPRESSED
     return b"".join([_PREFIX.pack(MAGIC, VERSION, flags, len(head), size), head, bytes(_padding(len(head))), *parts])
@@ -98,12 +105,26 @@ def _body(data: memoryview, size: int, flags: int) -> memoryview:
         if len(data) != size:
             raise WireError("wire.truncated", f"body of {size} bytes announced, {len(data)} came")
         return data
-    # The decompressor trusts the size that the frame declares over any limit it is given, so look first.
     try:
-        declared = zstandard.frame_content_size(data)
+        declared = zstd.get_frame_info(data).decompressed_size
         if declared != size:
             raise WireError("wire.too_large", f"compressed body declares {declared} bytes, the frame {size}")
-        body = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
-    except zstandard.ZstdError:
+        return _decompressed(data, size)
+    except zstd.ZstdError:
         raise WireError("wire.malformed", "compressed body cannot be read") from None
-    return memoryview(body)
+
+
+def _decompressed(data: memoryview, size: int) -> memoryview:
+    """Exactly `size` bytes, piece by piece into memory of that size: all at once would take twice as much."""
+    body, fed, at = memoryview(bytearray(size)), 0, 0
+    opened = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW})
+    while not (opened.eof or (opened.needs_input and fed == len(data))):
+        more = data[fed : fed + PIECE] if opened.needs_input else b""
+        piece = opened.decompress(more, PIECE)
+        if at + len(piece) > size:
+            break
+        body[at : at + len(piece)] = piece
+        fed, at = fed + len(more), at + len(piece)
+    if not opened.eof or opened.unused_data or (fed, at) != (len(data), size):
+        raise WireError("wire.malformed", f"compressed body does not end after its {size} bytes")
+    return body.toreadonly()

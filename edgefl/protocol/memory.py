@@ -66,6 +66,9 @@ class MemoryClient:
     def backlog(self) -> int:
         return len(self.outbox)
 
+    def spread(self, seconds: float) -> None:
+        """Connections come back when a test says so."""
+
     def flush(self, timeout: float) -> bool:  # noqa: ARG002  the broker takes everything at once, or is not there
         return not self.outbox
 

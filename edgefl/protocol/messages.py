@@ -46,6 +46,7 @@ class JobState(_Said):
     run: Name  # which life of the job: a name may be used again, a run never is
     phase: Literal["gathering", "training", "finished"]
     round: Round
+    spread: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 0.0  # seconds for a lost fleet to come back in
 
 
 class Tensor(_Said):
@@ -83,6 +84,7 @@ class Manifest(_Said):
 
     protocol: int = PROTOCOL
     job: Name
+    run: Name
     round: Round
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: Annotated[int, Field(ge=1)]  # bytes of the frame
@@ -189,11 +191,12 @@ class Holding(_Said):
 
 
 class Absent(_Said):
-    """A device did not find a model at the broker: publish it again."""
+    """A device did not find a model at the broker, or found a manifest there that is not ours: publish it again."""
 
     kind: Literal["absent"] = "absent"
     job: Name
     model: Name
+    forged: bool = False  # the chunks are known by their hash: only the manifest has to come again
 
 
 class Declined(_Said):

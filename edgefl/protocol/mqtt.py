@@ -13,10 +13,11 @@ import socket
 import ssl
 import threading
 import time
-import zlib
+import uuid
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
 import paho.mqtt.client as paho
@@ -29,17 +30,31 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from edgefl.config import Tls
 from edgefl.errors import ConfigError
 from edgefl.protocol.address import Address
-from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, Undelivered, Will
+from edgefl.protocol.certificates import explain, refused
+from edgefl.protocol.pace import LONGEST_DELAY, Pace
+from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Undelivered, Will
 
 log = logging.getLogger(__name__)
 
 LARGEST = 1 << 20  # bytes of a packet: what we accept, and what we send to a broker that names no limit
 FILTERS = 8  # per SUBSCRIBE, the smallest limit of the public brokers
-FIRST_DELAY, LONGEST_DELAY = 0.25, 10.0  # seconds before connecting again
+KEEPALIVE = 6  # seconds; Mosquitto 2.0 waits half as long again and looks every 6, so silence is seen within 17
 TICK = 1.0  # seconds between looks at the keep-alive
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it; it wears off, so set it again and again
+LOST = "connection lost"
 TAKEN_OVER = 0x8E  # MQTT 5 reason: another client connected with our id
 Item: TypeAlias = tuple[str, bytes | memoryview, bool]
+
+
+class _Tidy(ssl.SSLSocket):
+    """Closes itself when the handshake fails: paho forgets to, and we may try for days."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except OSError:
+            self.close()
+            raise
 
 
 def tls_context(ca: Path | None = None, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
@@ -49,6 +64,7 @@ def tls_context(ca: Path | None = None, certificate: Path | None = None, key: Pa
     try:
         context = ssl.create_default_context(cafile=ca)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.sslsocket_class = _Tidy
         if certificate is not None:
             context.load_cert_chain(certificate, key)
     except OSError as failed:  # a bad certificate is an OSError too
@@ -57,16 +73,19 @@ def tls_context(ca: Path | None = None, certificate: Path | None = None, key: Pa
     return context
 
 
-def chosen_tls(files: Tls) -> ssl.SSLContext | None:
-    """The TLS an operator's files ask for; None when there are none."""
-    given = files.ca or files.certificate
-    return tls_context(files.ca, files.certificate, files.key) if given else None
-
-
-def delay(client_id: str, attempt: int) -> float:
-    """Seconds to wait before attempt 1, 2, …: doubling, capped, and different for every client of a fleet."""
-    jitter = zlib.crc32(f"{client_id}/{attempt}".encode()) / 2**32
-    return min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(attempt - 1, 16)) * (0.5 + 0.5 * jitter)
+def admitted(address: Address, tls: Tls, timeout: float = 10.0) -> None:
+    """Nothing, if the broker lets us in; otherwise a ConfigError that says what is wrong."""
+    told: SimpleQueue[TransportEvent] = SimpleQueue()
+    trying = MqttTransport(address, f"try-{uuid.uuid4().hex[:8]}", tls=tls)
+    trying.start(told.put)
+    try:
+        event = told.get(timeout=timeout)
+    except Empty:
+        event = Disconnected(f"no answer within {timeout:g} s", remedy="check the broker's log")
+    finally:
+        trying.close()
+    if isinstance(event, Disconnected):
+        raise ConfigError(f"broker {address}: {event}")
 
 
 class MqttTransport:
@@ -77,11 +96,11 @@ class MqttTransport:
         address: Address,
         client_id: str,
         *,
-        keepalive: int = 10,
+        keepalive: int = KEEPALIVE,
         window: int = 8,
         username: str | None = None,
         password: str | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self.sent = 0
         self.received = 0
@@ -90,9 +109,11 @@ class MqttTransport:
         self._keepalive = keepalive
         self._window = window
         self._login = (username or address.username, password or address.password)
-        if tls is not None and not address.tls:
+        self._files = tls or Tls()
+        if _given(self._files) and not address.tls:
             raise ConfigError(f"broker {address} is plain but TLS files are given: write mqtts:// in its address")
-        self._tls = tls or tls_context() if address.tls else None
+        self._stamp = _stamp(self._files)
+        self._tls = _context(self._files) if address.tls else None
 
         self._lock = threading.Condition(threading.Lock())  # guards `sent` and `_pending`
         self._pending = 0
@@ -100,6 +121,7 @@ class MqttTransport:
         self._wishes: deque[tuple[bool, tuple[str, ...]]] = deque()  # to subscribe (True) or unsubscribe
         self._closing = threading.Event()
         self._failure: BaseException | None = None
+        self._pace = Pace(client_id)
         self._idle = False  # the network thread sleeps, or is about to: wake it
         self._thread: threading.Thread | None = None
 
@@ -110,6 +132,7 @@ class MqttTransport:
         self._asked: dict[int, tuple[str, ...]] = {}
         self._sock: Any = None  # paho's own type leaves out what only TLS has
         self._online = False
+        self._greeted = False  # the connection in hand was accepted by the broker
         self._room = window
         self._largest = LARGEST
         self._ended: Disconnected | None = None
@@ -141,6 +164,9 @@ class MqttTransport:
 
     def backlog(self) -> int:
         return self._pending
+
+    def spread(self, seconds: float) -> None:
+        self._pace.spread = seconds
 
     def flush(self, timeout: float) -> bool:
         with self._lock:
@@ -175,18 +201,17 @@ class MqttTransport:
     # The network thread.
 
     def _run(self) -> None:
-        attempt = 0
         try:
             while not self._closing.is_set():
-                began = time.monotonic()
+                began, self._greeted = time.monotonic(), False
                 ended = self._connection()
                 if self._closing.is_set():
                     break
                 self._deliver(ended)
                 if ended.taken_over:  # to take it back would only start a fight
                     break
-                attempt = 1 if time.monotonic() - began > LONGEST_DELAY else attempt + 1
-                self._closing.wait(delay(self._id, attempt))
+                lasted = time.monotonic() - began
+                self._closing.wait(self._pace.lost(lasted) if self._greeted else self._pace.failed())
         except BaseException as failure:
             self._failure = failure  # whoever uses this transport next is told; the traceback shows now
             with self._lock:
@@ -205,7 +230,7 @@ class MqttTransport:
             hello.MaximumPacketSize = LARGEST
             client.connect(self._address.host, self._address.port, self._keepalive, clean_start=True, properties=hello)
         except OSError as failed:
-            return Disconnected(failed.strerror or str(failed))
+            return self._failed(failed)
         except UnicodeError:
             return Disconnected(f"host name '{self._address.host}' is unknown")
         try:
@@ -217,7 +242,21 @@ class MqttTransport:
             self._outbox.extendleft(reversed(self._flying.values()))
             self._flying.clear()
             self._asked.clear()
-        return self._ended or Disconnected("connection lost")
+        ended = self._ended or Disconnected(LOST)
+        if self._tls and not self._greeted and ended.reason == LOST and (wrong := refused(self._files)):
+            return Disconnected(wrong.why, remedy=wrong.remedy)  # in TLS 1.3 the handshake ends before we are checked
+        return ended
+
+    def _failed(self, failed: OSError) -> Disconnected:
+        wrong = explain(failed, self._address, self._files)
+        return Disconnected(wrong.why, remedy=wrong.remedy) if wrong else Disconnected(failed.strerror or str(failed))
+
+    def _renew(self) -> None:
+        """Certificates run out and are renewed: files that have changed are read again, without a restart."""
+        stamp = _stamp(self._files)
+        if self._tls is not None and stamp != self._stamp:
+            with suppress(ConfigError):  # half written, perhaps; what we have may still do
+                self._tls, self._stamp = _context(self._files), stamp
 
     def _client(self) -> paho.Client:
         client = paho.Client(CallbackAPIVersion.VERSION2, client_id=self._id, protocol=paho.MQTTv5)
@@ -232,6 +271,7 @@ class MqttTransport:
         username, password = self._login
         if username is not None:
             client.username_pw_set(username, password)
+        self._renew()
         if self._tls is not None:
             client.tls_set_context(self._tls)
         if self._will is not None:
@@ -317,13 +357,13 @@ class MqttTransport:
             return
         self._room = min(self._window, getattr(properties, "ReceiveMaximum", self._window))
         self._largest = getattr(properties, "MaximumPacketSize", LARGEST)
-        self._online = True
+        self._online = self._greeted = True
         self._deliver(Connected())
 
     def _on_disconnect(self, _c: paho.Client, _u: Any, flags: Any, reason: ReasonCode, _p: Any) -> None:
         self._online = False
         if self._ended is None:
-            said = str(reason) if flags.is_disconnect_packet_from_server else "connection lost"
+            said = str(reason) if flags.is_disconnect_packet_from_server else LOST
             self._ended = Disconnected(said, taken_over=reason.value == TAKEN_OVER)
 
     def _on_message(self, _c: paho.Client, _u: Any, message: paho.MQTTMessage) -> None:
@@ -345,6 +385,19 @@ class MqttTransport:
         for filter, reason in zip(self._asked.pop(mid, ()), reasons, strict=False):
             if reason.is_failure:
                 self._deliver(Undelivered(filter, f"subscription refused: {reason}"))
+
+
+def _given(files: Tls) -> bool:
+    return bool(files.ca or files.certificate)
+
+
+def _context(files: Tls) -> ssl.SSLContext:
+    return tls_context(files.ca, files.certificate, files.key)
+
+
+def _stamp(files: Tls) -> tuple[int, ...]:
+    paths = (files.ca, files.certificate, files.key)
+    return tuple(path.stat().st_mtime_ns if path and path.exists() else 0 for path in paths)
 
 
 def _size(payload: bytes | memoryview) -> int:

@@ -30,6 +30,10 @@ class Disconnected:
 
     reason: str
     taken_over: bool = False
+    remedy: str = ""  # what somebody has to do about it, where that is known
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.remedy}" if self.remedy else self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,10 @@ class Transport(Protocol):
 
     def backlog(self) -> int:
         """How many messages were accepted here and are not yet acknowledged by the broker."""
+        ...
+
+    def spread(self, seconds: float) -> None:
+        """From now on, come back after a lost connection at a place of our own in so many seconds."""
         ...
 
     def flush(self, timeout: float) -> bool:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -16,7 +16,9 @@ from typing import Any
 
 import lives
 import psutil
+from cable import HERE, Cable
 from counter import Witness
+from lives import Place
 
 from coordinator.journal import NAME, Journal
 from edgefl import job as jobs
@@ -25,6 +27,7 @@ from edgefl.config_reader import parse
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.broker import Broker
 from edgefl.simulation.loop import simulate
+from edgefl.toml_text import written
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["lives", "warm"])
@@ -61,6 +64,14 @@ def run_table(folder: Path, **more: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
+def toml(table: Mapping[str, Any]) -> str:
+    """The file that says the same as the table."""
+    sections = (
+        f"[{name}]\n" + "".join(f"{k} = {written(v)}\n" for k, v in keys.items()) for name, keys in table.items()
+    )
+    return "".join(sections)
+
+
 def expected(table: Mapping[str, Any]) -> str:
     """The hash of the model that the plain loop makes of this run."""
     run = {key: value for key, value in table["run"].items() if key != "folder"}
@@ -77,9 +88,9 @@ def _expected(text: str) -> str:
 class Life:
     """One life of the coordinator: its process, and everything it told."""
 
-    def __init__(self, table: Mapping[str, Any], log: Path, fault: str) -> None:
+    def __init__(self, table: Mapping[str, Any], log: Path, fault: str, place: Place) -> None:
         ear, mouth = CONTEXT.Pipe(duplex=False)
-        self.process = CONTEXT.Process(target=lives.coordinator, args=(table, log, fault, mouth), daemon=True)
+        self.process = CONTEXT.Process(target=lives.coordinator, args=(table, log, fault, place, mouth), daemon=True)
         self.events: list[dict[str, Any]] = []
         self.news = threading.Condition()
         self.over = False
@@ -123,19 +134,29 @@ class Life:
 class Fleet(AbstractContextManager["Fleet"]):
     """Broker, agents, coordinator and witness."""
 
-    def __init__(self, folder: Path, *, through: int | None = None, **more: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, *, through: int | None = None, cable: Cable | None = None, **more: Mapping[str, Any]
+    ) -> None:
         server()
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.table = run_table(folder / "runs", **more)
-        self.broker: Broker = brokers.start(prefer="auto")
+        self.places: dict[str, Place] = {}
+        self.login, self.host = "", "127.0.0.1"
+        with cable.at_the_server() if cable else nullcontext():
+            open_to = {"bind": "0.0.0.0", "users": {cable.user: cable.password}} if cable else {}
+            self.broker: Broker = brokers.start(prefer="auto", **open_to)
+            self.witness = Witness(self.broker.address.port, *((cable.user, cable.password) if cable else ()))
         self.port = through or self.broker.address.port
-        self.table["broker"] = {"url": f"mqtt://127.0.0.1:{self.broker.address.port}"}
         self.names = jobs.device_names(self.table["task"]["partition"]["devices"])
         self.agents: dict[str, Any] = {}
         self.lives: list[Life] = []
         self.broker_kills = 0
-        self.witness = Witness("127.0.0.1", self.broker.address.port)
+        if cable:
+            self.login, self.host = f"{cable.user}:{cable.password}@", HERE
+            self.places = {"coordinator": Place(cable.server), **dict.fromkeys(self.names, Place(cable.devices))}
+        address = f"mqtt://{self.login}127.0.0.1:{self.broker.address.port}"
+        self.table["broker"] = {"url": address, "identity": str(folder / "identity.key")}
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         for life in self.lives:
@@ -151,16 +172,18 @@ class Fleet(AbstractContextManager["Fleet"]):
     # ---- who may be killed -------------------------------------------------------------------------------------
 
     def coordinator(self, fault: str = "") -> Life:
-        life = Life(self.table, self.folder / "coordinator.log", fault)
+        place = self.places.get("coordinator", Place())
+        life = Life(self.table, self.folder / "coordinator.log", fault, place)
         self.lives.append(life)
         return life
 
-    def agent(self, name: str, fault: str = "", port: int | None = None) -> None:
+    def agent_table(self, name: str, port: int | None = None) -> dict[str, Any]:
+        """A device's file."""
         task = self.table["task"]
-        table = {
+        return {
             "agent": {
                 "id": name,
-                "broker": f"mqtt://127.0.0.1:{port or self.port}",
+                "broker": f"mqtt://{self.login}{self.host}:{port or self.port}",
                 "folder": str(self.folder / "agents"),
                 "connect_timeout": 0,
             },
@@ -172,8 +195,11 @@ class Fleet(AbstractContextManager["Fleet"]):
                 "seed": self.table["run"]["seed"],
             },
         }
+
+    def agent(self, name: str, fault: str = "", port: int | None = None) -> None:
+        table, place = self.agent_table(name, port), self.places.get(name, Place())
         self.agents[name] = CONTEXT.Process(
-            target=lives.agent, args=(table, self.folder / f"{name}.log", fault), daemon=True
+            target=lives.agent, args=(table, self.folder / f"{name}.log", fault, place), daemon=True
         )
         self.agents[name].start()
 
@@ -221,3 +247,5 @@ class Fleet(AbstractContextManager["Fleet"]):
         assert set(counted.values()) == {1}, f"{what}: counted twice: {counted}"
         assert len(counted) == rounds * len(self.names), f"{what}: {sorted(counted)}"
         assert ended["sha256"] == expected(self.table), f"{what}: another model"
+        left = self.witness.standing("edgefl/v1/default/chaos/#")
+        assert left <= {"edgefl/v1/default/chaos/state"}, f"{what}: left at the broker: {sorted(left)}"

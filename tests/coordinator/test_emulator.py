@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from coordinator.emulated import fleet
-from coordinator.emulator import emulate
+from coordinator.emulator import Emulator, emulate
 from edgefl import job as jobs
 from edgefl.algorithms import shelf
 from edgefl.config import RunFile
@@ -13,6 +13,7 @@ from edgefl.config_reader import parse
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, RunError
 from edgefl.job import Course, Job
+from edgefl.simulation.engines import Here
 from edgefl.simulation.loop import simulate
 
 Events = list[dict[str, Any]]
@@ -186,16 +187,31 @@ def test_profiles_are_dealt_out_as_counted():
 
 
 def test_local_and_aggregation_forgetting_are_told_on_request():
-    job, devices = prepared({"name": "fedavg"})
+    job, devices = prepared({"name": "fedavg"}, run={"forgetting": True})
     told: Events = []
-    emulate(job, devices, told.append, forgetting=True)
+    emulate(job, devices, told.append)
     asked: Events = []
-    simulate(job, devices, asked.append, forgetting=True)
+    simulate(job, devices, asked.append)
     for key in ("local_forgetting", "aggregation_forgetting"):
         found = [e[key] for e in told[:-1]]
         assert found == [e[key] for e in asked[:-1]]
         assert np.min(found) >= 0
         assert np.max(found) > 0
+
+
+def test_a_private_update_that_never_arrives_in_time_is_spent_all_the_same():
+    snail = {"speed": 100.0, "up": 1e-4, "down": 100.0, "latency": 0.0}  # trains in no time, sends for ever
+    job, devices = prepared(
+        {"name": "upcycled", "privacy": {"mechanism": "output"}},
+        fleet={"profiles": {"ideal": 5, "snail": 1}, "custom": {"snail": snail}},
+        rounds={"cohort": 6, "quorum": 5},
+    )
+    emulator = Emulator(job, devices, lambda _: None, Here(job, devices))
+    emulator.run()
+    slow = next(device for device in emulator.devices.values() if device.hardware.profile.up < 1)
+    assert int(slow.state["odd_updates"]) == 1  # superseded by the next task, which is still on its way
+    assert set(slow.state) == {"odd_updates"}
+    assert {int(d.state["odd_updates"]) for d in emulator.devices.values() if d is not slow} == {2}
 
 
 @pytest.mark.parametrize(

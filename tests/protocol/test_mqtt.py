@@ -2,14 +2,16 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from edgefl.config import Tls
 from edgefl.errors import ConfigError
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import Address
 from edgefl.protocol.broker import Broker
-from edgefl.protocol.mqtt import LONGEST_DELAY, MqttTransport, delay, tls_context
+from edgefl.protocol.mqtt import MqttTransport, tls_context
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
 
 PATIENCE = 20.0
@@ -308,17 +310,9 @@ def test_a_topic_with_wildcards_cannot_be_published_to(topic: str):
     transport.close()
 
 
-def test_the_delay_doubles_up_to_its_cap_and_differs_between_clients():
-    delays = [delay("a", attempt) for attempt in range(1, 40)]
-    assert max(delays) <= LONGEST_DELAY
-    assert 0.125 <= delays[0] <= 0.25
-    assert all(d >= LONGEST_DELAY / 2 for d in delays[8:])
-    assert len({delay(f"device-{i}", 1) for i in range(100)}) == 100
-
-
 def test_certificates_for_a_plain_address_are_a_mistake():
     with pytest.raises(ConfigError, match="write mqtts://"):
-        MqttTransport(Address("mqtt", "localhost", 1883), "a", tls=tls_context())
+        MqttTransport(Address("mqtt", "localhost", 1883), "a", tls=Tls(ca=Path("ca.crt")))
 
 
 def test_a_missing_certificate_is_named(tmp_path):

@@ -1,0 +1,59 @@
+"""What private updates have cost the data of this device: one event for each that was computed, whatever became of it.
+
+An update that was refused, lost or thrown away used the data all the same, and one that is trained again after a crash
+has new noise on it. So an event is on disk before anything else happens to its update, and is never taken back.
+"""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefl.errors import StoreError
+from edgefl.privacy import Price
+from edgefl.store import write_atomically
+from edgefl.vector import State
+
+log = logging.getLogger(__name__)
+
+NAME = "privacy.json"
+
+
+class Ledger:
+    """The events of every run this device took part in, by the life of the job."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        self.lives: dict[str, dict[str, Any]] = {}
+        if self.path.exists():
+            try:
+                self.lives = json.loads(self.path.read_bytes())
+                _ = {life: int(spent["odd_updates"]) for life, spent in self.lives.items()}
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):  # a budget is never begun anew unasked
+                raise StoreError(
+                    f"{self.path}: damaged, so what was spent is not known; restore it, or delete it to count from 0"
+                ) from None
+
+    def spend(self, life: str, price: Price) -> None:
+        """After this returns, one more event of this life is on disk."""
+        events = self.events(life) + 1
+        cost = price.of(events)
+        noise = price.mechanism.noise
+        entry = {"odd_updates": events, "samples": price.samples, "noise": noise, **cost}
+        write_atomically(self.path, json.dumps({**self.lives, life: entry}, indent=1).encode())
+        self.lives[life] = entry
+        log.info(
+            "spent job=%s odd_updates=%d %s", life, events, " ".join(f"{word}={n:.4g}" for word, n in cost.items())
+        )
+        if noise == "seeded" and events == 1:
+            log.warning("the coordinator can draw this noise again job=%s: its run says privacy.noise = 'seeded'", life)
+
+    def events(self, life: str) -> int:
+        """How many private updates were computed in this life."""
+        return int(self.lives.get(life, {}).get("odd_updates", 0))
+
+    def state(self, life: str) -> State:
+        """The count as an algorithm keeps it; nothing where nothing was spent."""
+        return {"odd_updates": np.array(self.events(life), np.int64)} if life in self.lives else {}

@@ -1,0 +1,82 @@
+"""Whose models this device trains on: those of one coordinator, named by the agent file or met first.
+
+Without `agent.coordinator` the first key that signs a model for this device is written down and believed from then on
+(trust on first use). A manifest must also be of the very job, life and round that was asked for, so that an
+old one cannot stand in for a new one, however well it is signed.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefl import store
+from edgefl.errors import ConfigError, StoreError, WireError
+from edgefl.protocol import signing
+from edgefl.protocol.messages import Manifest, read_json
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Something that was asked for: a model of a round, or (round 0) the graphs."""
+
+    job: str
+    run: str
+    round: int
+    id: str
+
+
+class Trust:
+    """Decides which manifests are believed; keeps the key of the first in the device's folder."""
+
+    def __init__(self, folder: Path, fleet: str, given: str | None = None) -> None:
+        self.path = folder / f"{fleet}.coordinator"
+        self.given, self.key = given, given or _pinned(self.path)
+
+    def manifest(self, payload: bytes, wanted: Wanted) -> Manifest:
+        """The manifest, if the coordinator signed it for what is wanted; else a WireError that begins with `model.`."""
+        claim = signing.claim(payload)
+        if self.key not in (None, claim.key):
+            raise WireError("model.signature", f"signed by {claim.key}, but this device trusts {self.key}: {self._how}")
+        claim.prove()
+        said = read_json(Manifest, claim.statement)
+        if (said.job, said.run, said.round) != (wanted.job, wanted.run, wanted.round):
+            raise WireError(
+                "model.foreign",
+                f"signed for job '{said.job}', run {said.run}, round {said.round}; wanted is"
+                f" job '{wanted.job}', run {wanted.run}, round {wanted.round}",
+            )
+        if not said.digest.startswith(wanted.id):
+            raise WireError("model.foreign", f"signed for model {said.digest[:16]}; wanted is {wanted.id}")
+        if self.key is None:
+            self._pin(claim.key)
+        return said
+
+    @property
+    def _how(self) -> str:
+        if self.given:
+            return "if that is the coordinator's new key, set agent.coordinator to it"
+        return f"if that is the coordinator's new key, delete {self.path} and restart, or set agent.coordinator to it"
+
+    def _pin(self, key: str) -> None:
+        self.key = key
+        log.info("first coordinator seen, no other is trusted from now on key=%s pinned=%s", key, self.path)
+        try:
+            store.write_atomically(self.path, f"{key}\n".encode())
+        except StoreError as error:  # it holds for this life; the next one meets the coordinator anew
+            log.warning("the coordinator's key is not pinned: %s", error)
+
+
+def _pinned(path: Path) -> str | None:
+    if not path.exists():
+        return None
+    key = path.read_text(errors="replace").strip()
+    try:
+        signing.key_bytes(key)
+    except ValueError:
+        raise ConfigError(
+            f"{path} does not hold the coordinator's key: delete it to trust the next coordinator that comes, or set"
+            " agent.coordinator"
+        ) from None
+    return key

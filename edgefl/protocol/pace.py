@@ -1,0 +1,48 @@
+"""When to connect again: at once where a few devices share a broker, spread out where a thousand do.
+
+A broker that restarts loses all its devices in the same moment, and a delay that only doubles brings them all back in
+the same moment too. So the coordinator says over how many seconds its fleet should spread, and every device takes its
+own place in them. Attempts that fail are retried ever more slowly, up to a cap, by then out of step with each other.
+"""
+
+import zlib
+from dataclasses import dataclass
+
+FIRST_DELAY, LONGEST_DELAY = 0.25, 10.0  # seconds
+PER_SECOND = 100  # devices that may come back: a small server makes about as many TLS handshakes
+LONGEST_SPREAD = 60.0  # seconds, however large the fleet
+
+
+def spread(devices: int) -> float:
+    """Seconds over which a fleet of this size should come back."""
+    return min(LONGEST_SPREAD, devices / PER_SECOND)
+
+
+def jitter(who: str, number: int) -> float:
+    """A number in [0, 1) that differs between devices and between attempts, and needs no random state."""
+    return zlib.crc32(f"{who}/{number}".encode()) / 2**32
+
+
+@dataclass(slots=True)
+class Pace:
+    """One client's patience."""
+
+    who: str
+    spread: float = 0.0  # seconds, as the coordinator said
+    _failed: int = 0  # attempts since the last connection that held
+    _lost: int = 0  # connections so far
+
+    def lost(self, lasted: float) -> float:
+        """Seconds to wait after a connection that was made and lasted so many seconds."""
+        self._failed = 1 if lasted > LONGEST_DELAY else self._failed + 1
+        self._lost += 1
+        return self._backoff() + self.spread * jitter(self.who, -self._lost)
+
+    def failed(self) -> float:
+        """Seconds to wait after an attempt that made no connection."""
+        self._failed += 1
+        return self._backoff()
+
+    def _backoff(self) -> float:
+        longest = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(self._failed - 1, 16))
+        return longest * (0.5 + 0.5 * jitter(self.who, self._failed))

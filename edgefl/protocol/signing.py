@@ -1,0 +1,100 @@
+"""Who made this model: the coordinator signs every manifest with its Ed25519 key, and a device believes no other.
+
+    {"protocol":1,"job":"digits", ... ,"key":"ed25519:...","signature":"..."}
+
+Key and signature are the last two members of the manifest's JSON. What is signed are the very bytes of the object
+without them, behind a prefix of our own: nothing is parsed before it is believed, and there is no second way to write
+the same thing. A manifest names the hash of its frame, so the signature covers model, layout, algorithm and graphs.
+
+`cryptography` is imported when the first key is used: an agent that waits for work does without its six megabytes.
+"""
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgefl.errors import WireError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+PREFIX = b"edgefl manifest 1\0"  # what this key signs can never be taken for something else
+KIND = "ed25519:"
+KEY_BYTES, SIGNATURE_BYTES = 32, 64
+
+_TAIL = re.compile(rb'(.*),"key":"([^"]{1,100})","signature":"([^"]{1,200})"\}', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is said, and who is said to have said it; nothing of it is proven."""
+
+    statement: bytes
+    key: str
+    signature: bytes
+
+    def prove(self) -> None:
+        """Nothing, if the statement was signed with this key and not changed since."""
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - see above
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - see above
+
+        try:
+            Ed25519PublicKey.from_public_bytes(key_bytes(self.key)).verify(self.signature, PREFIX + self.statement)
+        except (InvalidSignature, ValueError):  # ValueError: 32 bytes that are no point of the curve
+            raise WireError("model.signature", f"the manifest is not what {self.key} signed") from None
+
+
+class Signer:
+    """Signs for one key."""
+
+    def __init__(self, key: "Ed25519PrivateKey") -> None:
+        self._key = key
+        self.key = KIND + _text(key.public_key().public_bytes_raw())
+
+    @classmethod
+    def new(cls) -> "Signer":
+        """One with a new key, which is nowhere on disk."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - see above
+
+        return cls(Ed25519PrivateKey.generate())
+
+    def sign(self, statement: bytes) -> bytes:
+        """The JSON object `statement`, signed."""
+        signature = _text(self._key.sign(PREFIX + statement))
+        return statement[:-1] + f',"key":"{self.key}","signature":"{signature}"}}'.encode()
+
+
+def claim(payload: bytes) -> Claim:
+    """The claim that a signed manifest makes; what bears no signature is refused."""
+    found = _TAIL.fullmatch(payload)
+    if found is None:
+        raise WireError("model.unsigned", "the manifest bears no signature; is the coordinator older than this agent?")
+    statement, key, signature = found[1] + b"}", found[2].decode("latin-1"), found[3].decode("latin-1")
+    try:
+        key_bytes(key)
+        return Claim(statement, key, _bytes(signature, SIGNATURE_BYTES))
+    except ValueError as error:
+        raise WireError("model.unsigned", f"the manifest's signature cannot be read: {error}") from None
+
+
+def key_bytes(key: str) -> bytes:
+    """The public key behind its text; ValueError if it is none."""
+    if not key.startswith(KIND):
+        raise ValueError(f"a key begins with '{KIND}'; `edgefl coordinator key run.toml` prints it")
+    return _bytes(key.removeprefix(KIND), KEY_BYTES)
+
+
+def _text(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _bytes(text: str, size: int) -> bytes:
+    """The bytes behind their one and only text."""
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raw = b""
+    if len(raw) != size or _text(raw) != text:
+        raise ValueError(f"'{text}' is not {size} bytes in base64url")
+    return raw

@@ -1,0 +1,167 @@
+"""A forger at the broker: what the coordinator did not sign is not trained on, and the run ends with its own model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleets import Fleet, loop, prepared, run_file
+
+from coordinator.service import Coordinator
+from device_agent.service import DISBELIEF, Agent
+from edgefl.errors import Interrupted
+from edgefl.protocol.broker import Broker
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.signing import Signer, claim
+from edgefl.protocol.transport import Transport
+
+RUN = run_file({"name": "fedavg", "lr": 0.05})
+OURS, FORGER = Signer.new(), Signer.new()
+Forge = Callable[[bytes], bytes]
+
+
+def other_lr(payload: bytes) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(claim(payload).statement)
+    said["algorithm"]["lr"] = 5.0
+    return said
+
+
+def signed_by_another(payload: bytes) -> bytes:
+    return FORGER.sign(json.dumps(other_lr(payload)).encode())
+
+
+def signed_under_our_name(payload: bytes) -> bytes:
+    return signed_by_another(payload).replace(FORGER.key.encode(), OURS.key.encode())
+
+
+def unsigned(payload: bytes) -> bytes:
+    return json.dumps(other_lr(payload)).encode()
+
+
+def changed_by_one_byte(payload: bytes) -> bytes:
+    forged = payload.replace(b'"lr":0.05', b'"lr":0.95')
+    assert forged != payload
+    return forged
+
+
+FORGERIES: dict[str, tuple[Forge, str]] = {
+    "signed by another": (signed_by_another, "model.signature"),
+    "signed under our name": (signed_under_our_name, "model.signature"),
+    "unsigned": (unsigned, "model.unsigned"),
+    "changed by one byte": (changed_by_one_byte, "model.signature"),
+}
+
+
+class Overtaken:
+    """The coordinator's transport, and a forger who overwrites its manifests before any device is asked."""
+
+    def __init__(self, inner: Transport, forger: Transport, forge: Forge, times: int) -> None:
+        self.inner, self.forger, self.forge, self.times = inner, forger, forge, times
+        self.forged: dict[str, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False) -> None:
+        self.inner.publish(topic, payload, retain=retain)
+        if topic.endswith("/manifest") and payload and self.forged.get(topic, 0) < self.times:
+            self.forged[topic] = self.forged.get(topic, 0) + 1
+            assert self.inner.flush(10)
+            self.forger.publish(topic, self.forge(bytes(payload)), retain=True)
+            assert self.forger.flush(10)
+
+
+class Guarded(Fleet):
+    """Agents that know the coordinator's key."""
+
+    def agent(self, name: str, *more: Any, **options: Any) -> Agent:
+        made = super().agent(name, *more, **options)
+        made.library.trust.given = made.library.trust.key = OURS.key
+        return made
+
+
+def play(
+    connect: Callable[[str], Transport], folder: Path, forge: Forge, times: int = 1
+) -> tuple[str, Fleet, list[Any]]:
+    told: list[dict[str, Any]] = []
+    fleet = Guarded(RUN, folder, connect)
+    fleet.start_all()
+    forger = connect("forger")
+    forger.start(lambda _: None)
+    transport = Overtaken(connect("coordinator"), forger, forge, times)
+    course = Coordinator(RUN, transport, lambda: prepared(RUN)[0], tell=told.append, signer=OURS).run()
+    fleet.join()
+    forger.close()
+    assert all(code == 0 for code, _ in fleet.exits.values()), fleet.exits
+    return course.sha256(), fleet, told
+
+
+def refusals(fleet: Fleet) -> set[str]:
+    return {code for agent in fleet.agents.values() for code in agent.refusals}
+
+
+@pytest.mark.parametrize("kind", FORGERIES)
+def test_a_forged_model_is_not_trained_on_and_the_run_ends_with_its_own(kind: str, tmp_path: Path) -> None:
+    forge, code = FORGERIES[kind]
+    sha256, fleet, told = play(MemoryBroker().client, tmp_path, forge)
+    assert sha256 == loop(RUN).sha256()
+    assert refusals(fleet) == {code}
+    assert not [event for event in told if event["event"] == "declined"], "the good one came when it was asked for"
+
+
+def test_mosquitto_gives_a_forger_no_better_chance(mosquitto: Broker, tmp_path: Path) -> None:
+    sha256, fleet, _ = play(lambda name: MqttTransport(mosquitto.address, name), tmp_path, signed_by_another)
+    assert sha256 == loop(RUN).sha256()
+    assert refusals(fleet) == {"model.signature"}
+
+
+def serve(fleet: Fleet, broker: MemoryBroker, signer: Signer, tell: Callable[[dict[str, Any]], None]) -> Coordinator:
+    return Coordinator(RUN, broker.client("coordinator"), lambda: prepared(RUN)[0], tell=tell, signer=signer)
+
+
+def test_who_comes_with_another_key_is_declined_and_the_devices_go_on_with_the_first(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    fleet = Fleet(RUN, tmp_path, broker.client, once=False)
+    fleet.start_all()
+    before = serve(fleet, broker, OURS, lambda _: None).run()  # they meet, and trust each other from now on
+    declined: dict[str, str] = {}
+
+    def note(event: dict[str, Any]) -> None:
+        if event["event"] == "declined":
+            declined[event["device"]] = event["reason"]
+            if len(declined) == len(fleet.data):
+                stranger.stop()
+
+    stranger = serve(fleet, broker, FORGER, note)
+    with pytest.raises(Interrupted):
+        stranger.run()
+    after = serve(fleet, broker, OURS, lambda _: None).run()
+    for agent in fleet.agents.values():
+        agent.stop()
+    fleet.join()
+    why = (
+        f"model.signature: signed by {FORGER.key}, but this device trusts {OURS.key}: if that is the coordinator's new"
+    )
+    assert all(reason.startswith(why) for reason in declined.values()), declined
+    assert all(agent.refusals["model.signature"] >= DISBELIEF for agent in fleet.agents.values())
+    assert before.sha256() == after.sha256() == loop(RUN).sha256()
+    assert set(fleet.exits.values()) == {(0, "stopped")}
+
+
+def test_a_model_of_another_life_is_fetched_anew_though_it_is_the_same_to_the_bit(tmp_path: Path) -> None:
+    """The second life begins with the very bytes of the first; what its manifest says must be the second's."""
+    broker = MemoryBroker()
+    first, second = (run_file({"name": "fedavg", "lr": lr}, run={"rounds": 1}) for lr in (0.05, 0.5))
+    fleet = Fleet(first, tmp_path, broker.client, once=False)
+    fleet.start_all()
+    made = []
+    for run in (first, second):
+        job = prepared(run)[0]
+        serving = Coordinator(run, broker.client("coordinator"), lambda job=job: job, signer=OURS)
+        made.append(serving.run().sha256())
+    for agent in fleet.agents.values():
+        agent.stop()
+    fleet.join()
+    assert made == [loop(first).sha256(), loop(second).sha256()]

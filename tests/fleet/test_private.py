@@ -1,0 +1,115 @@
+"""Private devices: their noise is their own, and what it cost is counted whatever became of the update."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fleets import Fleet, loop, run_file
+
+from device_agent.ledger import NAME, Ledger
+from device_agent.service import Agent
+from edgefl.config import RunFile
+from edgefl.errors import Interrupted, StoreError
+from edgefl.privacy import Output, Price, upcycled_epsilon
+from edgefl.protocol.memory import MemoryBroker
+
+PRICE = Price(Output(clip=5.0, sigma=0.5), 40, 0.1)
+
+
+def private(**privacy: Any) -> RunFile:
+    mechanism = {"mechanism": "output", "clip": 5.0, "sigma": 0.01, **privacy}
+    return run_file({"name": "upcycled", "privacy": mechanism}, rounds={"cohort": 4, "quorum": 4})
+
+
+def ledgers(fleet: Fleet) -> dict[str, list[dict[str, Any]]]:
+    """What each device has written down, one entry for each life of the job."""
+    return {name: list(json.loads((fleet.folder / name / NAME).read_text()).values()) for name in fleet.data}
+
+
+def played(run: RunFile, folder: Path) -> tuple[str, Fleet]:
+    fleet = Fleet(run, folder, MemoryBroker().client)
+    fleet.start_all()
+    course = fleet.coordinator().run()
+    fleet.join()
+    return course.sha256(), fleet
+
+
+def test_seeded_noise_gives_the_model_of_the_loop(tmp_path: Path) -> None:
+    run = private(noise="seeded")
+    assert played(run, tmp_path)[0] == loop(run).sha256()
+
+
+def test_noise_is_secret_unless_the_run_says_otherwise(tmp_path: Path) -> None:
+    run = private()
+    models = {played(run, tmp_path / str(i))[0] for i in range(2)} | {loop(run).sha256()}
+    assert len(models) == 3
+    assert loop(run).sha256() == loop(private(noise="seeded")).sha256()  # a simulation has no secrets
+
+
+def test_every_odd_update_is_counted_with_its_price(tmp_path: Path) -> None:
+    _, fleet = played(private(sigma=0.5), tmp_path)
+    for name, (spent,) in ledgers(fleet).items():
+        n = len(fleet.data[name])
+        assert (spent["odd_updates"], spent["samples"], spent["noise"]) == (2, n, "secret")
+        assert spent["eps_paper"] == upcycled_epsilon(2, 5.0, 0.5, n, 1e-3)
+        assert spent["eps_worst_case"] == upcycled_epsilon(2, 5.0, 0.5, n, 1e-3, sensitivity="worst_case")
+
+
+def test_without_a_mechanism_nothing_is_counted(tmp_path: Path) -> None:
+    _, fleet = played(run_file({"name": "upcycled"}), tmp_path)
+    assert not any((tmp_path / name / NAME).exists() for name in fleet.data)
+
+
+def test_an_update_that_is_refused_is_spent_all_the_same(tmp_path: Path) -> None:
+    fleet = Fleet(private(sigma=1e15), tmp_path, MemoryBroker().client)  # longer than any honest update
+    refused = set[str]()
+
+    def stop_when_all_are(event: dict[str, Any]) -> None:
+        if event["event"] == "refused":
+            assert event["code"] == "update.norm"
+            refused.add(event["device"])
+        if refused == set(fleet.data):
+            coordinator.stop()
+
+    coordinator = fleet.coordinator(stop_when_all_are)
+    fleet.start_all()
+    with pytest.raises(Interrupted):
+        coordinator.run()
+    for agent in fleet.agents.values():
+        agent.stop()
+    fleet.join()
+    assert all(spent["odd_updates"] >= 1 for (spent,) in ledgers(fleet).values())
+    assert not list(tmp_path.rglob("*.state")), "a refused update leaves nothing else behind"
+
+
+# ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_count_survives_a_restart_and_belongs_to_one_life_of_a_job(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    assert ledger.state("job.one") == {}
+    for life in ("job.one", "job.one", "job.two"):
+        ledger.spend(life, PRICE)
+    again = Ledger(tmp_path)
+    assert [again.events(life) for life in ("job.one", "job.two", "job.three")] == [2, 1, 0]
+    assert again.state("job.one")["odd_updates"].dtype == np.int64
+
+
+def test_what_the_algorithm_is_told_is_what_the_ledger_says_and_not_what_was_committed(tmp_path: Path) -> None:
+    fleet = Fleet(private(), tmp_path, MemoryBroker().client)
+    name = next(iter(fleet.data))
+    life = "fleet.0123456789ab"
+    for _ in range(3):  # of these no receipt ever came
+        Ledger(tmp_path / name).spend(life, PRICE)
+    agent: Agent = fleet.agent(name)
+    agent.states = {life: {"odd_updates": np.array(1)}}
+    assert int(agent.kept(life)["odd_updates"]) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"job.one": {}}', b'{"job.one": {"odd_updates": "many"}}'])
+def test_a_damaged_ledger_is_never_begun_anew_unasked(damage: bytes, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(damage)
+    with pytest.raises(StoreError, match=r"privacy\.json: damaged, so what was spent is not known"):
+        Ledger(tmp_path)

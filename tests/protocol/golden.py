@@ -1,0 +1,120 @@
+"""One message of every kind, and how they stand in golden_v1.json: as the first version of the protocol wrote them.
+
+`python tests/protocol/golden.py` adds messages that are new; it never writes one again, because devices in the field
+will go on saying them the way they are there.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from edgefl.protocol import chunks, tensors
+from edgefl.protocol import messages as m
+from edgefl.protocol.codecs import Float32
+from edgefl.protocol.signing import Signer
+from edgefl.vector import Layout
+
+FILE = Path(__file__).with_name("golden_v1.json")
+DIGEST = bytes(range(32))
+SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(DIGEST))
+VECTOR = np.array([1.5, -2.0, 0.25, 3e-5], np.float32)
+TENSORS, PARTS, _ = tensors.encode({"delta": VECTOR, "extra/count": np.array([3, 4], np.int64)}, Float32())
+
+FRAMES = {
+    "task": m.Assignment(
+        job="digits",
+        run="a1b2",
+        round=7,
+        attempt=1,
+        model="0011223344556677",
+        previous="8899aabbccddeeff",
+        graphs="ffeeddccbbaa9988",
+        overtime=True,
+        counted=6,
+        batches=50,
+        seconds=12.5,
+    ),
+    "receipt": m.Receipt(job="digits", round=7, digest=DIGEST, verdict="accepted", reason="late, kept by policy"),
+    "refusal": m.Refusal(code="device.duplicate", reason="two of them", fatal=True, installation="9f"),
+    "missing": m.Missing(digest=DIGEST, indexes=(0, 7, 300)),
+    "answer": m.Answer(
+        job="digits",
+        run="a1b2",
+        round=7,
+        device="pi-01",
+        model="0011223344556677",
+        weight=120.0,
+        steps=50,
+        seconds_per_step=0.125,
+        tensors=TENSORS,
+    ),
+    "holding": m.Holding(job="digits", run="a1b2", round=7, digest=DIGEST, size=123456),
+    "absent": m.Absent(job="digits", model="0011223344556677"),
+    "declined": m.Declined(job="digits", round=7, reason="no data"),
+    "working": m.Working(job="digits", round=7, steps=21),
+    "model": m.Broadcast(job="digits", round=7, tensors=TENSORS),
+    "graphs": m.Graphs(job="digits"),
+}
+RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
+    "presence": m.Presence(
+        online=True, installation="9f", birth=3, host="pi", version="0.1.0", samples=120, back_end="onnxruntime"
+    ),
+    "state": m.JobState(job="digits", run="a1b2", phase="training", round=7, spread=2.5),
+    "manifest": m.Manifest(
+        job="digits",
+        run="a1b2",
+        round=7,
+        digest=DIGEST.hex(),
+        size=123456,
+        layout=m.Shape.of(Layout(("w", "b", "seen"), ((2, 3), (3,), ()), 1)),
+        algorithm={"name": "fedavg", "lr": 0.1, "batches": 50},
+        network="cnn",
+        sample=(1, 8, 8),
+        classes=10,
+        loss="cross_entropy",
+        codec="float16",
+        seed=7,
+        compress=True,
+    ),
+}
+
+
+def written(name: str) -> bytes:
+    """The message as this version writes it."""
+    if name in RETAINED:
+        return RETAINED[name].model_dump_json().encode()
+    if name == "chunk":
+        frame = written("answer")
+        return chunks.chunk(frame, chunks.digest(frame), 0)
+    if name == "signed":
+        return SIGNER.sign(written("manifest"))
+    if name == "compressed":
+        return m.frame(m.Graphs(job="digits"), (b"the same again, " * 64,), compress=True)
+    parts = PARTS if name in ("answer", "model") else (b"bundle",) if name == "graphs" else ()
+    return m.frame(FRAMES[name], parts)
+
+
+NAMES = (*FRAMES, *RETAINED, "chunk", "compressed", "signed")
+
+
+def golden() -> dict[str, bytes]:
+    """Every message as it was written when its kind was new."""
+    held: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
+    return {name: bytes.fromhex(text) for name, text in held.items()}
+
+
+def main() -> int:
+    known = golden()
+    new = {name: written(name) for name in NAMES if name not in known}
+    lines = {name: data.hex() for name, data in {**known, **new}.items()}
+    FILE.write_text(json.dumps(lines, indent=1) + "\n")
+    print(f"{len(new)} new: {', '.join(new) or 'none'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

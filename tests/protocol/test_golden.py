@@ -1,0 +1,96 @@
+"""A device that was not updated is still understood, and still understands: messages as version 1 wrote them."""
+
+import json
+import struct
+from typing import Any, get_args
+
+import msgpack
+import numpy as np
+import pytest
+from golden import DIGEST, FRAMES, NAMES, RETAINED, SIGNER, VECTOR, golden, written
+
+from edgefl.protocol import chunks, tensors, topics
+from edgefl.protocol import messages as m
+from edgefl.protocol.frames import unpack
+from edgefl.protocol.signing import claim
+
+LIMIT = 1 << 20
+READERS = {
+    **dict.fromkeys(("task", "receipt", "refusal"), m.TO_DEVICE),
+    **dict.fromkeys(("missing", "answer", "holding", "absent", "declined", "working"), m.TO_COORDINATOR),
+    "model": m.BROADCAST,
+    "graphs": m.GRAPHS,
+}
+GOLDEN = golden()
+
+
+def test_every_kind_of_message_has_one_that_is_kept() -> None:
+    kinds = {
+        kind.model_fields["kind"].default
+        for union in (m.ToDevice, m.ToCoordinator)
+        for kind in get_args(get_args(union)[0])
+    }
+    assert kinds | {"model", "graphs"} == set(READERS), "a new message needs an example in golden.py"
+    assert set(NAMES) == set(GOLDEN), "python tests/protocol/golden.py"
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_frame_of_version_1_still_says_the_same(name: str) -> None:
+    said, _ = m.read(READERS[name], GOLDEN[name], LIMIT)
+    assert said == FRAMES[name]
+
+
+@pytest.mark.parametrize("name", RETAINED)
+def test_what_version_1_retained_still_says_the_same(name: str) -> None:
+    assert m.read_json(type(RETAINED[name]), GOLDEN[name]) == RETAINED[name]
+
+
+def test_tensors_of_version_1_still_have_the_same_numbers() -> None:
+    for name in ("answer", "model"):
+        said, opened = m.read(READERS[name], GOLDEN[name], LIMIT)
+        arrays = tensors.decode(said.tensors, opened.body)
+        assert np.array_equal(arrays["delta"], VECTOR)
+        assert arrays["extra/count"].tolist() == [3, 4]
+
+
+def test_a_chunk_and_a_compressed_body_of_version_1_are_still_read() -> None:
+    whole = chunks.Assembler(LIMIT).add(GOLDEN["chunk"])
+    assert whole is not None
+    assert whole[1] == GOLDEN["answer"]
+    assert bytes(unpack(GOLDEN["compressed"], LIMIT).body) == b"the same again, " * 64
+
+
+def test_a_manifest_that_version_1_signed_is_still_believed() -> None:
+    claimed = claim(GOLDEN["signed"])
+    claimed.prove()
+    assert claimed.key == SIGNER.key
+    assert m.read_json(m.Manifest, claimed.statement) == RETAINED["manifest"]
+
+
+@pytest.mark.parametrize("name", [*FRAMES, *RETAINED])
+def test_an_older_device_finds_everything_it_relies_on_in_what_is_written_now(name: str) -> None:
+    before, now = (_fields(name, data) for data in (GOLDEN[name], written(name)))
+    assert before.items() <= now.items()
+
+
+def _fields(name: str, data: bytes) -> dict[str, Any]:
+    """What stands in a message, read by hand as any version would."""
+    if name in RETAINED:
+        read: dict[str, Any] = json.loads(data)
+        return read
+    magic, version, flags, head, body = struct.unpack_from("<4sBBIQ", data)
+    assert (magic, version, flags) == (b"EFLF", 1, 0)
+    start = -(-(18 + head) // 64) * 64
+    assert len(data) == start + body
+    return {**msgpack.unpackb(data[18 : 18 + head]), "the body": data[start:]}
+
+
+def test_the_topics_of_version_1_stay_where_they_are() -> None:
+    assert topics.PROTOCOL == 1
+    assert topics.state("f", "j") == "edgefl/v1/f/j/state"
+    assert topics.manifest("f", "j", "m") == "edgefl/v1/f/j/model/m/manifest"
+    assert topics.chunk("f", "j", "m", 300) == "edgefl/v1/f/j/model/m/1/44"
+    assert topics.down("f", "j", "d") == "edgefl/v1/f/j/dev/d/down"
+    assert topics.up("f", "j", "d") == "edgefl/v1/f/j/dev/d/up"
+    assert topics.presence("f", "d") == "edgefl/v1/f/presence/d"
+    assert DIGEST.hex() in GOLDEN["manifest"].decode()
