@@ -1,17 +1,17 @@
-import json
+import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from edgefl.cli.app import app
+from edgefl.compare.outcomes import Failed, Outcome, Played
 from edgefl.compare.page import page
 from edgefl.compare.plots import draw
-from edgefl.compare.running import Played, play_all
+from edgefl.compare.running import play_all
 from edgefl.compare.table import MEDIAN, scores, text
 from edgefl.compare.variants import seeded, variants
 from edgefl.config import RunFile
@@ -100,7 +100,7 @@ def test_a_comparison_plays_to_the_end_whatever_the_target():
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def played(label: str, seed: int, accuracy: list[float], **more: float) -> Played:
+def played(label: str, seed: int, accuracy: list[float], **more: Any) -> Played:
     rounds = tuple(
         {
             "round": i + 1,
@@ -133,6 +133,25 @@ def test_the_median_stands_before_its_seeds_and_never_is_beyond_every_round():
     assert scores(runs[1:], levels=(0.5,))[0].rounds_to == (None,)
 
 
+def test_a_run_that_failed_is_a_row_of_its_own_and_no_part_of_the_median():
+    runs = [played("a", 0, [0.5]), Failed("a", 1, "it diverged"), played("a", 2, [0.7]), Failed("b", 0, "no data")]
+    lines = scores(runs, levels=())
+    assert [(line.label, line.seed) for line in lines] == [("a", MEDIAN), ("a", 0), ("a", 1), ("a", 2), ("b", 0)]
+    assert lines[0].best == 0.6
+    rows = text(lines, ()).splitlines()
+    assert [row.count("failed") for row in rows[2:]] == [0, 0, 1, 0, 1]
+    assert len({row.count("|") for row in rows}) == 1
+
+
+def test_projections_that_were_given_up_have_a_column_where_there_are_any():
+    fine = played("a", 0, [0.5, 0.7], stages={"sgc": {"infeasible": 0, "largest": 3.0}})
+    stuck = played("b", 0, [0.5, 0.7], stages={"sgc": {"infeasible": 2}, "memory": {"unsolved": 1, "shrunk": 0.4}})
+    assert "unsolved" not in text(scores([fine], ()), ())
+    rows = text(scores([fine, stuck], ()), ()).splitlines()
+    assert rows[0].endswith("unsolved |")
+    assert [row.split("|")[-2].strip() for row in rows[2:]] == ["0", "3"]
+
+
 def test_the_table_is_markdown_with_a_row_for_each_line():
     lines = scores([played("a|b", 0, [0.5, 0.7], virtual_seconds=60.0)], levels=(0.5,))
     rows = text(lines, (0.5,)).splitlines()
@@ -146,37 +165,61 @@ def test_the_table_is_markdown_with_a_row_for_each_line():
 
 def pretend(run: RunFile, _root: Path | None, tell: Callable[[dict[str, Any]], None]) -> None:
     """A run whose accuracy is its seed and learning rate."""
-    if run.algorithm["lr"] > 1:
-        raise RunError("it diverged")
+    match run.algorithm["lr"]:
+        case 2.0:
+            raise RunError("it diverged")
+        case 3.0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case 4.0:
+            raise ValueError("of no use")
     for round in range(1, run.run.rounds + 1):
         tell({"event": "round", "round": round, "accuracy": run.run.seed + run.algorithm["lr"]})
     tell({"event": "done", "seed": run.run.seed})
 
 
+class Watching:
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        self.rounds, self.ends = Counter[tuple[str, int]](), list[tuple[str, int, bool]]()
+
+    def advanced(self, label: str, seed: int) -> None:
+        self.rounds[label, seed] += 1
+
+    def ended(self, outcome: Outcome, *, before: bool) -> None:
+        self.ends.append((outcome.label, outcome.seed, before))
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_runs_come_back_by_variant_and_seed_however_many_are_played_at_a_time(workers: int):
-    told = Counter()
+    watching = Watching()
     found = play_all(
-        variants("a=fedavg,b=fedavg:lr=0.5", BASE, "run.toml"),
-        2,
-        None,
-        pretend,
-        workers=workers,
-        progress=lambda label, seed: told.update([(label, seed)]),
+        variants("a=fedavg,b=fedavg:lr=0.5", BASE, "run.toml"), 2, None, pretend, workers=workers, watcher=watching
     )
-    assert [(p.label, p.seed, p.accuracy) for p in found] == [
+    assert [(p.label, p.seed, p.accuracy) for p in found if isinstance(p, Played)] == [
         ("a", 4, [4.2] * 3),
         ("a", 5, [5.2] * 3),
         ("b", 4, [4.5] * 3),
         ("b", 5, [5.5] * 3),
     ]
-    assert told == {(label, seed): 3 for label in "ab" for seed in (4, 5)}
+    assert watching.rounds == {(label, seed): 3 for label in "ab" for seed in (4, 5)}
+    assert sorted(watching.ends) == [(label, seed, False) for label in "ab" for seed in (4, 5)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_that_fails_is_named(workers: int):
-    with pytest.raises(RunError, match="b, seed 4: it diverged"):
-        play_all(variants("a=fedavg,b=fedavg:lr=2.0", BASE, "run.toml"), 1, None, pretend, workers=workers)
+def test_a_run_that_fails_says_why_and_the_others_go_on(workers: int):
+    words = "a=fedavg,b=fedavg:lr=2.0,c=fedavg:lr=4.0,d=fedavg"
+    found = play_all(variants(words, BASE, "run.toml"), 1, None, pretend, workers=workers)
+    assert [type(outcome) for outcome in found] == [Played, Failed, Failed, Played]
+    assert found[1] == Failed("b", 4, "it diverged")
+    assert found[2] == Failed("c", 4, "ValueError: of no use (--log debug shows where)")
+
+
+def test_a_process_that_dies_takes_no_other_run_with_it():
+    words = "a=fedavg:lr=3.0,b=fedavg:lr=3.0,c=fedavg,d=fedavg"
+    found = play_all(variants(words, BASE, "run.toml"), 1, None, pretend, workers=2)
+    assert [type(outcome) for outcome in found] == [Failed, Failed, Played, Played]
+    assert found[1] == Failed("b", 4, "its process died (SIGKILL)")
 
 
 # ── pictures and page ────────────────────────────────────────────────────────────────────────────────────────
@@ -193,26 +236,10 @@ def test_every_picture_is_a_png_and_the_page_holds_them_all_by_itself(tmp_path: 
         "classes.png",
     }
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures.values())
-    html = page("t", "edgefl compare", lines=scores(runs, ()), levels=(), pictures=pictures, runs={"<b>": "{}"})
+    lines = scores([*runs, Failed("<c>", 0, "<why>")], ())
+    html = page("t", "edgefl compare", lines=lines, levels=(), pictures=pictures, runs={"<b>": "{}"})
     assert html.count("data:image/png;base64,") == len(pictures)
     assert "&lt;b&gt;" in html
-    assert not re.search(r"<script|<b>|https?://", html)
-
-
-def test_the_command_prints_the_table_and_writes_everything(tmp_path: Path):
-    run = tmp_path / "run.toml"
-    run.write_text(
-        '[run]\nname = "tiny"\nrounds = 3\n'
-        '[task]\ndata = "synthetic"\nmodel = "softmax"\nbackend = "torch"\npublic = 0.1\n'
-        'partition = { kind = "iid", devices = 4 }\n'
-        '[algorithm]\nname = "fedavg"\nbatches = 2\n[rounds]\ncohort = 2\n'
-    )
-    out = tmp_path / "out"
-    words = ["compare", str(run), "--algorithms", "fedavg,ft=fedavg+finetune", "--seeds", "2", "--out", str(out)]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    assert "| ft " in done.stdout
-    results = json.loads((out / "results.json").read_text())
-    assert [(r["label"], r["seed"]) for r in results["runs"]] == [("fedavg", 0), ("fedavg", 1), ("ft", 0), ("ft", 1)]
-    assert all(len(r["rounds"]) == 3 for r in results["runs"])
-    assert (out / "index.html").exists()
+    assert "&lt;c&gt;, seed 0: &lt;why&gt;" in html
+    assert html.count('class="best"') == 6  # both are equally good: best, last and last five of each
+    assert not re.search(r"<script|<b>|<c>|<why>|https?://", html)

@@ -1,6 +1,5 @@
 """`edgefl compare`: several algorithms on one run."""
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +8,7 @@ import typer
 from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from edgefl.config import RunFile
 
@@ -29,17 +28,25 @@ def compare(  # noqa: PLR0917 - the options of the command
     set_: Sets = None,
     data_root: DataRoot = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs that are played at the same time.")] = 1,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Play again what the folder already has.")] = False,
     json: Json = False,
     log: Log = "warning",
 ) -> None:
-    """Play a run with several algorithms and the same sampled devices; print a table, write a page and pictures."""
+    """Play a run with several algorithms and the same sampled devices; print a table, write a page and pictures.
+
+    Each finished run is kept at once: the same command again goes on where it was interrupted.
+    """
     from edgefl import logs
+    from edgefl.compare.kept import Kept
+    from edgefl.compare.outcomes import Failed
     from edgefl.compare.report import write
     from edgefl.compare.running import play_all
     from edgefl.compare.table import as_json, scores, text
     from edgefl.compare.variants import variants
+    from edgefl.compare.watching import watching
     from edgefl.config_reader import read_toml
-    from edgefl.errors import ConfigError
+    from edgefl.errors import ConfigError, Interrupted, RunError
+    from edgefl.locks import own
 
     logs.set_up(log)
     wanted = variants(algorithms, read_toml(run), str(run), set_ or ())
@@ -47,29 +54,24 @@ def compare(  # noqa: PLR0917 - the options of the command
     if wanted[0].run.task.partition is None:
         raise ConfigError(f"{run}: a comparison divides one data set among devices: give task.partition")
     folder = out or wanted[0].run.run.folder / f"{wanted[0].run.run.name}-compare"
-    with _bars({variant.label: seeds * variant.run.run.rounds for variant in wanted}) as advance:
-        played = play_all(wanted, seeds, data_root, _play, workers=workers, progress=advance)
-    typer.echo(_json(as_json(played, asked)) if json else text(scores(played, asked), asked))
-    page = write(folder, wanted, played, asked)
+    with own(folder):
+        kept = Kept(folder, data_root, fresh=fresh)
+        try:
+            with watching({variant.label: variant.run.run.rounds for variant in wanted}, seeds) as watcher:
+                ends = play_all(wanted, seeds, data_root, _play, workers=workers, watcher=watcher, memory=kept)
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; finished runs are kept in {folder}, the same command goes on") from None
+        typer.echo(_json(as_json(ends, asked)) if json else text(scores(ends, asked), asked))
+        page = write(folder, wanted, ends, asked)
     typer.echo(f"page: {page}", err=json)
+    if failed := sum(isinstance(end, Failed) for end in ends):
+        raise RunError(f"{failed} of {len(ends)} runs failed; the same command tries them again")
 
 
 def _play(run: "RunFile", root: Path | None, tell: "Callable[[dict[str, Any]], None]") -> None:
     from edgefl.cli.simulate import play
 
     play(run, root, tell)
-
-
-@contextmanager
-def _bars(rounds: dict[str, int]) -> "Iterator[Callable[[str, int], None]]":
-    """One progress bar per variant, on stderr; gives back how to advance them."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        tasks = {label: progress.add_task(label, total=total) for label, total in rounds.items()}
-        yield lambda label, _seed: progress.advance(tasks[label])
 
 
 def _levels(words: str) -> tuple[float, ...]:

@@ -1,15 +1,17 @@
 """A comparison as one HTML file that needs nothing but itself."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from edgefl.compare.table import MEDIAN, Score, cells
+from edgefl.compare.outcomes import Failed
+from edgefl.compare.plots import colours_of
+from edgefl.compare.table import MEDIAN, Line, Score, cells
 
 STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2.5rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -17,17 +19,25 @@ th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #888
 th:first-child, td:first-child { text-align: left; }
 tr.single td { opacity: .7; }
 tr.head td { font-weight: 600; }
+tr.failed td { color: #c33; }
 img { max-width: 100%; background: white; border-radius: 4px; }
-figure { margin: 1.5rem 0; } figcaption { opacity: .8; }
-pre { overflow-x: auto; padding: .8rem; border: 1px solid #8884; border-radius: 4px; font-size: .85rem; }
+td.best { text-decoration: underline; text-underline-offset: .2em; }
+.curve { display: inline-block; width: .8em; height: .8em; border-radius: 50%; margin-right: .5em; }
+figure { margin: 1.5rem 0; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+pre { padding: .8rem; border: 1px solid #8884; border-radius: 4px; font-size: .85rem; }
 """
+
+
+# The columns that have a best value, in the order of the table.
+ACCURACIES: tuple[Callable[[Score], float], ...] = (lambda s: s.best, lambda s: s.last, lambda s: s.last_five)
 
 
 def page(
     title: str,
     command: str,
     *,
-    lines: Sequence[Score],
+    lines: Sequence[Line],
     levels: Sequence[float],
     pictures: Mapping[str, Path],
     runs: Mapping[str, str],
@@ -53,7 +63,8 @@ def page(
 <div class="wide">{_table(lines, levels)}</div>
 <p>Best, last and mean of the last five test accuracies; rounds until a level was first reached (- is never); mean
 round forgetting; megabytes both ways; CPU seconds of the whole run. Every algorithm saw the same devices in the same
-rounds for the same seed.</p>
+rounds for the same seed. The best accuracies are underlined{_unsolved(lines)}.</p>
+{_failures(lines)}
 <h2>Curves</h2>
 <p>Bold: the median over the seeds. Thin: each seed.</p>
 {figures}
@@ -64,20 +75,43 @@ rounds for the same seed.</p>
 """
 
 
-def _table(lines: Sequence[Score], levels: Sequence[float]) -> str:
+def _table(lines: Sequence[Line], levels: Sequence[float]) -> str:
     head, rows = cells(lines, levels)
-    several = any(line.seed == MEDIAN for line in lines)
+    several = {line.label for line in lines if line.seed == MEDIAN}
+    colours = colours_of([line.label for line in lines if isinstance(line, Score)])
+    chief = [line for line in lines if isinstance(line, Score) and (line.label not in several or line.seed == MEDIAN)]
+    best = [max((column(line) for line in chief), default=0.0) for column in ACCURACIES]
     body = []
     for line, row in zip(lines, rows, strict=True):
-        kind = "head" if line.seed == MEDIAN or not several else "single"
-        body.append(f'<tr class="{kind}">{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>')
+        shown = [f"<td>{escape(cell)}</td>" for cell in row]
+        kind = "failed" if isinstance(line, Failed) else "single"
+        if isinstance(line, Score) and line in chief:
+            kind = "head"
+            shown[0] = f'<td><span class="curve" style="background: {colours[line.label]}"></span>{escape(row[0])}</td>'
+            for i, column in enumerate(ACCURACIES, 2):
+                if column(line) == best[i - 2]:
+                    shown[i] = f'<td class="best">{escape(row[i])}</td>'
+        body.append(f'<tr class="{kind}">{"".join(shown)}</tr>')
     titles = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     return f"<table><thead><tr>{titles}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
+def _unsolved(lines: Sequence[Line]) -> str:
+    some = any(line.unsolved for line in lines if isinstance(line, Score))
+    return "; unsolved counts the projections that had to be given up" if some else ""
+
+
+def _failures(lines: Sequence[Line]) -> str:
+    """What did not come to its end, and why."""
+    said = [
+        f"<li>{escape(line.label)}, seed {line.seed}: {escape(line.why)}</li>"
+        for line in lines
+        if isinstance(line, Failed)
+    ]
+    return f"<h2>Failed</h2>\n<ul>{''.join(said)}</ul>" if said else ""
+
+
 def _figure(caption: str, path: Path) -> str:
+    """A picture says in its title what it is."""
     data = b64encode(path.read_bytes()).decode()
-    return (
-        f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-    )
+    return f'<figure><img alt="{escape(caption)}" src="data:image/png;base64,{data}"></figure>'

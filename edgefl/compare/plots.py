@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from edgefl.compare.running import Played
+from edgefl.compare.outcomes import Played
 from edgefl.errors import ConfigError
 from edgefl.vector import Array
 
@@ -61,6 +61,11 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
     return made
 
 
+def colours_of(labels: Sequence[str]) -> dict[str, str]:
+    """Each label's colour, in the order in which they first appear."""
+    return {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(dict.fromkeys(labels))}
+
+
 def _curves(runs: Sequence[Played]) -> list[tuple[str, str, str, str, Coordinates]]:
     """Caption, file, labels of the axes, and what is drawn."""
     found: list[tuple[str, str, str, str, Coordinates]] = [
@@ -88,11 +93,8 @@ def _curves(runs: Sequence[Played]) -> list[tuple[str, str, str, str, Coordinate
 
 def _bundle(axes: "Axes", runs: Sequence[Played], coordinates: Coordinates) -> None:
     """Each variant in its colour: every seed thin, the median of the seeds bold."""
-    for i, label in enumerate(_labels(runs)):
-        line: dict[str, Any] = {
-            "color": COLOURS[i % len(COLOURS)],
-            "linestyle": DASHES[i // len(COLOURS) % len(DASHES)],
-        }
+    for i, (label, colour) in enumerate(colours_of([run.label for run in runs]).items()):
+        line: dict[str, Any] = {"color": colour, "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
         curves = [coordinates(run) for run in runs if run.label == label]
         if len(curves) > 1:
             for x, y in curves:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from statistics import mean, median
-from typing import Any
+from typing import Any, TypeAlias
 
 from edgefl import metrics
-from edgefl.compare.running import Played
+from edgefl.compare.outcomes import Failed, Outcome, Played
 
 MEDIAN = "median"
+UNSOLVED = ("infeasible", "unsolved")  # what stages call a projection that had to be given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,10 @@ class Score:
     megabytes: float  # both ways
     cpu_seconds: float
     virtual_seconds: float | None  # None without a virtual clock
+    unsolved: float  # projections that were given up, over the whole run
+
+
+Line: TypeAlias = Score | Failed
 
 
 def score(run: Played, levels: Sequence[float]) -> Score:
@@ -43,7 +48,14 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         run.summed("bytes_up", "bytes_down")[-1] / 1e6,
         run.done["cpu_seconds"],
         run.done.get("virtual_seconds"),
+        unsolved(run),
     )
+
+
+def unsolved(run: Played) -> float:
+    """How many projections the stages had to give up; they count from the first round on."""
+    stages = run.rounds[-1].get("stages", {})
+    return sum(counted.get(word) or 0 for counted in stages.values() for word in UNSOLVED)
 
 
 def middle(scores: Sequence[Score]) -> Score:
@@ -62,41 +74,51 @@ def middle(scores: Sequence[Score]) -> Score:
         median(s.megabytes for s in scores),
         median(s.cpu_seconds for s in scores),
         median(virtual) if virtual else None,
+        median(s.unsolved for s in scores),
     )
 
 
-def scores(runs: Sequence[Played], levels: Sequence[float]) -> list[Score]:
-    """Every run's line, by variant, and before them the median where there are several seeds."""
-    lines = []
+def scores(runs: Sequence[Outcome], levels: Sequence[float]) -> list[Line]:
+    """Every run's line, by variant, and before them the median where several seeds came to their end."""
+    lines: list[Line] = []
     for label in dict.fromkeys(run.label for run in runs):
-        each = [score(run, levels) for run in runs if run.label == label]
-        lines += [middle(each), *each] if len(each) > 1 else each
+        each: list[Line] = [
+            run if isinstance(run, Failed) else score(run, levels) for run in runs if run.label == label
+        ]
+        whole = [line for line in each if isinstance(line, Score)]
+        lines += [middle(whole), *each] if len(whole) > 1 else each
     return lines
 
 
-def cells(lines: Sequence[Score], levels: Sequence[float]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table, as text."""
-    timed = any(line.virtual_seconds is not None for line in lines)
+def cells(lines: Sequence[Line], levels: Sequence[float]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table, as text; clock and failed projections only where there are some."""
+    whole = [line for line in lines if isinstance(line, Score)]
+    timed = any(line.virtual_seconds is not None for line in whole)
+    stuck = any(line.unsolved for line in whole)
     head = ["algorithm", "seed", "best", "last", "last 5"]
     head += [f"to {level:.0%}" for level in levels]
-    head += ["forgetting", "MB", "CPU s", *(["virtual s"] if timed else [])]
-    rows = [
-        [
-            line.label,
-            str(line.seed),
-            *(f"{value:.3f}" for value in (line.best, line.last, line.last_five)),
-            *("-" if r is None else f"{r:g}" for r in line.rounds_to),
-            f"{line.forgetting:.3f}",
-            f"{line.megabytes:.1f}",
-            f"{line.cpu_seconds:.1f}",
-            *([f"{line.virtual_seconds:.0f}" if line.virtual_seconds is not None else "-"] if timed else []),
-        ]
-        for line in lines
+    head += ["forgetting", "MB", "CPU s", *(["virtual s"] if timed else []), *(["unsolved"] if stuck else [])]
+    return head, [_cells(line, timed=timed, stuck=stuck, width=len(head)) for line in lines]
+
+
+def _cells(line: Line, *, timed: bool, stuck: bool, width: int) -> list[str]:
+    if isinstance(line, Failed):
+        return [line.label, str(line.seed), "failed", *["-"] * (width - 3)]
+    virtual = "-" if line.virtual_seconds is None else f"{line.virtual_seconds:.0f}"
+    return [
+        line.label,
+        str(line.seed),
+        *(f"{value:.3f}" for value in (line.best, line.last, line.last_five)),
+        *("-" if r is None else f"{r:g}" for r in line.rounds_to),
+        f"{line.forgetting:.3f}",
+        f"{line.megabytes:.1f}",
+        f"{line.cpu_seconds:.1f}",
+        *([virtual] if timed else []),
+        *([f"{line.unsolved:g}"] if stuck else []),
     ]
-    return head, rows
 
 
-def text(lines: Sequence[Score], levels: Sequence[float]) -> str:
+def text(lines: Sequence[Line], levels: Sequence[float]) -> str:
     """The table for a terminal or a Markdown file."""
     head, rows = cells(lines, levels)
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
@@ -109,12 +131,13 @@ def text(lines: Sequence[Score], levels: Sequence[float]) -> str:
     return "\n".join([line(head), line(rule), *(line(row) for row in rows)])
 
 
-def as_json(runs: Sequence[Played], levels: Sequence[float]) -> dict[str, Any]:
+def as_json(runs: Sequence[Outcome], levels: Sequence[float]) -> dict[str, Any]:
     """Everything that was found, for machines."""
     return {
         "levels": list(levels),
-        "scores": [asdict(line) for line in scores(runs, levels)],
-        "runs": [asdict(run) for run in runs],
+        "scores": [asdict(line) for line in scores(runs, levels) if isinstance(line, Score)],
+        "runs": [asdict(run) for run in runs if isinstance(run, Played)],
+        "failed": [asdict(run) for run in runs if isinstance(run, Failed)],
     }
 
 

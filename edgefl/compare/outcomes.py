@@ -1,0 +1,89 @@
+"""One run of a comparison: what is asked, and what came of it."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from edgefl.config import RunFile
+from edgefl.errors import EdgeflError, RunError
+
+log = logging.getLogger(__name__)
+
+Tell: TypeAlias = Callable[[dict[str, Any]], None]
+Play: TypeAlias = Callable[[RunFile, Path | None, Tell], None]  # a module's own function: it travels to processes
+Progress: TypeAlias = Callable[[str, int], None]  # told of every round: which variant, which seed
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One run: what it told, round by round, and at its end."""
+
+    label: str
+    seed: int
+    rounds: tuple[dict[str, Any], ...]
+    done: dict[str, Any]
+
+    @property
+    def accuracy(self) -> list[float]:
+        return [report["accuracy"] for report in self.rounds]
+
+    @property
+    def forgetting(self) -> list[float]:
+        """From round 2 on: before the first there was nothing to forget."""
+        return [report["forgetting"] for report in self.rounds[1:]]
+
+    def summed(self, *keys: str) -> list[float]:
+        """A running total over the rounds, e.g. of `bytes_up` and `bytes_down`."""
+        total, sums = 0.0, []
+        for report in self.rounds:
+            total += sum(report[key] for key in keys)
+            sums.append(total)
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """One run that did not come to its end, and why."""
+
+    label: str
+    seed: int
+    why: str
+
+
+Outcome: TypeAlias = Played | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One run that is to be played."""
+
+    label: str
+    run: RunFile
+
+    @property
+    def seed(self) -> int:
+        return self.run.run.seed
+
+
+def play_one(order: Order, root: Path | None, play: Play, progress: Progress) -> Outcome:
+    """Play one run; whatever goes wrong in it is its own."""
+    told: list[dict[str, Any]] = []
+
+    def tell(event: dict[str, Any]) -> None:
+        told.append(event)
+        if event["event"] == "round":
+            if event["accuracy"] is None:
+                raise RunError("nothing to compare by; give task.data with classes and a test part")
+            progress(order.label, order.seed)
+
+    try:
+        play(order.run, root, tell)
+    except EdgeflError as error:
+        return Failed(order.label, order.seed, str(error))
+    except Exception as error:  # a model, data set or algorithm of the user's may raise anything
+        log.debug("run failed label=%s seed=%d", order.label, order.seed, exc_info=True)
+        return Failed(order.label, order.seed, f"{type(error).__name__}: {error} (--log debug shows where)")
+    rounds = tuple(event for event in told if event["event"] == "round")
+    return Played(order.label, order.seed, rounds, told[-1])
