@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl import metrics, seeds
+from edgefl import counters, metrics, seeds
 from edgefl.aggregation import merge
 from edgefl.algorithms.base import Algorithm, Site, Stage, Update
 from edgefl.config import RunFile
@@ -193,8 +193,8 @@ def look(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
     )
 
 
-def report(course: Course, **more: Any) -> dict[str, Any]:
-    """One round as one JSON object."""
+def report(course: Course, updates: Mapping[str, Update], **more: Any) -> dict[str, Any]:
+    """One round, and the updates merged in it, as one JSON object."""
     seen = course.evaluation
     return {
         "event": "round",
@@ -203,6 +203,9 @@ def report(course: Course, **more: Any) -> dict[str, Any]:
         "loss": seen.loss if seen else None,
         "forgetting": course.forgetting,
         "per_class": _numbers(seen.per_class) if seen else None,
+        "devices": len(updates),
+        "updates": counters.of_updates(updates),
+        "stages": counters.of_stages(course.states),
         **more,
     }
 

@@ -1,7 +1,7 @@
 """One device's work on one round, the same in a loop and on a Raspberry Pi: broadcast in, answer out, as real bytes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -12,6 +12,8 @@ from edgefl.data.dataset import Dataset
 from edgefl.errors import WireError
 from edgefl.losses import Loss
 from edgefl.models.base import Model
+from edgefl.privacy import Price
+from edgefl.privacy.entropy import Entropy
 from edgefl.protocol import tensors
 from edgefl.protocol.codecs import Codec
 from edgefl.protocol.messages import BROADCAST, Answer, Broadcast, frame, read
@@ -71,11 +73,19 @@ class Worker:
     codec: Codec
     seed: int
     compress: bool = False
+    secret: bool = False  # a real device: the noise of a private version is its own
+
+    def price(self, round: int) -> Price | None:
+        """What must be counted when this round's update is computed, if the algorithm promises privacy."""
+        priced = getattr(self.algorithm, "price", None)  # only algorithms with a private version have it
+        found: Price | None = priced(round, len(self.data)) if priced else None
+        return found
 
     def work(self, task: Task, place: Place, state: State, watch: Callable[[int], None] | None = None) -> Done:
         """Train on the task, which has this place on the wire."""
         rng = seeds.stream(self.seed, task.round, self.device)
-        site = Site(self.model, self.data, rng, self.loss, *([watch] if watch else []))
+        site = Site(self.model, self.data, rng, self.loss, noise=Entropy() if self.secret else None)
+        site = replace(site, watch=watch) if watch else site
         own = {key: value for key, value in state.items() if key != _RESIDUAL}
         began = perf_counter()
         update, kept = self.algorithm.train(task, own, site)

@@ -12,5 +12,13 @@ Sets = Annotated[
 DataRoot = Annotated[
     Path | None, typer.Option(help="Where data sets are (else EDGEFL_DATA, ../shared/data, ~/.cache/edgefl).")
 ]
+Forgetting = Annotated[
+    bool, typer.Option("--forgetting", help="Also tell where each round forgets: in training, in merging.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
 Log = Annotated[str, typer.Option("--log", help="debug, info, warning or error.")]
+
+
+def with_flags(sets: list[str] | None, *, forgetting: bool) -> list[str]:
+    """What `--set` says, and the flags that are short for one."""
+    return [*(sets or ()), *(["run.forgetting=true"] if forgetting else [])]

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
+from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
 
 if TYPE_CHECKING:
     from edgefl.config import RunFile
 
 Workers = Annotated[int, typer.Option(min=1, help="Processes that train at the same time; the result is the same.")]
-Forgetting = Annotated[
-    bool, typer.Option("--forgetting", help="Also tell where each round forgets: in training, in merging.")
-]
 
 
 def simulate(  # noqa: PLR0917 - the options of the command
@@ -37,10 +34,10 @@ def simulate(  # noqa: PLR0917 - the options of the command
     from edgefl.errors import ConfigError
 
     logs.set_up(log)
-    wanted = load(RunFile, run, set_ or ())
+    wanted = load(RunFile, run, with_flags(set_, forgetting=forgetting))
     if wanted.task.partition is None:
         raise ConfigError(f"{run}: a simulation divides one data set among devices: give task.partition")
-    play(wanted, data_root, _json if json else _line, emulated=emulate, workers=workers, forgetting=forgetting)
+    play(wanted, data_root, _json if json else _line, emulated=emulate, workers=workers)
 
 
 def play(
@@ -50,7 +47,6 @@ def play(
     *,
     emulated: bool = False,
     workers: int = 1,
-    forgetting: bool = False,
 ) -> None:
     """The whole run, in the driver that its [fleet] asks for."""
     from edgefl import job as jobs
@@ -63,7 +59,7 @@ def play(
     job, held = jobs.prepare(run, root)
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
     with engine(job, devices, workers) as training:
-        driver(job, devices, tell, engine=training, forgetting=forgetting)
+        driver(job, devices, tell, engine=training)
 
 
 def _json(event: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """The two mechanisms of private Upcycled-FL: noise on the trained model, or a random tilt of its objective.
 
-The noise comes from the site's random stream, so a simulated run repeats exactly. Whoever can rebuild that stream
-can subtract the noise again: a device that promises privacy towards its coordinator must run on a stream whose seed
-the coordinator does not know.
+Whoever can draw the noise again can subtract it, and a coordinator knows the seed of every stream. So a real device
+draws its noise from the operating system's entropy (`Site.noise`); a simulation, which has no secrets, draws it from
+the site's stream and repeats exactly. `noise = "seeded"` makes real devices repeat too, and promises them nothing.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from edgefl.algorithms.base import STRICT, Site
+from edgefl.algorithms.base import STRICT, Noise, Site
 from edgefl.errors import ConfigError
 from edgefl.privacy.accountant import objective_epsilon, upcycled_epsilon
 from edgefl.vector import State, Vector, norm
@@ -25,6 +25,7 @@ class Output:
     clip: Annotated[float, Field(gt=0)] = 10.0
     sigma: Annotated[float, Field(gt=0)] = 1.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    noise: Literal["secret", "seeded"] = "secret"
 
     def tilt(self, site: Site, w: Vector, mu: float) -> Vector | None:  # noqa: ARG002 - the objective stays as it is
         """What is added to every gradient: nothing."""
@@ -33,7 +34,7 @@ class Output:
 
     def release(self, w: Vector, site: Site) -> Vector:
         """The trained model as others may see it."""
-        noise = site.rng.normal(0.0, self.sigma, len(w))
+        noise = source(site, self.noise).normal(0.0, self.sigma, len(w))
         return np.asarray(clipped(w, self.clip) + noise.astype(w.dtype))
 
     def spent(self, odd_updates: int, samples: int, mu: float) -> dict[str, float]:  # noqa: ARG002 - one shape for both
@@ -57,6 +58,7 @@ class Objective:
     alpha: Annotated[float, Field(gt=0)] = 20.0
     u1: Annotated[float, Field(gt=0)] = 1.0
     u2: Annotated[float, Field(gt=0)] = 0.25
+    noise: Literal["secret", "seeded"] = "secret"
 
     def tilt(self, site: Site, w: Vector, mu: float) -> Vector | None:
         """The vector b that is added to every gradient of this update; refuses what the theorem does not cover."""
@@ -71,7 +73,7 @@ class Objective:
         objective_epsilon(
             1, self.alpha, self.u1, self.u2, len(site.data), mu, classes=site.data.classes, feature_norm=longest
         )
-        return tilt(len(w), self.alpha, site.rng).astype(w.dtype)
+        return tilt(len(w), self.alpha, source(site, self.noise)).astype(w.dtype)
 
     def release(self, w: Vector, site: Site) -> Vector:  # noqa: ARG002 - the noise is in it already
         """The trained model as others may see it."""
@@ -95,10 +97,28 @@ def clipped(w: Vector, clip: float) -> Vector:
     return np.asarray(w / w.dtype.type(max(1.0, norm(w) / clip)))
 
 
-def tilt(size: int, alpha: float, rng: np.random.Generator) -> Vector:
+def source(site: Site, wanted: Literal["secret", "seeded"]) -> Noise:
+    """Where a mechanism draws from: a real device's own entropy, unless the run says otherwise."""
+    return site.rng if wanted == "seeded" or site.noise is None else site.noise
+
+
+def tilt(size: int, alpha: float, rng: Noise) -> Vector:
     """A vector with density proportional to exp(-alpha ||b||): any direction, a length from Gamma(size, 1/alpha)."""
-    direction = rng.normal(size=size)
+    direction = rng.normal(0.0, 1.0, size)
     return np.asarray(direction * (rng.gamma(size, 1 / alpha) / norm(direction)))
+
+
+@dataclass(frozen=True)
+class Price:
+    """How the cost of private updates on these samples is reckoned."""
+
+    mechanism: Mechanism
+    samples: int
+    mu: float
+
+    def of(self, updates: int) -> dict[str, float]:
+        """The epsilons and the delta that so many updates have cost."""
+        return self.mechanism.spent(updates, self.samples, self.mu)
 
 
 def keep_spent(old: State, refused: State) -> State:

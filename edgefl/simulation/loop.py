@@ -6,13 +6,12 @@ from hashlib import sha256
 from time import perf_counter, process_time
 from typing import Any
 
+from edgefl import forgetting, seeds
 from edgefl import job as jobs
-from edgefl import seeds
 from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.data.dataset import Dataset
 from edgefl.job import Course, Job
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
-from edgefl.simulation import forgetting as forgot
 from edgefl.simulation.engines import Engine, Here, Order
 from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
@@ -40,12 +39,8 @@ def simulate(
     tell: Callable[[dict[str, Any]], None] = lambda _: None,
     *,
     engine: Engine | None = None,
-    forgetting: bool = False,
 ) -> Course:
-    """Play all rounds one after another; `tell` hears of each, and of the end.
-
-    With `forgetting` it also hears where each round forgot, in training or in merging.
-    """
+    """Play all rounds one after another; `tell` hears of each, and of the end."""
     engine = engine or Here(job, devices)
     fleet = {name: _Device(len(data)) for name, data in devices.items()}
     total, began, cpu = Traffic(), perf_counter(), process_time()
@@ -56,9 +51,9 @@ def simulate(
         updates = {} if extra is None else _play(job, course, extra, engine, fleet, spent)
         course = jobs.advance(job, course, updates, population=len(fleet))
         total.up, total.down = total.up + spent.up, total.down + spent.down
-        more = forgot.shares(job, before, updates, course) if forgetting else {}
+        more = forgetting.of_round(job, before, updates, course)
         took = perf_counter() - opened
-        tell(jobs.report(course, bytes_up=spent.up, bytes_down=spent.down, seconds=took, devices=len(updates), **more))
+        tell(jobs.report(course, updates, bytes_up=spent.up, bytes_down=spent.down, seconds=took, **more))
     spoken = total.summary(course)
     tell(jobs.summary(job, course, **spoken, seconds=perf_counter() - began, cpu_seconds=process_time() - cpu))
     return course
