@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos soak size wheels pi-emulated experiments install clean
+.PHONY: demo test check bench chaos soak fuzz size wheels oldest pi-emulated experiments install clean
 
 demo: $(READY)
 	$(RUN)/edgefl demo
@@ -20,13 +20,21 @@ check: $(READY)
 bench: $(READY)
 	$(RUN)/edgefl bench transport
 
-# Kill everything, at every write and at random; about a quarter of an hour. Writes docs/results/reliability.md.
+# Kill everything, at every write and at random; cut networks, shift clocks; about half an hour. Writes docs/results/reliability.md.
 chaos: $(READY)
 	EDGEFL_CHAOS=1 $(RUN)/python -m pytest -q -s tests/chaos tests/test_checkpoint.py
 
 # 220 devices, 300 rounds: does the coordinator grow?
 soak: $(READY)
 	EDGEFL_SOAK=1 $(RUN)/python -m pytest -q -s tests/chaos/test_soak.py
+
+# Search for inputs that a reader does not survive; a finding is left in build/fuzz: put it into tests/chaos/corpus.
+FUZZ_SECONDS ?= 60
+fuzz: $(READY)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3,<4'
+	mkdir -p build/fuzz
+	$(RUN)/python tests/chaos/fuzz_atheris.py build/fuzz tests/chaos/corpus -max_total_time=$(FUZZ_SECONDS) \
+	    -max_len=2000 -artifact_prefix=build/fuzz/ -print_final_stats=1
 
 # What the base package takes on a device's disk, in a fresh venv.
 size: $(READY)
@@ -35,6 +43,11 @@ size: $(READY)
 # Ask the package index for aarch64 wheels of everything a device needs, Python 3.10 to 3.13.
 wheels: $(READY)
 	EDGEFL_INDEX=1 $(RUN)/python -m pytest -q tests/test_arm_wheels.py
+
+# A device's half with the oldest versions that we allow, in a fresh venv; OLDEST=python3.12 for another Python.
+OLDEST ?= $(shell python3.10 -c 1 2>/dev/null && echo python3.10 || echo $(PYTHON))
+oldest: $(READY)
+	$(RUN)/python scripts/oldest.py $(OLDEST)
 
 # A training step on an emulated Cortex-A72, with real aarch64 wheels; needs qemu-user.
 pi-emulated: $(READY)
@@ -55,12 +68,22 @@ experiments: $(READY)
 	$(COMPARE) $(E)/fedreg.toml --seeds 5 --levels 0.5,0.8 --out runs/fedreg --algorithms fedavg,fedreg
 	$(COMPARE) $(E)/gradma.toml --seeds 3 --levels 0.5,0.6,0.7 --out runs/gradma \
 	    --algorithms fedavg,fedavgm:beta=0.5,mifa:weights=uniform,gradma-s=gradma:variant=server,gradma
+	for d in 1 2 3 4; do \
+	  $(COMPARE) $(E)/gradma.toml --levels 0.5,0.6,0.7 --out runs/gradma-$$d \
+	    --set task.data=sources:mnist_dirichlet_$$d --set run.seed=$$d \
+	    --algorithms fedavg,mifa:weights=uniform,gradma-s=gradma:variant=server,gradma || exit 1; \
+	done
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-iid
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-00 \
 	    --set 'task.data=synthetic(0,0,20,2)'
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED) --out runs/plain-iid --set task.loss=cross_entropy
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED) --out runs/plain-00 \
 	    --set task.loss=cross_entropy --set 'task.data=synthetic(0,0,20,2)'
+	for d in $$(seq 0 19); do \
+	  $(COMPARE) $(E)/upcycled.toml --algorithms $(UPCYCLED_MORE) --out runs/upcycled-00-draw-$$d \
+	    --set "task.data=synthetic(0,0,20,2,draw=$$d)" --set run.seed=$$d || exit 1; \
+	done
+	$(RUN)/python $(E)/draws.py $$(seq -f runs/upcycled-00-draw-%g 0 19)
 
 install: $(READY)
 

@@ -24,7 +24,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """After this returns, `path` holds exactly `data`, even if the power fails; before, what it held."""
     fresh = path.with_name(f".{path.name}.new")  # always the same: what a kill leaves behind is written over
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         before_write()
         with fresh.open("wb") as file:
             file.write(data)
@@ -38,6 +38,14 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise StoreError(
             f"{path}: cannot be written ({error.strerror}); free some space or choose another folder"
         ) from None
+
+
+def make_folder(folder: Path) -> None:
+    """After this returns, the folder is there, and so it is after a power cut."""
+    fresh = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in fresh:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -10,28 +10,41 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 CHUNK = struct.Struct("<2sBB32sIIQ")
+ECHO = "witness/echo"
 FRAME = struct.Struct("<4sBBIQ")
 
 
 class Witness:
     """Counts answers on their way up and receipts on their way down."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, port: int, user: str | None = None, password: str | None = None) -> None:
         self.answers: Counter[tuple[str, int]] = Counter()  # (device, round): how often a whole answer was heard
         self.receipts: dict[tuple[str, int], list[str]] = {}  # (device, round): verdicts
         self.accepted: set[tuple[str, int, bytes]] = set()
         self.again = 0  # chunks of answers that were heard more than once
         self._parts: dict[tuple[str, bytes], dict[int, bytes]] = {}
         self._seen: Counter[tuple[str, bytes, int]] = Counter()
-        self._ready = threading.Event()
+        self._standing: set[str] = set()
+        self._ready, self._echo = threading.Event(), threading.Event()
         self._client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="witness", protocol=mqtt.MQTTv5)
         self._client.reconnect_delay_set(1, 1)
         self._client.on_connect = self._connected
         self._client.on_subscribe = lambda *_: self._ready.set()
         self._client.on_message = self._heard
-        self._client.connect(host, port)
+        self._client.username_pw_set(user, password)
+        self._client.connect("127.0.0.1", port)
         self._client.loop_start()
         assert self._ready.wait(30), "the witness could not subscribe"
+
+    def standing(self, filter: str) -> set[str]:
+        """The topics at which the broker keeps something now."""
+        self._standing.clear()
+        self._echo.clear()
+        self._client.subscribe([(filter, 1), (ECHO, 1)])
+        self._client.publish(ECHO, b"said after the subscription", 1)
+        assert self._echo.wait(60), "the broker did not tell what it keeps"
+        self._client.unsubscribe([filter, ECHO])
+        return set(self._standing)
 
     def close(self) -> None:
         self._client.disconnect()
@@ -41,6 +54,14 @@ class Witness:
         client.subscribe([("edgefl/v1/+/+/dev/+/up", 1), ("edgefl/v1/+/+/dev/+/down", 1)])
 
     def _heard(self, _client: mqtt.Client, _userdata: Any, message: mqtt.MQTTMessage) -> None:
+        if message.topic == ECHO:
+            self._echo.set()
+            return
+        if message.retain:
+            self._standing.add(message.topic)
+            return
+        if "/dev/" not in message.topic:
+            return
         device, way = message.topic.split("/")[5:7]
         _, _, _, digest, index, count, _ = CHUNK.unpack_from(message.payload)
         if count > 1:

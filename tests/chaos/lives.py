@@ -8,11 +8,15 @@ import json
 import logging
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from cable import enter
 
 from coordinator import merging, service
 from coordinator.service import Coordinator
@@ -42,7 +46,20 @@ class Teller:
         yield
 
 
-def _begin(log: Path, fault: str) -> None:
+@dataclass(frozen=True)
+class Place:
+    """Where a process lives, and what its clock says."""
+
+    network: str = ""  # a namespace; none: ours
+    ahead: float = 0.0  # seconds that the wall clock is wrong
+
+
+def _begin(log: Path, fault: str, place: Place) -> None:
+    if place.network:
+        enter(place.network)
+    if place.ahead:
+        right = time.time
+        time.time = lambda: right() + place.ahead
     faults._kind, _, faults._number = fault.partition(":")
     faults._writes = 0
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -51,17 +68,17 @@ def _begin(log: Path, fault: str) -> None:
     logging.basicConfig(stream=output, level=logging.INFO, format="%(asctime)s %(name)s %(message)s", force=True)
 
 
-def coordinator(table: Mapping[str, Any], log: Path, fault: str, told: Connection) -> None:
+def coordinator(table: Mapping[str, Any], log: Path, fault: str, place: Place, told: Connection) -> None:
     """One life of `edgefl coordinator start`."""
-    _begin(log, fault)
+    _begin(log, fault, place)
     merging.RETRY = service.RETRY = RETRY
     results = coordinate(parse(RunFile, dict(table), "chaos", environment={}), None, Teller(told))
     told.send({"event": "ended", "sha256": results.course.sha256(), "writes": faults._writes})
 
 
-def agent(table: Mapping[str, Any], log: Path, fault: str) -> None:
+def agent(table: Mapping[str, Any], log: Path, fault: str, place: Place) -> None:
     """One life of `edgefl agent start`."""
-    _begin(log, fault)
+    _begin(log, fault, place)
     file = parse(AgentFile, dict(table), "chaos", environment={})
     with own(file.agent.folder / file.agent.id):
         serving = open_agent(file)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -59,7 +60,13 @@ class Puppet:
         self.say(frame(Declined(job=task.job, round=task.round, reason="a puppet")))
 
 
-def answer(puppet: Puppet, task: Assignment, arrays: Mapping[str, Array], **other: object) -> bytes:
+class Named(Protocol):
+    """Whoever may answer."""
+
+    name: str
+
+
+def answer(puppet: Named, task: Assignment, arrays: Mapping[str, Array], **other: object) -> bytes:
     """The frame of an answer; `other` replaces what it says, without any check."""
     described, parts, _ = tensors.encode(arrays, Float32())
     said = Answer(

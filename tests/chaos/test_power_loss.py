@@ -1,0 +1,240 @@
+"""Power loss at every moment, and everything it may leave on a disk: the old or the new, never garbage."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fleet import run_table
+from tape import Disk, Tape, restore
+
+from coordinator import checkpoint
+from coordinator.checkpoint import Saved
+from coordinator.start import METRICS, _Telling
+from coordinator.view import View
+from device_agent import session
+from device_agent.service import Agent
+from device_agent.spool import Held, Spool
+from edgefl import job as jobs
+from edgefl import store
+from edgefl.config import RunFile
+from edgefl.config_reader import parse
+from edgefl.data.dataset import Dataset
+from edgefl.job import Course, Job
+from edgefl.protocol import chunks
+from edgefl.protocol.memory import MemoryBroker
+
+FRAME = bytes(range(256)) * 3
+BEFORE = np.full(4, -1, np.float32)
+OLD = {"c": np.arange(4, dtype=np.float32)}
+NEW = {"c": np.arange(4, dtype=np.float32) + 10}
+FIRST = Held("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), OLD)
+LONGER = FRAME[::-1] + b"longer"
+SECOND = replace(FIRST, round=4, frame=LONGER, digest=chunks.digest(LONGER), kept=NEW)
+THIRD = replace(FIRST, round=5, frame=b"short", digest=chunks.digest(b"short"))
+
+
+@pytest.fixture
+def tape(tmp_path: Path) -> Iterator[Tape]:
+    (tmp_path / "taped").mkdir()
+    with Tape(tmp_path / "taped") as tape:
+        yield tape
+
+
+class Player:
+    """Replays every ending of a tape into a fresh folder."""
+
+    played = 0  # endings, in all tests together
+
+    def __init__(self, tmp_path: Path, figures: Callable[..., None]) -> None:
+        self.folder, self.figures, self.number = tmp_path, figures, 0
+
+    def each(self, tape: Tape, check: Callable[[Path, list[str]], None], since: int = 0) -> int:
+        """How many there were."""
+        tape.stop()
+        for disk, marks in tape.endings(since):
+            self.number += 1
+            folder = self.folder / f"ending-{self.number}"
+            folder.mkdir()
+            restore(disk, folder)
+            try:
+                check(folder, marks)
+            except Exception as error:
+                raise AssertionError(f"ending {self.number} after {marks}: {_seen(disk)}") from error
+        Player.played += self.number
+        self.figures(
+            "power loss",
+            "writes, syncs and renames of spool, state, birth, checkpoints and metrics recorded; after each every"
+            " part of what was not synced lost, torn or zeroed",
+            "none needed",
+            f"{Player.played} states of the disk: always the old or the new, never garbage, no unreceipted update lost",
+        )
+        return self.number
+
+
+def _seen(disk: Disk) -> dict[str, int | None]:
+    return {name: None if data is None else len(data) for name, data in disk.items()}
+
+
+@pytest.fixture
+def player(tmp_path: Path, figures: Callable[..., None]) -> Player:
+    return Player(tmp_path, figures)
+
+
+def test_a_file_holds_the_old_or_the_new_and_after_the_call_only_the_new(tape: Tape, player: Player) -> None:
+    path = tape.root / "deep" / "down" / "file"
+    for text in (b"first", b"second, longer", b"3"):
+        store.write_atomically(path, text)
+        tape.mark(text.decode())
+
+    def check(folder: Path, marks: list[str]) -> None:
+        file = folder / "deep" / "down" / "file"
+        held = file.read_text() if file.exists() else ""
+        steps = ["", "first", "second, longer", "3"]
+        now = steps.index(marks[-1]) if marks else 0
+        assert held in steps[now : now + 2]
+
+    assert player.each(tape, check) > 50
+
+
+def test_a_state_is_the_old_or_the_new(tape: Tape, player: Player) -> None:
+    path = tape.root / "job.state"
+    for number, kept in enumerate((OLD, NEW)):
+        store.save(path, kept, {"number": number})
+        tape.mark(str(number))
+
+    def check(folder: Path, marks: list[str]) -> None:
+        if not marks and not (folder / "job.state").exists():
+            return
+        arrays, about = store.load(folder / "job.state")
+        assert about["number"] >= int(marks[-1]) if marks else True
+        assert np.array_equal(arrays["c"], (OLD, NEW)[about["number"]]["c"])
+
+    assert player.each(tape, check) > 50
+
+
+def _same(a: Held, b: Held) -> bool:
+    plain = [(h.job, h.life, h.round, h.attempt, h.model, h.frame, h.digest, h.kept["c"].tolist()) for h in (a, b)]
+    return plain[0] == plain[1]
+
+
+def test_a_spooled_update_is_there_until_its_receipt(tape: Tape, player: Player) -> None:
+    spool = Spool(tape.root)
+    spool.put(FIRST)
+    tape.mark("first is safe")
+    tape.mark("receipt")
+    spool.clear()
+    spool.put(SECOND)
+    tape.mark("second is safe")
+    tape.mark("superseded")
+    spool.put(THIRD)
+    tape.mark("third is safe")
+    allowed = {
+        "": (None, FIRST),
+        "first is safe": (FIRST,),
+        "receipt": (None, FIRST, SECOND),
+        "second is safe": (SECOND,),
+        "superseded": (None, SECOND, THIRD),
+        "third is safe": (THIRD,),
+    }
+
+    def check(folder: Path, marks: list[str]) -> None:
+        held = Spool(folder).take()
+        assert _plain(held) in [_plain(one) for one in allowed[marks[-1] if marks else ""]]
+
+    assert player.each(tape, check) > 100
+
+
+def _plain(held: Held | None) -> tuple[Any, ...] | None:
+    return None if held is None else (held.round, held.frame, held.digest, held.life, held.kept["c"].tolist())
+
+
+def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(tape: Tape, player: Player) -> None:
+    Spool(tape.root).put(FIRST)
+    store.save(tape.root / "job.life.state", {"c": BEFORE}, {})
+    agent = _agent(tape.root)
+    receipt = len(tape.ops)
+    agent._perform(session.Commit(FIRST.round))
+    agent._perform(session.Forget(FIRST.round, FIRST.digest.hex()))
+
+    def check(folder: Path, _: list[str]) -> None:
+        kept = store.load(folder / "job.life.state")[0]["c"]
+        if Spool(folder).take() is None:
+            assert np.array_equal(kept, OLD["c"]), "the receipt came, and what was learned is gone"
+        else:
+            assert np.array_equal(kept, OLD["c"]) or np.array_equal(kept, BEFORE)
+
+    assert player.each(tape, check, since=receipt) > 10
+
+
+def _agent(folder: Path) -> Agent:
+    agent = Agent(
+        device="d",
+        fleet="default",
+        transport=MemoryBroker().client("d"),
+        data=Dataset(np.zeros((2, 2), np.float32), np.zeros(2, np.int64), 2),
+        make_model=lambda *_: pytest.fail("nothing is trained here"),
+        back_end="none",
+        folder=folder,
+    )
+    agent.trainer.close()
+    return agent
+
+
+def test_a_device_never_counts_its_births_backwards(tape: Tape, player: Player) -> None:
+    born = []
+    for _ in range(3):
+        born.append(_agent(tape.root).birth)
+        tape.mark(str(born[-1]))
+
+    def check(folder: Path, marks: list[str]) -> None:
+        assert _agent(folder).birth > (int(marks[-1]) if marks else 0)
+
+    assert born == [1, 2, 3]
+    assert player.each(tape, check) > 20
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return jobs.prepare(parse(RunFile, run_table(Path("unused")), "chaos", environment={}))[0]
+
+
+def test_the_newest_checkpoint_that_was_called_safe_is_there_or_a_newer_one(
+    tape: Tape, player: Player, job: Job
+) -> None:
+    for round in range(1, 6):
+        checkpoint.save(tape.root, job, Saved(Course(round, job.start + round), (), 0, 0))
+        tape.mark(str(round))
+
+    def check(folder: Path, marks: list[str]) -> None:
+        safe = int(marks[-1]) if marks else 0
+        saved = checkpoint.latest(folder, job)
+        assert (saved.course.round if saved else 0) in (safe, safe + 1)
+        assert saved is None or np.array_equal(saved.course.params, job.start + saved.course.round)
+
+    assert player.each(tape, check) > 100
+
+
+def test_the_metrics_have_every_round_once_when_the_run_goes_on(tape: Tape, player: Player) -> None:
+    told = [{"event": "round", "round": round, "accuracy": round / 10} for round in range(1, 5)]
+    with _Telling(tape.root / METRICS, Quiet()) as tell:
+        store.sync_folder(tape.root)  # as the first checkpoint does, before any round is told
+        for event in told:
+            tell(event)
+            tape.mark("a round was told, and the next one began")
+
+    def check(folder: Path, marks: list[str]) -> None:
+        newest = told[: len(marks) + 1][-1]
+        with _Telling(folder / METRICS, Quiet()) as again:
+            again(newest)  # a run that goes on tells the round of its newest checkpoint, and no older one
+        lines = [json.loads(line) for line in (folder / METRICS).read_bytes().splitlines()]
+        assert lines == told[: newest["round"]]
+
+    assert player.each(tape, check) > 30
+
+
+class Quiet(View):
+    """Shows nothing."""
