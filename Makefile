@@ -53,7 +53,7 @@ oldest: $(READY)
 pi-emulated: $(READY)
 	deploy/pi-emulated/run.sh $(RUN)/python
 
-# The papers' protocols, reduced; about 50 CPU minutes. docs/results/algorithms.md says what came out.
+# The papers' protocols, reduced; about 100 CPU minutes. docs/results/algorithms.md says what came out.
 E := docs/results/experiments
 COMPARE := OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/edgefl compare
 UPCYCLED := fedavg,fedprox.1=fedprox:mu=0.1,upcycled.1=upcycled:mu=0.1:lam=0.04:run.rounds=160
@@ -66,6 +66,7 @@ experiments: $(READY)
 	$(COMPARE) $(E)/flashback.toml --seeds 3 --levels 0.5,0.6,0.7 --out runs/flashback \
 	    --algorithms fedavg,fedntd,flashback,finetune=fedavg+finetune:lr=0.05:max_epochs=3
 	$(COMPARE) $(E)/fedreg.toml --seeds 5 --levels 0.5,0.8 --out runs/fedreg --algorithms fedavg,fedreg
+	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/python $(E)/loss_increase.py 0 1 2
 	$(COMPARE) $(E)/gradma.toml --seeds 3 --levels 0.5,0.6,0.7 --out runs/gradma \
 	    --algorithms fedavg,fedavgm:beta=0.5,mifa:weights=uniform,gradma-s=gradma:variant=server,gradma
 	for d in 1 2 3 4; do \

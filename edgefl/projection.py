@@ -185,11 +185,13 @@ def nnls(e: Array, f: Array) -> Array:
     """The u >= 0 with the least ||e u - f||, by Lawson and Hanson's active sets."""
     n = e.shape[1]
     u, inside, barred = np.zeros(n), np.zeros(n, bool), np.zeros(n, bool)
+    resting = 0
     for _ in range(10 * n):  # far more than it takes; what is not optimal by then fails its check
         pull = np.where(inside | barred, -np.inf, e.T @ (f - e @ u))
         j = int(pull.argmax())
         if pull[j] <= 1e-14:
             break
+        before = u.copy(), inside.copy()
         inside[j] = True
         while inside.any():
             s = np.zeros(n)
@@ -207,6 +209,9 @@ def nnls(e: Array, f: Array) -> Array:
         u = s
         barred[:] = False
         barred[j] = not inside[j]  # rounding let it in and threw it out again: another must move first
+        resting = resting + 1 if (u == before[0]).all() and (inside == before[1]).all() else 0
+        if resting == 2:
+            break  # the two that pull most would take turns for ever
     return u
 
 

@@ -1,6 +1,7 @@
 """Generated data: blobs for tests, and the Synthetic(a, b) family of FedProx and Upcycled-FL.
 
-Both are drawn from fixed streams: the same name is the same data everywhere, whatever the run's seed.
+Both are drawn from fixed streams: the same name is the same data everywhere, whatever the run's seed. Another draw of
+the same recipe has another name.
 """
 
 import re
@@ -14,7 +15,9 @@ from edgefl.errors import ConfigError
 from edgefl.vector import Array
 
 _NUMBER = r"\s*(\d+(?:\.\d+)?)\s*"
-_NAME = re.compile(rf"synthetic\((?:{_NUMBER},{_NUMBER}|\s*iid\s*)(?:,\s*(\d+)\s*,\s*(\d+)\s*)?\)")
+_SHAPE = r"(?:,\s*(\d+)\s*,\s*(\d+)\s*)?"
+_DRAW = r"(?:,\s*draw\s*=\s*(\d+)\s*)?"
+_NAME = re.compile(rf"synthetic\((?:{_NUMBER},{_NUMBER}|\s*iid\s*){_SHAPE}{_DRAW}\)")
 
 
 def blobs(classes: int = 10, features: int = 20, samples: int = 1200) -> Source:
@@ -28,22 +31,30 @@ def blobs(classes: int = 10, features: int = 20, samples: int = 1200) -> Source:
 
 
 def named(name: str) -> Source:
-    """The source of `synthetic(a,b)` or `synthetic(iid)`; `synthetic(a,b,60,10)` has 60 features and 10 classes."""
+    """The source of `synthetic(a,b)` or `synthetic(iid)`.
+
+    `synthetic(a,b,60,10)` has 60 features and 10 classes; `draw=3` at the end is another draw than the first, 0.
+    """
     found = _NAME.fullmatch(name)
     if not found:
-        raise ConfigError(f"data set '{name}': write synthetic(a,b), synthetic(iid) or synthetic(a,b,features,classes)")
-    a, b, features, classes = found.groups()
+        raise ConfigError(
+            f"data set '{name}': write synthetic(a,b), synthetic(iid), synthetic(a,b,features,classes) "
+            "or synthetic(a,b,features,classes,draw=1)"
+        )
+    a, b, features, classes, draw = found.groups()
     spread = None if a is None else (float(a), float(b))
     if features and not (int(features) >= 1 and int(classes) >= 2):
         raise ConfigError(f"data set '{name}': needs at least 1 feature and 2 classes")
-    return generate(spread, int(features or 20), int(classes or 10), name=name)
+    return generate(spread, int(features or 20), int(classes or 10), draw=int(draw or 0), name=name)
 
 
 def generate(
     spread: tuple[float, float] | None,
     features: int = 20,
     classes: int = 10,
+    *,
     devices: int = 30,
+    draw: int = 0,
     name: str = "synthetic",
 ) -> Source:
     """Synthetic(a, b): a spreads the devices' true models, b their inputs; None: one model and one input for all.
@@ -52,11 +63,11 @@ def generate(
     form of the Upcycled-FL paper; FedProx has 60 features; the files behind Upcycled's numbers have 2 classes.
     """
     noise = np.arange(1, features + 1) ** -0.6  # standard deviations: the variances are j^-1.2
-    common = seeds.stream(0, "synthetic")
+    common = seeds.stream(draw, "synthetic")
     shared = common.normal(0, 1, (features, classes)), common.normal(0, 1, classes)
     parts: list[tuple[Array, Array]] = []
     for k in range(devices):
-        rng = seeds.stream(0, "synthetic", k)
+        rng = seeds.stream(draw, "synthetic", k)
         size = int(rng.lognormal(4, 2)) + 50
         (weights, bias), centre = shared, np.zeros(features)
         if spread is not None:

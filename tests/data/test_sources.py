@@ -120,8 +120,34 @@ def test_b_moves_the_inputs_of_the_devices_apart():
     assert spread("synthetic(0,0)") < spread("synthetic(0,1)") < spread("synthetic(0,5)")
 
 
+def test_the_first_draw_needs_no_name_and_never_changes():
+    plain, named = load("synthetic(0,0,20,2)"), load("synthetic(0, 0, 20, 2, draw = 0)")
+    assert (plain.train.x == named.train.x).all()
+    assert (len(plain.train), len(plain.test), int(plain.train.y.sum())) == (6160, 701, 4045)  # as ever
+    np.testing.assert_allclose(plain.train.x[0, :3], [-0.602487, -0.331989, -0.854004], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["0,0", "iid", "0,0,20,2", "iid,20,2"])
+def test_another_draw_is_other_data_of_the_same_recipe(kind):
+    one, other, again = (load(f"synthetic({kind}{draw})").train for draw in ("", ",draw=7", ",draw=7"))
+    assert (one.shape, one.classes) == (other.shape, other.classes)
+    assert len(one) != len(other)
+    assert (other.x == again.x).all()
+
+
 @pytest.mark.parametrize(
-    "name", ["synthetic(1)", "synthetic(a,b)", "synthetic(-1,0)", "synthetic(1,1", "synthetic(1,1,0,5)"]
+    "name",
+    [
+        "synthetic(1)",
+        "synthetic(a,b)",
+        "synthetic(-1,0)",
+        "synthetic(1,1",
+        "synthetic(1,1,0,5)",
+        "synthetic(1,1,draw)",
+        "synthetic(1,1,draw=-1)",
+        "synthetic(draw=1)",
+        "synthetic(1,1,draw=1,20,2)",
+    ],
 )
 def test_a_wrong_synthetic_name_is_refused(name):
     assert name in refusal(name)

@@ -3,6 +3,8 @@
 All of them test on every fifth image only: looking at all 10,000 after each round would cost more than the training.
 """
 
+from functools import partial
+
 import numpy as np
 
 from edgefl import seeds
@@ -25,13 +27,19 @@ def mnist_thousand_each() -> Source:
     return _some("mnist", np.concatenate([np.flatnonzero(y == c)[:1000] for c in range(10)]))
 
 
-def mnist_dirichlet() -> Source:
-    """All images, owned by 100 devices: one fixed draw from Dirichlet(0.01), the same for every seed of a run."""
+def mnist_dirichlet(division: int = 0) -> Source:
+    """All images, owned by 100 devices: a fixed draw from Dirichlet(0.01), the same for every seed of a run."""
     whole = mnist()
     owner = np.empty(len(whole.train), np.int64)
-    for device, rows in enumerate(dirichlet(whole.train.y, 100, 0.01, seeds.stream(0, "partition"))):
+    for device, rows in enumerate(dirichlet(whole.train.y, 100, 0.01, seeds.stream(division, "partition"))):
         owner[rows] = device
     return Source(whole.train, whole.test, owner, whole.name)
+
+
+mnist_dirichlet_1 = partial(mnist_dirichlet, division=1)
+mnist_dirichlet_2 = partial(mnist_dirichlet, division=2)
+mnist_dirichlet_3 = partial(mnist_dirichlet, division=3)
+mnist_dirichlet_4 = partial(mnist_dirichlet, division=4)
 
 
 def fashion_mnist_10000() -> Source:
