@@ -55,21 +55,33 @@ def gradient(site: Site, w: Vector, x: Array, y: Array) -> Vector:
     return pullback(site.loss(z, y)[1])
 
 
-def shuffled(data: Dataset, size: int, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
-    """Mini-batches without end: pass after pass over the data, each freshly shuffled, the short last one kept."""
+def per_pass(samples: int, batch: int, *, lone: bool = True) -> int:
+    """Mini-batches in one pass, the short last one too; unless `lone`, not if it has one sample and is not the only."""
+    rest = samples % batch
+    return samples // batch + (rest > 1 or (rest == 1 and (lone or samples == 1)))
+
+
+def lone(site: Site) -> bool:
+    """Whether one sample can be a mini-batch: with BatchNorm it has no variance."""
+    return not site.model.layout.buffers
+
+
+def shuffled(data: Dataset, size: int, rng: np.random.Generator, *, lone: bool = True) -> Iterator[tuple[Array, Array]]:
+    """Mini-batches without end: pass after pass over the data, each freshly shuffled."""
     if not len(data):
         raise RunError("there is nothing to train on: the data set has no sample")
     while True:
         order = rng.permutation(len(data))
-        for i in range(0, len(data), size):
-            rows = order[i : i + size]
+        for i in range(per_pass(len(data), size, lone=lone)):
+            rows = order[i * size : (i + 1) * size]
             yield data.x[rows], data.y[rows]
 
 
-def steps_asked(samples: int, batch: int, epochs: float | None, batches: int | None, budget: Budget) -> int:
+def steps_asked(
+    samples: int, batch: int, epochs: float | None, batches: int | None, budget: Budget, *, lone: bool = True
+) -> int:
     """How many steps a device should take: the run file's word, cut by its budget, never fewer than one."""
-    per_epoch = -(-samples // batch)
-    asked = batches if batches is not None else round((epochs or 1) * per_epoch)
+    asked = batches if batches is not None else round((epochs or 1) * per_pass(samples, batch, lone=lone))
     return max(1, asked if budget.batches is None else min(asked, budget.batches))
 
 
@@ -88,10 +100,10 @@ def walk(
 
     `stream` replaces the freshly shuffled mini-batches, for a method that needs its own.
     """
-    goal = steps_asked(len(site.data), batch, epochs, batches, budget)
+    goal = steps_asked(len(site.data), batch, epochs, batches, budget, lone=lone(site))
     end = None if budget.seconds is None else monotonic() + budget.seconds
     steps = samples = 0
-    for x, y in stream or shuffled(site.data, batch, site.rng):
+    for x, y in stream or shuffled(site.data, batch, site.rng, lone=lone(site)):
         w = step(w, x, y)
         steps, samples = steps + 1, samples + len(y)
         site.watch(steps)

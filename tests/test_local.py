@@ -14,7 +14,7 @@ from edgefl.algorithms.base import Budget, Task
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
-from edgefl.local import Sgd, gradient, shuffled, steps_asked, walk
+from edgefl.local import Sgd, gradient, per_pass, shuffled, steps_asked, walk
 from edgefl.vector import Layout
 
 W = np.zeros(4, np.float32)
@@ -120,6 +120,16 @@ def test_every_pass_visits_every_sample_once(samples, batch, seed):
     for one_pass in (batches[:per_pass], batches[per_pass:]):
         assert sorted(np.concatenate([y for _, y in one_pass])) == list(range(samples))
         assert all(np.array_equal(x[:, 0], y) for x, y in one_pass)
+
+
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_with_batch_norm_a_lone_last_sample_waits_for_another_pass(samples, batch):
+    data = Dataset(np.arange(samples).reshape(-1, 1), np.arange(samples), samples)
+    count = per_pass(samples, batch, lone=False)
+    sizes = [len(y) for _, y in islice(shuffled(data, batch, np.random.default_rng(0), lone=False), count)]
+    assert count >= 1
+    assert 1 not in sizes or batch == 1 or samples == 1
+    assert samples - sum(sizes) == (1 if batch > 1 and samples > 1 and samples % batch == 1 else 0)
 
 
 def test_each_pass_is_shuffled_anew():

@@ -15,9 +15,8 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
 from edgefl.algorithms.base import STRICT, Site, Stage, Task, Update
-from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
-from edgefl.local import LocalTraining, gradient, shuffled, walk
+from edgefl.local import LocalTraining, gradient, lone, per_pass, shuffled, walk
 from edgefl.losses import Loss, cross_entropy, softmax
 from edgefl.models.base import Model
 from edgefl.vector import Array, State, Vector, dot
@@ -55,7 +54,7 @@ class FedReg(LocalTraining):
         if not np.issubdtype(site.data.x.dtype, np.floating):
             raise ConfigError(f"algorithm 'fedreg' moves its inputs by small steps, the data hold {site.data.x.dtype}")
         old, k = task.params, site.model.layout.trainable
-        sgd, batches = self.sgd(site), one_pass(site.data, self.batch, site.rng)
+        sgd, batches = self.sgd(site), one_pass(site, self.batch)
         guards = remembered(self.guard(site, old, batch) for batch in batches)
 
         def step(w: Vector, x: Array, y: Array) -> Vector:
@@ -73,7 +72,8 @@ class FedReg(LocalTraining):
             w[:k], _, _ = correct(w[:k], old[:k], g_s, g_p)
             return w
 
-        stream = cycle(batches) if self.pairing == "fixed" else shuffled(site.data, self.batch, site.rng)
+        anew = shuffled(site.data, self.batch, site.rng, lone=lone(site))
+        stream = cycle(batches) if self.pairing == "fixed" else anew
         size, epochs = self.batch, self.epochs
         walked = walk(old, step, site, task.budget, batch=size, epochs=epochs, batches=self.batches, stream=stream)
         return self.update(task, site, walked), state
@@ -144,10 +144,10 @@ def modified_gradient(g: Vector, g_m: Vector) -> Vector:
     return np.asarray(g - g.dtype.type(dot(g, g_m) / length) * g_m) if length > 0 else g.copy()
 
 
-def one_pass(data: Dataset, size: int, rng: np.random.Generator) -> list[Batch]:
+def one_pass(site: Site, size: int) -> list[Batch]:
     """The mini-batches of one shuffled pass."""
-    stream = shuffled(data, size, rng)
-    return [next(stream) for _ in range(-(-len(data) // size))]
+    stream = shuffled(site.data, size, site.rng, lone=lone(site))
+    return [next(stream) for _ in range(per_pass(len(site.data), size, lone=lone(site)))]
 
 
 def remembered(made: Iterable[tuple[Batch, Batch]]) -> Iterator[tuple[Batch, Batch]]:
