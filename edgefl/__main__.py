@@ -1,5 +1,5 @@
 """`python -m edgefl` is `edgefl`."""
 
-from edgefl.cli.app import main
+from edgefl.cli.door import main
 
 main()

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from edgefl.bench import algorithms, device, report, transport
+from edgefl.bench.cases import CASES, Case
 from edgefl.bench.clock import turns
 from edgefl.bench.report import Comparison
 from edgefl.cli.app import app
@@ -54,14 +55,14 @@ def test_the_transport_bench_moves_a_model_on_both_sides(tmp_path: Path):
 
 
 def test_the_device_bench_compares_both_back_ends():
-    token = device.Case("text", (5,), 1.0, 3, batch=2, calls=1)
-    image = device.Case("softmax", (1, 4, 4), 1.0, 3, batch=2, calls=1)
+    token = Case("text", (5,), 1.0, 3, batch=2, calls=1)
+    image = Case("softmax", (1, 4, 4), 1.0, 3, batch=2, calls=1)
     found = list(device.steps((token, image), repeats=1))
     assert [one.what for one in found] == ["text, batch of 2", "softmax, batch of 2"]
 
 
 def test_a_training_process_tells_its_memory_and_its_start(tmp_path: Path):
-    lenet = next(case for case in device.CASES if case.network == "lenet5")
+    lenet = next(case for case in CASES if case.network == "lenet5")
 
     def command(kind: str, graphs: Path) -> list[str]:
         return device.python("edgefl.cli.bench_trainee", kind, lenet.network, str(graphs))

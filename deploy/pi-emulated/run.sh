@@ -3,6 +3,7 @@
 #
 #   deploy/pi-emulated/run.sh PYTHON [FOLDER]      PYTHON has edgefl[coordinator]; FOLDER keeps what is downloaded
 #
+# ONNXRUNTIME=1.23.2 tries another version of onnxruntime than the one a device with this Python gets.
 # Needs qemu-user (apt-get install qemu-user), apt-get and dpkg-deb. Nothing is installed into this system: Debian's
 # arm64 packages are unpacked into FOLDER, with package lists of their own.
 set -eu
@@ -13,7 +14,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
 packages="python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libstdc++6 libgcc-s1 libexpat1 zlib1g
     libssl3 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1"
-wheels="numpy==2.2.6 onnxruntime==1.23.2 paho-mqtt==2.2.0 pydantic msgpack zstandard safetensors psutil typer rich"
+version=${ONNXRUNTIME:-1.31.1}
+wheels="numpy==2.2.6 onnxruntime==$version paho-mqtt==2.2.0 pydantic msgpack backports.zstd cryptography safetensors
+    psutil typer rich"
 
 qemu=${QEMU:-$(command -v qemu-aarch64 || command -v qemu-aarch64-static || true)}
 if [ -z "$qemu" ]; then
@@ -55,10 +58,11 @@ if [ ! -e "$folder/root/proc/cpuinfo" ]; then
     for name in possible present online; do echo 0-3 > "$system/$name"; done
     echo 7 > "$system/kernel_max"
 fi
-if [ ! -d "$folder/site/onnxruntime" ]; then
+site=$folder/site-$version
+if [ ! -d "$site/onnxruntime" ]; then
     platforms=$(for n in 28 27 26 17; do printf -- '--platform manylinux_2_%s_aarch64 ' $n; done)
     # shellcheck disable=SC2086
-    "$python" -m pip install --quiet --quiet --target "$folder/site" --only-binary=:all: --implementation cp \
+    "$python" -m pip install --quiet --quiet --target "$site" --only-binary=:all: --implementation cp \
         --python-version 3.11 $platforms --platform manylinux2014_aarch64 $wheels
 fi
 
@@ -67,7 +71,7 @@ cd "$top"
 echo "-- this machine"
 "$python" "$here/step.py" train "$folder/graphs" "$folder/here.npy"
 echo "-- $($qemu --version | head -n 1), -cpu cortex-a72"
-"$qemu" -cpu cortex-a72 -L "$folder/root" -E PYTHONPATH="$top:$folder/site" -E PYTHONDONTWRITEBYTECODE=1 \
+"$qemu" -cpu cortex-a72 -L "$folder/root" -E PYTHONPATH="$top:$site" -E PYTHONDONTWRITEBYTECODE=1 \
     -E OPENBLAS_NUM_THREADS=1 "$folder/root/usr/bin/python3.11" \
     "$here/step.py" train "$folder/graphs" "$folder/there.npy"
 echo "-- both"

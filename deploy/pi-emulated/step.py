@@ -42,7 +42,7 @@ def train(bundle: Path, weights: Path) -> None:
         f"machine {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__},"
         f" onnxruntime {onnxruntime.__version__}, imported in {perf_counter() - began:.1f} s"
     )
-    model, rng = OnnxModel(unpack(bundle.read_bytes())), np.random.default_rng(7)
+    model, rng = OnnxModel(unpack(bundle.read_bytes()), frugal=True), np.random.default_rng(7)
     w = rng.standard_normal(model.layout.size, np.float32) * np.float32(0.05)
     for number in range(1, STEPS + 1):
         x, y = rng.standard_normal((BATCH, *SAMPLE), np.float32), rng.integers(0, CLASSES, BATCH)

@@ -1,7 +1,6 @@
 """`edgefl agent`: what runs on a device."""
 
 import json as js
-import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -30,20 +29,9 @@ def start(
     log: Log = "info",
 ) -> None:
     """Serve a fleet until Ctrl-C: fetch models, train on this device's data, send updates."""
-    from device_agent.service import Agent, stopper
-    from device_agent.start import open_agent
-    from edgefl import logs
-    from edgefl.config import AgentFile
-    from edgefl.config_reader import load
-    from edgefl.locks import own
+    from device_agent.start import run
 
-    logs.set_up(log)
-    file = load(AgentFile, agent, set_ or ())
-    with own(file.agent.folder.expanduser() / file.agent.id):
-        serving: Agent = open_agent(file, data_root, once=once)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stopper(serving))
-        code, reason = serving.run()
+    code, reason = run(agent, set_ or (), data_root, once=once, level=log)
     typer.echo(f"edgefl: {reason}", err=True)
     raise typer.Exit(code)
 

@@ -52,7 +52,8 @@ def device(
     from itertools import chain
     from pathlib import Path
 
-    from edgefl.bench.device import CASES, python, steps, trainees
+    from edgefl.bench.cases import CASES
+    from edgefl.bench.device import python, steps, trainees
     from edgefl.errors import ConfigError, nearest
 
     known = {case.network: case for case in CASES}

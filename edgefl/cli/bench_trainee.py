@@ -1,26 +1,31 @@
 """A process as heavy as a training agent: `python -m edgefl.cli.bench_trainee onnx|torch NETWORK GRAPHS`.
 
-It imports what an agent imports, builds the network, takes some steps, and says as JSON what that took.
+It imports what an agent imports, as an agent does, builds the network, takes some steps, and says as JSON what that
+took.
 """
 
+import gc
 import json
 import sys
 from pathlib import Path
 from time import monotonic, process_time
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-import device_agent.start  # noqa: F401 - its weight is what we measure
-from edgefl.algorithms import shelf
-from edgefl.bench.device import CASES, STEPS, batch, stepper
-from edgefl.models.base import Model
-from edgefl.models.onnx.bundle import unpack
-from edgefl.models.onnx_backend import OnnxModel
-from edgefl.vector import Vector
+if TYPE_CHECKING:
+    from edgefl.models.base import Model
+    from edgefl.vector import Vector
 
 
 def main(back_end: str, network: str, graphs: Path) -> None:
     """Train, and say so."""
+    gc.disable()  # as at the door
+    import device_agent.start  # noqa: F401 - its weight is what we measure
+    from edgefl import frugal
+    from edgefl.algorithms import shelf
+    from edgefl.bench.cases import CASES, STEPS, batch, stepper
+
+    gc.enable()
+    frugal.one_heap()
     case = next(case for case in CASES if case.network == network)
     model, w = _onnx(graphs) if back_end == "onnx" else _torch(network, case.sample, case.classes)
     shelf.algorithm({"name": "fedavg"})  # imported when a task names it, so part of a training agent
@@ -39,12 +44,17 @@ def peak_mb() -> float:
     return int(peak) / 1024
 
 
-def _onnx(graphs: Path) -> tuple[Model, Vector]:
-    model = OnnxModel(unpack(graphs.read_bytes()))
+def _onnx(graphs: Path) -> "tuple[Model, Vector]":
+    import numpy as np
+
+    from edgefl.models.onnx.bundle import unpack
+    from edgefl.models.onnx_backend import OnnxModel
+
+    model = OnnxModel(unpack(graphs.read_bytes()), frugal=True)  # as an agent makes it
     return model, np.full(model.layout.size, 0.01, np.float32)
 
 
-def _torch(network: str, sample: tuple[int, ...], classes: int) -> tuple[Model, Vector]:
+def _torch(network: str, sample: tuple[int, ...], classes: int) -> "tuple[Model, Vector]":
     from edgefl.models.build import build
 
     return build(network, sample, classes, seed=0, device="cpu")

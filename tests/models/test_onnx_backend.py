@@ -12,8 +12,9 @@ from edgefl.errors import ConfigError, RemoteError, WireError
 from edgefl.local import Sgd
 from edgefl.losses import cross_entropy
 from edgefl.models.onnx.bundle import pack, unpack
-from edgefl.models.onnx_backend import OnnxModel
+from edgefl.models.onnx_backend import SLICE, OnnxModel
 from edgefl.models.onnx_export import export
+from edgefl.models.onnx_guard import verify
 from edgefl.models.torch_backend import TorchModel, initial_params
 from edgefl.models.zoo import ZOO
 
@@ -62,6 +63,14 @@ def test_a_pullback_stays_valid_when_another_pass_runs_in_between(model, w):
     other, pull_other = model.vjp(w + 1, batch(5, seed=1)[0])
     pull_other(np.ones_like(other))
     assert np.array_equal(pull(np.ones_like(z)), before)
+
+
+def test_pullbacks_of_batches_of_different_sizes_wait_for_each_other(model, w):
+    passes = [model.vjp(w, batch(n, seed=n)[0]) for n in (3, 8, 3, 5)]
+    waited = [pull(np.ones_like(z)) for z, pull in reversed(passes)][::-1]
+    for n, gradient in zip((3, 8, 3, 5), waited, strict=True):
+        z, pull = model.vjp(w, batch(n, seed=n)[0])
+        assert np.array_equal(pull(np.ones_like(z)), gradient)
 
 
 def test_the_statistics_move_as_torch_moves_them(model, module, w):
@@ -162,6 +171,27 @@ def test_a_graph_that_needs_more_memory_than_allowed_is_never_loaded(bundle, w):
     with pytest.raises(RemoteError) as error:
         OnnxModel(bundle, memory=1000).logits(w, batch(1)[0])
     assert error.value.code == "model.too_large"
+
+
+def test_the_guard_allows_as_many_samples_as_are_really_run(bundle, w):
+    fits = verify(bundle.forward, batch=3, limit=1 << 30)
+    model = OnnxModel(bundle, memory=fits, batch=1)
+    assert model.logits(w, batch(3)[0]).shape == (3, 3)
+    with pytest.raises(RemoteError, match="for a batch of 4") as refused:
+        model.logits(w, batch(4)[0])
+    assert refused.value.code == "model.too_large"
+
+
+def test_a_test_set_of_any_size_needs_the_memory_of_one_slice(bundle, w):
+    model = OnnxModel(bundle, memory=verify(bundle.forward, batch=SLICE, limit=1 << 30), batch=1)
+    assert len(model.logits(w, batch(3 * SLICE + 1)[0])) == 3 * SLICE + 1
+
+
+def test_a_batch_larger_than_the_job_said_is_checked_before_it_runs(bundle, w):
+    model = OnnxModel(bundle, memory=verify(bundle.training, batch=8, limit=1 << 30), batch=2)
+    model.vjp(w, batch(8)[0])
+    with pytest.raises(RemoteError, match="for a batch of 9"):
+        model.vjp(w, batch(9)[0])
 
 
 def test_a_device_needs_neither_torch_nor_onnx(bundle, w, tmp_path):

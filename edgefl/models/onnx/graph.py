@@ -95,6 +95,7 @@ class Graph:
     known: dict[str, torch.Tensor] = field(default_factory=dict)  # shapes of intermediate values
     noise: list[Noise] = field(default_factory=list)
     pooled: dict[str, Any] = field(default_factory=dict)  # gradients of tiled maxima, and what they were made of
+    ahead: set[str] = field(default_factory=set)  # values of the pullback best computed in the forward pass
     seen: dict[Any, tuple[str, ...]] = field(default_factory=dict)
     makers: dict[str, Node] = field(default_factory=dict)  # by output
 
@@ -114,6 +115,11 @@ class Graph:
             self.makers.update(dict.fromkeys(outputs, self.nodes[-1]))
             self.seen[key] = outputs
         return list(self.seen[key])
+
+    def early(self, x: str) -> str:
+        """`x`, to be computed in the forward pass: so this is handed over, and not the more it is made of."""
+        self.ahead.add(x)
+        return x
 
     def constant(self, value: Any, dtype: torch.dtype = torch.int64) -> str:
         """The name of this constant."""

@@ -7,7 +7,9 @@ exchanged.
 """
 # ruff: noqa: PLR0917 - these functions have the signatures of torch's operators
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -16,7 +18,8 @@ from edgefl.models.onnx.operators_linear import reduced
 from edgefl.models.onnx.rules import aten, on
 from edgefl.models.onnx.sizes import Dim, spread, static, statics
 
-NARROW = 32  # columns below which rows of the kernel share one product
+FEW_CHANNELS = 16  # below which the places of a row of the kernel share one product
+NARROW = 32  # columns of such a row below which all rows share it
 LARGE = 2**16  # weights from which on their order in memory decides the speed
 FEW = 32  # places of a result below which one product for the whole batch beats one for each image
 
@@ -56,6 +59,8 @@ def _convolution(
     if transposed:
         extra = spread(output_padding, w.ndim - 2)
         return g("ConvTranspose", *given, output_padding=extra, **window.attributes())
+    if _few_places(g.out.shape, w, window):
+        return _result_by_product(g, x, w, bias, window)
     return g("Conv", *given, **window.attributes())
 
 
@@ -71,10 +76,24 @@ def _convolution_backward(
     elif wanted[0]:
         dx = _image_gradient(g, dy, x, w, window)
     if wanted[1]:
-        dw = _kernel_gradient(g, dy, x, window) if transposed else _kernel_gradient(g, x, dy, window)
+        dw = _kernel_gradient(g, *((dy, x) if transposed else (x, dy)), w, window)
     if wanted[2]:
         db = reduced(g, "ReduceSum", dy, [0, *range(2, dy.ndim)], dy.ndim, keep=False)
     return [dx, dw, db]
+
+
+def _few_places(shape: Sequence[Dim], w: Value, v: Window) -> bool:
+    """Whether the kernel is large and the result small, so that reading the kernel is most of the work."""
+    places = statics(shape[2:])
+    return len(places) == 2 and v.groups == 1 and prod(statics(w.shape)) >= LARGE and prod(places) < FEW
+
+
+def _result_by_product(g: Graph, x: Value, w: Value, bias: Value | None, v: Window) -> str:
+    """One matrix product for the whole batch, so that a large kernel is read once and not for every image."""
+    filters, reach = static(w.shape[0]), statics(g.out.shape[2:])
+    given = [g("Reshape", w, g.constant([filters, -1])), _columns(g, x, reach, v)]
+    given += [] if bias is None else [g("Reshape", bias, g.constant([filters, 1]))]
+    return g("Transpose", g("Reshape", g("Gemm", *given), g.constant([filters, *reach, -1])), perm=[3, 0, 1, 2])
 
 
 def _image_gradient(g: Graph, dy: Value, x: Value, w: Value, v: Window) -> str:
@@ -84,65 +103,81 @@ def _image_gradient(g: Graph, dy: Value, x: Value, w: Value, v: Window) -> str:
         for r, s, p, d, k in zip(result, v.stride, v.padding, v.dilation, v.kernel, strict=True)
     ]
     extra = [i - r for i, r in zip(image, reached, strict=True)]
-    if len(image) == 2 and v.groups == 1 and prod(statics(w.shape)) >= LARGE and prod(result) < FEW:
+    if _few_places(dy.shape, w, v):
         return _image_by_product(g, dy, image, w, v)
     return g("ConvTranspose", dy, w, output_padding=extra, **v.attributes())
 
 
 def _image_by_product(g: Graph, dy: Value, image: list[int], w: Value, v: Window) -> str:
-    """One matrix product for the whole batch, so that a large kernel is read once and not for every image."""
-    filters, area = static(w.shape[0]), prod(statics(dy.shape[2:]))
-    right = g("Reshape", g.swap(dy, dy.ndim), g.constant([filters, -1]))
-    places = g("Gemm", g("Reshape", w, g.constant([filters, -1])), right, transA=1)
-    columns = prod(statics(w.shape[1:]))
-    by_image = g("Transpose", g("Reshape", places, g.constant([columns, -1, area])), perm=[1, 0, 2])
+    """As the result: one matrix product for the whole batch."""
+    filters, columns, area = static(w.shape[0]), prod(statics(w.shape[1:])), prod(statics(dy.shape[2:]))
+    left = g("Reshape", g("Transpose", dy, perm=[0, 2, 3, 1]), g.constant([-1, filters]))
+    places = g("Gemm", left, g("Reshape", w, g.constant([filters, columns])))
+    by_image = g("Transpose", g("Reshape", places, g.constant([-1, area, columns])), perm=[0, 2, 1])
     how = {"strides": v.stride, "pads": v.padding * 2, "dilations": v.dilation}
     return g("Col2Im", by_image, g.constant(image), g.constant(v.kernel), **how)
 
 
-def _kernel_gradient(g: Graph, image: Value, result: Value, v: Window) -> str:
-    return _by_products(g, image, result, v) if v.groups == 1 else _by_convolution(g, image, result, v)
+def _kernel_gradient(g: Graph, image: Value, result: Value, w: Value, v: Window) -> str:
+    if v.groups > 1:
+        return _by_convolution(g, image, result, v)
+    filters, shape = static(result.shape[1]), g.constant(statics([result.shape[1], image.shape[1], *v.kernel]))
+    if _few_places(result.shape, w, v):
+        left = g("Reshape", g("Transpose", result, perm=[1, 2, 3, 0]), g.constant([filters, -1]))
+        columns = _columns(g, image, statics(result.shape[2:]), v)
+        return g("Reshape", g("Gemm", left, columns, transB=1), shape)
+    if max(v.kernel) == 1 and max(v.stride) == 1 and not any(v.padding):
+        left, right = (g("Reshape", g.swap(a, a.ndim), g.constant([static(a.shape[1]), -1])) for a in (result, image))
+        return g("Reshape", g("Gemm", left, right, transB=1), shape)
+    return g("Reshape", _by_products(g, image, result, v), shape)
 
 
 def _by_products(g: Graph, image: Value, result: Value, v: Window) -> str:
-    """One matrix product per row of the kernel, contracted over batch and area.
+    """Matrix products of dy with what each place of the kernel saw, contracted over area and batch.
 
-    The places of a row are laid out as channels first, so that what is cut out for each row lies in large blocks.
+    Where channels are few, the places of a row of the kernel share one product; where they are very few, all its
+    places do.
     """
     n, channels, filters = len(v.kernel), static(image.shape[1]), static(result.shape[1])
-    reach = statics(result.shape[2:])
-
-    def seen(source: str, axis: int, place: int) -> str:
-        """What the kernel's n-th place along an axis sees of the image."""
-        start = place * v.dilation[axis]
-        end = start + (reach[axis] - 1) * v.stride[axis] + 1
-        return g.slice(source, [2 + axis], [start], [end], [v.stride[axis]])
-
-    padded = g("Pad", image, g.constant([0, 0, *v.padding] * 2)) if any(v.padding) else image.name
-    source, order = g.swap(padded, image.ndim), [channels]
-    whole = max(v.kernel) == 1 and max(v.stride) == 1 and not any(v.padding)
-    for axis in reversed(range(1, n)):
-        if not whole:
-            parts = [seen(source, axis, place) for place in range(v.kernel[axis])]
-            source = g("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
-        order.insert(0, v.kernel[axis])
-    rows = [source] if whole else [seen(source, 0, place) for place in range(v.kernel[0])]
-    width = prod(order)
-    if width < NARROW and len(rows) > 1:  # too narrow for a product of their own
+    reach, few = statics(result.shape[2:]), channels < FEW_CHANNELS
+    source, width, free = _batch_last(g, image, v), channels, n
+    while few and free > 1:
+        free -= 1
+        source = g("Concat", *(_seen(g, source, reach, v, {free: place}) for place in range(v.kernel[free])), axis=0)
+        width *= v.kernel[free]
+    rows = [_seen(g, source, reach, v, at) for at in _places(v.kernel[:free])]
+    if few and width < NARROW:
         rows, width = [g("Concat", *rows, axis=0)], width * len(rows)
-    right = g("Reshape", g.swap(result, result.ndim), g.constant([filters, -1]))
-    flat = [g("Reshape", row, g.constant([width, -1])) for row in rows]
-    if prod(v.kernel) * channels * filters >= LARGE:  # then turning the result around costs more than the products
-        products = [g("Gemm", right, row, transB=1) for row in flat]
-        joined = g("Concat", *products, axis=1) if len(products) > 1 else products[0]
-        places = g("Reshape", joined, g.constant([filters, prod(v.kernel), channels]))
-        by_channel = g("Transpose", places, perm=[0, 2, 1])
-        return g("Reshape", by_channel, g.constant([filters, channels, *v.kernel]))
-    # In this order the runtime repacks dy, which is the smaller of the two.
-    products = [g("Gemm", row, right, transB=1) for row in flat]
-    joined = g("Concat", *products, axis=0) if len(products) > 1 else products[0]
-    places = g("Reshape", joined, g.constant([v.kernel[0], *order, filters]))
-    return g("Transpose", places, perm=[1 + n, n, *range(n)])
+    left = g("Reshape", g("Transpose", result, perm=[1, *range(2, 2 + n), 0]), g.constant([filters, -1]))
+    products = [g("Gemm", left, g("Reshape", row, g.constant([width, -1])), transB=1) for row in rows]
+    by_place = g("Reshape", g("Concat", *products, axis=1), g.constant([filters, prod(v.kernel), channels]))
+    return g("Transpose", by_place, perm=[0, 2, 1])
+
+
+def _columns(g: Graph, image: Value, reach: list[int], v: Window) -> str:
+    """What each place of each channel's kernel saw, as the rows of a matrix."""
+    source, channels = _batch_last(g, image, v), static(image.shape[1])
+    one = g.constant([channels, 1, -1])
+    rows = [g("Reshape", _seen(g, source, reach, v, at), one) for at in _places(v.kernel)]
+    return g("Reshape", g("Concat", *rows, axis=1), g.constant([channels * len(rows), -1]))
+
+
+def _batch_last(g: Graph, image: Value, v: Window) -> str:
+    """The padded image with its batch as the last axis, so that what a place sees of it lies in large blocks."""
+    source = g("Transpose", image, perm=[1, *range(2, image.ndim), 0])
+    return g("Pad", source, g.constant([0, *v.padding, 0] * 2)) if any(v.padding) else source
+
+
+def _places(kernel: list[int]) -> list[dict[int, int]]:
+    """The places of a kernel: for each of its axes, how far along."""
+    return [dict(enumerate(place)) for place in product(*(range(k) for k in kernel))]
+
+
+def _seen(g: Graph, source: str, reach: list[int], v: Window, at: dict[int, int]) -> str:
+    """What a place of the kernel sees of the image, along the axes that are told."""
+    start = [place * v.dilation[axis] for axis, place in at.items()]
+    end = [s + (reach[axis] - 1) * v.stride[axis] + 1 for s, axis in zip(start, at, strict=True)]
+    return g.slice(source, [1 + axis for axis in at], start, end, [v.stride[axis] for axis in at])
 
 
 def _by_convolution(g: Graph, image: Value, result: Value, v: Window) -> str:

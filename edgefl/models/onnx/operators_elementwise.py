@@ -125,10 +125,10 @@ def _gelu_backward(g: Graph, dy: Value, x: Value, *, approximate: str = "none") 
         y = g("Tanh", bent)
         steepness = g("Add", g("Mul", square, g.constant(3 * CUBIC * BEND / 2, x.dtype)), g.constant(BEND / 2, x.dtype))
         slope = g("Mul", g("Sub", g.constant(1, x.dtype), g("Mul", y, y)), g("Mul", x, steepness))
-        return g("Mul", dy, g("Add", _half_more(g, x, y), slope))
+        return g("Mul", dy, g.early(g("Add", _half_more(g, x, y), slope)))
     u = g("Mul", x, g.constant(sqrt(0.5), x.dtype))
     density = g("Exp", g("Sub", g.constant(-log(pi) / 2, x.dtype), g("Mul", u, u)))
-    return g("Mul", dy, g("Add", _half_more(g, x, g("Erf", u)), g("Mul", u, density)))
+    return g("Mul", dy, g.early(g("Add", _half_more(g, x, g("Erf", u)), g("Mul", u, density))))
 
 
 def _half_more(g: Graph, x: Value, y: str) -> str:

@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from onnx import numpy_helper
 
 from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Value
 from edgefl.models.onnx.rules import aten, on
-from edgefl.models.onnx.sizes import Dim, UncoveredError, spread, statics
+from edgefl.models.onnx.sizes import Dim, UncoveredError, spread, static, statics
 from edgefl.vector import Array
 
 Dims: TypeAlias = Sequence[Dim]
@@ -95,17 +96,25 @@ def _masked(g: Graph, dy: Value, y: Value, threshold: float) -> str:
 def _to_first(g: Graph, dy: Value, x: Value, y: Value, k: list[int]) -> str:
     """Each window's gradient goes to the first of its largest numbers, row by row, as in torch.
 
-    The places of a window are numbered from prod(k) down to 1; of those that hold the maximum, the highest number
-    wins. Enlarging and pooling are far faster than indices and scattering.
+    Each place of a window has a number, the higher the earlier it comes; of those that hold the maximum, the highest
+    number wins and tells the place. Comparing and pooling is twice as fast as asking the pooling for its indices.
     """
-    h, w = statics(x.shape[-2:])
-    numbers = np.arange(prod(k), 0, -1).reshape(k)
-    board = g.constant(np.tile(numbers, (h // k[0], w // k[1])), x.dtype)
+    (h, w), (down, across) = statics(x.shape[-2:]), k
+    later = np.arange(down)[:, None] * w + np.arange(across)  # how far behind the first place of its window
+    numbers = later.max() + 1 - later
+    board = g.constant(np.tile(numbers, (h // down, w // across)), x.dtype)
     largest = g("Cast", g("Equal", x, _enlarged(g, y.name, k)), to=ONNX_TYPES[x.dtype])
-    candidates = g("Mul", largest, board)
-    winner = g("MaxPool", candidates, kernel_shape=k, strides=k)
-    won = g("Cast", g("Equal", candidates, _enlarged(g, winner, k)), to=ONNX_TYPES[x.dtype])
-    return g("Mul", won, _enlarged(g, dy.name, k))
+    winner = g("MaxPool", g("Mul", largest, board), kernel_shape=k, strides=k)
+    corners = np.arange(0, h, down)[:, None] * w + np.arange(0, w, across) + numbers.max()
+    place = g("Sub", g.constant(corners), g("Cast", winner, to=ONNX_TYPES[torch.int64]))
+    return g("MaxUnpool", dy, g.early(g("Add", place, _images(g, x))), kernel_shape=k, strides=k)
+
+
+def _images(g: Graph, x: Value) -> str:
+    """Where each image of each channel begins, counted in numbers from the start of `x`."""
+    area = numpy_helper.from_array(np.array([prod(statics(x.shape[-2:]))]))
+    sizes = g("ConstantOfShape", g.numel(x.shape[:2]), value=area)
+    return g("Reshape", g("CumSum", sizes, g.constant(0), exclusive=1), g.constant([-1, static(x.shape[1]), 1, 1]))
 
 
 def _enlarged(g: Graph, x: str, k: list[int]) -> str:

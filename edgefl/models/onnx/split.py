@@ -38,7 +38,10 @@ def needed(nodes: Sequence[Node], outputs: Iterable[str], given: set[str]) -> Pa
 
 def cut(g: Graph, first: Sequence[str], second: Sequence[str]) -> tuple[Part, Part, list[str]]:
     """The part that gives `first`, the part that gives `second`, and the names the one hands over to the other."""
-    forward = needed(g.nodes, first, set())
+    whole = needed(g.nodes, second, set())
+    early = {o for node in whole.nodes for o in node.outputs if o in g.ahead}
+    early = {o for o in early if "dz" not in needed(g.nodes, [o], set()).inputs}
+    forward = needed(g.nodes, {*first, *early}, set())
     made = {o for node in forward.nodes for o in node.outputs if node.op not in VIEWS}
     backward = needed(g.nodes, second, made)
     return forward, backward, sorted(backward.inputs & made)
