@@ -3,7 +3,7 @@
 The gradient of the image is the transposed convolution of dy. The gradient of the kernel is a product of what each
 place of the kernel saw with dy; with groups, a convolution of the image with dy whose batch and channel axes are
 exchanged, where stride and dilation change places. A transposed convolution is the same with image and result
-exchanged.
+exchanged. Where a large kernel meets a small result, all three are one product for the whole batch.
 """
 # ruff: noqa: PLR0917 - these functions have the signatures of torch's operators
 
