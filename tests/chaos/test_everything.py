@@ -114,7 +114,7 @@ def test_an_agent_is_killed_at_every_write_index(tmp_path: Path, figures: Any) -
 @pytest.mark.parametrize("seed", range(10))
 def test_seeded_kills_of_everything(seed: int, tmp_path: Path, figures: Any) -> None:
     rng, did, slowest = random.Random(seed), Counter[str](), 0.0
-    with Fleet(tmp_path, run={"rounds": 150}) as fleet:
+    with Fleet(tmp_path, run={"rounds": 300}) as fleet:
         fleet.all_agents()
         life = fleet.coordinator()
         while did["coordinator killed"] < 10:
@@ -154,7 +154,7 @@ def test_seeded_kills_of_everything(seed: int, tmp_path: Path, figures: Any) -> 
     words = ", ".join(f"{count} {what}" for what, count in sorted(did.items()))
     figures(
         f"seeded kills of everything, seed {seed}",
-        f"{HOW}; SIGKILL and SIGSTOP at random moments of 150 rounds",
+        f"{HOW}; SIGKILL and SIGSTOP at random moments of 300 rounds",
         seed,
         f"{words}: finishes, same model, 0 receipts lost or counted twice; slowest resumption {slowest:.1f} s",
     )
