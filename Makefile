@@ -69,11 +69,11 @@ experiments: $(READY)
 	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/python $(E)/loss_increase.py 0 1 2
 	$(COMPARE) $(E)/gradma.toml --seeds 3 --levels 0.5,0.6,0.7 --out runs/gradma \
 	    --algorithms fedavg,fedavgm:beta=0.5,mifa:weights=uniform,gradma-s=gradma:variant=server,gradma
-	for d in 1 2 3 4; do \
-	  $(COMPARE) $(E)/gradma.toml --levels 0.5,0.6,0.7 --out runs/gradma-$$d \
-	    --set task.data=sources:mnist_dirichlet_$$d --set run.seed=$$d \
+	for d in 1 2 3 4; do for s in $$d $$(((d + 1) % 5)) $$(((d + 2) % 5)); do \
+	  $(COMPARE) $(E)/gradma.toml --levels 0.5,0.6,0.7 --out runs/gradma-$$d-$$s \
+	    --set task.data=sources:mnist_dirichlet_$$d --set run.seed=$$s \
 	    --algorithms fedavg,mifa:weights=uniform,gradma-s=gradma:variant=server,gradma || exit 1; \
-	done
+	done; done
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-iid
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-00 \
 	    --set 'task.data=synthetic(0,0,20,2)'
