@@ -53,7 +53,7 @@ oldest: $(READY)
 pi-emulated: $(READY)
 	deploy/pi-emulated/run.sh $(RUN)/python
 
-# The papers' protocols, reduced; about 100 CPU minutes. docs/results/algorithms.md says what came out.
+# The papers' protocols, reduced; about two CPU hours. docs/results/algorithms.md says what came out.
 E := docs/results/experiments
 COMPARE := OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/edgefl compare
 UPCYCLED := fedavg,fedprox.1=fedprox:mu=0.1,upcycled.1=upcycled:mu=0.1:lam=0.04:run.rounds=160
