@@ -20,7 +20,7 @@ check: $(READY)
 bench: $(READY)
 	$(RUN)/edgefl bench transport
 
-# Kill everything, at every write and at random; cut networks, shift clocks; about half an hour. Writes docs/results/reliability.md.
+# Kill everything, at every write and at random; cut networks, shift clocks; about a quarter of an hour. Writes docs/results/reliability.md.
 chaos: $(READY)
 	EDGEFL_CHAOS=1 $(RUN)/python -m pytest -q -s tests/chaos tests/test_checkpoint.py
 
