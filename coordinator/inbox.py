@@ -16,7 +16,7 @@ from coordinator.voice import Voice
 from edgefl.config import Guards
 from edgefl.errors import WireError
 from edgefl.protocol import topics
-from edgefl.protocol.messages import Missing, Presence, Refusal, read_json
+from edgefl.protocol.messages import TEXT, Missing, Presence, Refusal, read_json
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ class Inbox:
 
     def announced(self, id: str, payload: bytes, *, retained: bool) -> Device | None:
         """The device that came or went; None where the message does not stand."""
+        if not topics.is_name(id):
+            raise WireError("device.name", f"'{id}' cannot be the name of a device")
         presence = read_json(Presence, payload)
         if presence.protocol != topics.PROTOCOL:
             why = (
@@ -140,4 +142,5 @@ class Inbox:
             return
         log.warning("refused device=%s code=%s why=%s", id, code, reason)
         self.tell({"event": "refused", "device": id, "code": code, "reason": reason})
-        self.voice.say(id, Refusal(code=code, reason=reason, fatal=True, installation=presence.installation))
+        said = Refusal(code=code, reason=reason[:TEXT], fatal=True, installation=presence.installation)
+        self.voice.say(id, said)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.journal import Journal
+from edgefl.printable import printable
 
 TOLD = {
     "joined": "{device} is there",
@@ -30,5 +31,6 @@ def lines(path: Path, device: str | None = None, round: int | None = None, *, as
 
 def _line(at: float, what: str, detail: dict[str, Any]) -> str:
     day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    words = TOLD.get(what, what + " " + " ".join(f"{key}={value}" for key, value in detail.items()))
-    return f"{day}.{int(at * 1000) % 1000:03d}  {words.format(**detail)}"
+    plain = what + " " + " ".join(f"{key}={value}" for key, value in detail.items())
+    words = TOLD[what].format(**detail) if what in TOLD else plain
+    return f"{day}.{int(at * 1000) % 1000:03d}  {printable(words)}"

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from coordinator.roster import Device
 from coordinator.service import Coordinator
+from edgefl.printable import printable
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 WIDTH = 48  # rounds in the little curve
@@ -102,7 +103,7 @@ class LiveView:
         parts: list[RenderableType] = [head, _devices(c), Text(traffic, style="dim"), Text(c.waiting())]
         parts += [Text(note, style="yellow") for note in self.notes]
         title = f"edgefl  {c.name}  {c.run_file.algorithm['name']}  {self.broker}"
-        return Panel(Group(*parts), title=title, title_align="left", width=min(100, self.console.width))
+        return Panel(Group(*parts), title=Text(title), title_align="left", width=min(100, self.console.width))
 
 
 def choose(*, as_json: bool) -> View:
@@ -136,9 +137,8 @@ def _devices(c: Coordinator) -> Table:
         style = (
             "dim" if not device.online else "cyan" if device.doing.startswith(("training", "asked", "sending")) else ""
         )
-        table.add_row(
-            device.id, _doing(device)[:48], str(device.presence.samples), pace, size(device.bytes_up), style=style
-        )
+        cells = device.id, _doing(device)[:48], str(device.presence.samples), pace, size(device.bytes_up)
+        table.add_row(*(Text(printable(cell)) for cell in cells), style=style)  # a plain string would be read as markup
     if len(known) > ROWS:
         table.add_row(f"and {len(known) - ROWS} more", "", "", "", "", style="dim")
     return table
@@ -171,4 +171,4 @@ def _line(event: dict[str, Any]) -> str:
 
 def _note(event: dict[str, Any]) -> str:
     who = event.get("device") or (f"round {event['round']}" if "round" in event else "broker")
-    return f"{event['event']}: {who}: {event.get('reason', '')}"
+    return printable(f"{event['event']}: {who}: {event.get('reason', '')}")

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from edgefl.protocol import chunks, pace, topics
-from edgefl.protocol.messages import Assignment, JobState, Missing, Receipt, Refusal, frame
+from edgefl.protocol.messages import TEXT, Assignment, JobState, Missing, Receipt, Refusal, frame
 from edgefl.protocol.transport import Transport
 
 Verdict = Literal["accepted", "duplicate", "late", "refused"]
@@ -27,7 +27,7 @@ class Voice:
 
     def receipt(self, device: str, round: int, digest: bytes, verdict: Verdict, reason: str = "") -> None:
         """An answer is safe with us, or is not wanted."""
-        self.say(device, Receipt(job=self.job, round=round, digest=digest, verdict=verdict, reason=reason))
+        self.say(device, Receipt(job=self.job, round=round, digest=digest, verdict=verdict, reason=reason[:TEXT]))
 
     def say(self, device: str, message: Assignment | Receipt | Refusal | Missing) -> None:
         """One message to one device."""

@@ -188,6 +188,8 @@ class Agent:
                 self._state(job, read_json(JobState, message.payload))
 
     def _said(self, job: str, said: Assignment | Receipt | Refusal | Missing) -> None:
+        if isinstance(said, Assignment | Receipt) and said.job != job:
+            raise WireError("wire.malformed", f"job '{said.job}' spoke on the topic of job '{job}'")
         match said:
             case Assignment():
                 self.assignment = said

@@ -15,6 +15,8 @@ it is not caught, and it shows its traceback.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from edgefl.printable import printable
+
 
 class EdgeflError(Exception):
     """The root; never raised itself. Its message is one line, whatever it quotes."""
@@ -22,7 +24,7 @@ class EdgeflError(Exception):
     exit_code = 1
 
     def __init__(self, message: str) -> None:
-        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
+        super().__init__(printable(message))
 
 
 class ConfigError(EdgeflError):

@@ -1,11 +1,31 @@
-"""Logging: one line per thing that happened, on stderr."""
+"""Logging: one line per thing that happened, on stderr.
+
+Whatever a line quotes, it stays one line; a traceback is indented, so that nothing in it looks like a line of the log.
+"""
 
 import logging
 import sys
+from types import TracebackType
 
 from edgefl.errors import ConfigError
+from edgefl.printable import printable
 
 LEVELS = ("debug", "info", "warning", "error")
+FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+class Lines(logging.Formatter):
+    """One line per record, and nothing in it that a terminal would obey."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(  # noqa: N802 - logging's name
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).splitlines())
 
 
 def set_up(level: str) -> None:
@@ -13,5 +33,5 @@ def set_up(level: str) -> None:
     if level not in LEVELS:
         raise ConfigError(f"--log {level}: choose one of {', '.join(LEVELS)}")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler.setFormatter(Lines(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -30,9 +30,10 @@ def start(
 ) -> None:
     """Serve a fleet until Ctrl-C: fetch models, train on this device's data, send updates."""
     from device_agent.start import run
+    from edgefl.printable import printable
 
     code, reason = run(agent, set_ or (), data_root, once=once, level=log)
-    typer.echo(f"edgefl: {reason}", err=True)
+    typer.echo(f"edgefl: {printable(reason)}", err=True)
     raise typer.Exit(code)
 
 

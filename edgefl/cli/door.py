@@ -58,6 +58,7 @@ def plain(words: Sequence[str]) -> Start | None:
 def serve(asked: Start) -> int:
     """Be an agent until told to stop; the exit code."""
     from edgefl.errors import EdgeflError
+    from edgefl.printable import printable
 
     gc.disable()  # what is imported is there to stay: looking for garbage in it only takes time
     try:
@@ -69,5 +70,5 @@ def serve(asked: Start) -> int:
         code, reason = error.exit_code, str(error)
     except KeyboardInterrupt:
         code, reason = 130, "interrupted"
-    print(f"edgefl: {reason}", file=sys.stderr)
+    print(f"edgefl: {printable(reason)}", file=sys.stderr)
     return code

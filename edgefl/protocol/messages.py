@@ -5,15 +5,19 @@ Keys that a newer peer adds are ignored; everything we rely on is required and b
 
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from edgefl.errors import WireError
+from edgefl.printable import printable
 from edgefl.protocol.frames import Frame, pack, unpack
-from edgefl.protocol.topics import PROTOCOL
+from edgefl.protocol.topics import NAME, PROTOCOL
 from edgefl.vector import Layout
 
-Name = Annotated[str, Field(min_length=1, max_length=64)]
-Text = Annotated[str, Field(max_length=2000)]
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]  # may become part of a path or a topic
+Key = Annotated[str, Field(pattern=r"^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]{0,200}$")]  # of a tensor: one line, never a path
+TEXT = 2000  # characters
+Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for people: one line, whatever came
+Label = Annotated[str, Field(max_length=255), AfterValidator(printable)]  # a short one, quoted in others
 Round = Annotated[int, Field(ge=0, le=2**31)]
 Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
 
@@ -32,10 +36,10 @@ class Presence(_Said):
     online: bool
     installation: Name
     birth: Annotated[int, Field(ge=0)]
-    host: Text = ""
-    version: Text = ""
+    host: Label = ""
+    version: Label = ""
     samples: Annotated[int, Field(ge=0)] = 0
-    back_end: Text = ""
+    back_end: Label = ""
 
 
 class JobState(_Said):
@@ -52,9 +56,9 @@ class JobState(_Said):
 class Tensor(_Said):
     """One array in a frame's body: `kind` is a codec's name, or `raw` for other types than float32."""
 
-    name: Annotated[str, Field(max_length=200)]
-    kind: Annotated[str, Field(max_length=32)]
-    dtype: Annotated[str, Field(max_length=16)] = "<f4"
+    name: Key
+    kind: Name
+    dtype: Annotated[Key, Field(max_length=16)] = "<f4"
     shape: Annotated[tuple[Annotated[int, Field(ge=0, le=2**40)], ...], Field(max_length=16)]
     bytes: Annotated[int, Field(ge=0)]
 
@@ -62,7 +66,7 @@ class Tensor(_Said):
 class Shape(_Said):
     """A layout, on the wire."""
 
-    names: tuple[Annotated[str, Field(max_length=200)], ...]
+    names: tuple[Key, ...]
     shapes: tuple[tuple[Annotated[int, Field(ge=0, le=2**31)], ...], ...]
     buffers: Annotated[int, Field(ge=0)] = 0
 
@@ -93,8 +97,8 @@ class Manifest(_Said):
     network: Text  # the zoo name or factory that builds it
     sample: tuple[int, ...]
     classes: int
-    loss: Text
-    codec: Text
+    loss: Name
+    codec: Name
     seed: int
     compress: bool = False
 
@@ -165,7 +169,7 @@ class Refusal(_Said):
     """The coordinator will not work with this device; `installation` says which, when two share an id."""
 
     kind: Literal["refusal"] = "refusal"
-    code: Text
+    code: Name
     reason: Text
     fatal: bool = False
     installation: Name | None = None

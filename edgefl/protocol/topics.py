@@ -16,7 +16,8 @@ ROOT = "edgefl/v1"
 PROTOCOL = 1  # the version behind `v1`; a peer of another one is told, not misunderstood
 GROUP = 256  # chunks per group: a broker's queue for a new subscriber holds that many
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # of everything that has one: no path and no second topic can be made of it
+_NAME = re.compile(NAME)
 _RESERVED = {"presence", "state"}  # would read as another kind of topic
 
 
@@ -28,6 +29,11 @@ def check_name(kind: str, name: str) -> str:
             f" begin with a letter or digit, and none of {', '.join(sorted(_RESERVED))}"
         )
     return name
+
+
+def is_name(name: str) -> bool:
+    """Whether something that came from outside may be called so."""
+    return _NAME.fullmatch(name) is not None
 
 
 def state(fleet: str, job: str) -> str:

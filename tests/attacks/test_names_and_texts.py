@@ -1,0 +1,159 @@
+"""Names and texts from outside: no name becomes a path, and no text is obeyed by a terminal, a log or a table."""
+
+import io
+import json
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleets import Fleet, run_file
+from puppet import Puppet
+from rich.console import Console
+
+from coordinator import journal, story
+from coordinator.service import Coordinator
+from coordinator.view import JsonView, LiveView, PlainView
+from device_agent.service import Agent
+from edgefl.logs import FORMAT, Lines
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.frames import pack
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.messages import Assignment, Declined, Presence, frame
+from edgefl.protocol.transport import Message
+
+NASTY = "[/x] [bold red]\n2026-11-16 12:00:00,000 INFO coordinator: forged\r\x1b[2J\u202e{0}"
+RUN = run_file({"name": "fedavg"}, task={"partition": {"kind": "iid", "devices": 4}}, rounds={"cohort": 4, "quorum": 3})
+
+TASK = Assignment(job="fleet", run="r", round=1, attempt=0, model="m" * 16).model_dump()
+PATHS = [
+    {"job": ".", "run": "/../../pwned"},
+    {"run": "../pwned"},
+    {"model": "../../pwned"},
+    {"previous": "a/b"},
+    {"graphs": "#"},
+    {"run": "r\n"},
+]
+
+
+def told(folder: Path, topic_job: str, task: dict[str, Any]) -> Agent:
+    """A real agent, after it was given this task on the topic of that job, and ended."""
+    broker = MemoryBroker()
+    fleet = Fleet(RUN, folder, broker.client)
+    agent = fleet.agent("device-00")
+    forger, announced = broker.client("forger"), threading.Event()
+    forger.start(lambda event: announced.set() if isinstance(event, Message) else None)
+    forger.subscribe(topics.presence("default", "device-00"))
+    thread = fleet.start(agent)
+    assert announced.wait(60)
+    data = pack(task)
+    forger.publish(topics.down("default", topic_job, "device-00"), next(chunks.split(data, chunks.digest(data))))
+    agent.stop()
+    thread.join(60)
+    return agent
+
+
+@pytest.mark.parametrize("lie", PATHS, ids="+".join)
+def test_an_agent_makes_no_path_and_no_topic_of_a_name(lie: dict[str, str], tmp_path: Path) -> None:
+    agent = told(tmp_path / "agents", lie.get("job", "fleet"), {**TASK, **lie})
+    assert agent.refusals == {"wire.malformed": 1}
+    assert agent.assignment is None
+    assert [path.name for path in tmp_path.iterdir()] == ["agents"]
+
+
+def test_a_job_speaks_only_on_its_own_topic(tmp_path: Path) -> None:
+    assert told(tmp_path, "other", TASK).refusals == {"wire.malformed": 1}
+    assert told(tmp_path, "fleet", TASK).refusals == {}
+
+
+class Watched:
+    """A run with three honest agents and a device whose every text is nasty, in front of all views and a log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.broker = MemoryBroker()
+        self.fleet = Fleet(RUN, folder / "agents", self.broker.client)
+        del self.fleet.data["device-03"]
+        self.console = Console(file=io.StringIO(), width=200, force_terminal=False)
+        self.live = LiveView(self.console)
+        self.views = self.live, PlainView(), JsonView()
+        self.folder = folder / "runs"
+        self.coordinator = Coordinator(
+            RUN, self.broker.client("coordinator"), self.fleet.coordinator().prepare, folder=self.folder, tell=self.tell
+        )
+        self.live.coordinator = self.coordinator
+
+    def tell(self, event: dict[str, Any]) -> None:
+        for view in self.views:
+            view.tell(event)
+        self.console.print(self.live.draw())
+
+    def play(self) -> None:
+        def act(puppet: Puppet, task: Assignment) -> None:
+            plain = Declined(job=task.job, round=task.round, reason="")
+            puppet.say(frame(plain.model_copy(update={"reason": NASTY})))
+
+        nasty = Presence(online=True, installation="x", birth=1).model_copy(
+            update={"host": NASTY, "version": NASTY, "back_end": NASTY, "samples": 10}
+        )
+        puppet = Puppet("device-03", self.broker.client("device-03"), act, job="fleet")
+        puppet._presence = lambda online: nasty.model_copy(update={"online": online}).model_dump_json().encode()  # type: ignore[method-assign]
+        puppet.start()
+        twin = Presence(online=True, installation="twin", birth=1).model_copy(update={"host": NASTY})
+        stranger = self.broker.client("stranger")
+        stranger.start(lambda _: None)
+        stranger.publish(topics.presence("default", "device-03"), puppet._presence(online=True))
+        self.fleet.start_all()
+        thread = threading.Thread(target=self.coordinator.run, daemon=True)
+        thread.start()
+        stranger.publish(topics.presence("default", "device-03"), twin.model_dump_json().encode())
+        stranger.publish(topics.presence("default", "[red]\nforged"), twin.model_dump_json().encode())
+        thread.join(120)
+        assert not thread.is_alive()
+
+
+def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(Lines(FORMAT))
+    logging.getLogger().addHandler(handler)
+    try:
+        watched = Watched(tmp_path)
+        watched.play()
+    finally:
+        logging.getLogger().removeHandler(handler)
+    shown = watched.console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert "declined: device-03: [/x] [bold red]\\n2026-11-16" in shown
+    assert "declined: [/x] [bold red]\\n2026" in shown, "the table of devices"
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("{")]
+    assert any(line.startswith("declined: device-03: [/x]") for line in lines)
+    replayed = list(story.lines(watched.folder / journal.NAME))
+    logged = written.getvalue()
+    assert "why=[/x] [bold red]\\n2026" in logged
+    for text in (shown, *lines, *replayed, logged):
+        assert "\x1b" not in text
+        assert "\r" not in text
+        assert "\u202e" not in text
+    for line in (*shown.splitlines(), *lines, *replayed, *logged.splitlines()):
+        assert not line.startswith("2026-11-16 12:00:00,000"), "a forged line"
+
+
+def test_json_says_it_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    JsonView().tell({"event": "declined", "device": "pi", "reason": NASTY})
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["reason"] == NASTY
+
+
+def test_a_traceback_does_not_forge_lines() -> None:
+    try:
+        raise ValueError(NASTY)
+    except ValueError as error:
+        record = logging.LogRecord("x", logging.ERROR, "", 1, "went wrong: %s", (error,), (ValueError, error, None))
+    first, *rest = Lines(FORMAT).format(record).splitlines()
+    assert first.endswith("\\u202e{0}")
+    assert rest
+    assert all(line.startswith("  ") for line in rest)
+
+
+def test_what_a_journal_quotes_is_no_template() -> None:
+    assert "note text={0} {x}" in story._line(0.0, "note", {"text": "{0} {x}"})
