@@ -80,7 +80,8 @@ def coordinate(
         with view.watching(serving, str(address)):
             course = serving.run()
         if serving.job:
-            _export(folder / MODEL, serving.job, course)
+            with view.busy(f"writing {MODEL}"):
+                _export(folder / MODEL, serving.job, course)
         _conclude(folder)
         return Results(course, folder)
 

@@ -4,6 +4,8 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -13,19 +15,25 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.roster import Device
+from coordinator.device_table import device_table, ranked, size
 from coordinator.service import Coordinator
 from edgefl.printable import printable
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-WIDTH = 48  # rounds in the little curve
-ROWS = 24  # devices in the table; a larger fleet is counted below it
+CURVE = 48  # rounds in the little curve, if there is room
+WIDEST = 100  # columns of the picture, on however wide a terminal
+FADED, OLD = 30.0, 300.0  # seconds after which a note is dim, and after which it is gone
+NOTES, NOTE_LINES = 3, 3  # how many notes are shown, and how much of a long one
 
 
 class View(Protocol):
     """Somebody who watches a run."""
 
     def tell(self, event: dict[str, Any]) -> None: ...
+
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        """Say what keeps us from the run for some seconds."""
+        ...
 
     def watching(self, coordinator: Coordinator, broker: str) -> AbstractContextManager[None]: ...
 
@@ -35,6 +43,11 @@ class JsonView:
 
     def tell(self, event: dict[str, Any]) -> None:
         print(json.dumps(event), flush=True)  # noqa: T201 - this is the result
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        self.tell({"event": "busy", "what": what})
+        yield
 
     @contextmanager
     def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
@@ -51,20 +64,35 @@ class PlainView:
             print(line, flush=True)  # noqa: T201 - this is the result
 
     @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        print(f"{what} ...", flush=True)  # noqa: T201
+        yield
+
+    @contextmanager
     def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
         print(f"run '{coordinator.name}' waits for devices at {broker}", flush=True)  # noqa: T201
         print(f"its models are signed by {coordinator.signer.key}", flush=True)  # noqa: T201
         yield
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that went wrong: when it was last seen, and how often."""
+
+    text: str
+    at: float
+    times: int = 1
+
+
 class LiveView:
-    """A table that is drawn anew four times a second."""
+    """A picture that is drawn anew four times a second, and fits the terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
         self.curve: list[float] = []
         self.last: dict[str, Any] = {}
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
+        self.gone: dict[str, float] = {}  # since when each device that left is away
         self.coordinator: Coordinator | None = None
         self.broker = ""
 
@@ -75,7 +103,16 @@ class LiveView:
                 if event["accuracy"] is not None:
                     self.curve.append(event["accuracy"])
             case "declined" | "refused" | "abandoned" | "disconnected":
-                self.notes = [*self.notes[-2:], _note(event)]
+                self._note(_note(event))
+            case "lost":
+                self.gone.setdefault(event["device"], monotonic())
+            case "joined":
+                self.gone.pop(event["device"], None)
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        with self.console.status(Text(what)):
+            yield
 
     @contextmanager
     def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
@@ -85,25 +122,59 @@ class LiveView:
             yield
 
     def draw(self) -> RenderableType:
-        """The whole picture."""
+        """The whole picture: where the run stands and why it waits first, then the devices that find room."""
         c = self.coordinator
         if c is None:
             return Text("")
-        total = c.run_file.run.rounds
-        done = self.last.get("round", 0)
+        now, outer = monotonic(), min(WIDEST, self.console.width)
+        width = outer - 4  # the frame, and a blank on either side
+        waiting = Text(c.waiting(), overflow="fold")
+        notes = [_shown(note, now, width, self.console) for note in self.notes if now - note.at < OLD]
+        traffic = f"sent up {size(c.total_up + c.bytes_up)}   sent down {size(c.total_down + c.bytes_down)}"
+        room = self.console.height - 3 - 2  # the frame and the cursor's line; head and traffic
+        room -= len(waiting.wrap(self.console, width))
+        while notes and sum(len(lines) for lines in notes) > max(0, room - 4):
+            del notes[0]
+        ranks, forgotten = ranked(c.inbox.devices.copy().values(), c.rounds, self.gone, now)
+        rows = max(3, room - sum(len(lines) for lines in notes))
+        parts: list[RenderableType] = [self._head(c, width), waiting, device_table(ranks, forgotten, rows, width)]
+        parts += [Text(traffic, style="dim"), *(line for lines in notes for line in lines)]
+        title = Text(f"edgefl  {c.name}  {c.run_file.algorithm['name']}  {self.broker}")
+        return Panel(Group(*parts), title=title, title_align="left", width=outer)
+
+    def _head(self, c: Coordinator, width: int) -> RenderableType:
+        total, done = c.run_file.run.rounds, self.last.get("round", 0)
         accuracy = self.last.get("accuracy")
+        where = f"round {min(done + 1, total)} of {total}"
+        figures = "accuracy " + ("-" if accuracy is None else f"{accuracy:.1%}")
+        bar = min(24, max(4, width // 4))
+        left = min(CURVE, width - len(where) - bar - len(figures) - 3 * 2)
         head = Table.grid(padding=(0, 2))
         head.add_row(
-            Text(f"round {min(done + 1, total)} of {total}", style="bold"),
-            ProgressBar(total=total, completed=done, width=24),
-            Text("accuracy " + ("-" if accuracy is None else f"{accuracy:.1%}"), style="bold green"),
-            Text(spark(self.curve[-WIDTH:]), style="green"),
+            Text(where, style="bold"),
+            ProgressBar(total=total, completed=done, width=bar),
+            Text(figures, style="bold green"),
+            Text(spark(self.curve[-left:] if left > 0 else []), style="green"),
         )
-        traffic = f"sent up {size(c.total_up + c.bytes_up)}   sent down {size(c.total_down + c.bytes_down)}"
-        parts: list[RenderableType] = [head, _devices(c), Text(traffic, style="dim"), Text(c.waiting())]
-        parts += [Text(note, style="yellow") for note in self.notes]
-        title = f"edgefl  {c.name}  {c.run_file.algorithm['name']}  {self.broker}"
-        return Panel(Group(*parts), title=Text(title), title_align="left", width=min(100, self.console.width))
+        return head
+
+    def _note(self, text: str) -> None:
+        """The newest last; one that was there already is counted."""
+        before = sum(note.times for note in self.notes if note.text == text)
+        others = [note for note in self.notes if note.text != text]
+        self.notes = [*others[1 - NOTES :], Note(text, monotonic(), before + 1)]
+
+
+def _shown(note: Note, now: float, width: int, console: Console) -> list[Text]:
+    """The lines of a note; a long one is cut, an old one dim."""
+    often = f" ({note.times} times)" if note.times > 1 else ""
+    text = Text(note.text + often, style="dim" if now - note.at > FADED else "yellow", overflow="fold")
+    lines = list(text.wrap(console, width))
+    if len(lines) > NOTE_LINES:
+        lines = lines[:NOTE_LINES]
+        lines[-1].truncate(width - 1)
+        lines[-1].append("…")
+    return lines
 
 
 def choose(*, as_json: bool) -> View:
@@ -116,37 +187,6 @@ def choose(*, as_json: bool) -> View:
 def spark(values: list[float]) -> str:
     """A little curve between 0 and 1."""
     return "".join(BLOCKS[min(8, max(0, round(8 * v)))] for v in values)
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.2f} GB"
-
-
-def _devices(c: Coordinator) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("device", "doing", "samples", "ms/step", "sent"):
-        table.add_column(title, justify="left" if title in ("device", "doing") else "right", no_wrap=True)
-    known = sorted(c.inbox.devices.copy().values(), key=lambda d: d.id)
-    for device in known[:ROWS]:
-        pace = "-" if device.seconds_per_step is None else f"{1000 * device.seconds_per_step:.1f}"
-        style = (
-            "dim" if not device.online else "cyan" if device.doing.startswith(("training", "asked", "sending")) else ""
-        )
-        cells = device.id, _doing(device)[:48], str(device.presence.samples), pace, size(device.bytes_up)
-        table.add_row(*(Text(printable(cell)) for cell in cells), style=style)  # a plain string would be read as markup
-    if len(known) > ROWS:
-        table.add_row(f"and {len(known) - ROWS} more", "", "", "", "", style="dim")
-    return table
-
-
-def _doing(device: Device) -> str:
-    share = device.assembler.share() if device.doing == "sending" else None
-    return device.doing if share is None else f"sending {share:.0%}"
 
 
 def _line(event: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ Whatever a line quotes, it stays one line; a traceback is indented, so that noth
 import logging
 import sys
 from types import TracebackType
+from typing import TextIO
 
 from edgefl.errors import ConfigError
 from edgefl.printable import printable
@@ -28,10 +29,22 @@ class Lines(logging.Formatter):
         return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).splitlines())
 
 
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to whatever stderr is by then: a live view puts itself there, so that no line tears its picture."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None:
+        """There is only one."""
+
+
 def set_up(level: str) -> None:
     """Log at this level from here on."""
     if level not in LEVELS:
         raise ConfigError(f"--log {level}: choose one of {', '.join(LEVELS)}")
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr()
     handler.setFormatter(Lines(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -39,12 +39,14 @@ def start(  # noqa: PLR0917 - options of a command
 
     logs.set_up(log)
     wanted = load(RunFile, run, with_flags(set_, forgetting=forgetting))
+    view = choose(as_json=json)
     if fresh or not unfinished(wanted):  # else it has been tried, and its broker may come back later than we do
         check_broker(wanted)
         identity.check(wanted)
         if rehearse:
-            rehearse_apart(run, set_ or (), data_root)
-    results = coordinate(wanted, data_root, choose(as_json=json), fresh=fresh)
+            with view.busy(f"rehearsing run '{wanted.run.name}' with made-up devices (--no-rehearse leaves it out)"):
+                rehearse_apart(run, set_ or (), data_root)
+    results = coordinate(wanted, data_root, view, fresh=fresh)
     if not json:
         for what, path in results.files.items():
             typer.echo(f"{what}: {path}")

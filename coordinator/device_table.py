@@ -1,0 +1,89 @@
+"""The devices in the live view: who matters comes first, and who is long gone is only counted."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+
+from rich.table import Table
+from rich.text import Text
+
+from coordinator.roster import Device
+from coordinator.rounds import Rounds, outstanding
+from edgefl.printable import printable
+
+FORGOTTEN = 60.0  # seconds after which a device that is offline has no row any more
+NAME, NUMBERS = 24, 27  # columns of the terminal: the longest name that is shown whole, and all figures together
+
+
+class Standing(IntEnum):
+    """How much a device matters to somebody who watches, most first."""
+
+    FAILING = 0
+    LATE = 1
+    WORKING = 2
+    ANSWERED = 3
+    IDLE = 4
+    OFFLINE = 5
+
+
+STYLES = {Standing.FAILING: "red", Standing.LATE: "yellow", Standing.WORKING: "cyan", Standing.OFFLINE: "dim"}
+
+
+def standing(device: Device, rounds: Rounds) -> Standing:
+    """What the device is doing for the round in hand; late is who is waited for when half of them have answered."""
+    if not device.online:
+        return Standing.OFFLINE
+    if device.doing.startswith(("declined", "in quarantine")):
+        return Standing.FAILING
+    if rounds.phase == "open" and device.id in outstanding(rounds):
+        return Standing.LATE if 2 * len(rounds.answered) >= len(rounds.asked) else Standing.WORKING
+    if device.doing.startswith(("asked", "training", "sending")):
+        return Standing.WORKING
+    return Standing.ANSWERED if device.doing == "answered" else Standing.IDLE
+
+
+def ranked(
+    devices: Iterable[Device], rounds: Rounds, gone: Mapping[str, float], now: float
+) -> tuple[list[tuple[Standing, Device]], int]:
+    """The devices worth a row, who matters first, and how many are left out as long gone."""
+    known = sorted(((standing(device, rounds), device) for device in devices), key=lambda k: (k[0], k[1].id))
+    # One that was never here in this life of ours is only what the broker remembers.
+    shown = [
+        (s, d) for s, d in known if s is not Standing.OFFLINE or (d.live and now - gone.get(d.id, now) <= FORGOTTEN)
+    ]
+    return shown, len(known) - len(shown)
+
+
+def device_table(ranks: list[tuple[Standing, Device]], forgotten: int, rows: int, width: int) -> Table:
+    """At most `rows` lines, its heading and the count of those that found no room included."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    doing = max(12, width - NUMBERS - 2 * 2 - min(NAME, max((len(d.id) for _, d in ranks), default=6)))
+    for title, most in (("device", NAME), ("doing", doing), ("samples", None), ("ms/step", None), ("sent", None)):
+        left = title in ("device", "doing")
+        table.add_column(title, justify="left" if left else "right", no_wrap=True, overflow="ellipsis", max_width=most)
+    room = rows - 1 if len(ranks) < rows and not forgotten else rows - 2
+    for rank, device in ranks[: max(0, room)]:
+        pace = "-" if device.seconds_per_step is None else f"{1000 * device.seconds_per_step:.1f}"
+        cells = device.id, _doing(device, rank), str(device.presence.samples), pace, size(device.bytes_up)
+        style = STYLES.get(rank, "")
+        table.add_row(*(Text(printable(cell)) for cell in cells), style=style)  # a plain string would be read as markup
+    left_out = Counter({Standing.OFFLINE: forgotten}) + Counter(rank for rank, _ in ranks[max(0, room) :])
+    if left_out:
+        kinds = ", ".join(f"{count} {rank.name.lower()}" for rank, count in sorted(left_out.items()))
+        table.add_row(Text(f"and {left_out.total()} more"), Text(kinds), "", "", "", style="dim")
+    return table
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+def _doing(device: Device, rank: Standing) -> str:
+    share = device.assembler.share() if device.doing == "sending" else None
+    doing = device.doing if share is None else f"sending {share:.0%}"
+    return f"late: {doing}" if rank is Standing.LATE else doing
