@@ -3,19 +3,23 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgefl.algorithms import shelf
 from edgefl.compare.outcomes import Failed, Outcome, Played
 from edgefl.compare.page import page
 from edgefl.compare.plots import draw
+from edgefl.compare.preparing import Preparation
 from edgefl.compare.running import play_all
 from edgefl.compare.table import MEDIAN, scores, text
 from edgefl.compare.variants import seeded, variants
 from edgefl.config import RunFile
 from edgefl.errors import ConfigError, RunError
+from edgefl.local import LocalTraining
 
 BASE: dict[str, Any] = {
     "run": {"name": "tiny", "rounds": 3, "seed": 4},
@@ -39,8 +43,32 @@ def one(word: str):
 # ── the grammar ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def trained_like(algorithm: Any) -> dict[str, Any]:
+    """The hyper-parameters that all device halves share."""
+    return {field.name: getattr(algorithm, field.name) for field in fields(LocalTraining)}
+
+
 def test_a_name_takes_over_what_device_halves_share_and_nothing_else():
-    assert one("moon").run.algorithm == {"name": "moon", "lr": 0.2, "batches": 3}
+    found = one("moon").run
+    assert (found.algorithm["lr"], found.algorithm["batches"]) == (0.2, 3)
+    assert set(found.algorithm) <= {"name", *(field.name for field in fields(LocalTraining))}
+
+
+@pytest.mark.parametrize("file", ["fedavg", "fedgc", "fedreg", "upcycled"])
+def test_all_algorithms_train_and_weigh_alike_whatever_their_own_defaults_are(file: str):
+    table = {**BASE, "algorithm": {"name": file}}
+    alike = [trained_like(v.run.make_algorithm()) for v in variants("fedavg,fedgc,gradma,fedreg", table, "run.toml")]
+    assert alike == [trained_like(shelf.algorithm({"name": file}))] * 4
+
+
+def test_an_algorithm_is_weighted_otherwise_only_if_it_is_told():
+    plain, told = variants("fedavg,fedgc:weights=batch", {**BASE, "algorithm": {"name": "fedavg"}}, "run.toml")
+    assert (plain.run.make_algorithm().weights, told.run.make_algorithm().weights) == ("samples", "batch")
+
+
+def test_epochs_that_are_asked_for_are_not_overruled_by_the_batches_of_the_file():
+    assert one("fedavg:epochs=2").run.make_algorithm().batches is None
+    assert one("fedavg:epochs=2:batches=5").run.make_algorithm().batches == 5
 
 
 def test_the_algorithm_of_the_file_keeps_its_own_keys():
@@ -122,6 +150,33 @@ def test_a_line_has_best_last_mean_of_five_rounds_to_levels_forgetting_and_traff
     assert line.rounds_to == (2, 3, None)
     assert line.forgetting == pytest.approx(0.3)  # the first round has nothing to forget
     assert (line.megabytes, line.cpu_seconds, line.virtual_seconds) == (12.0, 1.0, None)
+    assert line.megabytes_to == (4.0, 6.0, None)
+
+
+def test_a_free_round_belongs_to_the_round_before_it_and_is_counted_apart():
+    accuracy = [0.2, 0.4, 0.3, 0.6, 0.5, 0.9]
+    rounds = tuple(
+        {
+            "round": i + 1,
+            "devices": 0 if i % 2 else 5,
+            "accuracy": a,
+            "forgetting": 9.0,  # from half to half: of no use here
+            "per_class": [a, 1 - a, None],
+            "bytes_up": 0 if i % 2 else 1_000_000,
+            "bytes_down": 0,
+        }
+        for i, a in enumerate(accuracy)
+    )
+    run = Played("up", 0, rounds, {"cpu_seconds": 1.0})
+    (line,) = scores([run], levels=(0.3, 0.6, 0.95))
+    assert run.accuracy == [0.4, 0.6, 0.9]
+    assert line.rounds_to == (1, 2, None)
+    assert line.megabytes_to == (1.0, 2.0, None)
+    assert line.megabytes == 3.0
+    assert line.free_rounds == 3
+    assert line.forgetting == pytest.approx((0.2 + 0.3) / 2 / 2)  # the second class loses .2, then .3
+    assert "free rounds" in text(scores([run], ()), ()).splitlines()[0]
+    assert "free rounds" not in text(scores([played("a", 0, [0.5])], ()), ())
 
 
 def test_the_median_stands_before_its_seeds_and_never_is_beyond_every_round():
@@ -156,7 +211,7 @@ def test_the_table_is_markdown_with_a_row_for_each_line():
     lines = scores([played("a|b", 0, [0.5, 0.7], virtual_seconds=60.0)], levels=(0.5,))
     rows = text(lines, (0.5,)).splitlines()
     assert len(rows) == 3
-    assert "to 50%" in rows[0]
+    assert "| to 50% | MB to 50% |" in rows[0]
     assert "virtual s" in rows[0]
 
 
@@ -213,6 +268,49 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(workers: int):
     assert [type(outcome) for outcome in found] == [Played, Failed, Failed, Played]
     assert found[1] == Failed("b", 4, "it diverged")
     assert found[2] == Failed("c", 4, "ValueError: of no use (--log debug shows where)")
+
+
+def mistaken(run: RunFile, root: Path | None, tell: Callable[[dict[str, Any]], None]) -> None:
+    """A run whose mistake shows when it is played."""
+    if run.algorithm["lr"] == 5.0:
+        raise ConfigError("there are no public data")
+    pretend(run, root, tell)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_mistake_ends_the_comparison_before_anything_is_played(workers: int):
+    watching = Watching()
+    asked = variants("a=fedavg,b=fedavg:lr=5.0,c=fedavg:lr=5.0", BASE, "run.toml")
+    with pytest.raises(ConfigError, match=r"^b: there are no public data$"):
+        play_all(asked, 2, None, pretend, workers=workers, watcher=watching, attempt=mistaken)
+    assert not watching.rounds
+    assert not watching.ends
+    with pytest.raises(ConfigError, match=r"^[bc]: there are no public data$"):  # and what no attempt could find, later
+        play_all(asked, 2, None, mistaken, workers=workers)
+
+
+def test_data_and_graphs_are_prepared_once_for_each_seed():
+    from edgefl import job as jobs
+
+    made = list[tuple[str, int]]()
+
+    def prepare(run: RunFile, root: Path | None) -> Any:
+        made.append((run.algorithm["name"], run.run.seed))
+        return jobs.prepare(run, root)
+
+    preparation = Preparation(prepare)
+    one_run, other = (v.run for v in variants("fedavg,fedprox:wire.codec=float16:rounds.cohort=3", BASE, "run.toml"))
+    (first, held), (second, again) = preparation(one_run, None), preparation(other, None)
+    assert held is again
+    assert first.model is second.model
+    assert (second.run, second.algorithm.name, second.codec.name) == (other, "fedprox", "float16")
+    preparation(seeded(one_run, 9), None)
+    preparation(seeded(other, 9), None)
+    assert made == [("fedavg", 4), ("fedavg", 9)]
+    wider = variants("fedavg:task.public=0.2", BASE, "run.toml")[0].run
+    preparation(seeded(wider, 9), None)
+    assert made[-1] == ("fedavg", 9)
+    assert len(made) == 3
 
 
 def test_a_process_that_dies_takes_no_other_run_with_it():

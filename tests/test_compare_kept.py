@@ -15,7 +15,7 @@ from edgefl.compare.kept import NAME, Kept, digest
 from edgefl.compare.outcomes import Played
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
-from edgefl.errors import RunError, StoreError
+from edgefl.errors import ConfigError, RunError, StoreError
 
 RUN = """
 [run]
@@ -144,8 +144,8 @@ def test_the_command_writes_everything_and_the_same_command_again_plays_nothing(
     assert (out / "index.html").exists()
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == [
         "[1/4] fedavg, seed 0",
-        "[2/4] fedavg, seed 1",
-        "[3/4] ft, seed 0",
+        "[2/4] ft, seed 0",
+        "[3/4] fedavg, seed 1",
         "[4/4] ft, seed 1",
     ]
 
@@ -163,16 +163,31 @@ def test_the_command_writes_everything_and_the_same_command_again_plays_nothing(
 
 
 def test_a_run_that_fails_costs_the_exit_code_and_no_other_run(tmp_path: Path):
-    done = compare(tmp_path, "gradma:memories=1,fedavg")
+    done = compare(tmp_path, "wild=fedavg:lr=1e38:weight_decay=100,fedavg")
     assert isinstance(done.exception, RunError)
     assert str(done.exception) == "1 of 2 runs failed; the same command tries them again"
     assert done.exit_code == 1
     assert "| fedavg" in done.stdout
-    assert "failed" in next(line for line in done.stdout.splitlines() if "gradma" in line)
-    assert done.stderr.startswith(
-        "[1/2] gradma:memories=1, seed 0: failed: memory of 1 devices: 2 answered in one round"
-    )
-    assert "memory of 1 devices" in (tmp_path / "out" / "index.html").read_text()
+    assert "failed" in next(line for line in done.stdout.splitlines() if "wild" in line)
+    assert done.stderr.startswith("[1/2] wild, seed 0: failed: ")
+    assert "wild, seed 0" in (tmp_path / "out" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (("--algorithms", "fedavg,gradma:memories=1"), "gradma:memories=1: memory of 1 devices: 2 answered"),
+        (("--set", "task.public=0.0", "--algorithms", "fedavg,feddf"), "feddf: "),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_played(tmp_path: Path, change: tuple[str, ...], line: str):
+    done = compare(tmp_path, "fedavg", "--seeds", "3", *change)  # the last of an option counts
+    assert isinstance(done.exception, ConfigError)
+    assert done.exception.exit_code == 2
+    assert str(done.exception).startswith(line)
+    assert not done.stdout
+    assert not done.stderr
+    assert not (tmp_path / "out" / NAME).exists()
 
 
 def test_ctrl_c_leaves_what_is_done(tmp_path: Path):

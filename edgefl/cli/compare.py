@@ -1,5 +1,6 @@
 """`edgefl compare`: several algorithms on one run."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from edgefl.compare.preparing import Preparation
     from edgefl.config import RunFile
 
 
@@ -58,7 +60,9 @@ def compare(  # noqa: PLR0917 - the options of the command
         kept = Kept(folder, data_root, fresh=fresh)
         try:
             with watching({variant.label: variant.run.run.rounds for variant in wanted}, seeds) as watcher:
-                ends = play_all(wanted, seeds, data_root, _play, workers=workers, watcher=watcher, memory=kept)
+                ends = play_all(
+                    wanted, seeds, data_root, _play, workers=workers, watcher=watcher, memory=kept, attempt=_try
+                )
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted; finished runs are kept in {folder}, the same command goes on") from None
         typer.echo(_json(as_json(ends, asked)) if json else text(scores(ends, asked), asked))
@@ -71,7 +75,22 @@ def compare(  # noqa: PLR0917 - the options of the command
 def _play(run: "RunFile", root: Path | None, tell: "Callable[[dict[str, Any]], None]") -> None:
     from edgefl.cli.simulate import play
 
-    play(run, root, tell)
+    play(run, root, tell, prepare=_preparation())
+
+
+def _try(run: "RunFile", root: Path | None, tell: "Callable[[dict[str, Any]], None]") -> None:
+    from edgefl.compare.preparing import briefly
+
+    briefly(*_preparation()(run, root))
+    tell({"event": "done"})
+
+
+@cache
+def _preparation() -> "Preparation":
+    """One for this process: what it made for a run serves the next."""
+    from edgefl.compare.preparing import Preparation
+
+    return Preparation()
 
 
 def _levels(words: str) -> tuple[float, ...]:

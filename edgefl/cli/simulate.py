@@ -11,6 +11,8 @@ from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, w
 
 if TYPE_CHECKING:
     from edgefl.config import RunFile
+    from edgefl.data.holdings import Holdings
+    from edgefl.job import Job
 
 Workers = Annotated[int, typer.Option(min=1, help="Processes that train at the same time; the result is the same.")]
 
@@ -47,8 +49,9 @@ def play(
     *,
     emulated: bool = False,
     workers: int = 1,
+    prepare: "Callable[[RunFile, Path | None], tuple[Job, Holdings]] | None" = None,
 ) -> None:
-    """The whole run, in the driver that its [fleet] asks for."""
+    """The whole run, in the driver that its [fleet] asks for; `prepare` stands in for a job's own preparation."""
     from edgefl import job as jobs
     from edgefl.simulation.engines import engine
 
@@ -56,7 +59,7 @@ def play(
         from coordinator.emulator import emulate as driver
     else:
         from edgefl.simulation.loop import simulate as driver
-    job, held = jobs.prepare(run, root)
+    job, held = (prepare or jobs.prepare)(run, root)
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
     with engine(job, devices, workers) as training:
         driver(job, devices, tell, engine=training)

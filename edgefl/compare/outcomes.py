@@ -3,11 +3,15 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from edgefl import metrics
 from edgefl.config import RunFile
-from edgefl.errors import EdgeflError, RunError
+from edgefl.errors import ConfigError, EdgeflError, RunError
 
 log = logging.getLogger(__name__)
 
@@ -26,30 +30,62 @@ class Played:
     done: dict[str, Any]
 
     @property
+    def paid(self) -> list[dict[str, Any]]:
+        """The rounds that asked devices, each as it stood when the next one began.
+
+        A free round asks nobody: it belongs to the round before it, whose report then is that of the model after both.
+        """
+        ends: list[dict[str, Any]] = []
+        for report in self.rounds:
+            if is_free(report) and ends:
+                ends[-1] = report
+            else:
+                ends.append(report)
+        return ends
+
+    @property
+    def free(self) -> int:
+        """How many rounds asked nobody."""
+        return sum(is_free(report) for report in self.rounds)
+
+    @property
     def accuracy(self) -> list[float]:
-        return [report["accuracy"] for report in self.rounds]
+        """After every round that asked devices."""
+        return [report["accuracy"] for report in self.paid]
 
     @property
     def forgetting(self) -> list[float]:
-        """From round 2 on: before the first there was nothing to forget."""
-        return [report["forgetting"] for report in self.rounds[1:]]
+        """From one such round to the next; before the first there was nothing to forget."""
+        if not self.free:
+            return [report["forgetting"] for report in self.rounds[1:]]
+        classes = [[nan if v is None else v for v in report["per_class"]] for report in self.paid]
+        return metrics.round_forgetting(np.array(classes)).tolist() if len(classes) > 1 else []
 
     def summed(self, *keys: str) -> list[float]:
-        """A running total over the rounds, e.g. of `bytes_up` and `bytes_down`."""
-        total, sums = 0.0, []
+        """A running total after every round that asked devices, e.g. of `bytes_up` and `bytes_down`."""
+        total, sums = 0.0, list[float]()
         for report in self.rounds:
             total += sum(report[key] for key in keys)
-            sums.append(total)
+            if is_free(report) and sums:
+                sums[-1] = total
+            else:
+                sums.append(total)
         return sums
+
+
+def is_free(report: dict[str, Any]) -> bool:
+    """Whether this round asked no device."""
+    return report.get("devices") == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """One run that did not come to its end, and why."""
+    """One run that did not come to its end, and why; `mistake` says that the run file or the command is wrong."""
 
     label: str
     seed: int
     why: str
+    mistake: bool = False
 
 
 Outcome: TypeAlias = Played | Failed
@@ -81,7 +117,7 @@ def play_one(order: Order, root: Path | None, play: Play, progress: Progress) ->
     try:
         play(order.run, root, tell)
     except EdgeflError as error:
-        return Failed(order.label, order.seed, str(error))
+        return Failed(order.label, order.seed, str(error), mistake=isinstance(error, ConfigError))
     except Exception as error:  # a model, data set or algorithm of the user's may raise anything
         log.debug("run failed label=%s seed=%d", order.label, order.seed, exc_info=True)
         return Failed(order.label, order.seed, f"{type(error).__name__}: {error} (--log debug shows where)")

@@ -61,9 +61,10 @@ def page(
 <pre>{escape(command)}</pre>
 <h2>Scores</h2>
 <div class="wide">{_table(lines, levels)}</div>
-<p>Best, last and mean of the last five test accuracies; rounds until a level was first reached (- is never); mean
-round forgetting; megabytes both ways; CPU seconds of the whole run. Every algorithm saw the same devices in the same
-rounds for the same seed. The best accuracies are underlined{_unsolved(lines)}.</p>
+<p>Best, last and mean of the last five test accuracies; rounds until a level was first reached (- is never), and the
+megabytes sent until then; mean round forgetting; megabytes both ways; CPU seconds of the whole run. A free round asks
+no device: it belongs to the round before it and is counted in no column but its own. Every algorithm saw the same
+devices in the same rounds for the same seed. The best accuracies are underlined{_unsolved(lines)}.</p>
 {_failures(lines)}
 <h2>Curves</h2>
 <p>Bold: the median over the seeds. Thin: each seed.</p>

@@ -1,18 +1,20 @@
 """Playing the variants: every variant with every seed, one after another or several at a time.
 
-A run that fails is one line of the comparison, not its end. What is finished is written down at once, and the same
+A run that fails is one line of the comparison, not its end; a mistake in the run file or the command is its end, before
+anything is played: every variant is tried first, briefly. What is finished is written down at once, and the same
 comparison plays it only once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from edgefl.compare.outcomes import Order, Outcome, Play, Played, Progress, play_one
+from edgefl.compare.outcomes import Failed, Order, Outcome, Play, Played, Progress, play_one
 from edgefl.compare.seats import play_apart
 from edgefl.compare.variants import Variant, seeded
 from edgefl.config import RunFile
+from edgefl.errors import ConfigError
 
 
 class Watcher(Protocol):
@@ -42,8 +44,12 @@ def play_all(
     workers: int = 1,
     watcher: Watcher | None = None,
     memory: Memory | None = None,
+    attempt: Play | None = None,
 ) -> tuple[Outcome, ...]:
-    """Every variant with every seed, by variant and then by seed, whatever finished first."""
+    """Every variant with every seed, by variant and then by seed, whatever finished first.
+
+    They are played by seed and then by variant, so that what one seed needs is prepared once.
+    """
     orders = [Order(v.label, seeded(v.run, v.run.run.seed + i)) for v in variants for i in range(seeds)]
     found: dict[int, Outcome] = {}
 
@@ -57,12 +63,30 @@ def play_all(
     for i, order in enumerate(orders):
         if memory and (known := memory.find(order.run)):
             end(i, replace(known, label=order.label), before=True)
-    missing = {i: order for i, order in enumerate(orders) if i not in found}
+    by_seed = sorted(set(range(len(orders))) - set(found), key=lambda i: orders[i].seed)
+    missing = {i: orders[i] for i in by_seed}
     progress: Progress = watcher.advanced if watcher else lambda _label, _seed: None
+    if attempt:
+        _try_each(missing.values(), root, attempt)
     if workers == 1:
         playing: Iterator[tuple[int, Outcome]] = ((i, play_one(o, root, play, progress)) for i, o in missing.items())
     else:
         playing = play_apart(missing, root, play, workers=workers, progress=progress)
     for i, came in playing:
+        _stop_at_mistakes(came)
         end(i, came, before=False)
     return tuple(found[i] for i in range(len(orders)))
+
+
+def _try_each(orders: Iterable[Order], root: Path | None, attempt: Play) -> None:
+    """Try the first order of every label."""
+    tried = set[str]()
+    for order in orders:
+        if order.label not in tried:
+            _stop_at_mistakes(play_one(order, root, attempt, lambda _label, _seed: None))
+        tried.add(order.label)
+
+
+def _stop_at_mistakes(outcome: Outcome) -> None:
+    if isinstance(outcome, Failed) and outcome.mistake:
+        raise ConfigError(f"{outcome.label}: {outcome.why}")

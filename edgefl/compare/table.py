@@ -22,11 +22,13 @@ class Score:
     best: float
     last: float
     last_five: float
-    rounds_to: tuple[float | None, ...]  # one for each level; None: never
+    rounds_to: tuple[float | None, ...]  # one for each level, free rounds not counted; None: never
+    megabytes_to: tuple[float | None, ...]  # what was sent until then
     forgetting: float  # mean round forgetting
     megabytes: float  # both ways
     cpu_seconds: float
     virtual_seconds: float | None  # None without a virtual clock
+    free_rounds: float  # that asked nobody: counted here and in no other column
     unsolved: float  # projections that were given up, over the whole run
 
 
@@ -37,17 +39,21 @@ def score(run: Played, levels: Sequence[float]) -> Score:
     """The line of one run. Round 0, the untrained model, counts for nothing."""
     curve = [-inf, *run.accuracy]
     numbers = metrics.summary(curve)
+    reached = tuple(metrics.rounds_to(curve, level) for level in levels)
+    megabytes = [sent / 1e6 for sent in run.summed("bytes_up", "bytes_down")]
     return Score(
         run.label,
         run.seed,
         numbers.best,
         numbers.last,
         numbers.last_five,
-        tuple(metrics.rounds_to(curve, level) for level in levels),
+        reached,
+        tuple(None if round is None else megabytes[round - 1] for round in reached),
         mean(run.forgetting) if run.forgetting else 0.0,
-        run.summed("bytes_up", "bytes_down")[-1] / 1e6,
+        megabytes[-1],
         run.done["cpu_seconds"],
         run.done.get("virtual_seconds"),
+        run.free,
         unsolved(run),
     )
 
@@ -61,7 +67,7 @@ def unsolved(run: Played) -> float:
 def middle(scores: Sequence[Score]) -> Score:
     """The median of each column; a level that is never reached lies beyond every round."""
     first = scores[0]
-    reached = [_or_never([s.rounds_to[i] for s in scores]) for i in range(len(first.rounds_to))]
+    levels = range(len(first.rounds_to))
     virtual = [s.virtual_seconds for s in scores if s.virtual_seconds is not None]
     return Score(
         first.label,
@@ -69,11 +75,13 @@ def middle(scores: Sequence[Score]) -> Score:
         median(s.best for s in scores),
         median(s.last for s in scores),
         median(s.last_five for s in scores),
-        tuple(reached),
+        tuple(_or_never([s.rounds_to[i] for s in scores]) for i in levels),
+        tuple(_or_never([s.megabytes_to[i] for s in scores]) for i in levels),
         median(s.forgetting for s in scores),
         median(s.megabytes for s in scores),
         median(s.cpu_seconds for s in scores),
         median(virtual) if virtual else None,
+        median(s.free_rounds for s in scores),
         median(s.unsolved for s in scores),
     )
 
@@ -91,30 +99,38 @@ def scores(runs: Sequence[Outcome], levels: Sequence[float]) -> list[Line]:
 
 
 def cells(lines: Sequence[Line], levels: Sequence[float]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table, as text; clock and failed projections only where there are some."""
+    """Head and rows of the table, as text; clock, free rounds and failed projections only where there are some."""
     whole = [line for line in lines if isinstance(line, Score)]
-    timed = any(line.virtual_seconds is not None for line in whole)
-    stuck = any(line.unsolved for line in whole)
+    shown = {
+        "virtual s": any(line.virtual_seconds is not None for line in whole),
+        "free rounds": any(line.free_rounds for line in whole),
+        "unsolved": any(line.unsolved for line in whole),
+    }
+    rare = [title for title, some in shown.items() if some]
     head = ["algorithm", "seed", "best", "last", "last 5"]
-    head += [f"to {level:.0%}" for level in levels]
-    head += ["forgetting", "MB", "CPU s", *(["virtual s"] if timed else []), *(["unsolved"] if stuck else [])]
-    return head, [_cells(line, timed=timed, stuck=stuck, width=len(head)) for line in lines]
+    head += [f"to {level:.0%}" for level in levels] + [f"MB to {level:.0%}" for level in levels]
+    head += ["forgetting", "MB", "CPU s", *rare]
+    return head, [_cells(line, rare, width=len(head)) for line in lines]
 
 
-def _cells(line: Line, *, timed: bool, stuck: bool, width: int) -> list[str]:
+def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
     if isinstance(line, Failed):
         return [line.label, str(line.seed), "failed", *["-"] * (width - 3)]
-    virtual = "-" if line.virtual_seconds is None else f"{line.virtual_seconds:.0f}"
+    counted = {
+        "virtual s": "-" if line.virtual_seconds is None else f"{line.virtual_seconds:.0f}",
+        "free rounds": f"{line.free_rounds:g}",
+        "unsolved": f"{line.unsolved:g}",
+    }
     return [
         line.label,
         str(line.seed),
         *(f"{value:.3f}" for value in (line.best, line.last, line.last_five)),
-        *("-" if r is None else f"{r:g}" for r in line.rounds_to),
+        *("-" if rounds is None else f"{rounds:g}" for rounds in line.rounds_to),
+        *("-" if sent is None else f"{sent:.1f}" for sent in line.megabytes_to),
         f"{line.forgetting:.3f}",
         f"{line.megabytes:.1f}",
         f"{line.cpu_seconds:.1f}",
-        *([virtual] if timed else []),
-        *([f"{line.unsolved:g}"] if stuck else []),
+        *(counted[title] for title in rare),
     ]
 
 

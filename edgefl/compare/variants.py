@@ -7,8 +7,9 @@
     ft=fedavg+finetune:max_epochs=3       with a stage after the algorithm's own
     up=upcycled:mu=0.5:run.rounds=160     a key with a dot is any other key of the run file
 
-The run file's [algorithm] gives what all device halves share (lr, batch, epochs, ...); the rest of that table belongs
-to the algorithm it names, and so does its [[aggregation]].
+What all device halves share (lr, batch, epochs, weights, ...) is as the run file's own algorithm has it, defaults
+included, so that all entries train as much and are averaged in the same way unless one is told otherwise. The rest of
+the [algorithm] table belongs to the algorithm it names, and so does the file's [[aggregation]].
 """
 
 from collections.abc import Sequence
@@ -53,9 +54,9 @@ def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
     if name not in shelf.algorithm_shelf():
         raise ConfigError(f"--algorithms {word}: no algorithm '{name}'; {nearest(name, shelf.algorithm_shelf())}")
     own = base.algorithm.get("name") == name
-    known = shelf.algorithm_shelf()[name].__dataclass_fields__
-    algorithm = {k: v for k, v in base.algorithm.items() if own or (k in SHARED and k in known)}
-    algorithm |= {"name": name, **given}
+    algorithm = {**(base.algorithm if own else _shared(base, name)), "name": name, **given}
+    if "epochs" in given and "batches" not in given:
+        algorithm.pop("batches", None)  # a number of mini-batches would win over the epochs that were asked for
     stages = list(base.aggregation) if own else []
     for tail in tails:
         stage, keys, dotted = _described(tail, word)
@@ -66,6 +67,12 @@ def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
     changed = {**base.model_dump(exclude_none=True), "algorithm": algorithm, "aggregation": tuple(stages)}
     # The environment and --set have had their say in the base.
     return Variant(label, parse(RunFile, changed, f"{origin}, {label}", elsewhere, environment={}))
+
+
+def _shared(base: RunFile, name: str) -> dict[str, Any]:
+    """How the run file's own algorithm trains, as far as the algorithm of this name has such keys."""
+    own, known = shelf.describe(shelf.algorithm(base.algorithm)), shelf.algorithm_shelf()[name].__dataclass_fields__
+    return {key: value for key, value in own.items() if key in SHARED and key in known and value is not None}
 
 
 def seeded(run: RunFile, seed: int) -> RunFile:

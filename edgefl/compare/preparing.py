@@ -1,0 +1,62 @@
+"""What the runs of a comparison share: data, network and graphs are made once for all algorithms on the same seed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edgefl import job as jobs
+from edgefl.algorithms import shelf
+from edgefl.config import RunFile
+from edgefl.data.holdings import Holdings
+from edgefl.job import Job
+from edgefl.protocol.codecs import codec
+from edgefl.simulation.loop import simulate
+
+OWN = {"algorithm", "aggregation", "privacy", "rounds", "wire", "broker", "guards", "fleet"}  # nothing is made of these
+TRIED = 2  # rounds: Upcycled-FL does another thing in the second
+TRIED_PUBLIC = 64  # samples of the public data, for stages that train on them
+
+
+class Preparation:
+    """The newest job, handed out again to every run that differs only in how it learns; older ones are let go."""
+
+    def __init__(self, prepare: Callable[[RunFile, Path | None], tuple[Job, Holdings]] = jobs.prepare) -> None:
+        self._prepare = prepare
+        self._key: tuple[str, Path | None] | None = None
+        self._made: tuple[Job, Holdings] | None = None
+
+    def __call__(self, run: RunFile, root: Path | None) -> tuple[Job, Holdings]:
+        """What `edgefl.job.prepare` gives for this run."""
+        key = _needs(run), root
+        if self._made is None or key != self._key:
+            self._made = None  # two data sets at a time may be one too many
+            self._key, self._made = key, self._prepare(run, root)
+        job, held = self._made
+        algorithm, stages = run.make_algorithm(), run.make_stages()
+        return replace(job, run=run, algorithm=algorithm, stages=stages, codec=codec(run.wire.codec)), held
+
+
+def _needs(run: RunFile) -> str:
+    """All that data, network and graphs are made of."""
+    return f"{run.run.seed} {run.model_dump_json(exclude={*OWN, 'run'})}"
+
+
+def briefly(job: Job, held: Holdings) -> None:
+    """Play two rounds of one mini-batch each, unseen: a mistake that only a merge can find is found here."""
+    run = job.run
+    short = run.model_copy(
+        update={
+            "run": run.run.model_copy(update={"rounds": TRIED, "target_accuracy": None}),
+            "algorithm": {**run.algorithm, **_one_batch(run)},
+        }
+    )
+    public = job.public.take(np.arange(min(TRIED_PUBLIC, len(job.public))))
+    algorithm, stages = short.make_algorithm(), short.make_stages()
+    trial = replace(job, run=short, algorithm=algorithm, stages=stages, public=public, test=None)
+    simulate(trial, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)))
+
+
+def _one_batch(run: RunFile) -> dict[str, int]:
+    return {"batches": 1} if "batches" in shelf.describe(run.make_algorithm()) else {}
