@@ -1,11 +1,15 @@
-"""What this device trains with: onnxruntime from the coordinator's graphs, or PyTorch where the operator wants it."""
+"""What this device trains with: onnxruntime from the coordinator's graphs, or PyTorch where the operator wants it.
+
+A manifest never chooses code: with `backend = "onnx"` nothing it names is imported, and with PyTorch only networks of
+our own and factories that the agent file lists. What does not fit is a declined task, not the end of the agent.
+"""
 
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TypeAlias
 
 from edgefl.config import LocalCompute
-from edgefl.errors import ConfigError
+from edgefl.errors import ConfigError, RemoteError
 from edgefl.models.base import Model
 from edgefl.models.build import build
 from edgefl.models.onnx.bundle import unpack
@@ -44,13 +48,14 @@ def maker(compute: LocalCompute, samples: int | None = None) -> MakeModel:
         )
         if key not in built:
             if graphs and compute.backend != "torch":
-                model = _onnx(graphs, compute, _batch(manifest, samples))
+                model = _onnx(graphs, manifest, compute, _batch(manifest, samples))
             else:
                 model = _torch(manifest, compute)
             if model.layout != manifest.layout.layout():
-                raise ConfigError(
+                raise RemoteError(
+                    "model.layout",
                     f"network '{manifest.network}' has other tensors here than at the coordinator:"
-                    " install the same version of edgefl and of your model's package on both"
+                    " install the same version of edgefl and of your model's package on both",
                 )
             built.clear()
             built[key] = model
@@ -59,10 +64,14 @@ def maker(compute: LocalCompute, samples: int | None = None) -> MakeModel:
     return make
 
 
-def _onnx(graphs: bytes | bytearray, compute: LocalCompute, batch: int) -> Model:
+def _onnx(graphs: bytes | bytearray, manifest: Manifest, compute: LocalCompute, batch: int) -> Model:
     """Graphs that are not what they say, or that need more memory than is allowed, are refused by RemoteError."""
     _, opened = read(GRAPHS, graphs, GRAPHS_LIMIT)
     bundle = unpack(bytes(opened.body))
+    if bundle.shape != manifest.sample:
+        raise RemoteError(
+            "model.shape", f"graphs for samples of shape {list(bundle.shape)}, the job's are {list(manifest.sample)}"
+        )
     return OnnxModel(bundle, threads=compute.threads, memory=compute.memory_mb << 20, batch=batch, frugal=True)
 
 
@@ -74,16 +83,37 @@ def _batch(manifest: Manifest, samples: int | None) -> int:
 
 
 def _torch(manifest: Manifest, compute: LocalCompute) -> Model:
-    if find_spec("torch") is None:
-        raise ConfigError(
-            f"job '{manifest.job}' wants devices to train with PyTorch (task.backend = 'torch'), which is not installed"
-            " here: pip install torch, or set task.backend = 'onnx' in the run file"
+    _allowed(manifest, compute)
+    try:
+        return build(
+            manifest.network,
+            manifest.sample,
+            manifest.classes,
+            manifest.seed,
+            threads=compute.threads,
+            device=compute.device,
+        )[0]
+    except ConfigError as error:  # the job's network, not this device's file
+        raise RemoteError("model.network", str(error)) from error
+
+
+def _allowed(manifest: Manifest, compute: LocalCompute) -> None:
+    """Whether this device may build the manifest's network; nothing is imported to find out."""
+    who = f"job '{manifest.job}' wants devices to train with PyTorch (task.backend = 'torch')"
+    if compute.backend == "onnx":
+        raise RemoteError(
+            "model.no_graphs",
+            f"{who} and sends no graphs, but this device has compute.backend = 'onnx':"
+            " set task.backend = 'onnx' in the run file, or compute.backend = 'auto' here",
         )
-    return build(
-        manifest.network,
-        manifest.sample,
-        manifest.classes,
-        manifest.seed,
-        threads=compute.threads,
-        device=compute.device,
-    )[0]
+    if find_spec("torch") is None:
+        raise RemoteError(
+            "model.no_torch",
+            f"{who}, which is not installed here: pip install torch, or set task.backend = 'onnx' in the run file",
+        )
+    if ":" in manifest.network and manifest.network not in compute.factories:
+        raise RemoteError(
+            "model.factory",
+            f"this device does not run '{manifest.network}' because a message says so:"
+            f" if it is meant, add it to compute.factories in the agent file",
+        )

@@ -295,6 +295,7 @@ class LocalCompute(Section):
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     threads: Annotated[int, Field(ge=1)] = 1
     memory_mb: Annotated[int, Field(ge=1)] = 1024  # what a graph from outside may need; a larger one is declined
+    factories: tuple[str, ...] = ()  # with torch: "package.module:factory" that a job may name; zoo networks always may
 
 
 class AgentFile(Section):

@@ -77,6 +77,8 @@ def _command(run: RunFile, broker: str, folder: Path, name: str, part: int, root
             "seed": run.run.seed,
         },
     }
+    if task.backend == "torch" and ":" in task.model:
+        tables["compute"] = {"factories": [task.model]}  # the operator's own run: its factory may be built here
     path = folder / f"{name}.toml"
     path.write_text("\n".join(_table(title, table) for title, table in tables.items()))
     command = [sys.executable, "-m", "edgefl", "agent", "start", str(path), "--once"]

@@ -1,0 +1,99 @@
+"""Only code the device chose: what a manifest names is not imported because a message says so."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleets import Fleet, prepared, run_file
+
+from coordinator.service import Coordinator
+from edgefl.config import AgentFile, LocalCompute, RunFile
+from edgefl.config_reader import load
+from edgefl.fleet import Fleet as Processes
+from edgefl.protocol.broker import Broker
+from edgefl.protocol.memory import MemoryBroker
+
+VICTIM = "device-00"
+FACTORY = """
+import pathlib
+from torch import nn
+pathlib.Path({mark!r}).touch()
+def make(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], classes))
+"""
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that is there once the module `chosen_by_a_message` was imported."""
+    path = tmp_path / "imported"
+    (tmp_path / "chosen_by_a_message.py").write_text(FACTORY.format(mark=str(path)))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "chosen_by_a_message", raising=False)
+    return path
+
+
+def asked_to_build(network: str, compute: LocalCompute, folder: Path) -> list[str]:
+    """A task without graphs whose manifest names this network; what the device with such a file says to it.
+
+    The other devices know the network, so the run ends with or without that one.
+    """
+    run = run_file({"name": "fedavg"}, task={"model": "softmax", "backend": "torch"})
+    job = prepared(run)[0]
+    named = run.model_copy(update={"task": run.task.model_copy(update={"model": network})})
+    told: list[dict[str, Any]] = []
+    broker = MemoryBroker()
+    fleet = Fleet(run, folder / "fleet", broker.client)
+    willing = LocalCompute(backend="torch", factories=("chosen_by_a_message:make",))
+    for name in fleet.data:
+        agent = fleet.agent(name, compute=compute if name == VICTIM else willing)
+        if name != VICTIM:  # these have the network at hand, whatever it is called
+            agent.make_model = lambda _manifest, _graphs: job.device_model
+        fleet.start(agent)
+    Coordinator(named, broker.client("coordinator"), lambda: replace(job, run=named), tell=told.append).run()
+    fleet.join()
+    assert fleet.exits[VICTIM] == (0, "job 'fleet' has finished")
+    return [event["reason"] for event in told if event["event"] == "declined" and event["device"] == VICTIM]
+
+
+@pytest.mark.parametrize("network", ["chosen_by_a_message:make", "softmax"])
+def test_with_onnx_a_task_without_graphs_imports_nothing(network: str, mark: Path, tmp_path: Path) -> None:
+    said = asked_to_build(network, LocalCompute(backend="onnx"), tmp_path)
+    assert not mark.exists()
+    assert said[0].startswith("model.no_graphs: ")
+    assert "task.backend = 'onnx'" in said[0]
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_with_torch_a_factory_that_the_agent_file_does_not_list_is_not_imported(
+    backend: Any, mark: Path, tmp_path: Path
+) -> None:
+    said = asked_to_build("chosen_by_a_message:make", LocalCompute(backend=backend), tmp_path)
+    assert not mark.exists()
+    assert said[0].startswith("model.factory: ")
+    assert "compute.factories" in said[0]
+
+
+def test_a_listed_factory_is_built_and_trained(mark: Path, tmp_path: Path) -> None:
+    compute = LocalCompute(backend="torch", factories=("chosen_by_a_message:make",))
+    said = asked_to_build("chosen_by_a_message:make", compute, tmp_path)
+    assert mark.exists()
+    assert all(reason.startswith("model.layout: ") for reason in said)  # its tensors have other names than the job's
+
+
+def test_a_network_that_nobody_knows_is_declined(tmp_path: Path) -> None:
+    said = asked_to_build("softmaks", LocalCompute(backend="torch"), tmp_path)
+    assert said[0].startswith("model.network: unknown model 'softmaks'")
+
+
+@pytest.mark.parametrize(("model", "listed"), [("my_nets:make", ("my_nets:make",)), ("mlp", ())])
+def test_a_fleet_of_ones_own_may_build_the_factory_of_its_run(
+    model: str, listed: tuple[str, ...], tmp_path: Path, mosquitto: Broker
+) -> None:
+    task = {"model": model, "backend": "torch"}
+    run: RunFile = run_file({"name": "fedavg"}, run={"folder": str(tmp_path)}, task=task)
+    with Processes.of(run, str(mosquitto.address), 1) as fleet:
+        written = load(AgentFile, fleet.folder / "device-00.toml", ())
+    assert written.compute.factories == listed
