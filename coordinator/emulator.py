@@ -111,23 +111,26 @@ class Emulator:
         self.devices = fleet(job, devices)
         hours = [d.availability.on + d.availability.off for d in self.devices.values() if d.availability]
         self.patience = max(PATIENCE * self.deadline, CYCLES * max(hours, default=0.0))
-        self.rounds = Rounds(house_rules(job, self.devices))
         self.course = jobs.begin(job)
         self.now = self.merged = 0.0
         self.numbers = count()
         self.queue: list[tuple[float, int, Happening]] = []
+        for device in self.devices.values():
+            self._wake(device)
+        self.rounds = Rounds(house_rules(job, self.devices))
         self.sent: Sent | None = None
         self.updates: dict[str, Update] = {}
         self.late: dict[str, Latecomer] = {}
         self.too_late = 0  # answers since the last merge
         self.spent, self.total = Traffic(), Traffic()
-        self.began, self.cpu, self.opened = perf_counter(), process_time(), perf_counter()
+        self.waited = 0.0  # virtual seconds for devices, before the round in hand was opened
+        self.began, self.cpu, self.since = perf_counter(), process_time(), perf_counter()
 
     # ---- the loop ----------------------------------------------------------------------------------------------
 
     def run(self) -> Course:
         for device in self.devices.values():
-            self._wake(device)
+            self._appear(device)
         while self.rounds.phase != "finished":
             if not self.queue or self.now - self.merged > self.patience:
                 raise RunError(
@@ -188,7 +191,6 @@ class Emulator:
             device.awake = moment < hours.on
             ends = hours.on if device.awake else hours.on + hours.off
             self._later(ends - moment, Turned(device.name, not device.awake))
-        self._appear(device)
 
     def _turned(self, device: Device, awake: bool) -> None:
         hours = device.availability
@@ -302,7 +304,7 @@ class Emulator:
             params, told = unpack_broadcast(frame, job.model.layout.size)
             place = Place(LIFE, sha256(frame).hexdigest()[:16])
             self.sent = Sent(round, len(frame), params, told, previous_model(job, course), place)
-            self.opened = perf_counter()
+            self.waited = self.now - self.merged
         return self.sent
 
     def _download(self, device: Device, sent: Sent) -> float:
@@ -356,19 +358,24 @@ class Emulator:
                 updates,
                 bytes_up=spent.up,
                 bytes_down=spent.down,
-                seconds=now - self.opened,
+                seconds=now - self.since,
+                waiting_seconds=0.0,  # the virtual ones cost nothing
                 virtual_seconds=self.now - self.merged,
+                virtual_waiting_seconds=self.waited,
                 late=self.too_late,
                 **more,
             )
         )
         self.total = Traffic(self.total.up + spent.up, self.total.down + spent.down)
-        self.spent, self.too_late, self.merged, self.opened = Traffic(), 0, self.now, now
+        self.spent, self.too_late, self.merged, self.since, self.waited = Traffic(), 0, self.now, now, 0.0
 
 
 def house_rules(job: Job, devices: Mapping[str, Device]) -> Rules:
-    """The run's rules; where devices come and go, nobody waits until all are there at once."""
+    """The run's rules; where devices come and go, the first round is drawn from those that are there at its beginning.
+
+    A quorum has to be there in any case.
+    """
     wanted = rules(job.run, job.algorithm.cohort_rounds)
     if job.run.rounds.start_with is None and any(device.availability for device in devices.values()):
-        return replace(wanted, start_with=None)
+        return replace(wanted, start_with=max(wanted.quorum, sum(device.awake for device in devices.values())))
     return wanted

@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from coordinator.rounds import Event, Rounds, Rules
+from coordinator.rounds import Abandon, Action, Event, Invite, Merge, Rounds, Rules
 from edgefl.errors import StoreError
 from edgefl.faults import before_write
 from edgefl.store import make_folder
 
 NAME = "journal.sqlite"
 KEPT = 3  # merges whose answers are kept: as many as there are generations of checkpoints
+TOLD: dict[type[Action], str] = {Invite: "asked", Merge: "closed", Abandon: "abandoned"}  # actions in the story
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -60,13 +61,24 @@ class Journal:
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
-    def write(self, event: Event, state: Rounds, answer: Kept | None = None, population: int | None = None) -> None:
+    def write(
+        self,
+        event: Event,
+        state: Rounds,
+        answer: Kept | None = None,
+        population: int | None = None,
+        actions: tuple[Action, ...] = (),
+    ) -> None:
         """What happened, where the rounds stand now, and the answer that came with it.
 
         When that closes the round, `population` is how many devices the fleet has, and everything that waits is merged.
+        What comes of it is part of the story: who is asked, and what becomes of the round.
         """
         with self._transaction():
             self._tell(type(event).__name__.lower(), _plain(event))
+            for action in actions:
+                if type(action) in TOLD:
+                    self._tell(TOLD[type(action)], _plain(action))
             self._set("rounds", _frozen(state))
             if answer is not None:
                 self._db.execute(
@@ -169,7 +181,7 @@ class Journal:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
 
-def _plain(event: Event) -> dict[str, Any]:
+def _plain(event: Event | Action) -> dict[str, Any]:
     return {key: value for key, value in asdict(event).items() if key != "at"}
 
 
@@ -180,6 +192,7 @@ def _frozen(state: Rounds) -> str:
 
 def _thawed(text: str, rules: Rules) -> Rounds:
     plain = json.loads(text)
-    for name in ("present", "answered", "declined"):
-        plain[name] = frozenset(plain[name])
+    plain["phase"] = {"overdue": "gathering"}.get(plain["phase"], plain["phase"])  # as it was called once
+    for name in ("present", "answered", "declined", "busy"):
+        plain[name] = frozenset(plain.get(name, ()))
     return Rounds(rules, **{**plain, "asked": tuple(plain["asked"])})

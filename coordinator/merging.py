@@ -62,7 +62,8 @@ class Merging:
     population: int
     spent: tuple[int, int]  # bytes up and down, of this round
     total: tuple[int, int]  # and of all
-    opened: float
+    since: float  # when the round before it was merged, or the coordinator began to wait for its first
+    waited: float  # seconds of that until the round was opened
 
     def work(
         self, folder: Path | None, stopping: Event, put: Callable[[Merged | Looked | Stuck | Broken], None]
@@ -86,15 +87,16 @@ class Merging:
         job, course, first = self.job, self.course, None
         reports: list[dict[str, Any]] = []
         unknown = forgetting.UNKNOWN if job.run.run.forgetting else {}
-        updates, late, spent, opened = self.updates, self.late, self.spent, self.opened
+        updates, late, spent, since, waited = self.updates, self.late, self.spent, self.since, self.waited
         while True:
             course = jobs.advance(job, course, updates, population=self.population, late=late)
             first = first or course
             traffic = {"bytes_up": spent[0], "bytes_down": spent[1]}
-            reports.append(jobs.report(course, updates, **traffic, seconds=monotonic() - opened, **unknown))
+            time = {"seconds": monotonic() - since, "waiting_seconds": waited}
+            reports.append(jobs.report(course, updates, **traffic, **time, **unknown))
             if jobs.finished(job, course) or jobs.plan(job, course) is not None:
                 return Merged(course, tuple(reports), first)
-            updates, late, spent, opened = {}, {}, (0, 0), monotonic()
+            updates, late, spent, since, waited = {}, {}, (0, 0), monotonic(), 0.0
 
     def look(self, merged: Merged, stopping: Event) -> tuple[dict[str, Any], ...]:
         """The reports, with where the round forgot; as they are, when somebody wants an end first."""

@@ -44,7 +44,7 @@ def catch_up(book: Journal, job: Job, course: Course, state: Rounds) -> Course:
             )
         log.warning("merging again round=%d devices=%d", round, len(known[0]))
         updates, late_ones = late.fold(state.rules.late, round, *_divided(job, book.answers(round), round, known[0]))
-        course = Merging(job, course, updates, late_ones, known[1], (0, 0), (0, 0), monotonic()).merge().course
+        course = Merging(job, course, updates, late_ones, known[1], (0, 0), (0, 0), monotonic(), 0.0).merge().course
     return course
 
 

@@ -1,18 +1,23 @@
 """When rounds open, whom they ask and when they close: a pure function, `step(state, event) -> state, actions`.
 
-    starting ───────────── start_with present ──────────┐      ┌────┐ deadline, too few: ask again, ask spares
-       │ first device                                   ▼      ▼    │
-       └──────────▶ gathering ──── cohort present ────▶ open ───────┘
-                     ▲  ▲  │                            ▲ │ │
-                     │  │  └─ waited ─▶ overdue ────────┘ │ │ all have answered, or the cohort of an over-selection,
-                     │  │               quorum present    │ │ or a quorum at the deadline
-                     │  └──────── too often: Abandon ─────┘ ▼
-                     └──────────── Merged ────────────── merging ──── Merged, the last one ────▶ finished
+    starting ── start_with present; without it: all that a round asks, or a deadline has passed ──┐
+                                                                                                  │
+       ┌──────────────────────────────────────────────────────────────────────────────────────────┘
+       ▼                                   ┌────┐ deadline, too few: ask again, ask spares
+    gathering ──── quorum present ────▶ open ◀──┘
+       ▲  ▲                              │ │
+       │  └───── too often: Abandon ─────┘ │ all have answered, or the cohort of an over-selection,
+       │                                   ▼ or a quorum at the deadline
+       └──────────── Merged ──────────── merging ──── Merged, the last one ────▶ finished
+
+Only the first round waits for a fleet to come together. Every other one opens at once with whoever is there, if that is
+a quorum: a device that is away is not waited for. One that was away for a moment only is asked when it is back, as long
+as the round lacks devices and nobody has answered it yet.
 
 House rules
   1. `step` is the only door. It changes nothing: it gives back the next state and what the shell shall do.
-  2. Ids and numbers only. No decision reads a clock (`at` is there for the story), and none depends on the order
-     of a set: the same events give the same actions, so a journal of events is the whole truth.
+  2. Ids and numbers only. No decision reads a clock (`at` and `reason` are there for the story), and none depends on
+     the order of a set: the same events give the same actions, so a journal of events is the whole truth.
   3. One timer at a time, named by round and attempt. Attempts only grow, so an older timer means nothing.
   4. Whoever is listed in a Merge was asked, has answered and counts once; there is one Merge for a round.
   5. Nothing a device says is an error. What cannot be used is named, with the reason, in an Ignore.
@@ -25,7 +30,7 @@ from typing import Literal, TypeAlias
 
 from edgefl import seeds
 
-Phase: TypeAlias = Literal["starting", "gathering", "overdue", "open", "merging", "finished"]
+Phase: TypeAlias = Literal["starting", "gathering", "open", "merging", "finished"]
 Reason: TypeAlias = Literal["duplicate", "late", "not invited", "future", "finished"]
 
 
@@ -39,7 +44,7 @@ class Rules:
     quorum: int  # answers it can live with
     deadline: float  # seconds
     over_select: float = 1.0  # ask this many times the cohort, take the fastest
-    start_with: int | None = None  # must be there before the first round; None: a cohort, or a quorum after a deadline
+    start_with: int | None = None  # must be there before round 1; None: all it asks, or after a deadline a quorum
     late: Literal["drop", "discount", "memory"] = "drop"
     attempts: int = 3  # how often a deadline is extended before the round is abandoned
     cohort_rounds: int = 1  # for how many consecutive rounds the same draw of devices is used
@@ -74,7 +79,9 @@ class Rounds:
     present: frozenset[str] = frozenset()
     asked: tuple[str, ...] = ()  # in the order they were asked
     answered: frozenset[str] = frozenset()
-    declined: frozenset[str] = frozenset()
+    declined: frozenset[str] = frozenset()  # will not answer, or has been replaced: not waited for
+    busy: frozenset[str] = frozenset()  # at work for another run, they said; this task waits at the device
+    extended: int = 0  # how often the deadline of this opening was, though nobody was busy elsewhere
     counted: Mapping[str, int] = field(default_factory=dict)  # the last round each device's answer was merged in
     owed: Mapping[str, int] = field(default_factory=dict)  # the last round that closed without each device's answer
 
@@ -106,6 +113,17 @@ class Declined:
     device: str
     round: int
     at: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """It works for another run; it keeps the task and takes it up when it is free."""
+
+    device: str
+    round: int
+    at: float
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +138,13 @@ class Merged:
     round: int  # the last one completed: later than the one in hand when the next needed no device
     at: float
     done: bool = False  # stop early: the target is reached
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The shell was restarted, perhaps under other rules: what is in hand has to be done again."""
+
+    at: float
 
 
 # ── actions: do them ─────────────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +194,7 @@ class Finish:
     rounds: int
 
 
-Event: TypeAlias = Joined | Lost | Answered | Declined | Expired | Merged
+Event: TypeAlias = Joined | Lost | Answered | Declined | Busy | Expired | Merged | Resumed
 Action: TypeAlias = Invite | SetTimer | Merge | Ignore | Late | Abandon | Finish
 Step: TypeAlias = tuple[Rounds, tuple[Action, ...]]
 
@@ -184,6 +209,10 @@ def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
             return _answered(s, device, round)
         case Declined(device, round):
             return _declined(s, device, round)
+        case Busy(device, round):
+            return _busy(s, device, round)
+        case Resumed():
+            return _resumed(s)
         case _ if s.phase == "finished":
             return s, ()
         case Joined(device):
@@ -198,21 +227,6 @@ def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
             return s, ()
 
 
-def pending(s: Rounds) -> tuple[Action, ...]:
-    """What a shell that was restarted has to do again before it goes on with this state."""
-    match s.phase:
-        case "gathering":
-            return (_timer(s),)
-        case "open":
-            return (*_invitation(s, outstanding(s)), _timer(s))
-        case "merging":
-            return (Merge(s.round, tuple(sorted(s.answered))),)
-        case "finished":
-            return (Finish(s.round),)
-        case "starting" | "overdue":
-            return ()
-
-
 def outstanding(s: Rounds) -> tuple[str, ...]:
     """Who was asked and may still answer, in the order they were asked."""
     asked = s.asked if s.phase == "open" else ()
@@ -221,58 +235,83 @@ def outstanding(s: Rounds) -> tuple[str, ...]:
 
 def waiting(s: Rounds) -> str:
     """Why the coordinator waits, in one line for a human."""
-    here = f"have {len(s.present)}"
+    have = f"round {s.round} needs {_needed(s)} devices, have {len(s.present)}"
     match s.phase:
-        case "gathering":
-            return (
-                f"round {s.round} needs {_needed(s)} devices, {here}; after {s.rules.deadline:g} s {s.rules.quorum} do"
-            )
-        case "starting" | "overdue":
-            return f"round {s.round} needs {_needed(s)} devices, {here}"
+        case "starting" if s.rules.start_with is None:
+            return f"{have}; {s.rules.deadline:g} s after the first one {s.rules.quorum} do"
+        case "starting" | "gathering":
+            return have
         case "open":
             names = _some(sorted(outstanding(s))) or "the deadline: nobody is left to ask"
-            return f"round {s.round}: {len(s.answered)} of {len(s.asked)} answered; waiting for {names}"
+            elsewhere = sorted(s.busy.intersection(outstanding(s)))
+            why = f" ({_some(elsewhere)}: busy with another run)" if elsewhere else ""
+            return f"round {s.round}: {len(s.answered)} of {len(s.asked)} answered; waiting for {names}{why}"
         case "merging":
             return f"round {s.round}: merging {len(s.answered)} answers"
         case "finished":
             return f"finished after {s.round} rounds"
 
 
-# ── gathering ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── before a round ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _joined(s: Rounds, device: str) -> Step:
     match s.phase:
-        case "starting" if s.rules.start_with is None:
-            return _gather(s)  # patience is counted from the first device
-        case "starting" | "gathering" | "overdue":
-            return _open(s) if len(s.present) >= _needed(s) else (s, ())
+        case "starting" | "gathering" if len(s.present) >= _needed(s):
+            return _open(s)
+        case "starting" if s.rules.start_with is None and s.attempt == 0:
+            s = replace(s, attempt=1)
+            return s, (_timer(s),)  # patience is counted from the first device
         case "open" if device in outstanding(s):
             return s, _invitation(s, (device,))  # it may have lost the task; if not, it sends its answer again
-        case "open" if device not in s.asked and len(s.answered) + len(outstanding(s)) < s.rules.quorum:
+        case "open" if device not in s.asked and _lacks_devices(s):
             return _ask(s, (device,))
         case _:
             return s, ()
 
 
 def _needed(s: Rounds) -> int:
-    if s.phase == "starting" and s.rules.start_with is not None:
-        return s.rules.start_with
-    return s.rules.quorum if s.phase == "overdue" else s.rules.cohort
+    if s.phase == "starting":
+        return s.rules.size if s.rules.start_with is None else s.rules.start_with
+    return s.rules.quorum
+
+
+def _lacks_devices(s: Rounds) -> bool:
+    """Whether a newcomer is wanted: later than the first answer only if there would be no quorum without it."""
+    expected = len(s.answered) + len(outstanding(s))
+    return expected < (s.rules.quorum if s.answered else s.rules.cohort)
 
 
 def _gather(s: Rounds) -> Step:
-    s = replace(s, phase="gathering", asked=(), answered=frozenset(), declined=frozenset())
-    if len(s.present) >= _needed(s):
-        return _open(s)
-    s = replace(s, attempt=s.attempt + 1)
-    return s, (_timer(s),)
+    s = replace(s, phase="gathering", asked=(), answered=frozenset(), declined=frozenset(), busy=frozenset())
+    return _open(s) if len(s.present) >= _needed(s) else (s, ())
 
 
 def _open(s: Rounds) -> Step:
     asked = seeds.sample(s.rules.seed, s.rules.draw(s.round), s.present, s.rules.size)
-    s = replace(s, phase="open", attempt=s.attempt + 1, opening=s.attempt + 1, asked=asked)
+    s = replace(s, phase="open", attempt=s.attempt + 1, opening=s.attempt + 1, extended=0, asked=asked)
     return s, (*_invitation(s, asked), _timer(s))
+
+
+def _resumed(s: Rounds) -> Step:  # noqa: PLR0911  one phase, one line or two
+    if s.phase in ("gathering", "open") and s.round > s.rules.rounds:
+        return _finish(s, s.round - 1)  # fewer rounds are wanted now than are done
+    match s.phase:
+        case "starting" | "gathering" if len(s.present) >= _needed(s):
+            return _open(s)
+        case "starting" if s.rules.start_with is None and s.present:
+            s = replace(s, attempt=max(1, s.attempt))
+            return s, (_timer(s),)
+        case "open" if _complete(s):
+            return _close(s)
+        case "open":
+            return s, (*_invitation(s, outstanding(s)), _timer(s))
+        case "merging":
+            return s, (_merge(s),)
+        case "finished":
+            return s, (Finish(s.round),)
+        case _:
+            return s, ()
 
 
 # ── an open round ────────────────────────────────────────────────────────────────────────────────────────────
@@ -295,6 +334,18 @@ def _declined(s: Rounds, device: str, round: int) -> Step:
     if reason is not None:
         return s, (Ignore(device, round, reason),)
     return _replace_one(replace(s, declined=s.declined | {device}))
+
+
+def _busy(s: Rounds, device: str, round: int) -> Step:
+    """Ask a spare instead, if there is one; otherwise the device is waited for until it is free."""
+    reason = _objection(s, device, round)
+    if reason is None and (device in s.busy or device in s.declined):
+        reason = "duplicate"
+    if reason is not None:
+        return s, (Ignore(device, round, reason),)
+    s = replace(s, busy=s.busy | {device})
+    spare = _spares(s, 1)
+    return _ask(replace(s, declined=s.declined | {device}), spare) if spare else (s, ())
 
 
 def _lost(s: Rounds, device: str) -> Step:
@@ -323,27 +374,30 @@ def _replace_one(s: Rounds) -> Step:
 
 
 def _settle(s: Rounds) -> Step:
+    return _close(s) if _complete(s) else (s, ())
+
+
+def _complete(s: Rounds) -> bool:
     # Without over-selection a round waits for all it asked: who counts must not depend on who was faster.
-    fast = s.rules.over_select > 1 and len(s.answered) >= s.rules.cohort
-    complete = len(s.answered) >= s.rules.quorum and not outstanding(s)
-    return _close(s) if fast or complete else (s, ())
+    spare = s.rules.over_select > 1 or bool(s.busy & s.declined)
+    fast = spare and len(s.answered) >= s.rules.cohort
+    return fast or (len(s.answered) >= s.rules.quorum and not outstanding(s))
 
 
 def _close(s: Rounds) -> Step:
     counted = {**s.counted, **dict.fromkeys(sorted(s.answered), s.round)}
     owed = {**s.owed, **{d: s.round for d in s.asked if d not in s.answered}}
     s = replace(s, phase="merging", counted=counted, owed=owed)
-    return s, pending(s)
+    return s, (_merge(s),)
 
 
 def _expired(s: Rounds) -> Step:
     match s.phase:
-        case "gathering":
-            s = replace(s, phase="overdue")
-            return _open(s) if len(s.present) >= _needed(s) else (s, ())
+        case "starting" if s.rules.start_with is None:
+            return _gather(s)
         case "open" if len(s.answered) >= s.rules.quorum:
             return _close(s)
-        case "open" if s.attempt - s.opening < s.rules.attempts:
+        case "open" if s.extended < s.rules.attempts or _elsewhere(s):
             return _extend(s)
         case "open":
             reason = f"{len(s.answered)} of {len(s.asked)} answered, quorum is {s.rules.quorum}"
@@ -356,15 +410,25 @@ def _expired(s: Rounds) -> Step:
 def _extend(s: Rounds) -> Step:
     """Keep what was answered; ask the silent again, and a spare for every answer that is missing."""
     silent, spares = outstanding(s), _spares(s, s.rules.size - len(s.answered))
-    s = replace(s, attempt=s.attempt + 1, asked=(*s.asked, *spares))
+    extended = s.extended + (not _elsewhere(s))
+    busy = s.busy & s.declined  # the others are asked now, and say so again if they still are
+    s = replace(s, attempt=s.attempt + 1, extended=extended, busy=busy, asked=(*s.asked, *spares))
     return s, (*_invitation(s, (*silent, *spares)), _timer(s))
+
+
+def _elsewhere(s: Rounds) -> bool:
+    """Whether somebody who is waited for works for another run: that is no reason to give the round up."""
+    return not s.busy.isdisjoint(outstanding(s))
 
 
 def _merged(s: Rounds, round: int, done: bool) -> Step:
     if done or round >= s.rules.rounds:
-        s = replace(s, phase="finished", round=round)
-        return s, pending(s)
+        return _finish(s, round)
     return _gather(replace(s, round=round + 1))
+
+
+def _finish(s: Rounds, round: int) -> Step:
+    return replace(s, phase="finished", round=round), (Finish(round),)
 
 
 # ── small words ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -383,6 +447,10 @@ def _ask(s: Rounds, devices: tuple[str, ...]) -> Step:
 
 def _invitation(s: Rounds, devices: tuple[str, ...]) -> tuple[Action, ...]:
     return (Invite(s.round, devices, s.opening),) if devices else ()
+
+
+def _merge(s: Rounds) -> Merge:
+    return Merge(s.round, tuple(sorted(s.answered)))
 
 
 def _timer(s: Rounds) -> SetTimer:

@@ -110,7 +110,8 @@ class Coordinator:
         self.stopping = Event()
         self.bytes_up = self.bytes_down = 0
         self.total_up = self.total_down = 0
-        self.opened = self.began = monotonic()
+        self.began = self.since = monotonic()  # of the run; of the round in hand, its waiting for devices included
+        self.waited = 0.0  # seconds of that, until it was opened
         self.unheard: tuple[float, set[str]] | None = None
 
         rounds_rules = rules(run, run.make_algorithm().cohort_rounds)
@@ -210,7 +211,10 @@ class Coordinator:
 
     def _go_on(self) -> None:
         """After a restart: what was in hand is taken up again."""
-        if self.rounds.phase == "starting":
+        if self.journal:
+            self.journal.note("resumed", round=self.rounds.round)
+        if self.rounds.phase == "starting":  # the job is not needed yet
+            self._feed(rounds.Resumed(monotonic()))
             return
         job, course, _ = self._job()
         if course.round >= self.rounds.round:  # merged and saved, but not yet written down
@@ -219,7 +223,7 @@ class Coordinator:
             self._feed(rounds.Merged(course.round, monotonic(), done=jobs.finished(job, course)))
             return
         merging = self.rounds.phase == "merging"
-        self._perform_all(rounds.pending(self.rounds))
+        self._feed(rounds.Resumed(monotonic()))
         if merging and self.journal:
             self.late = recall.waiting(self.journal, job, self.rounds)
 
@@ -286,7 +290,7 @@ class Coordinator:
                 device.doing = f"declined: {reason}"
                 log.warning("declined device=%s round=%d why=%s", device.id, round, reason)
                 self.tell({"event": "declined", "device": device.id, "round": round, "reason": reason})
-                self._feed(rounds.Declined(device.id, round, monotonic()))
+                self._feed(rounds.Declined(device.id, round, monotonic(), reason))
             case Working(steps=steps):
                 device.doing = f"training, step {steps}"
             case Holding():
@@ -337,7 +341,7 @@ class Coordinator:
             self.inbox.guard.check(device.id, update, device.presence.samples, self.length)
         except WireError as error:
             self.voice.receipt(device.id, said.round, kept.digest, "refused", str(error))
-            self._feed(rounds.Declined(device.id, said.round, monotonic()))
+            self._feed(rounds.Declined(device.id, said.round, monotonic(), str(error)))
             raise
         actions = self._step(rounds.Answered(device.id, said.round, monotonic()), kept)
         device.seconds_per_step = said.seconds_per_step or device.seconds_per_step
@@ -369,16 +373,18 @@ class Coordinator:
         """One event into the machine; written down before anything comes of it."""
         state, actions = step(self.rounds, event)
         if self.journal and state != self.rounds:
-            self._write(self.journal, event, state, answer)
+            self._write(self.journal, event, state, answer, actions)
         self.rounds = state
         return actions
 
-    def _write(self, book: Journal, event: rounds.Event, state: Rounds, answer: Kept | None) -> None:
+    def _write(
+        self, book: Journal, event: rounds.Event, state: Rounds, answer: Kept | None, actions: tuple[rounds.Action, ...]
+    ) -> None:
         """Until the disk has it, nothing goes on: a device without a receipt keeps its update."""
         closes = state.phase == "merging" and self.rounds.phase != "merging"
         while True:
             try:
-                book.write(event, state, answer, len(self.known) if closes else None)
+                book.write(event, state, answer, len(self.known) if closes else None, actions)
             except StoreError as error:  # noqa: PERF203 - the loop is there for the error
                 self._pause(str(error))
                 if self.stopping.wait(RETRY):
@@ -428,7 +434,7 @@ class Coordinator:
             planned = jobs.plan(job, course)
             if planned is None:
                 raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {round}, its first")
-            self.extra, self.opened = (round, planned), monotonic()
+            self.extra, self.waited = (round, planned), monotonic() - self.since
             self.pattern = self.pattern or find_pattern(job, course, planned)
         previous = None
         if job.algorithm.uses_previous and course.previous is not None:
@@ -472,15 +478,15 @@ class Coordinator:
         log.info("merging round=%d devices=%d", round, len(updates))
         closed = self.journal.merge(round) if self.journal else None
         population = closed[1] if closed else len(self.known)
-        merging = Merging(
-            job, course, updates, late_ones, population, spent, (self.total_up, self.total_down), self.opened
-        )
+        total = self.total_up, self.total_down
+        merging = Merging(job, course, updates, late_ones, population, spent, total, self.since, self.waited)
         self.updates, self.late, self.bytes_up, self.bytes_down = {}, {}, 0, 0
         self.unlooked += self.run_file.run.forgetting
         self.worker.submit(merging.work, self.folder, self.stopping, self.queue.put)
 
     def _merged(self, merged: Merged) -> None:
         self.course, self.paused = merged.course, ""
+        self.since, self.waited = monotonic(), 0.0
         self._report(merged.reports)
         for device in self.inbox.devices.values():
             device.doing = "idle" if device.online else "offline"

@@ -13,9 +13,15 @@ TOLD = {
     "joined": "{device} is there",
     "lost": "{device} is gone",
     "answered": "{device} answered round {round}",
-    "declined": "{device} declined round {round}",
-    "expired": "the deadline of round {round} passed",
+    "declined": "{device} declined round {round}: {reason}",
+    "busy": "{device} works for another run first, then on round {round}: {reason}",
+    "asked": "round {round} asks {devices}",
+    "expired": "the time of round {round} is up",
+    "closed": "round {round} is closed with the answers of {devices}",
+    "abandoned": "round {round} is given up: {reason}",
     "merged": "round {round} is merged",
+    "resumed": "the coordinator is back",
+    "changed": "{key} is {now} from now on; it was {before}",
 }
 
 
@@ -31,6 +37,7 @@ def lines(path: Path, device: str | None = None, round: int | None = None, *, as
 
 def _line(at: float, what: str, detail: dict[str, Any]) -> str:
     day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    plain = what + " " + " ".join(f"{key}={value}" for key, value in detail.items())
-    words = TOLD[what].format(**detail) if what in TOLD else plain
+    told = {key: ", ".join(value) if isinstance(value, list) else value for key, value in detail.items()}
+    plain = what + " " + " ".join(f"{key}={value}" for key, value in told.items())
+    words = TOLD[what].format(**{"reason": "-", **told}) if what in TOLD else plain
     return f"{day}.{int(at * 1000) % 1000:03d}  {printable(words)}"

@@ -52,8 +52,8 @@ def simulate(
         course = jobs.advance(job, course, updates, population=len(fleet))
         total.up, total.down = total.up + spent.up, total.down + spent.down
         more = forgetting.of_round(job, before, updates, course)
-        took = perf_counter() - opened
-        tell(jobs.report(course, updates, bytes_up=spent.up, bytes_down=spent.down, seconds=took, **more))
+        time = {"seconds": perf_counter() - opened, "waiting_seconds": 0.0}
+        tell(jobs.report(course, updates, bytes_up=spent.up, bytes_down=spent.down, **time, **more))
     spoken = total.summary(course)
     tell(jobs.summary(job, course, **spoken, seconds=perf_counter() - began, cpu_seconds=process_time() - cpu))
     return course

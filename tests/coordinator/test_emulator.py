@@ -7,6 +7,7 @@ import pytest
 from coordinator.emulated import fleet
 from coordinator.emulator import Emulator, emulate
 from edgefl import job as jobs
+from edgefl import seeds
 from edgefl.algorithms import shelf
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
@@ -93,6 +94,30 @@ def test_the_same_seed_gives_the_same_story_and_another_seed_another():
 
     assert story(1) == story(1)
     assert story(1) != story(2)
+
+
+def test_the_first_cohort_is_drawn_from_all_that_are_there_and_over_selected_like_every_other():
+    job, devices = prepared(
+        {"name": "fedavg"},
+        rounds={"cohort": 2, "over_select": 1.5},
+        fleet={"availability": {"on": 1e6, "off": 1}},
+        run={"seed": 1},
+    )
+    emulator = Emulator(job, devices, lambda _: None, Here(job, devices))
+    for device in emulator.devices.values():
+        emulator._appear(device)
+    assert emulator.rounds.asked == seeds.sample(1, 1, devices, 3)
+
+
+def test_where_too_few_are_there_at_first_the_waiting_is_told_apart():
+    nights = {"availability": {"on": 50.0, "off": 50.0}}
+    for seed in range(5):
+        _, rounds, _ = emulated({"name": "fedavg"}, fleet=nights, rounds={"quorum": 4}, run={"seed": seed})
+        assert all(0 <= e["virtual_waiting_seconds"] <= e["virtual_seconds"] for e in rounds)
+        assert all(e["waiting_seconds"] == 0 < e["seconds"] for e in rounds)
+        if any(e["virtual_waiting_seconds"] for e in rounds):
+            return
+    pytest.fail("nobody ever waited")
 
 
 def test_a_device_gets_as_many_batches_as_fit_the_deadline_and_partial_work_counts():

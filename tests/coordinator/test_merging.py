@@ -36,7 +36,7 @@ def merged(job: Job, stopping: Event | None = None) -> Said:
     rng = np.random.default_rng(0)
     deltas = [rng.normal(size=len(course.params)).astype(np.float32) for _ in range(2)]
     updates = {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}
-    Merging(job, course, updates, {}, 2, (10, 20), (10, 20), 0.0).work(None, stopping or Event(), said.append)
+    Merging(job, course, updates, {}, 2, (10, 20), (10, 20), 0.0, 0.0).work(None, stopping or Event(), said.append)
     return said
 
 
@@ -76,6 +76,6 @@ def test_whoever_wants_an_end_does_not_wait_for_the_look():
 def test_what_cannot_be_merged_is_told_as_it_is(forgetting: bool):
     job = the_job(forgetting=forgetting)
     said = Said()
-    Merging(job, jobs.begin(job), {}, {}, 2, (0, 0), (0, 0), 0.0).work(None, Event(), said.append)
+    Merging(job, jobs.begin(job), {}, {}, 2, (0, 0), (0, 0), 0.0, 0.0).work(None, Event(), said.append)
     (one,) = said
     assert isinstance(one, Broken)

@@ -11,6 +11,7 @@ from coordinator.rounds import (
     Abandon,
     Action,
     Answered,
+    Busy,
     Declined,
     Event,
     Expired,
@@ -22,11 +23,11 @@ from coordinator.rounds import (
     Lost,
     Merge,
     Merged,
+    Resumed,
     Rounds,
     Rules,
     SetTimer,
     outstanding,
-    pending,
     step,
     waiting,
 )
@@ -71,16 +72,23 @@ def test_the_first_device_starts_the_patience():
     assert did == [SetTimer(1, 1, 30.0)]
 
 
-def test_a_round_opens_as_soon_as_a_cohort_is_present():
+def test_the_first_round_opens_as_soon_as_all_it_asks_are_present():
     s, did = feed(Rounds(RULES), *joined("a", "b", "c"))
     drawn = seeds.sample(7, 1, {"a", "b", "c"}, 3)
     assert did == [SetTimer(1, 1, 30.0), Invite(1, drawn, 2), SetTimer(1, 2, 30.0)]
     assert outstanding(s) == drawn
 
 
+def test_the_first_round_waits_for_its_over_selection_too():
+    s, _ = feed(Rounds(replace(RULES, over_select=1.5)), *joined("a", "b", "c", "d"))
+    assert s.phase == "starting"
+    s, _ = feed(s, *joined("e"))
+    assert sorted(s.asked) == list(FLEET)
+
+
 def test_fewer_than_a_cohort_start_after_the_grace_if_they_are_a_quorum():
     s, did = feed(Rounds(RULES), *joined("a", "b"))
-    assert s.phase == "gathering"
+    assert s.phase == "starting"
     s, did = expire(s)
     assert did == [Invite(1, seeds.sample(7, 1, {"a", "b"}, 3), 2), SetTimer(1, 2, 30.0)]
 
@@ -88,7 +96,7 @@ def test_fewer_than_a_cohort_start_after_the_grace_if_they_are_a_quorum():
 def test_after_the_grace_a_quorum_opens_the_round_the_moment_it_is_there():
     s, _ = feed(Rounds(RULES), *joined("a"))
     s, did = expire(s)
-    assert (s.phase, did) == ("overdue", [])
+    assert (s.phase, did) == ("gathering", [])
     s, did = feed(s, *joined("b"))
     assert s.phase == "open"
     assert set(s.asked) == {"a", "b"}
@@ -101,12 +109,33 @@ def test_start_with_is_a_must_however_long_it_takes():
     assert did[0] == Invite(1, seeds.sample(7, 1, FLEET, 3), 1)
 
 
-def test_start_with_is_asked_for_only_once():
+def test_start_with_is_about_the_first_round_only():
     s = opened(replace(RULES, cohort=5), FLEET)
-    s, _ = feed(s, *answers(1, *FLEET), Lost("e", 2.0), Merged(1, 3.0))
-    assert s.phase == "gathering"  # four are no cohort, but patience will do
-    s, _ = expire(s)
-    assert set(s.asked) == {"a", "b", "c", "d"}
+    s, did = feed(s, *answers(1, *FLEET), Lost("e", 2.0), Merged(1, 3.0))
+    assert did[1:] == [Invite(2, seeds.sample(7, 2, "abcd", 5), 2), SetTimer(2, 2, 30.0)]
+
+
+def test_rounds_do_not_wait_for_a_device_that_is_away():
+    """With a quorum of two out of three and one device gone, no deadline passes from the loss to the last round."""
+    s, did = feed(opened(), Lost("c", 1.0), *answers(1, "a", "b"))
+    for round in (1, 2):
+        assert did[-1] == Merge(round, ("a", "b"))
+        s, did = feed(s, Merged(round, 2.0), *answers(round + 1, "a", "b"))
+    assert did[-1] == Merge(3, ("a", "b"))
+
+
+def test_fewer_than_a_quorum_are_waited_for_without_a_timer():
+    s, did = feed(opened(), *answers(1, "a", "b", "c"), Lost("b", 1.0), Lost("c", 1.0), Merged(1, 2.0))
+    assert (s.phase, did) == ("gathering", [Merge(1, ("a", "b", "c"))])
+    s, did = feed(s, Joined("c", 3.0))
+    assert set(s.asked) == {"a", "c"}
+
+
+def test_a_device_that_blinked_is_asked_unless_somebody_has_answered_already():
+    s, _ = feed(opened(), *answers(1, "a", "b", "c"), Lost("c", 1.0), Merged(1, 2.0))
+    assert set(s.asked) == {"a", "b"}
+    assert feed(s, Joined("c", 3.0))[1] == [Invite(2, ("c",), 2)]
+    assert feed(s, Answered("a", 2, 3.0), Joined("c", 3.0))[1] == []
 
 
 def test_a_device_that_left_before_the_round_is_not_asked():
@@ -188,11 +217,57 @@ def test_a_device_that_comes_back_with_its_answer_given_is_left_alone():
     assert did == []
 
 
-def test_a_newcomer_is_asked_only_if_the_quorum_is_in_danger():
-    s, did = feed(opened(), Joined("d", 1.0), Lost("d", 1.0), Lost("a", 1.0), Lost("b", 1.0))
+def test_a_newcomer_to_a_full_round_is_asked_only_when_somebody_leaves():
+    s, did = feed(opened(), Joined("d", 1.0), Lost("d", 1.0))
     assert did == []
-    _, did = feed(s, Joined("d", 2.0))
+    _, did = feed(s, Lost("a", 1.0), Joined("d", 2.0))
     assert did == [Invite(1, ("d",), 1)]
+
+
+def test_a_newcomer_to_a_round_that_has_answers_is_asked_only_if_the_quorum_is_in_danger():
+    s, did = feed(opened(), *answers(1, "a"), Lost("b", 1.0), Joined("d", 1.0))
+    assert did == []
+    _, did = feed(s, Lost("d", 2.0), Lost("c", 2.0), Joined("d", 3.0))
+    assert did == [Invite(1, ("d",), 1)]
+
+
+# ── devices that work for another run ────────────────────────────────────────────────────────────────────────
+
+
+def test_a_busy_device_is_replaced_by_a_spare_and_counts_if_it_answers_all_the_same():
+    order = seeds.sample(7, 1, FLEET, 5)
+    s, did = feed(opened(fleet=FLEET), Busy(order[0], 1, 1.0))
+    assert did == [Invite(1, (order[3],), 1)]
+    assert order[0] not in outstanding(s)
+    _, did = feed(s, *answers(1, order[1], order[2], order[0]))
+    assert did == [Merge(1, tuple(sorted(order[:3])))]  # a whole cohort: the spare is not waited for
+
+
+def test_a_busy_device_without_a_spare_is_waited_for():
+    s, did = feed(opened(), Busy("c", 1, 1.0), *answers(1, "a", "b"))
+    assert did == []
+    assert waiting(s) == "round 1: 2 of 3 answered; waiting for c (c: busy with another run)"
+    _, did = feed(s, *answers(1, "c"))
+    assert did == [Merge(1, ("a", "b", "c"))]
+
+
+def test_a_round_is_not_given_up_while_a_device_is_busy_elsewhere():
+    s = opened(replace(RULES, quorum=3))
+    s, _ = feed(s, *answers(1, "a", "b"))
+    for _ in range(9):
+        s, did = feed(s, Busy("c", 1, 1.0))
+        s, did = expire(s)
+        assert did[0] == Invite(1, ("c",), 1)
+    assert s.answered == {"a", "b"}
+    for _ in range(4):  # it no longer says so
+        s, did = expire(s)
+    assert isinstance(did[0], Abandon)
+
+
+def test_being_busy_twice_asks_one_spare():
+    s = opened(fleet=FLEET)
+    _, did = feed(s, Busy(s.asked[0], 1, 1.0), Busy(s.asked[0], 1, 1.0), Busy("x", 1, 1.0), Busy("a", 2, 1.0))
+    assert did[1:] == [Ignore(s.asked[0], 1, "duplicate"), Ignore("x", 1, "not invited"), Ignore("a", 2, "future")]
 
 
 # ── deadlines ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -318,7 +393,7 @@ def test_a_finished_job_ignores_everything(last):
 
 def test_waiting_says_why():
     s, _ = feed(Rounds(RULES), *joined("a"))
-    assert waiting(s) == "round 1 needs 3 devices, have 1; after 30 s 2 do"
+    assert waiting(s) == "round 1 needs 3 devices, have 1; 30 s after the first one 2 do"
     s, _ = expire(s)
     assert waiting(s) == "round 1 needs 2 devices, have 1"
     s, _ = feed(opened(), *answers(1, "b"))
@@ -337,16 +412,36 @@ def test_waiting_names_a_few_devices_and_counts_the_rest():
     assert waiting(s).endswith("waiting for pi-00, pi-01, pi-02, pi-03, pi-04 and 3 more")
 
 
+def resumed(s: Rounds) -> list[Action]:
+    return feed(s, Resumed(5.0))[1]
+
+
 def test_a_restarted_shell_is_told_what_is_open():
+    assert resumed(Rounds(RULES)) == []
     s, _ = feed(Rounds(RULES), *joined("a"))
-    assert pending(s) == (SetTimer(1, 1, 30.0),)
+    assert resumed(s) == [SetTimer(1, 1, 30.0)]
     s, _ = feed(opened(), *answers(1, "a"))
     silent = tuple(d for d in s.asked if d != "a")
-    assert pending(s) == (Invite(1, silent, 1), SetTimer(1, 1, 30.0))
+    assert resumed(s) == [Invite(1, silent, 1), SetTimer(1, 1, 30.0)]
     s, did = feed(s, *answers(1, "b", "c"))
-    assert pending(s) == tuple(did)
+    assert resumed(s) == did
     s, did = feed(s, Merged(3, 1.0))
-    assert pending(s) == tuple(did)
+    assert resumed(s) == did
+
+
+def test_other_rules_take_effect_when_a_run_is_resumed():
+    s, _ = feed(Rounds(replace(RULES, start_with=5)), *joined("a", "b", "c"))
+    assert isinstance(resumed(replace(s, rules=RULES))[0], Invite)
+    s, _ = feed(opened(replace(RULES, quorum=3)), *answers(1, "a", "b"), Lost("c", 1.0))
+    assert resumed(replace(s, rules=RULES)) == [Merge(1, ("a", "b"))]
+    assert resumed(replace(s, rules=replace(RULES, quorum=3, deadline=5.0))) == [SetTimer(1, 1, 5.0)]
+
+
+def test_a_run_that_has_more_rounds_than_are_wanted_now_is_finished():
+    s, _ = feed(opened(), *answers(1, "a", "b", "c"), Merged(2, 1.0))
+    assert s.round == 3
+    s, did = feed(replace(s, rules=replace(RULES, rounds=1)), Resumed(5.0))
+    assert (s.phase, s.round, did) == ("finished", 2, [Finish(2)])
 
 
 def test_the_state_can_be_written_as_json():

@@ -10,6 +10,7 @@ from coordinator.rounds import (
     Abandon,
     Action,
     Answered,
+    Busy,
     Declined,
     Event,
     Expired,
@@ -21,11 +22,11 @@ from coordinator.rounds import (
     Lost,
     Merge,
     Merged,
+    Resumed,
     Rounds,
     Rules,
     SetTimer,
     outstanding,
-    pending,
     step,
 )
 
@@ -97,6 +98,15 @@ class AnyWeather(RuleBasedStateMachine):
     def decline(self, device: str, off: int) -> None:
         self.feed(Declined(device, self.s.round + off, 0.0))
 
+    @precondition(lambda self: outstanding(self.s))
+    @rule(data=st.data(), off=st.sampled_from([0, 0, 0, -1, 1]))
+    def be_busy(self, data: st.DataObject, off: int) -> None:
+        self.feed(Busy(data.draw(st.sampled_from(outstanding(self.s))), self.s.round + off, 0.0))
+
+    @rule()
+    def restart(self) -> None:
+        self.feed(Resumed(0.0))
+
     @rule(off=st.sampled_from([0, 0, 0, -1, 1]))
     def expire(self, off: int) -> None:
         self.feed(Expired(self.s.round, self.s.attempt + off, 0.0))
@@ -127,10 +137,14 @@ class AnyWeather(RuleBasedStateMachine):
             assert self.s.round > before.round or self.s.phase == "finished"
         if before.phase == "finished":
             assert self.s == before
-            assert all(isinstance(a, Ignore) and a.reason == "finished" for a in actions)
+            assert all(
+                a == Finish(before.round) if isinstance(event, Resumed) else a.reason == "finished" for a in actions
+            )
         assert sum(isinstance(a, SetTimer) for a in actions) <= 1
         assert self.s.phase != "open" or len(set(self.s.asked)) == len(self.s.asked)
-        assert self.s.phase != "open" or self.s.attempt - self.s.opening <= self.s.rules.attempts
+        assert self.s.phase != "open" or self.s.extended <= self.s.rules.attempts
+        if isinstance(event, Merged) and len(self.s.present) >= self.s.rules.quorum:
+            assert self.s.phase != "gathering", "a quorum that is there is asked, whoever else is away"
         match event:
             case Expired(attempt=attempt) if attempt != before.attempt:
                 assert (self.s, actions) == (before, ()), "an old timer means nothing"
@@ -140,9 +154,14 @@ class AnyWeather(RuleBasedStateMachine):
                 assert actions == (Invite(self.s.round, (device,), self.s.opening),), (
                     "whoever comes back is asked again"
                 )
-            case Lost(device) | Declined(device) if device in outstanding(before) and device not in outstanding(self.s):
+            case Lost(device) | Declined(device) | Busy(device) if device in outstanding(
+                before
+            ) and device not in outstanding(self.s):
                 spare = before.present.difference(before.asked, {device})
                 assert not spare or len(self.s.asked) == len(before.asked) + 1, "a spare steps in"
+
+    def left(self, before: Rounds) -> set[str]:
+        return set(outstanding(before)) - set(outstanding(self.s))
 
     def check_action(self, before: Rounds, event: Event, action: Action) -> None:
         match action:
@@ -154,10 +173,14 @@ class AnyWeather(RuleBasedStateMachine):
                 self.asked |= {(d, round, attempt) for d in devices}
             case Merge(round, devices):
                 assert round == before.round
+                if isinstance(event, Resumed) and before.phase == "merging":
+                    assert self.merges[round] == devices, "the same again"
+                    return
                 assert round not in self.merges, "one Merge for a round"
                 assert list(devices) == sorted(set(devices))
                 assert len(devices) >= self.s.rules.quorum
-                fast = self.s.rules.over_select > 1 and len(devices) == self.s.rules.cohort
+                spare = self.s.rules.over_select > 1 or self.s.busy & self.s.declined
+                fast = spare and len(devices) >= self.s.rules.cohort
                 if not fast and not isinstance(event, Expired):
                     assert set(outstanding(before)) <= {getattr(event, "device", None)}, "it waits for all it asked"
                 assert {(d, round, self.s.opening) for d in devices} <= self.asked & self.heard
@@ -170,14 +193,14 @@ class AnyWeather(RuleBasedStateMachine):
                 assert self.late[device, round] == 1, "a late answer is handed on once"
             case SetTimer(round, attempt, seconds):
                 assert (round, attempt, seconds) == (self.s.round, self.s.attempt, 30.0)
-                assert attempt > before.attempt
+                assert attempt > before.attempt or isinstance(event, Resumed)
             case Abandon(round):
                 assert round == before.round == self.s.round
                 assert len(before.answered) < self.s.rules.quorum
                 assert not self.s.answered
             case Finish(rounds):
                 assert rounds == self.s.round
-                assert isinstance(event, Merged)
+                assert isinstance(event, Merged | Resumed)
             case Ignore():
                 assert self.s == before, "what is ignored changes nothing"
 
@@ -204,7 +227,7 @@ class AnyWeather(RuleBasedStateMachine):
     def check_finish(self) -> None:
         """From here on the fleet is healthy and the shell does what it is told, starting from a restart."""
         todo: deque[Event] = deque(Joined(d, 0.0) for d in FLEET)
-        timer = self.schedule(todo, pending(self.s), None)
+        timer = self.schedule(todo, self.feed(Resumed(0.0)), None)
         most = (self.s.rules.rounds + 1) * (self.s.rules.attempts + 2) * (2 * len(FLEET) + 3) + len(FLEET)
         for _ in range(most):
             if self.s.phase == "finished":

@@ -1,0 +1,44 @@
+"""A device that is gone is not waited for: the rounds behind it take as long as if it had never been there."""
+
+from pathlib import Path
+from typing import Any
+
+from fleets import Fleet, prepared, run_file
+
+from coordinator.service import Coordinator
+from coordinator.story import lines
+from edgefl.protocol.memory import MemoryBroker
+
+
+def test_with_one_of_three_gone_no_deadline_passes(tmp_path: Path):
+    run = run_file(
+        {"name": "fedavg"},
+        task={"partition": {"kind": "dirichlet", "omega": 0.5, "devices": 3}},
+        rounds={"cohort": 3, "quorum": 2, "deadline": 3600.0},
+    )
+    broker = MemoryBroker()
+    fleet = Fleet(run, tmp_path, broker.client)
+    told: list[dict[str, Any]] = []
+
+    def tell(event: dict[str, Any]) -> None:
+        told.append(event)
+        if event["event"] == "round" and event["round"] == 1:
+            broker.kill("device-02")
+
+    folder = tmp_path / "run"
+    coordinator = Coordinator(run, broker.client("coordinator"), lambda: prepared(run)[0], folder=folder, tell=tell)
+    for name in fleet.data:
+        fleet.start(fleet.agent(name))
+    coordinator.run()
+    fleet.agents["device-02"].stop()
+    fleet.join()
+    rounds = [event for event in told if event["event"] == "round"]
+    assert [event["devices"] for event in rounds] == [3, 2, 2, 2]
+    assert coordinator.rounds.attempt == 4  # each is the number of a timer: one for each round, and none ran out
+    assert all(0 <= event["waiting_seconds"] <= event["seconds"] for event in rounds)
+    story = [line.split("  ", 1)[1] for line in lines(folder / "journal.sqlite")]
+    assert "device-02 is gone" in story
+    assert not any("is up" in line for line in story)
+    second = story[story.index("round 1 is merged") :]
+    assert second[1].startswith("round 2 asks device-0")
+    assert "round 2 is closed with the answers of device-00, device-01" in second
