@@ -502,6 +502,7 @@ class Coordinator:
         """The job, which the first round has to wait for; after a restart, as it stood."""
         if self.job is None or self.course is None or self.publisher is None:
             self.job = self.preparing.result() if self.preparing else self.prepare()
+            self.tell(jobs.opening(self.job))
             saved = checkpoint.latest(self.folder, self.job) if self.folder else None
             self.course = saved.course if saved else jobs.begin(self.job)
             if saved:

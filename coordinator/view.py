@@ -17,6 +17,7 @@ from rich.text import Text
 
 from coordinator.device_table import device_table, ranked, size
 from coordinator.service import Coordinator
+from edgefl import wording
 from edgefl.printable import printable
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -93,6 +94,7 @@ class LiveView:
         self.last: dict[str, Any] = {}
         self.notes: list[Note] = []
         self.gone: dict[str, float] = {}  # since when each device that left is away
+        self.opening: dict[str, Any] = {}
         self.coordinator: Coordinator | None = None
         self.broker = ""
 
@@ -100,8 +102,12 @@ class LiveView:
         match event["event"]:
             case "round":
                 self.last = event
-                if event["accuracy"] is not None:
-                    self.curve.append(event["accuracy"])
+                height = event["r2"] if event["accuracy"] is None else event["accuracy"]
+                if height is not None:
+                    self.curve.append(height)
+            case "evaluating":
+                self.opening = event
+                self.console.print(Text(wording.evaluating(event), style="dim"))
             case "declined" | "refused" | "abandoned" | "disconnected":
                 self._note(_note(event))
             case "lost":
@@ -131,7 +137,7 @@ class LiveView:
         waiting = Text(c.waiting(), overflow="fold")
         notes = [_shown(note, now, width, self.console) for note in self.notes if now - note.at < OLD]
         traffic = f"sent up {size(c.total_up + c.bytes_up)}   sent down {size(c.total_down + c.bytes_down)}"
-        room = self.console.height - 3 - 2  # the frame and the cursor's line; head and traffic
+        room = self.console.height - 3 - 3  # the frame and the cursor's line; head, curve and traffic
         room -= len(waiting.wrap(self.console, width))
         while notes and sum(len(lines) for lines in notes) > max(0, room - 4):
             del notes[0]
@@ -144,19 +150,19 @@ class LiveView:
 
     def _head(self, c: Coordinator, width: int) -> RenderableType:
         total, done = c.run_file.run.rounds, self.last.get("round", 0)
-        accuracy = self.last.get("accuracy")
         where = f"round {min(done + 1, total)} of {total}"
-        figures = "accuracy " + ("-" if accuracy is None else f"{accuracy:.1%}")
-        bar = min(24, max(4, width // 4))
-        left = min(CURVE, width - len(where) - bar - len(figures) - 3 * 2)
+        figures = wording.scores(self.last) if self.last else ""
+        weakest = wording.weakest({**self.opening, **self.last})
+        bar = min(24, max(4, width - len(where) - len(figures) - 2 * 2))
+        left = min(CURVE, width - len(weakest) - 2)
         head = Table.grid(padding=(0, 2))
         head.add_row(
             Text(where, style="bold"),
             ProgressBar(total=total, completed=done, width=bar),
-            Text(figures, style="bold green"),
-            Text(spark(self.curve[-left:] if left > 0 else []), style="green"),
+            Text(figures, style="bold green", no_wrap=True, overflow="ellipsis"),
         )
-        return head
+        curve = Text(spark(self.curve[-left:] if left > 0 else []), style="green", no_wrap=True, overflow="ellipsis")
+        return Group(head, curve.append(f"  {weakest}" if weakest else "", style="dim"))
 
     def _note(self, text: str) -> None:
         """The newest last; one that was there already is counted."""
@@ -185,24 +191,25 @@ def choose(*, as_json: bool) -> View:
 
 
 def spark(values: list[float]) -> str:
-    """A little curve between 0 and 1."""
+    """A little curve between 0 and 1: of the accuracy, or of R2."""
     return "".join(BLOCKS[min(8, max(0, round(8 * v)))] for v in values)
 
 
 def _line(event: dict[str, Any]) -> str:
     match event["event"]:
         case "round":
-            accuracy = (
-                "" if event["accuracy"] is None else f"  accuracy {event['accuracy']:.1%}  loss {event['loss']:.3f}"
-            )
+            scores = "  " + wording.scores(event) if event["loss"] is not None else ""
             if event.get("local_forgetting") is not None:
-                accuracy += f"  forgot {event['local_forgetting']:.3f} in training"
-                accuracy += f", {event['aggregation_forgetting']:.3f} in merging"
+                scores += f"  forgot {event['local_forgetting']:.3f} in training"
+                scores += f", {event['aggregation_forgetting']:.3f} in merging"
             traffic = f"up {size(event['bytes_up'])}  down {size(event['bytes_down'])}"
-            return f"round {event['round']}  devices {event['devices']}{accuracy}  {traffic}  {event['seconds']:.2f} s"
+            return f"round {event['round']}  devices {event['devices']}{scores}  {traffic}  {event['seconds']:.2f} s"
         case "done":
-            best = "" if event["best_accuracy"] is None else f"  best accuracy {event['best_accuracy']:.1%}"
-            return f"done: {event['rounds']} rounds{best}  model {event['model_sha256'][:16]}"
+            words = [f"done: {event['rounds']} rounds", wording.scores(event), wording.best(event)]
+            words += [wording.weakest(event), f"model {event['model_sha256'][:16]}"]
+            return "  ".join(word for word in words if word)
+        case "evaluating":
+            return wording.evaluating(event)
         case "declined" | "refused" | "abandoned" | "disconnected":
             return _note(event)
         case _:

@@ -38,6 +38,7 @@ class Run(Section):
     rounds: Annotated[int, Field(ge=1)] = 20
     seed: Annotated[int, Field(ge=0)] = 0
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    target_loss: Annotated[float, Field(ge=0)] | None = None  # on the test data; for regression, or beside the accuracy
     forgetting: bool = False  # also tell where each round forgets: in training, in merging
     folder: Path = Path("runs")
 

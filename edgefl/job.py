@@ -46,6 +46,8 @@ class Job:
     classes: int
     public: Dataset
     test: Dataset | None
+    class_names: tuple[str, ...] | None = None
+    set_aside: int = 0  # samples of task.data that are neither tested on, nor public, nor on a device
 
     @property
     def name(self) -> str:
@@ -62,8 +64,8 @@ class Course:
     states: Mapping[str, State] = field(default_factory=dict)
     evaluation: metrics.Evaluation | None = None
     forgetting: float | None = None
-    best: float = 0.0
-    reached: int | None = None  # the first round at or above the target
+    best: float | None = None  # accuracy so far; the lowest loss, where there is no accuracy
+    reached: int | None = None  # the first round that met the target
 
     @property
     def accuracy(self) -> float | None:
@@ -101,6 +103,8 @@ def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Holdings]:
         classes=classes,
         public=held.public,
         test=held.test if len(held.test) else None,
+        class_names=shown.class_names,
+        set_aside=held.set_aside,
     )
     return job, held
 
@@ -122,7 +126,7 @@ def holdings(run: RunFile, root: Path | None = None) -> Holdings:
     source = load(task.data, root)
     if task.partition is None:  # devices bring their own data: the whole train part may serve as public data
         alone = divide(source, Partition(kind="iid", devices=1), task.public, run.run.seed)
-        return Holdings((), alone.public, alone.test)
+        return Holdings((), alone.public, alone.test, set_aside=len(source.train) - len(alone.public))
     return divide(source, task.partition, task.public, run.run.seed)
 
 
@@ -176,11 +180,10 @@ def look(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
     if job.test is None:
         return course
     now = metrics.evaluate(job.model, course.params, job.test, job.loss)
-    accuracy, target = now.accuracy or 0.0, job.run.run.target_accuracy
     reached = course.reached
-    if reached is None and target is not None and accuracy >= target:
+    if reached is None and _met(job, now):
         reached = course.round
-    lost = None if before is None else metrics.forgetting(before.per_class, now.per_class)
+    lost = None if before is None or not job.classes else metrics.forgetting(before.per_class, now.per_class)
     return Course(
         course.round,
         course.params,
@@ -188,9 +191,50 @@ def look(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
         course.states,
         evaluation=now,
         forgetting=lost,
-        best=max(course.best, accuracy),
+        best=_better(course.best, now),
         reached=reached,
     )
+
+
+def _met(job: Job, now: metrics.Evaluation) -> bool:
+    """Whether the model is as good as the run file asks."""
+    accuracy, loss = job.run.run.target_accuracy, job.run.run.target_loss
+    accurate = accuracy is not None and now.accuracy is not None and now.accuracy >= accuracy
+    return accurate or (loss is not None and now.loss <= loss)
+
+
+def _better(best: float | None, now: metrics.Evaluation) -> float:
+    """The best so far: the highest accuracy, or the lowest loss of a regression."""
+    if now.accuracy is None:
+        return now.loss if best is None else min(best, now.loss)
+    return now.accuracy if best is None else max(best, now.accuracy)
+
+
+def opening(job: Job) -> dict[str, Any]:
+    """What the run will be judged by, as one JSON object: how many samples are looked at, and how many are not."""
+    test = job.test
+    return {
+        "event": "evaluating",
+        "data": job.run.task.data,
+        "samples": 0 if test is None else len(test),
+        "set_aside": job.set_aside,
+        "public": len(job.public),
+        "classes": job.classes,
+        "class_names": job.class_names,
+    }
+
+
+def scores(seen: metrics.Evaluation | None) -> dict[str, Any]:
+    """A model's scores, by name; those that its task does not have are None."""
+    errors = seen.errors if seen else None
+    return {
+        "accuracy": seen.accuracy if seen else None,
+        "balanced_accuracy": seen.balanced_accuracy if seen else None,
+        "loss": seen.loss if seen else None,
+        "mae": errors.mae if errors else None,
+        "rmse": errors.rmse if errors else None,
+        "r2": errors.r2 if errors else None,
+    }
 
 
 def report(course: Course, updates: Mapping[str, Update], **more: Any) -> dict[str, Any]:
@@ -199,8 +243,7 @@ def report(course: Course, updates: Mapping[str, Update], **more: Any) -> dict[s
     return {
         "event": "round",
         "round": course.round,
-        "accuracy": seen.accuracy if seen else None,
-        "loss": seen.loss if seen else None,
+        **scores(seen),
         "forgetting": course.forgetting,
         "per_class": _numbers(seen.per_class) if seen else None,
         "devices": len(updates),
@@ -212,13 +255,18 @@ def report(course: Course, updates: Mapping[str, Update], **more: Any) -> dict[s
 
 def summary(job: Job, course: Course, **more: Any) -> dict[str, Any]:
     """The whole run as one JSON object."""
+    seen = course.evaluation
+    regression = seen is not None and seen.accuracy is None
     return {
         "event": "done",
         "run": job.name,
         "algorithm": job.algorithm.name,
         "rounds": course.round,
-        "accuracy": course.accuracy,
-        "best_accuracy": course.best if course.evaluation else None,
+        **scores(seen),
+        "best_accuracy": course.best if seen and not regression else None,
+        "best_loss": course.best if regression else None,
+        "per_class": _numbers(seen.per_class) if seen else None,
+        "class_names": job.class_names,
         "rounds_to_target": course.reached,
         **more,
         "model_sha256": course.sha256(),

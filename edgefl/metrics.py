@@ -1,4 +1,4 @@
-"""What a run is judged by: accuracy, loss, forgetting, and how long it took to get there."""
+"""What a run is judged by: accuracy, loss, errors, forgetting, and how long it took to get there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +16,32 @@ PSNR_CAP = 100.0  # decibels; equal images would have infinitely many
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How a model does on some data. A class without samples has NaN; regression has no accuracy at all."""
+    """How a model does on some data. A class without samples has NaN; only regression has errors, and no accuracy."""
 
     accuracy: float | None
     loss: float
     per_class: Array  # (classes,), empty for regression
+    errors: "Errors | None" = None
+
+    @property
+    def balanced_accuracy(self) -> float | None:
+        """The mean accuracy of the classes that have samples: a rare class counts as much as a frequent one."""
+        known = self.per_class[~np.isnan(self.per_class)]
+        return float(known.mean()) if known.size else None
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How far real-valued predictions are from their targets."""
+
+    mae: float  # mean absolute error
+    rmse: float  # root of the mean squared error
+    r2: float | None  # share of the targets' variance that is explained; None where they do not vary
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The three numbers of an accuracy curve that papers print, the initial model left out."""
+    """The three numbers of a curve that papers print, the initial model left out."""
 
     best: float
     last: float
@@ -41,18 +57,27 @@ def evaluate(model: Model, w: Vector, data: Dataset, loss: Loss = cross_entropy)
     """Accuracy, mean loss and accuracy per class of the model on the data."""
     if not len(data):
         raise ValueError("there is nothing to evaluate on: the data set is empty")
-    total, hits = 0.0, np.zeros(data.classes)
+    total, hits, gaps = 0.0, np.zeros(data.classes), []
     for i in range(0, len(data), BATCH):
         x, y = data.x[i : i + BATCH], data.y[i : i + BATCH]
         z = model.logits(w, x)
         total += loss(z, y)[0] * len(y)
         if data.classes:
             hits += np.bincount(y[z.argmax(axis=1) == y], minlength=data.classes)
+        else:
+            gaps.append(z.reshape(len(y), -1)[:, 0].astype(np.float64) - y)
     if not data.classes:
-        return Evaluation(None, total / len(data), np.zeros(0))
+        return Evaluation(None, total / len(data), np.zeros(0), errors(np.concatenate(gaps), data.y))
     counts = data.counts()
     per_class = np.divide(hits, counts, out=np.full(data.classes, np.nan), where=counts > 0)
     return Evaluation(float(hits.sum() / len(data)), total / len(data), per_class)
+
+
+def errors(gaps: Array, targets: Array) -> Errors:
+    """The errors of predictions that miss their targets by these gaps."""
+    squared = float((gaps * gaps).mean())
+    variance = float(np.asarray(targets, np.float64).var())
+    return Errors(float(np.abs(gaps).mean()), float(np.sqrt(squared)), 1 - squared / variance if variance else None)
 
 
 def forgetting(before: Array, after: Array) -> float:
@@ -106,10 +131,13 @@ def rounds_to(curve: Sequence[float], level: float) -> int | None:
     return next((t for t, value in enumerate(curve) if value >= level), None)
 
 
-def summary(curve: Sequence[float]) -> Summary:
-    """Best, last and mean of the last five rounds of a curve whose first entry is the initial model."""
+def summary(curve: Sequence[float], *, lower: bool = False) -> Summary:
+    """Best, last and mean of the last five rounds of a curve whose first entry is the initial model.
+
+    With `lower` the lowest value is the best, as of a loss.
+    """
     rounds = np.asarray(curve[1:] if len(curve) > 1 else curve, np.float64)
-    return Summary(float(rounds.max()), float(rounds[-1]), float(rounds[-5:].mean()))
+    return Summary(float(rounds.min() if lower else rounds.max()), float(rounds[-1]), float(rounds[-5:].mean()))
 
 
 def psnr(a: Array, b: Array) -> float:

@@ -30,7 +30,7 @@ def rehearse(run: RunFile, root: Path | None = None) -> Job:
     }
     short = run.model_copy(
         update={
-            "run": run.run.model_copy(update={"rounds": ROUNDS, "target_accuracy": None}),
+            "run": run.run.model_copy(update={"rounds": ROUNDS, "target_accuracy": None, "target_loss": None}),
             "rounds": run.rounds.model_copy(update={"cohort": 2, "quorum": 1, "start_with": 2}),
             "algorithm": {**run.algorithm, **_brief(run)},
         }

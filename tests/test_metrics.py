@@ -62,6 +62,23 @@ def test_regression_has_a_loss_and_no_accuracy():
     assert (found.accuracy, found.loss, found.per_class.size) == (None, 1.0, 0)
 
 
+def test_regression_has_errors_in_the_units_of_its_targets():
+    found = evaluate(Echo(), np.zeros(0), data([[1.0], [5.0]], np.array([1.0, 3.0], np.float32), 0), squared_error)
+    assert (found.errors.mae, found.errors.rmse) == (1.0, pytest.approx(2**0.5))
+    assert found.errors.r2 == pytest.approx(1 - 2.0 / 1.0)
+
+
+def test_targets_that_do_not_vary_have_no_r2():
+    found = evaluate(Echo(), np.zeros(0), data([[1.0], [5.0]], np.array([1.0, 1.0], np.float32), 0), squared_error)
+    assert found.errors.r2 is None
+
+
+def test_balanced_accuracy_counts_a_rare_class_as_much_as_a_frequent_one():
+    right, wrong = [2, 0, 0], [2, 0, 0]
+    found = evaluate(Echo(), np.zeros(0), data([right] * 9 + [wrong], [0] * 9 + [1], 3))
+    assert (found.accuracy, found.balanced_accuracy) == (0.9, 0.5)
+
+
 def test_nothing_can_be_evaluated_on_no_data():
     with pytest.raises(ValueError, match="empty"):
         evaluate(Echo(), np.zeros(0), data(np.zeros((0, 3)), np.zeros(0, int), 3))

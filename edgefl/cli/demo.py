@@ -20,7 +20,8 @@ def demo(
     """Watch eight devices learn to read digits together, each a process of its own, through a real MQTT broker."""
     from coordinator.start import coordinate
     from coordinator.view import choose
-    from edgefl import logs
+    from edgefl import job as jobs
+    from edgefl import logs, wording
     from edgefl.config import RunFile
     from edgefl.config_reader import load
     from edgefl.fleet import Fleet
@@ -33,9 +34,9 @@ def demo(
     )
     if json:
         return
-    accuracy = results.course.accuracy
+    scores = wording.scores(jobs.scores(results.course.evaluation))
     typer.echo("\nEight devices trained one model; no sample left its process.")
-    typer.echo(f"  accuracy    {'-' if accuracy is None else f'{accuracy:.1%}'} on digits none of them has seen")
+    typer.echo(f"  the model   {scores} on digits none of them has seen")
     for what, file in results.files.items():
         typer.echo(f"  {what:<11} {file}")
     program = _program()

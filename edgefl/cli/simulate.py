@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgefl import wording
 from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def play(
     else:
         from edgefl.simulation.loop import simulate as driver
     job, held = (prepare or jobs.prepare)(run, root)
+    tell(jobs.opening(job))
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
     with engine(job, devices, workers) as training:
         driver(job, devices, tell, engine=training)
@@ -75,29 +77,31 @@ def _line(event: dict[str, Any]) -> None:
             took = event.get("virtual_seconds")
             seconds = f"{event['seconds']:.2f} s" if took is None else f"{took:.1f} virtual s"
             typer.echo(
-                f"round {event['round']:4d}  accuracy {_share(event['accuracy'])}  loss {_number(event['loss'])}"
-                f"  forgetting {_number(event['forgetting'])}{_where(event)}  up {event['bytes_up'] / 1e6:.2f} MB"
+                f"round {event['round']:4d}  {wording.scores(event)}"
+                f"{_forgot(event)}  up {event['bytes_up'] / 1e6:.2f} MB"
                 f"  down {event['bytes_down'] / 1e6:.2f} MB  {seconds}"
             )
         case "abandoned":
             typer.echo(f"round {event['round']:4d}  abandoned: {event['reason']}")
         case "done":
             took = event.get("virtual_seconds")
+            words = (wording.scores(event), wording.best(event), wording.weakest(event))
             typer.echo(
                 f"done: {event['rounds']} rounds{'' if took is None else f' in {took:.0f} virtual s'},"
-                f" accuracy {_share(event['accuracy'])}, best {_share(event['best_accuracy'])},"
-                f" model {event['model_sha256'][:16]}"
+                f" {', '.join(word for word in words if word)}, model {event['model_sha256'][:16]}"
             )
+        case "evaluating":
+            typer.echo(wording.evaluating(event))
 
 
-def _where(event: dict[str, Any]) -> str:
-    if "local_forgetting" not in event:
+def _forgot(event: dict[str, Any]) -> str:
+    """How much was forgotten, and where; a regression has no classes to forget."""
+    if event["forgetting"] is None:
         return ""
-    return f" (local {_number(event['local_forgetting'])}, merging {_number(event['aggregation_forgetting'])})"
-
-
-def _share(value: float | None) -> str:
-    return "    -" if value is None else f"{value:5.1%}"
+    said = f"  forgetting {event['forgetting']:6.3f}"
+    if "local_forgetting" not in event:
+        return said
+    return f"{said} (local {_number(event['local_forgetting'])}, merging {_number(event['aggregation_forgetting'])})"
 
 
 def _number(value: float | None) -> str:

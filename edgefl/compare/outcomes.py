@@ -49,13 +49,39 @@ class Played:
         return sum(is_free(report) for report in self.rounds)
 
     @property
+    def regression(self) -> bool:
+        """Whether it is judged by its loss, the lower the better, because its targets are real numbers."""
+        return self.rounds[0]["accuracy"] is None
+
+    @property
     def accuracy(self) -> list[float]:
         """After every round that asked devices."""
-        return [report["accuracy"] for report in self.paid]
+        return self.column("accuracy")
+
+    @property
+    def quality(self) -> list[float]:
+        """What levels are counted on, the higher the better: accuracy, or R2."""
+        return self.column("r2" if self.regression else "accuracy")
+
+    @property
+    def judged(self) -> list[float]:
+        """What it is judged by: accuracy, or the loss of a regression."""
+        return self.column("loss" if self.regression else "accuracy")
+
+    @property
+    def best(self) -> str:
+        """Its best round, in words."""
+        return f"best loss {min(self.judged):.4g}" if self.regression else f"best {max(self.judged):.1%}"
+
+    def column(self, key: str) -> list[float]:
+        """One number of every such round; one that is not there (R2 of targets that do not vary) is NaN."""
+        return [nan if report.get(key) is None else report[key] for report in self.paid]
 
     @property
     def forgetting(self) -> list[float]:
-        """From one such round to the next; before the first there was nothing to forget."""
+        """From one such round to the next; before the first, and without classes, there was nothing to forget."""
+        if self.regression:
+            return []
         if not self.free:
             return [report["forgetting"] for report in self.rounds[1:]]
         classes = [[nan if v is None else v for v in report["per_class"]] for report in self.paid]
@@ -110,8 +136,8 @@ def play_one(order: Order, root: Path | None, play: Play, progress: Progress) ->
     def tell(event: dict[str, Any]) -> None:
         told.append(event)
         if event["event"] == "round":
-            if event["accuracy"] is None:
-                raise RunError("nothing to compare by; give task.data with classes and a test part")
+            if event["accuracy"] is None and event["loss"] is None:
+                raise RunError("nothing to compare by; give task.data with a test part")
             progress(order.label, order.seed)
 
     try:

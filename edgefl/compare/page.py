@@ -29,8 +29,8 @@ pre { padding: .8rem; border: 1px solid #8884; border-radius: 4px; font-size: .8
 """
 
 
-# The columns that have a best value, in the order of the table.
-ACCURACIES: tuple[Callable[[Score], float], ...] = (lambda s: s.best, lambda s: s.last, lambda s: s.last_five)
+# The columns that have a best value, in the order of the table: the highest accuracy, the lowest loss.
+JUDGED: tuple[Callable[[Score], float], ...] = (lambda s: s.best, lambda s: s.last, lambda s: s.last_five)
 
 
 def page(
@@ -61,10 +61,9 @@ def page(
 <pre>{escape(command)}</pre>
 <h2>Scores</h2>
 <div class="wide">{_table(lines, levels)}</div>
-<p>Best, last and mean of the last five test accuracies; rounds until a level was first reached (- is never), and the
-megabytes sent until then; mean round forgetting; megabytes both ways; CPU seconds of the whole run. A free round asks
+<p>{_legend(lines)}; megabytes both ways; CPU seconds of the whole run. A free round asks
 no device: it belongs to the round before it and is counted in no column but its own. Every algorithm saw the same
-devices in the same rounds for the same seed. The best accuracies are underlined{_unsolved(lines)}.</p>
+devices in the same rounds for the same seed. The best values are underlined{_unsolved(lines)}.</p>
 {_failures(lines)}
 <h2>Curves</h2>
 <p>Bold: the median over the seeds. Thin: each seed.</p>
@@ -81,7 +80,8 @@ def _table(lines: Sequence[Line], levels: Sequence[float]) -> str:
     several = {line.label for line in lines if line.seed == MEDIAN}
     colours = colours_of([line.label for line in lines if isinstance(line, Score)])
     chief = [line for line in lines if isinstance(line, Score) and (line.label not in several or line.seed == MEDIAN)]
-    best = [max((column(line) for line in chief), default=0.0) for column in ACCURACIES]
+    pick = min if any(line.regression for line in chief) else max
+    best = [pick((column(line) for line in chief), default=0.0) for column in JUDGED]
     body = []
     for line, row in zip(lines, rows, strict=True):
         shown = [f"<td>{escape(cell)}</td>" for cell in row]
@@ -89,12 +89,26 @@ def _table(lines: Sequence[Line], levels: Sequence[float]) -> str:
         if isinstance(line, Score) and line in chief:
             kind = "head"
             shown[0] = f'<td><span class="curve" style="background: {colours[line.label]}"></span>{escape(row[0])}</td>'
-            for i, column in enumerate(ACCURACIES, 2):
+            for i, column in enumerate(JUDGED, 2):
                 if column(line) == best[i - 2]:
                     shown[i] = f'<td class="best">{escape(row[i])}</td>'
         body.append(f'<tr class="{kind}">{"".join(shown)}</tr>')
     titles = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     return f"<table><thead><tr>{titles}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _legend(lines: Sequence[Line]) -> str:
+    if any(line.regression for line in lines if isinstance(line, Score)):
+        return (
+            "Best, last and mean of the last five test losses, lower is better; mean absolute error, root of the mean"
+            " squared error and R2 after the last round; rounds until R2 first reached a level (- is never), and the"
+            " megabytes sent until then"
+        )
+    return (
+        "Best, last and mean of the last five test accuracies; balanced: the mean accuracy of all classes after the"
+        " last round; rounds until a level was first reached (- is never), and the megabytes sent until then; mean"
+        " round forgetting"
+    )
 
 
 def _unsolved(lines: Sequence[Line]) -> str:

@@ -31,6 +31,8 @@ STYLE: dict[Any, Any] = {  # Any: the type that matplotlib wants is the list of 
     "savefig.dpi": 130,
 }
 
+NAMED = 12  # classes whose names fit beside a picture
+
 Coordinates: TypeAlias = Callable[[Played], tuple[Sequence[float], Sequence[float]]]
 
 
@@ -42,6 +44,7 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
     except ModuleNotFoundError:
         raise ConfigError("pictures need matplotlib: pip install 'edgefl[coordinator]'") from None
     made: dict[str, Path] = {}
+    real = runs[0].regression
 
     def save(caption: str, name: str, figure: "Figure") -> None:
         made[caption] = folder / name
@@ -54,10 +57,14 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
             axes = figure.axes[0]
             axes.set(title=f"{title}: {caption[0].lower()}{caption[1:]}", xlabel=xlabel, ylabel=ylabel)
             axes.set_xlim(left=0)
-            axes.set_ylim(0, 1 if ylabel == "test accuracy" else None)
+            if not real:
+                axes.set_ylim(0, 1 if ylabel == "test accuracy" else None)
+            elif min(min(run.judged) for run in runs) > 0:
+                axes.set_yscale("log")  # a loss falls by powers of ten
             _legend(figure)
             save(caption, name, figure)
-        save("Accuracy of each class over rounds", "classes.png", _classes(runs, title))
+        if not real:
+            save("Accuracy of each class over rounds", "classes.png", _classes(runs, title))
     return made
 
 
@@ -68,26 +75,23 @@ def colours_of(labels: Sequence[str]) -> dict[str, str]:
 
 def _curves(runs: Sequence[Played]) -> list[tuple[str, str, str, str, Coordinates]]:
     """Caption, file, labels of the axes, and what is drawn."""
+    word, axis = ("Loss", "test loss") if runs[0].regression else ("Accuracy", "test accuracy")
     found: list[tuple[str, str, str, str, Coordinates]] = [
-        ("Accuracy over rounds", "accuracy.png", "round", "test accuracy", lambda r: (_numbers(r), r.accuracy)),
+        (f"{word} over rounds", f"{word.lower()}.png", "round", axis, lambda r: (_numbers(r), r.judged)),
         (
-            "Accuracy over traffic",
+            f"{word} over traffic",
             "bytes.png",
             "MB sent, up and down",
-            "test accuracy",
-            lambda r: ([b / 1e6 for b in r.summed("bytes_up", "bytes_down")], r.accuracy),
-        ),
-        (
-            "Forgetting, mean of the rounds so far",
-            "forgetting.png",
-            "round",
-            "round forgetting",
-            lambda r: (_numbers(r)[1:], _running_mean(r.forgetting)),
+            axis,
+            lambda r: ([b / 1e6 for b in r.summed("bytes_up", "bytes_down")], r.judged),
         ),
     ]
+    if not runs[0].regression:
+        forgot: Coordinates = lambda r: (_numbers(r)[1:], _running_mean(r.forgetting))  # noqa: E731
+        found.append(("Forgetting, mean of the rounds so far", "forgetting.png", "round", "round forgetting", forgot))
     if all("virtual_seconds" in report for run in runs for report in run.rounds):
-        time: Coordinates = lambda r: ([s / 60 for s in r.summed("virtual_seconds")], r.accuracy)  # noqa: E731
-        found.append(("Accuracy over virtual time", "time.png", "virtual minutes", "test accuracy", time))
+        time: Coordinates = lambda r: ([s / 60 for s in r.summed("virtual_seconds")], r.judged)  # noqa: E731
+        found.append((f"{word} over virtual time", "time.png", "virtual minutes", axis, time))
     return found
 
 
@@ -120,7 +124,10 @@ def _classes(runs: Sequence[Played], title: str) -> "Figure":
         )
         axes.grid(visible=False)
         axes.set(title=run.label, ylabel="class")
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        if (names := run.done.get("class_names")) and len(names) <= NAMED:
+            axes.set_yticks(range(len(names)), names)
+        else:
+            axes.yaxis.get_major_locator().set_params(integer=True)
     figure.axes[-1].set_xlabel("round")
     figure.colorbar(image, ax=figure.axes, label="test accuracy", shrink=min(1.0, 2 / len(firsts)))
     return figure

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import inf
+from math import inf, nan
 from statistics import mean, median
 from typing import Any, TypeAlias
 
@@ -15,11 +15,11 @@ UNSOLVED = ("infeasible", "unsolved")  # what stages call a projection that had 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One line of the table: of one seed, or the median over them."""
+    """One line of the table: of one seed, or the median over them. A regression is judged by its loss."""
 
     label: str
     seed: int | str
-    best: float
+    best: float  # accuracy, or loss: so are the next two
     last: float
     last_five: float
     rounds_to: tuple[float | None, ...]  # one for each level, free rounds not counted; None: never
@@ -30,6 +30,11 @@ class Score:
     virtual_seconds: float | None  # None without a virtual clock
     free_rounds: float  # that asked nobody: counted here and in no other column
     unsolved: float  # projections that were given up, over the whole run
+    regression: bool = False
+    balanced: float | None = None  # accuracy after the last round, every class counted alike
+    mae: float | None = None  # after the last round, of a regression; so are the next two
+    rmse: float | None = None
+    r2: float | None = None
 
 
 Line: TypeAlias = Score | Failed
@@ -37,8 +42,8 @@ Line: TypeAlias = Score | Failed
 
 def score(run: Played, levels: Sequence[float]) -> Score:
     """The line of one run. Round 0, the untrained model, counts for nothing."""
-    curve = [-inf, *run.accuracy]
-    numbers = metrics.summary(curve)
+    curve = [-inf, *run.quality]
+    numbers = metrics.summary([nan, *run.judged], lower=run.regression)
     reached = tuple(metrics.rounds_to(curve, level) for level in levels)
     megabytes = [sent / 1e6 for sent in run.summed("bytes_up", "bytes_down")]
     return Score(
@@ -55,6 +60,8 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         run.done.get("virtual_seconds"),
         run.free,
         unsolved(run),
+        run.regression,
+        *(run.rounds[-1].get(key) for key in ("balanced_accuracy", "mae", "rmse", "r2")),
     )
 
 
@@ -83,6 +90,8 @@ def middle(scores: Sequence[Score]) -> Score:
         median(virtual) if virtual else None,
         median(s.free_rounds for s in scores),
         median(s.unsolved for s in scores),
+        first.regression,
+        *(_known([getattr(s, key) for s in scores]) for key in ("balanced", "mae", "rmse", "r2")),
     )
 
 
@@ -107,9 +116,12 @@ def cells(lines: Sequence[Line], levels: Sequence[float]) -> tuple[list[str], li
         "unsolved": any(line.unsolved for line in whole),
     }
     rare = [title for title, some in shown.items() if some]
-    head = ["algorithm", "seed", "best", "last", "last 5"]
-    head += [f"to {level:.0%}" for level in levels] + [f"MB to {level:.0%}" for level in levels]
-    head += ["forgetting", "MB", "CPU s", *rare]
+    real = any(line.regression for line in whole)
+    heights = [f"R2 {level:g}" if real else f"{level:.0%}" for level in levels]
+    head = ["algorithm", "seed", *(["best loss", "last loss"] if real else ["best", "last"]), "last 5"]
+    head += ["MAE", "RMSE", "R2"] if real else ["balanced"]
+    head += [f"to {height}" for height in heights] + [f"MB to {height}" for height in heights]
+    head += [*([] if real else ["forgetting"]), "MB", "CPU s", *rare]
     return head, [_cells(line, rare, width=len(head)) for line in lines]
 
 
@@ -124,10 +136,11 @@ def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
     return [
         line.label,
         str(line.seed),
-        *(f"{value:.3f}" for value in (line.best, line.last, line.last_five)),
+        *(_number(value, line) for value in (line.best, line.last, line.last_five)),
+        *(_number(value, line) for value in ((line.mae, line.rmse, line.r2) if line.regression else (line.balanced,))),
         *("-" if rounds is None else f"{rounds:g}" for rounds in line.rounds_to),
         *("-" if sent is None else f"{sent:.1f}" for sent in line.megabytes_to),
-        f"{line.forgetting:.3f}",
+        *([] if line.regression else [f"{line.forgetting:.3f}"]),
         f"{line.megabytes:.1f}",
         f"{line.cpu_seconds:.1f}",
         *(counted[title] for title in rare),
@@ -155,6 +168,17 @@ def as_json(runs: Sequence[Outcome], levels: Sequence[float]) -> dict[str, Any]:
         "runs": [asdict(run) for run in runs if isinstance(run, Played)],
         "failed": [asdict(run) for run in runs if isinstance(run, Failed)],
     }
+
+
+def _known(values: Sequence[float | None]) -> float | None:
+    """The median of those that are there."""
+    there = [value for value in values if value is not None]
+    return median(there) if there else None
+
+
+def _number(value: float | None, line: Score) -> str:
+    """Accuracies have three places; a loss has the size it has."""
+    return "-" if value is None else f"{value:.4g}" if line.regression else f"{value:.3f}"
 
 
 def _or_never(reached: Sequence[float | None]) -> float | None:

@@ -77,7 +77,9 @@ def _shared(base: RunFile, name: str) -> dict[str, Any]:
 
 def seeded(run: RunFile, seed: int) -> RunFile:
     """The same run with another seed, played to its end: a comparison looks at whole curves."""
-    return run.model_copy(update={"run": run.run.model_copy(update={"seed": seed, "target_accuracy": None})})
+    return run.model_copy(
+        update={"run": run.run.model_copy(update={"seed": seed, "target_accuracy": None, "target_loss": None})}
+    )
 
 
 def _label(word: str) -> tuple[str, str]:

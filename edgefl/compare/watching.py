@@ -55,8 +55,8 @@ class Bars:
         self.ends[label].append(outcome)
         self.progress.advance(self.tasks[label], self.rounds[label] - self.made.get((label, outcome.seed), 0))
         failed = sum(isinstance(one, Failed) for one in self.ends[label])
-        best = [max(one.accuracy) for one in self.ends[label] if not isinstance(one, Failed)]
-        news = [f"best {max(best):.1%}"] if best else []
+        played = [one for one in self.ends[label] if not isinstance(one, Failed)]
+        news = [max(played, key=lambda one: max(one.quality)).best] if played else []
         self.progress.update(self.tasks[label], news=", ".join([*news, *([f"{failed} failed"] if failed else [])]))
         if isinstance(outcome, Failed):
             self.progress.console.print(reason(outcome), markup=False, highlight=False, style="red")
@@ -77,5 +77,5 @@ class Lines:
             said = reason(outcome)
         else:
             how = "known from before" if before else f"played in {outcome.done['seconds']:.1f} s"
-            said = f"{outcome.label}, seed {outcome.seed}: best {max(outcome.accuracy):.1%}, {how}"
+            said = f"{outcome.label}, seed {outcome.seed}: {outcome.best}, {how}"
         print(f"[{self.count}/{self.total}] {said}", file=sys.stderr, flush=True)  # noqa: T201 - this is the news

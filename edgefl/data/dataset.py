@@ -1,6 +1,6 @@
 """Samples and labels of one holder: a device's private data, or the coordinator's public data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ class Dataset:
     x: Array
     y: Array
     classes: int
+    class_names: tuple[str, ...] | None = None  # one for each class, where the data name them
 
     def __len__(self) -> int:
         return len(self.x)
@@ -25,8 +26,12 @@ class Dataset:
 
     def take(self, rows: Array) -> "Dataset":
         """These rows, copied."""
-        return Dataset(self.x[rows], self.y[rows], self.classes)
+        return replace(self, x=self.x[rows], y=self.y[rows])
 
     def counts(self) -> Array:
         """How many samples of each class there are."""
         return np.bincount(self.y, minlength=self.classes)
+
+    def as_targets(self) -> "Dataset":
+        """The same samples with their labels as real numbers, whole though they may be."""
+        return Dataset(self.x, self.y.astype(np.float32), 0)

@@ -19,6 +19,7 @@ class Holdings:
     devices: tuple[Dataset, ...]
     public: Dataset
     test: Dataset
+    set_aside: int = 0  # training samples that nobody holds
 
 
 def divide(source: Source, partition: Partition, public: float, seed: int) -> Holdings:

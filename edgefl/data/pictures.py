@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ def digits() -> Source:
     except ImportError as e:
         raise ConfigError("data set 'digits' needs scikit-learn: pip install 'edgefl[coordinator]'") from e
     bunch = load_digits()
-    whole = images(pixels(bunch.images, 16), bunch.target, 10)
+    whole = replace(images(pixels(bunch.images, 16), bunch.target, 10), class_names=tuple("0123456789"))
     train, test = held_out(len(whole))
     return Source(whole.take(train), whole.take(test), None, "digits")
 

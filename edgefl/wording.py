@@ -1,0 +1,49 @@
+"""How a model's scores are said: the same words in views, logs, simulations and comparisons."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def scores(event: Mapping[str, Any]) -> str:
+    """What a round's report, or the last word of a run, says about its model; empty if nobody looked."""
+    if event["loss"] is None:
+        return ""
+    if event["accuracy"] is None:
+        errors = f"  MAE {event['mae']:.4g}  RMSE {event['rmse']:.4g}  R2 {number(event['r2'])}"
+        return f"loss {event['loss']:.4g}{errors}"
+    return f"accuracy {event['accuracy']:5.1%}  balanced {event['balanced_accuracy']:5.1%}  loss {event['loss']:6.3f}"
+
+
+def best(event: Mapping[str, Any]) -> str:
+    """The best that a run came to, from its last word; empty if nobody looked."""
+    if event["best_accuracy"] is not None:
+        return f"best accuracy {event['best_accuracy']:.1%}"
+    return "" if event["best_loss"] is None else f"best loss {event['best_loss']:.4g}"
+
+
+def weakest(event: Mapping[str, Any]) -> str:
+    """The class that a model knows least, by its name; empty where there are no classes to tell apart."""
+    known = [(share, i) for i, share in enumerate(event.get("per_class") or ()) if share is not None]
+    if len(known) < 2:
+        return ""
+    share, i = min(known)
+    names = event.get("class_names")
+    return f"weakest class '{names[i]}' {share:.1%}" if names else f"weakest class {i} {share:.1%}"
+
+
+def number(value: float | None) -> str:
+    """Three places, or a dash."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def evaluating(event: Mapping[str, Any]) -> str:
+    """What a run will be judged by, as it is said at its start."""
+    if not event["samples"]:
+        return "no test data: neither accuracy nor loss will be known (task.data names them)"
+    classes = event["class_names"]
+    kinds = f" in {event['classes']} classes" if event["classes"] else ", real targets"
+    named = f" ({', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''})" if classes else ""
+    aside = event["set_aside"]
+    rest = f"; {aside} more are set aside as a training part that nobody trains on" if aside else ""
+    public = f"; {event['public']} are public data" if event["public"] else ""
+    return f"evaluates on {event['samples']} samples of '{event['data']}'{kinds}{named}{public}{rest}"

@@ -1,0 +1,108 @@
+"""A regression is whole: scores in reports, lines, the last word, comparisons and targets."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coordinator.view import LiveView, PlainView
+from edgefl import wording
+from edgefl.cli.simulate import play
+from edgefl.compare.outcomes import Played
+from edgefl.compare.page import page
+from edgefl.compare.plots import draw
+from edgefl.compare.running import play_all
+from edgefl.compare.table import Score, as_json, scores, text
+from edgefl.compare.variants import variants
+from edgefl.config import RunFile
+from edgefl.config_reader import parse
+
+SCORES = {"mae", "rmse", "r2", "loss"}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A run file that learns a plane from 100 noisy points."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 3)).astype(np.float32)
+    path = tmp_path_factory.mktemp("plane") / "plane.npz"
+    np.savez(path, x=x, y=(x @ [1.0, 2.0, -1.0] + 3).astype(np.float32))
+    return {
+        "run": {"name": "plane", "rounds": 4},
+        "task": {
+            "data": f"npz:{path}",
+            "model": "softmax",
+            "loss": "squared_error",
+            "backend": "torch",
+            "partition": {"kind": "iid", "devices": 2},
+        },
+        "algorithm": {"name": "fedavg", "lr": 0.1},
+    }
+
+
+def told(table: dict[str, Any], *sets: str) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    play(parse(RunFile, table, "test", sets, environment={}), None, events.append)
+    return events
+
+
+def test_every_round_and_the_last_word_have_loss_and_errors_and_no_accuracy(table: dict[str, Any]) -> None:
+    opening, *rounds, done = told(table)
+    assert (opening["event"], opening["samples"], opening["classes"]) == ("evaluating", 20, 0)
+    for event in (*rounds, done):
+        assert event["accuracy"] is None
+        assert event["forgetting"] is None if event["event"] == "round" else event["best_accuracy"] is None
+        assert all(isinstance(event[key], float) for key in SCORES)
+    assert done["best_loss"] == min(event["loss"] for event in rounds)
+    assert rounds[-1]["r2"] > rounds[0]["r2"]
+
+
+def test_lines_say_loss_and_errors(table: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    _, first, *_, done = told(table)
+    for event in (first, done):
+        PlainView().tell(event)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(word in line for line in lines for word in ("loss", "MAE", "RMSE", "R2"))
+    assert "best loss" in lines[-1]
+    assert "%" not in lines[-1]
+    view = LiveView()
+    view.tell(first)
+    assert view.curve == [first["r2"]]
+
+
+def test_a_target_loss_ends_a_run(table: dict[str, Any]) -> None:
+    _, *rounds, done = told(table, "run.target_loss=100.0")
+    assert (len(rounds), done["rounds_to_target"]) == (0, 0)
+    assert told(table, "run.target_loss=0.0")[-1]["rounds_to_target"] is None
+
+
+def test_a_comparison_judges_a_regression_by_its_loss(table: dict[str, Any], tmp_path: Path) -> None:
+    ends = play_all(variants("fast=fedavg:lr=0.1,slow=fedavg:lr=0.01", table, "run.toml"), 2, None, play)
+    assert all(isinstance(end, Played) for end in ends)
+    lines = scores(ends, (0.5,))
+    chief = {line.label: line for line in lines if isinstance(line, Score) and line.seed == "median"}
+    assert chief["fast"].best < chief["slow"].best
+    assert "best loss" in text(lines, (0.5,))
+    assert "to R2 0.5" in text(lines, (0.5,))
+    whole = [end for end in ends if isinstance(end, Played)]
+    pictures = draw(whole, tmp_path, "plane")
+    assert {path.name for path in pictures.values()} == {"loss.png", "bytes.png"}
+    drawn = page("plane", "edgefl compare", lines=lines, levels=(0.5,), pictures=pictures, runs={})
+    best = f'<td class="best">{chief["fast"].best:.4g}</td>'
+    assert best in drawn
+    assert "NaN" not in repr(as_json(ends, (0.5,)))
+
+
+def test_the_weakest_class_is_named() -> None:
+    event = {"per_class": [1.0, None, 0.25], "class_names": ("sit", "walk", "run")}
+    assert wording.weakest(event) == "weakest class 'run' 25.0%"
+    assert wording.weakest({"per_class": []}) == ""
+
+
+def test_a_coordinator_that_sets_samples_aside_says_so() -> None:
+    event = {"data": "csv:t.csv", "samples": 60, "set_aside": 240, "public": 0, "classes": 2, "class_names": ("a", "b")}
+    said = wording.evaluating(event)
+    assert "60 samples" in said
+    assert "240" in said
+    assert "(a, b)" in said
