@@ -7,7 +7,7 @@ same command reads it and goes on with the round in hand.
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -87,6 +87,15 @@ class Journal:
                 )
             if population is not None:
                 self._close(state, population)
+
+    def amend(self, run: str, state: Rounds | None, changes: Sequence[dict[str, Any]]) -> None:
+        """The run file that is in force from now on, where the rounds stand under it, and what is new in it."""
+        with self._transaction():
+            for change in changes:
+                self._tell("changed", change)
+            self._set("run", run)
+            if state is not None:
+                self._set("rounds", _frozen(state))
 
     def note(self, what: str, **detail: Any) -> None:
         """Something for the story alone."""

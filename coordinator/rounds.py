@@ -227,6 +227,11 @@ def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
             return s, ()
 
 
+def reopened(s: Rounds) -> Rounds:
+    """The same round, to be asked anew when it is resumed: its model will not be the one that was handed out."""
+    return _cleared(s) if s.phase == "open" else s
+
+
 def outstanding(s: Rounds) -> tuple[str, ...]:
     """Who was asked and may still answer, in the order they were asked."""
     asked = s.asked if s.phase == "open" else ()
@@ -283,8 +288,12 @@ def _lacks_devices(s: Rounds) -> bool:
 
 
 def _gather(s: Rounds) -> Step:
-    s = replace(s, phase="gathering", asked=(), answered=frozenset(), declined=frozenset(), busy=frozenset())
+    s = _cleared(s)
     return _open(s) if len(s.present) >= _needed(s) else (s, ())
+
+
+def _cleared(s: Rounds) -> Rounds:
+    return replace(s, phase="gathering", asked=(), answered=frozenset(), declined=frozenset(), busy=frozenset())
 
 
 def _open(s: Rounds) -> Step:

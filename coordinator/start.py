@@ -7,12 +7,14 @@ import signal
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from coordinator import checkpoint, identity, journal
-from coordinator.service import Coordinator
+from coordinator.resuming import ON_THE_WIRE, changes
+from coordinator.rounds import reopened
+from coordinator.service import Coordinator, rules
 from coordinator.view import View
 from edgefl import job as jobs
 from edgefl.config import RunFile
@@ -102,32 +104,38 @@ def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
     if not (folder / journal.NAME).exists():
         return
     book = journal.Journal(folder / journal.NAME)
-    before, done = book.get("run"), book.get("done")
-    book.close()
+    try:
+        done = book.get("done")
+        if not fresh and not done:
+            _resume(book, folder, run)
+    finally:
+        book.close()
     if fresh or done:
         number = 1
         while folder.with_name(f"{folder.name}~{number}").exists():
             number += 1
         folder.rename(folder.with_name(f"{folder.name}~{number}"))
         make_folder(folder)
-    elif before is not None and (changed := _changes(json.loads(before), run.model_dump(mode="json"))):
+
+
+def _resume(book: journal.Journal, folder: Path, run: RunFile) -> None:
+    """What may change takes effect and is written down; of what may not, everything is named at once."""
+    before = book.get("run")
+    if before is None:
+        return
+    changed = changes(json.loads(before), run.model_dump(mode="json"))
+    if refused := [str(change) for change in changed if not change.allowed]:
         raise ConfigError(
-            f"{folder} holds an unfinished run with other settings ({changed}): go on with the old file, or --fresh"
+            f"{folder} holds an unfinished run, whose model depends on what was changed ({'; '.join(refused)}):"
+            " change it back and go on, or begin anew with --fresh"
         )
-
-
-def _changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """The first setting that matters to the model and is not what it was."""
-    for section, new in now.items():
-        old = before.get(section)
-        if section in {"broker", "compute", "guards"} or old == new:
-            continue
-        if not (isinstance(old, dict) and isinstance(new, dict)):
-            return f"{section} was {old}"
-        for key, value in new.items():
-            if key not in {"folder", "forgetting"} and old.get(key) != value:
-                return f"{section}.{key} was {old.get(key)}, is {value}"
-    return ""
+    for change in changed:
+        log.warning("changed key=%s before=%s now=%s", change.key, change.before, change.now)
+    state = book.rounds(rules(run, run.make_algorithm().cohort_rounds))
+    if state and any(change.key in ON_THE_WIRE for change in changed):
+        state = reopened(state)
+    if changed:
+        book.amend(run.model_dump_json(), state, [asdict(change) for change in changed])
 
 
 class _Telling(AbstractContextManager["_Telling"]):

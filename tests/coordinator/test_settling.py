@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from coordinator.journal import NAME, Journal
+from coordinator.rounds import Answered, Invite, Joined, Resumed, Rounds, step
+from coordinator.service import rules
 from coordinator.start import settle
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
@@ -25,15 +27,61 @@ def begun(folder: Path) -> Path:
     return folder
 
 
+def story(folder: Path) -> list[dict[str, Any]]:
+    book = Journal(folder / NAME)
+    told = [detail for _, what, detail in book.story() if what == "changed"]
+    book.close()
+    return told
+
+
 @pytest.mark.parametrize(
-    "change", [{"run": {"forgetting": True}}, {"run": {"folder": "elsewhere"}}, {"guards": {"strikes": 9}}]
+    ("change", "told"),
+    [
+        ({"run": {"rounds": 99}}, ("run.rounds", 20, 99)),
+        ({"run": {"target_accuracy": 0.9}}, ("run.target_accuracy", None, 0.9)),
+        ({"run": {"forgetting": True}}, ("run.forgetting", False, True)),
+        ({"run": {"folder": "elsewhere"}}, ("run.folder", "runs", "elsewhere")),
+        ({"rounds": {"cohort": 2, "quorum": 1}}, ("rounds.quorum", None, 1)),
+        ({"rounds": {"cohort": 2, "deadline": 5.0}}, ("rounds.deadline", 60.0, 5.0)),
+        ({"rounds": {"cohort": 2, "start_with": 2}}, ("rounds.start_with", None, 2)),
+        ({"rounds": {"cohort": 2, "over_select": 1.5}}, ("rounds.over_select", 1.0, 1.5)),
+        ({"guards": {"strikes": 9}}, ("guards.strikes", 3, 9)),
+        ({"broker": {"url": "mqtt://me:secret@host"}}, ("broker.url", "embedded", "mqtt://me@host:1883")),
+        ({"wire": {"codec": "float16"}}, ("wire.codec", "float32", "float16")),
+    ],
 )
-def test_what_the_model_does_not_depend_on_may_change(change: dict[str, Any], tmp_path: Path):
+def test_what_the_model_does_not_depend_on_may_change_and_is_written_down(
+    change: dict[str, Any], told: tuple[Any, ...], tmp_path: Path
+):
     folder = begun(tmp_path / "run")
     settle(folder, a_run(**change), fresh=False)
-    assert (folder / NAME).exists()
+    assert [tuple(one.values()) for one in story(folder)] == [told]
+    settle(folder, a_run(**change), fresh=False)
+    assert len(story(folder)) == 1, "from now on this is what it was"
 
 
-def test_what_it_depends_on_may_not_and_is_named(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"run\.seed was 0, is 1.*or --fresh"):
-        settle(begun(tmp_path / "run"), a_run(run={"seed": 1}), fresh=False)
+def test_all_that_it_depends_on_is_named_at_once(tmp_path: Path):
+    other = a_run(run={"seed": 1, "rounds": 5}, algorithm={"name": "fedprox", "mu": 1.0}, rounds={"cohort": 3})
+    with pytest.raises(ConfigError) as refused:
+        settle(begun(tmp_path / "run"), other, fresh=False)
+    assert (
+        "algorithm.mu was None, is 1.0; algorithm.name was fedavg, is fedprox; rounds.cohort was 2, is 3;"
+        " run.seed was 0, is 1): change it back and go on, or begin anew with --fresh"
+    ) in str(refused.value)
+    assert story(tmp_path / "run") == []
+
+
+def test_a_round_in_hand_is_asked_anew_when_its_model_travels_otherwise(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    book, state = Journal(folder / NAME), Rounds(rules(a_run(), 1))
+    for event in (Joined("a", 0.0), Joined("b", 0.0), Answered("a", 1, 1.0)):
+        state = step(state, event)[0]
+        book.write(event, state)
+    book.close()
+    settle(folder, a_run(wire={"codec": "float16"}), fresh=False)
+    book = Journal(folder / NAME)
+    resumed, actions = step(book.rounds(state.rules), Resumed(2.0))
+    book.close()
+    assert isinstance(actions[0], Invite)
+    assert set(actions[0].devices) == {"a", "b"}
+    assert resumed.opening > state.opening, "devices that have answered are asked again"

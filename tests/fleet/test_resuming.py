@@ -1,0 +1,52 @@
+"""A run that is resumed under other settings goes on under them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleets import Fleet, prepared, run_file
+
+from coordinator.service import Coordinator
+from coordinator.start import settle
+from edgefl.config import RunFile
+from edgefl.errors import Interrupted
+from edgefl.protocol.memory import MemoryBroker
+
+
+def test_rounds_codec_and_quorum_may_change_in_the_middle_of_a_run(tmp_path: Path):
+    broker, folder = MemoryBroker(), tmp_path / "run"
+    first = run_file({"name": "fedavg"}, rounds={"cohort": 4, "quorum": 4, "deadline": 3600.0}, run={"rounds": 50})
+    fleet = Fleet(first, tmp_path, broker.client)
+    fleet.start_all()
+
+    def coordinate(run: RunFile, number: int) -> list[dict[str, Any]]:
+        settle(folder, run, fresh=False)
+        told: list[dict[str, Any]] = []
+
+        def tell(event: dict[str, Any]) -> None:
+            told.append(event)
+            if number == 1 and event["event"] == "opened" and event["round"] == 3:
+                coordinator.stop()
+
+        client = broker.client(f"coordinator-{number}")
+        coordinator = Coordinator(run, client, lambda: prepared(run)[0], folder=folder, tell=tell)
+        coordinator.run()
+        return told
+
+    with pytest.raises(Interrupted):
+        coordinate(first, 1)
+    broker.kill("device-03")
+    second = run_file(
+        {"name": "fedavg"},
+        rounds={"cohort": 4, "quorum": 3, "deadline": 7200.0},
+        run={"rounds": 5},
+        wire={"codec": "float16"},
+    )
+    told = coordinate(second, 2)
+    fleet.agents["device-03"].stop()
+    fleet.join()
+    rounds = {event["round"]: event for event in told if event["event"] == "round"}
+    assert list(rounds)[-3:] == [3, 4, 5]
+    assert told[-1]["rounds"] == 5
+    assert rounds[5]["devices"] == 3
+    assert rounds[5]["bytes_up"] < 0.7 * rounds[2]["bytes_up"], "three devices with two bytes a weight, not four"
