@@ -56,6 +56,7 @@ class Scale:
     factor: Annotated[float, Field(gt=0)] = 1.0
 
     individual: ClassVar[bool] = False
+    without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         step = draft.step.copy()
@@ -71,6 +72,7 @@ class Clip:
     norm: Annotated[float, Field(gt=0)] = 1.0
 
     individual: ClassVar[bool] = False
+    without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         k = site.model.layout.trainable
@@ -84,13 +86,17 @@ class Clip:
 
 @dataclass(frozen=True, config=STRICT)
 class Momentum:
-    """Server momentum: m = beta m + step, and the step is rate times m. Statistics are left alone."""
+    """Server momentum: m = beta m + step, and the step is rate times m. Statistics are left alone.
+
+    The push of a free round is a step like any other: the momentum takes it in, and adds to it what it carries.
+    """
 
     name: Literal["momentum"] = "momentum"
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
     rate: Annotated[float, Field(gt=0)] = 1.0
 
     individual: ClassVar[bool] = False
+    without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         k, real = site.model.layout.trainable, draft.step.dtype.type

@@ -197,6 +197,9 @@ class RunFile(Section):
             from edgefl.privacy import section  # noqa: PLC0415 - an agent does without it
 
             section.check(self.privacy, plain, stages, self.rounds.late)
+        from edgefl.algorithms import pipeline  # noqa: PLC0415 - an agent does without it too
+
+        pipeline.check(plain, stages)
         if self.rounds.cohort is None and self.task.partition is None:
             raise ValueError("rounds.cohort: say how many devices a round asks (only a partition gives it a default)")
         if self.quorum > self.cohort:

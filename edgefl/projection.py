@@ -1,10 +1,12 @@
 """The nearest vector that agrees with given ones: min 1/2 ||x - p||^2 subject to rows @ x >= margin.
 
 It is solved in the dual, min 1/2 z'Gz - q'z over z >= 0 with G = rows rows' and q = margin - rows @ p, which has one
-variable per row whatever the size of the model; then x = p + rows' z. Three solvers, one answer:
+variable per row whatever the size of the model; then x = p + rows' z. Four solvers, one answer:
 
     up to 4 rows   every active set is tried: exact, and a device needs no solver
-    more rows      quadprog, where it is installed, finds the active set, which is then solved exactly
+    no margin > 0  x = 0 will do, so there always is an answer: non-negative least squares with a ridge, which finds one
+                   however dependent the rows are
+    margins > 0    quadprog, where it is installed, finds the active set, which is then solved exactly
     otherwise      least-distance programming by non-negative least squares, in numpy; it also judges what
                    quadprog, whose ridge hides infeasibility, left open
 
@@ -33,7 +35,8 @@ ENUMERATED = 4  # as many rows, at most, are solved by trying all active sets
 NEGLIGIBLE = 1e-12  # of the longest row, or of the largest eigenvalue: nothing but rounding
 SHORT = 500  # columns in a product of few rows with many: BLAS then neither repacks them nor wakes its threads
 EXACT = 1e-11  # an answer this close to optimal needs no second opinion
-ACCEPTED = 1e-6  # the primal check at its most generous, relative to the largest margin or product
+ACCEPTED = 1e-6  # the primal check at its most generous, relative to the largest margin or product, or to p
+RIDGE = 1e-13  # on rows of length one: what it costs is in `always_solved`
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +119,20 @@ def solve_dual(gram: Array, products: Array, margin: float | Array = 0.0, length
     scale = max(np.abs(b[keep] / norms).max(initial=0.0), reached.max(initial=0.0))
     if q.max(initial=0.0) <= 1e-14 * max(length, scale):
         return Dual(nothing, feasible=True)
-    unit = gram[np.ix_(keep, keep)] / np.outer(norms, norms)
-    z, error = _solve((unit + unit.T) / 2, q / scale)
+    unit, always = gram[np.ix_(keep, keep)] / np.outer(norms, norms), bool(b.max() <= 0)
+    z, error = _solve((unit + unit.T) / 2, q / scale, always=always)
     # With no margin above zero x = 0 will do, so an error can only be rounding; otherwise it may be a contradiction.
-    rounding = ACCEPTED if b.max() <= 0 else min(ACCEPTED, 1e-12 * max(1.0, z.max()))
+    rounding = ACCEPTED * max(1.0, length / scale) if always else min(ACCEPTED, 1e-12 * max(1.0, z.max()))
     if error > rounding + 1e-14 * length / scale:
         return Dual(nothing, feasible=False)
     nothing[keep] = z * scale / norms
     return Dual(nothing, feasible=True)
 
 
-def _solve(gram: Array, q: Array) -> tuple[Array, float]:
+def _solve(gram: Array, q: Array, *, always: bool) -> tuple[Array, float]:
     """The best multipliers found, and how far they are from optimal (infinite: there are none)."""
     best, least = np.zeros(len(q)), np.inf
-    for z in _candidates(gram, q):
+    for z in _candidates(gram, q, always=always):
         gap = q - gram @ z  # above zero: the row's margin is missed; below: met with room to spare
         slack = np.where(z > 0, np.abs(gap), gap).max()  # who pushes must have no room to spare
         error = max(slack, -z.min() / max(1.0, z.max()))
@@ -140,13 +143,18 @@ def _solve(gram: Array, q: Array) -> tuple[Array, float]:
     return best, float(least)
 
 
-def _candidates(gram: Array, q: Array) -> Iterator[Array]:
+def _candidates(gram: Array, q: Array, *, always: bool) -> Iterator[Array]:
     """Multipliers worth checking, the likeliest first, each computed only if asked for."""
     k = len(q)
     if k <= ENUMERATED:
         for size in range(1, k + 1):
             for active in combinations(range(k), size):
                 yield _exact(gram, q, np.array(active))
+    if always:
+        z = always_solved(gram, q)
+        yield _exact(gram, q, np.flatnonzero(z > 1e-9 * z.max()))
+        yield z
+    if always or k <= ENUMERATED:
         return
     if solve_qp := _quadprog():
         ridge = 1e-10 * np.eye(k)  # relative, for the rows have length one
@@ -163,6 +171,18 @@ def _exact(gram: Array, q: Array, active: Array) -> Array:
     z = np.zeros(len(q))
     z[active] = np.linalg.lstsq(gram[np.ix_(active, active)], q[active], rcond=NEGLIGIBLE)[0]
     return z
+
+
+def always_solved(gram: Array, q: Array) -> Array:
+    """The multipliers where x = 0 meets all margins: the z >= 0 with the least 1/2 z'(G + ridge)z - q'z.
+
+    The ridge makes the problem strictly convex, so there is one answer even where rows depend on each other. It misses
+    no margin of a row of length one by more than sqrt(ridge) ||p||: optimality gives q - Gz <= ridge z; and the least
+    value is not above that of z = 0, so ridge ||z||^2 / 2 <= q'z - z'Gz / 2 <= (||p||^2 - ||p + rows'z||^2) / 2.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    roots = np.sqrt(np.maximum(values, 0) + RIDGE)
+    return nnls(roots[:, None] * vectors.T, vectors.T @ q / roots)
 
 
 def least_distance(gram: Array, q: Array) -> Array | None:

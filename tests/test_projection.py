@@ -3,7 +3,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls as scipy_nnls
 
@@ -66,6 +66,50 @@ def check_against_the_independent_solver(p, rows, b):
     assert (rows @ found.x >= b - 1e-8 * reach).all()
     np.testing.assert_allclose(z * (rows @ found.x - b), 0, atol=1e-6 * (1 + z.max()) * reach.max())
     np.testing.assert_allclose(found.x, p + rows.T @ z, atol=1e-9 * scale)
+
+
+def nearly_dependent(seed, kind, k, d):
+    """Rows as a memory may hold them: in few dimensions, copies but for rounding, of any size, of rounding alone."""
+    rng = np.random.default_rng(seed)
+    rows, p = rng.standard_normal((k, d)), rng.standard_normal(d)
+    noise = 10.0 ** rng.uniform(-12, -3)
+    if kind == "flat":
+        rank = int(rng.integers(1, 4))
+        rows = rng.standard_normal((k, rank)) @ rng.standard_normal((rank, d)) + noise * rows
+    elif kind == "copies":
+        rows = rng.standard_normal(d) * rng.choice([-1, 1], (k, 1)) + noise * rows
+    elif kind == "decayed":
+        rows = np.cumsum(rows, axis=0) * 0.5 ** rng.integers(0, 35, (k, 1))
+    elif kind == "rounding":  # a bias in front of BatchNorm has no gradient but this
+        rows, p = 1e-9 * rows, 1e-9 * p
+    elif kind == "sizes":
+        rows, p = rows * 10.0 ** rng.uniform(-11, 11, (k, 1)), p * 10.0 ** rng.uniform(-11, 11)
+    elif kind == "aside":  # p has next to nothing to do with the rows
+        p = p - np.linalg.pinv(rows) @ (rows @ p) + 1e-9 * p
+    return p.astype(np.float32), rows.astype(np.float32)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    kind=st.sampled_from(["flat", "copies", "decayed", "rounding", "sizes", "aside"]),
+    k=st.sampled_from([2, 3, 4, 5, 12, 40, 100]),
+    d=st.sampled_from([3, 10, 50, 200]),
+)
+@example(seed=0, kind="flat", k=100, d=10)
+@settings(max_examples=150, deadline=None)
+def test_without_a_margin_there_always_is_an_answer_that_meets_the_conditions_of_optimality(seed, kind, k, d):
+    p, rows = nearly_dependent(seed, kind, k, d)
+    found = project(p, rows)
+    assert found.feasible
+    rows, p, z = rows.astype(np.float64), p.astype(np.float64), found.multipliers
+    lengths, scale = np.linalg.norm(rows, axis=1), np.linalg.norm(p)
+    kept = lengths > 1e-12 * lengths.max()
+    x = p + rows.T @ z
+    cosines = (rows @ x)[kept] / lengths[kept] / scale
+    assert (z >= 0).all()
+    assert cosines.min() >= -2e-6
+    assert np.abs(cosines[z[kept] > 0]).max(initial=0) <= 2e-6  # who pushes has no room to spare
+    np.testing.assert_allclose(found.x, x, rtol=0, atol=1e-6 * scale)
 
 
 cases = given(

@@ -91,7 +91,8 @@ class Stage(Protocol):
     """One link of the aggregation pipeline.
 
     A class that says `individual: ClassVar[bool] = False` works on sums over devices alone; one that does not say is
-    taken to look at single updates, which secure aggregation would hide.
+    taken to look at single updates, which secure aggregation would hide. One that says `without_devices:
+    ClassVar[bool] = True` can also be applied in a free round, when nobody was asked and `updates` is empty.
     """
 
     @property

@@ -124,7 +124,8 @@ class Sgc:
     """The step agrees with every device's update, if that is possible; otherwise it stays as it is, and is counted.
 
     `lr` is the devices' rate: it turns steps into gradients, on which the margin is defined. After a device half
-    that has no single rate leave it at one, and the margin is one on steps. Statistics are left alone.
+    that has no single rate leave it at one, and the margin is one on steps. Statistics are left alone, and so is the
+    push of a free round: there is no device to agree with.
     """
 
     name: Literal["sgc"] = "sgc"
@@ -134,6 +135,7 @@ class Sgc:
     strict: bool = False
 
     individual: ClassVar[bool] = True
+    without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         step, infeasible, largest = draft.step.copy(), 0, 0.0

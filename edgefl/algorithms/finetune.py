@@ -25,6 +25,7 @@ class Finetune(PublicTraining):
     patience: Annotated[int, Field(ge=1)] | None = None
 
     individual: ClassVar[bool] = False
+    without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         public, sgd = split(site, self.name), self.sgd(site)

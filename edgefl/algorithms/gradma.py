@@ -126,6 +126,9 @@ class Memory:
 
     A late update enters the memory as a member's that had no part in the mean, after the round's own and as far as
     there is room; a fresh update of the same device wins. Size 0 is FedAvgM. Statistics are left alone.
+
+    A free round is a round in which nobody answered: all rows decay, the momentum takes in the push, and what comes of
+    both opposes no remembered device.
     """
 
     size: Annotated[int, Field(ge=0)] = 100
@@ -136,6 +139,7 @@ class Memory:
     name: Literal["memory"] = "memory"
 
     individual: ClassVar[bool] = True
+    without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         layout, real = site.model.layout, draft.step.dtype.type

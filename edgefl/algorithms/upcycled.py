@@ -42,6 +42,11 @@ class Upcycled(LocalTraining):
 
     cohort_rounds: ClassVar[int] = 2  # both halves of a pair belong to the same devices
 
+    @property
+    def free_rounds(self) -> bool:
+        """Whether every second round asks nobody."""
+        return self.even == "server"
+
     def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
         return None if self.even == "server" and is_even(round) else {}
 
@@ -103,6 +108,8 @@ class Upcycle:
     schedule: Schedule = "constant"
 
     individual: ClassVar[bool] = False
+    without_devices: ClassVar[bool] = True
+    makes_free_rounds: ClassVar[bool] = True
 
     def at(self, round: int) -> float:
         """The kappa of the pair that this round belongs to."""

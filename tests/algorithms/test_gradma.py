@@ -216,6 +216,18 @@ def test_the_report_tells_how_much_the_projection_shrank_the_momentum():
     np.testing.assert_allclose(state["largest"], 3.0)
 
 
+def test_the_momentum_is_projected_however_dependent_the_rows_are():
+    rng = np.random.default_rng(0)
+    flat = rng.standard_normal((40, 2)) @ rng.standard_normal((2, SIZE)) + 1e-8 * rng.standard_normal((40, SIZE))
+    step = rng.standard_normal(SIZE)
+    after, state = Memory(40).apply(draft({f"d{i:02}": row for i, row in enumerate(flat)}, step), {}, HERE)
+    assert state["unsolved"] == 0
+    k = HERE.model.layout.trainable
+    cosines = flat[:, :k] @ after.step[:k] / np.linalg.norm(flat[:, :k], axis=1) / np.linalg.norm(step[:k])
+    assert cosines.min() >= -1e-6
+    assert np.linalg.norm(after.step[:k] - step[:k]) > 0.1
+
+
 def test_a_memory_that_forgets_at_once_asks_nothing_for_the_absent():
     one = np.zeros(SIZE)
     one[0] = 1.0
