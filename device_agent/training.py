@@ -8,7 +8,7 @@ from threading import Event
 from time import monotonic
 
 from edgefl.algorithms.base import Task
-from edgefl.errors import EdgeflError, RemoteError
+from edgefl.errors import Diverged, EdgeflError, RemoteError
 from edgefl.privacy import Price
 from edgefl.vector import State
 from edgefl.work import Done, Place, Worker
@@ -98,9 +98,10 @@ class Trainer:
             outcome = Trained(task.round, self._work(make(), task, place, state, watch))
         except Cancelled:
             return
-        except RemoteError as error:  # the coordinator's: this task cannot be trusted, the next one may be better
-            log.warning("declined round=%d code=%s why=%s", task.round, error.code, error)
-            outcome = Failed(task.round, f"{error.code}: {error}", mistake=False)
+        except (RemoteError, Diverged) as error:  # of this task alone: the next one may be better
+            reason = f"{error.code}: {error}" if isinstance(error, RemoteError) else str(error)
+            log.warning("declined round=%d why=%s", task.round, reason)
+            outcome = Failed(task.round, reason, mistake=False)
         except EdgeflError as error:
             outcome = Failed(task.round, str(error), mistake=True)
         except Exception as error:  # a model or data set of the user's may raise anything; say it, and go on serving

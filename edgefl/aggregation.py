@@ -13,7 +13,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Update
-from edgefl.errors import RunError
+from edgefl.divergence import likely_cause
+from edgefl.errors import Diverged, RunError
 from edgefl.vector import State, Vector, norm
 
 
@@ -122,9 +123,17 @@ def merge(
     arrived, late = dict(sorted(updates.items())), dict(sorted((late or {}).items()))
     draft = Draft(round, params, arrived, np.zeros_like(params), population or len(arrived), late)
     after = dict(states)
-    for stage in stages:
-        draft, after[stage.name] = stage.apply(draft, after.get(stage.name, {}), site)
-    merged = params + draft.step
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what they warn of is looked at below
+        for stage in stages:
+            where = f"coordinator, round {round}: aggregation '{stage.name}'"
+            try:
+                draft, after[stage.name] = stage.apply(draft, after.get(stage.name, {}), site)
+            except Diverged as error:
+                cause = likely_cause(site.data, getattr(stage, "lr", None)).replace("algorithm.lr", "its lr")
+                raise Diverged(f"{where}: {error} on the public data; {cause}") from None
+            if not np.isfinite(draft.step).all():
+                raise Diverged(f"{where}: the model after it is not finite; lower the learning rate")
+        merged = params + draft.step
     if not np.isfinite(merged).all():
-        raise RunError(f"round {round}: the merged model has numbers that are not finite; lower the learning rate")
+        raise Diverged(f"coordinator, round {round}: the merged model is not finite; lower the learning rate")
     return merged, after

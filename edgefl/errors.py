@@ -6,6 +6,7 @@ EdgeflError
 │   └── WireError  bytes that cannot be read as a message
 ├── StoreError     the disk's                                   exit code 1
 ├── RunError       the run's: it could not finish               exit code 1
+│   └── Diverged   a loss or a model is not finite
 └── Interrupted    nobody's: somebody pressed Ctrl-C            exit code 130
 
 A message names the thing, the value that was seen and what to do about it. A bug of ours is none of these:
@@ -51,6 +52,10 @@ class StoreError(EdgeflError):
 
 class RunError(EdgeflError):
     """The run's: it could not finish."""
+
+
+class Diverged(RunError):  # noqa: N818 - what happened, as Interrupted
+    """Learning failed: a loss or a model is not finite."""
 
 
 class Interrupted(EdgeflError):  # noqa: N818 - it is not an error

@@ -19,7 +19,8 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import Holdings, divide
 from edgefl.data.partition import Partition
 from edgefl.data.sources import load
-from edgefl.errors import ConfigError
+from edgefl.divergence import likely_cause, unscaled
+from edgefl.errors import ConfigError, Diverged
 from edgefl.losses import LOSSES, Loss
 from edgefl.models.base import Model
 from edgefl.models.build import build, build_module
@@ -179,7 +180,13 @@ def look(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
     """The course with what the test data say about its model."""
     if job.test is None:
         return course
-    now = metrics.evaluate(job.model, course.params, job.test, job.loss)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what they warn of is looked at below
+        now = metrics.evaluate(job.model, course.params, job.test, job.loss)
+    if not np.isfinite(now.loss):
+        cause = likely_cause(job.test, getattr(job.algorithm, "lr", None))  # not every algorithm has a rate
+        raise Diverged(
+            f"coordinator, round {course.round}: the model's loss on the test data is not finite ({now.loss}); {cause}"
+        )
     reached = course.reached
     if reached is None and _met(job, now):
         reached = course.round
@@ -218,6 +225,7 @@ def opening(job: Job) -> dict[str, Any]:
         "data": job.run.task.data,
         "samples": 0 if test is None else len(test),
         "set_aside": job.set_aside,
+        "unscaled": None if test is None else unscaled(test),
         "public": len(job.public),
         "classes": job.classes,
         "class_names": job.class_names,

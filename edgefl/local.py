@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass as parameters
 
 from edgefl.algorithms.base import STRICT, Budget, Site, Task, Update
 from edgefl.data.dataset import Dataset
+from edgefl.divergence import check_loss, checked_step
 from edgefl.errors import RunError
 from edgefl.vector import Array, Layout, State, Vector
 
@@ -52,7 +53,14 @@ class Sgd:
 def gradient(site: Site, w: Vector, x: Array, y: Array) -> Vector:
     """The gradient of the site's loss at `w` on one batch."""
     z, pullback = site.model.vjp(w, x)
-    return pullback(site.loss(z, y)[1])
+    return pullback(loss_gradient(site, z, y))
+
+
+def loss_gradient(site: Site, z: Array, y: Array) -> Array:
+    """The gradient of the site's loss with respect to these logits, if the loss is finite."""
+    loss, dz = site.loss(z, y)
+    check_loss(loss)
+    return dz
 
 
 def per_pass(samples: int, batch: int, *, lone: bool = True) -> int:
@@ -104,7 +112,7 @@ def walk(
     end = None if budget.seconds is None else monotonic() + budget.seconds
     steps = samples = 0
     for x, y in stream or shuffled(site.data, batch, site.rng, lone=lone(site)):
-        w = step(w, x, y)
+        w = checked_step(steps + 1, step, w, x, y)
         steps, samples = steps + 1, samples + len(y)
         site.watch(steps)
         if steps >= goal or (end is not None and monotonic() >= end):

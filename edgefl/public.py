@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass as parameters
 
 from edgefl.algorithms.base import STRICT, Site
 from edgefl.data.dataset import Dataset
+from edgefl.divergence import checked_step
 from edgefl.errors import ConfigError
 from edgefl.local import Sgd
 from edgefl.losses import cross_entropy
@@ -123,8 +124,8 @@ def polish(
     best, at = w, 0
     lowest = far(w) if keep_start and patience is not None and checks else np.inf
     for check in range(1, checks + 1):
-        for batch in islice(batches, every):
-            w = step(w, batch)
+        for number, batch in enumerate(islice(batches, every), 1 + every * (check - 1)):
+            w = checked_step(number, step, w, batch)
         if patience is None:
             best, at = w, check
             continue

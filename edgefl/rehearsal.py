@@ -4,6 +4,7 @@ What cannot work (a stage whose needs are not met, a model that does not fit its
 labels) fails here, with a clear message, and not in the field.
 """
 
+import logging
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,14 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgefl import job as jobs
+from edgefl.algorithms.base import Budget, Task
 from edgefl.algorithms.shelf import describe
 from edgefl.config import RunFile
-from edgefl.errors import ConfigError, EdgeflError
-from edgefl.job import Job
+from edgefl.data.holdings import Holdings
+from edgefl.errors import ConfigError, Diverged, EdgeflError
+from edgefl.job import Course, Job
 from edgefl.pattern import made_up
-from edgefl.simulation.loop import simulate
+from edgefl.simulation.engines import workers
+from edgefl.simulation.loop import LIFE, simulate
+from edgefl.work import Place
+
+log = logging.getLogger(__name__)
 
 ROUNDS = 2
+STEPS = 8  # on real samples: unscaled ones leave the finite numbers within these
 
 
 def rehearse(run: RunFile, root: Path | None = None) -> Job:
@@ -47,12 +55,29 @@ def rehearse(run: RunFile, root: Path | None = None) -> Job:
             f"rehearsal of '{run.run.name}' failed in {job.algorithm.name} with model '{run.task.model}':"
             f" {type(error).__name__}: {error}"
         ) from error
+    _learns(job, held)
     return job
 
 
-def _brief(run: RunFile) -> dict[str, int]:
+def _learns(job: Job, held: Holdings) -> None:
+    """A few steps on real samples, where there are some: made-up ones have length one, real ones may be unscaled."""
+    data = next((data for data in (*held.devices[:1], held.public, held.test) if len(data)), None)
+    if data is None:
+        return
+    long = job.run.model_copy(update={"algorithm": {**job.run.algorithm, **_brief(job.run, STEPS)}})
+    (worker,) = workers(long, job.device_model, {"rehearsal": data}).values()
+    told = jobs.plan(job, Course(0, job.start)) or {}
+    try:
+        worker.work(Task(1, job.start, Budget(STEPS), told), Place(LIFE, "rehearsal"), {})
+    except Diverged as error:
+        raise Diverged(f"rehearsal of '{job.name}' on its own data: {error}") from None
+    except EdgeflError as error:  # it has been through two whole rounds: only learning is of interest here
+        log.info("not rehearsed on real samples: %s", error)
+
+
+def _brief(run: RunFile, steps: int = 2) -> dict[str, int]:
     """Few steps are enough to see whether it works."""
-    return {"batches": 2} if "batches" in describe(run.make_algorithm()) else {}
+    return {"batches": steps} if "batches" in describe(run.make_algorithm()) else {}
 
 
 def rehearse_apart(path: Path, sets: Sequence[str], root: Path | None) -> None:

@@ -39,11 +39,13 @@ def number(value: float | None) -> str:
 def evaluating(event: Mapping[str, Any]) -> str:
     """What a run will be judged by, as it is said at its start."""
     if not event["samples"]:
-        return "no test data: neither accuracy nor loss will be known (task.data names them)"
+        return "has no test data: neither accuracy nor loss will be known (task.data names them)"
     classes = event["class_names"]
     kinds = f" in {event['classes']} classes" if event["classes"] else ", real targets"
     named = f" ({', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''})" if classes else ""
     aside = event["set_aside"]
     rest = f"; {aside} more are set aside as a training part that nobody trains on" if aside else ""
     public = f"; {event['public']} are public data" if event["public"] else ""
-    return f"evaluates on {event['samples']} samples of '{event['data']}'{kinds}{named}{public}{rest}"
+    top = event.get("unscaled")
+    scale = f"; features go up to {top:.6g}: scale them to about -1 to 1, or learning will probably fail" if top else ""
+    return f"evaluates on {event['samples']} samples of '{event['data']}'{kinds}{named}{public}{rest}{scale}"

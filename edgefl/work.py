@@ -9,7 +9,8 @@ import numpy as np
 from edgefl import seeds
 from edgefl.algorithms.base import Algorithm, Site, Task, Update
 from edgefl.data.dataset import Dataset
-from edgefl.errors import WireError
+from edgefl.divergence import likely_cause
+from edgefl.errors import Diverged, WireError
 from edgefl.losses import Loss
 from edgefl.models.base import Model
 from edgefl.privacy import Price
@@ -88,7 +89,7 @@ class Worker:
         site = replace(site, watch=watch) if watch else site
         own = {key: value for key, value in state.items() if key != _RESIDUAL}
         began = perf_counter()
-        update, kept = self.algorithm.train(task, own, site)
+        update, kept = self._train(task, own, site)
         pace = (perf_counter() - began) / max(1, update.steps)
         delta = update.delta if _RESIDUAL not in state else update.delta + state[_RESIDUAL]
         described, parts, seen = tensors.encode({_DELTA: delta, **_prefixed(update.extra)}, self.codec)
@@ -106,6 +107,15 @@ class Worker:
             tensors=described,
         )
         return Done(frame(answer, parts, compress=self.compress), kept, pace)
+
+    def _train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
+        """The device half; learning that leaves the finite numbers ends there, with its likely cause."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # it is said once, and better, below
+                return self.algorithm.train(task, state, site)
+        except Diverged as error:
+            cause = likely_cause(self.data, getattr(self.algorithm, "lr", None))  # not every algorithm has a rate
+            raise Diverged(f"device '{self.device}', round {task.round}, {error}; {cause}") from None
 
 
 def unpack_answer(said: Answer, body: memoryview, size: int) -> Update:

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
 from edgefl.algorithms.base import STRICT, Site, Stage, Task, Update
-from edgefl.local import LocalTraining
+from edgefl.local import LocalTraining, loss_gradient
 from edgefl.losses import log_softmax
 from edgefl.public import classified
 from edgefl.vector import Array, State, Vector
@@ -33,7 +33,7 @@ class FedNTD(LocalTraining):
         def step(w: Vector, x: Array, y: Array) -> Vector:
             z, pullback = site.model.vjp(w, x)
             kept = not_true(z, y, site.model.logits(task.params, x), self.tau)[1]
-            return sgd(w, pullback(site.loss(z, y)[1] + z.dtype.type(self.beta) * kept))
+            return sgd(w, pullback(loss_gradient(site, z, y) + z.dtype.type(self.beta) * kept))
 
         return self.update(task, site, self.walk(task, site, step)), state
 

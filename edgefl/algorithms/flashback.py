@@ -18,7 +18,7 @@ from edgefl.aggregation import Mean
 from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.algorithms.fedntd import not_true
 from edgefl.errors import ConfigError
-from edgefl.local import LocalTraining, gradient
+from edgefl.local import LocalTraining, gradient, loss_gradient
 from edgefl.losses import log_softmax
 from edgefl.metrics import logits
 from edgefl.public import PublicTraining, classified, split
@@ -58,7 +58,7 @@ class Flashback(LocalTraining):
             z, pullback = site.model.vjp(w, x)
             teacher = site.model.logits(task.params, x)
             if self.device_loss == "ntd":
-                return sgd(w, pullback(site.loss(z, y)[1] + not_true(z, y, teacher, 1.0)[1]))
+                return sgd(w, pullback(loss_gradient(site, z, y) + not_true(z, y, teacher, 1.0)[1]))
             _, dz = distillation(z, y, teacher[None], alpha_s, alphas, self.temperature, kd_t2=self.kd_t2)
             return sgd(w, pullback(dz))
 

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
 from edgefl.algorithms.base import STRICT, Site, Stage, Task, Update
-from edgefl.local import LocalTraining, Step, gradient
+from edgefl.local import LocalTraining, Step, gradient, loss_gradient
 from edgefl.models.blocks import inside
 from edgefl.public import classified
 from edgefl.vector import Array, State, Vector
@@ -46,7 +46,7 @@ class Moon(LocalTraining):
             z, h = both[:, :outputs], both[:, outputs:]
             towards, away = (model.logits(v, x)[:, outputs:] for v in (task.params, previous))
             _, dh = contrast(h, towards, away, self.tau)
-            dz = site.loss(z, y)[1]
+            dz = loss_gradient(site, z, y)
             return sgd(w, pullback(np.concatenate([dz, h.dtype.type(self.mu) * dh], axis=1)))
 
         return step

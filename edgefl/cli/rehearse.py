@@ -7,7 +7,8 @@ from edgefl.cli.options import DataRoot, Log, RunPath, Sets
 
 def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: Log = "warning") -> None:
     """Play two rounds with two made-up devices through everything the run file names."""
-    from edgefl import logs
+    from edgefl import job as jobs
+    from edgefl import logs, wording
     from edgefl.config import RunFile
     from edgefl.config_reader import load
     from edgefl.rehearsal import rehearse as play
@@ -20,3 +21,4 @@ def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: L
         f"{run}: works. {job.algorithm.name} on '{wanted.task.model}' ({job.model.layout.size:,} parameters),"
         f" {stages}, {job.codec.name}"
     )
+    typer.echo(f"it {wording.evaluating(jobs.opening(job))}")

@@ -202,3 +202,19 @@ def test_a_device_that_loses_its_connection_in_a_round_comes_back(broker: Memory
     broker.cut(asked)
     broker.restore(asked)
     running.finish()
+
+
+def test_a_device_whose_learning_fails_declines_with_its_reason_and_lives(fleet: Fleet) -> None:
+    running = Running(fleet)
+    honest = fleet.data[DEVICE]
+    huge = Dataset((honest.x * np.float32(1e30)).astype(np.float32), honest.y, honest.classes)
+    fleet.start(fleet.agent(DEVICE, huge))
+    for name in fleet.data:
+        if name != DEVICE:
+            fleet.start(fleet.agent(name))
+    declined = running.story.wait_for(event="declined", device=DEVICE)
+    running.finish()
+    fleet.join()
+    assert "step 1: " in declined["reason"]
+    assert "the largest feature is" in declined["reason"]
+    assert fleet.exits[DEVICE][0] == 0

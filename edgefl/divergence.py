@@ -1,0 +1,63 @@
+"""Learning that failed: a loss or a model that is not finite, noticed where it happens, with its likely cause."""
+
+from collections.abc import Callable
+from math import isfinite
+
+import numpy as np
+
+from edgefl.data.dataset import Dataset
+from edgefl.errors import Diverged
+from edgefl.vector import Array, Vector
+
+SCALED = 10.0  # features, and real targets, beyond this were probably never scaled
+UNSCALED = 100.0  # beyond this they certainly were not
+BLOCK = 4096  # samples that are looked at in one go: the mask of a whole image set would be large
+
+
+def check_loss(loss: float) -> None:
+    """Refuse a loss that is not finite: no gradient of it leads anywhere."""
+    if not isfinite(loss):
+        raise Diverged(f"the loss is not finite ({loss})")
+
+
+def is_finite(w: Vector) -> bool:
+    """Whether all numbers are finite, in one pass and without a mask; a vector as long as 1e19 counts as infinite."""
+    return isfinite(float(np.dot(w, w)))
+
+
+def checked_step(number: int, step: Callable[..., Vector], w: Vector, *batch: Array) -> Vector:
+    """The weights after one step of training; one that leaves the finite numbers is named."""
+    try:
+        after = step(w, *batch)
+    except Diverged as error:
+        raise Diverged(f"step {number}: {error}") from None
+    if not is_finite(after):
+        raise Diverged(f"step {number}: the weights are not finite any more")
+    return after
+
+
+def largest(data: Dataset) -> float:
+    """The largest feature there is, in magnitude."""
+    blocks = (data.x[i : i + BLOCK] for i in range(0, len(data), BLOCK))
+    return max((float(max(block.max(), -block.min())) for block in blocks if block.size), default=0.0)
+
+
+def unscaled(data: Dataset) -> float | None:
+    """The largest feature, if it is so large that learning will probably fail."""
+    top = largest(data) if data.x.dtype.kind == "f" else 0.0  # token numbers are no quantities
+    return top if top > UNSCALED else None
+
+
+def likely_cause(data: Dataset, lr: float | None) -> str:
+    """What most probably made learning on these data fail, and what to do about it."""
+    top, rate = largest(data), "algorithm.lr" if lr is None else f"algorithm.lr = {lr:g}"
+    target = float(np.abs(data.y).max(initial=0.0)) if not data.classes else 0.0
+    if data.x.dtype.kind == "f" and top > SCALED:
+        also = " and targets" if target > SCALED else ""
+        return (
+            f"the likely cause is unscaled inputs, the largest feature is {top:.6g}: scale features{also} to about"
+            f" -1 to 1, or lower {rate}"
+        )
+    if target > SCALED:
+        return f"the likely cause is unscaled targets, the largest is {target:.6g}: scale them to about -1 to 1"
+    return f"the likely cause is the step size: lower {rate}"

@@ -1,0 +1,135 @@
+"""Learning that leaves the finite numbers ends at that step, with one line: who, where, why, what to do."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import Tiny, clouds, site
+
+from coordinator.view import PlainView
+from edgefl import job as jobs
+from edgefl.aggregation import Mean, merge
+from edgefl.algorithms import shelf
+from edgefl.algorithms.base import Task, Update
+from edgefl.cli.simulate import play
+from edgefl.compare.outcomes import Failed
+from edgefl.compare.running import play_all
+from edgefl.compare.variants import variants
+from edgefl.config import RunFile
+from edgefl.config_reader import parse
+from edgefl.data.dataset import Dataset
+from edgefl.divergence import is_finite, likely_cause, unscaled
+from edgefl.errors import Diverged
+from edgefl.local import walk
+from edgefl.losses import cross_entropy
+from edgefl.protocol.codecs import codec
+from edgefl.rehearsal import rehearse
+from edgefl.work import Place, Worker
+
+HUGE = np.float32(1013)  # hectopascal
+
+
+def unscaled_clouds() -> Dataset:
+    data = clouds()
+    return replace(data, x=data.x * HUGE)
+
+
+def worker(name: str, data: Dataset, **keys: Any) -> Worker:
+    algorithm = shelf.algorithm({"name": name, **keys})
+    return Worker("job", "pi-01", algorithm, Tiny(), data, cross_entropy, codec("float32"), 0)
+
+
+def test_a_walk_ends_at_the_first_step_that_is_not_finite():
+    steps = []
+
+    def step(w, x, y):
+        steps.append(len(steps) + 1)
+        return w * np.float32(1e15)
+
+    with np.errstate(over="ignore"), pytest.raises(Diverged, match="step 2: the weights are not finite"):
+        walk(np.ones(4, np.float32), step, site(), Task(1, np.ones(4, np.float32)).budget, batch=1, batches=9)
+    assert steps == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedntd"])
+def test_a_device_says_who_where_why_and_what_to_do(name: str):
+    task = Task(3, np.full(4, 1e38, np.float32))
+    with pytest.raises(Diverged) as told:  # warnings are errors here: numpy says nothing beside it
+        worker(name, unscaled_clouds(), lr=1e30).work(task, Place("run", "model"), {})
+    said = str(told.value)
+    assert said.startswith("device 'pi-01', round 3, step 1: ")
+    assert "not finite" in said
+    assert "unscaled inputs" in said
+    assert "lower algorithm.lr = 1e+30" in said
+    assert "\n" not in said
+
+
+def test_the_likely_cause_is_named():
+    data = clouds()
+    assert "step size: lower algorithm.lr = 5" in likely_cause(data, 5.0)
+    assert "the largest feature is" in likely_cause(unscaled_clouds(), 0.1)
+    assert "unscaled targets, the largest is 1013" in likely_cause(Dataset(data.x, np.full(12, HUGE), 0), 0.1)
+    assert unscaled(data) is None
+    assert unscaled(unscaled_clouds()) > 1000
+    assert unscaled(Dataset(np.array([[4000]]), np.array([1]), 2)) is None  # tokens
+
+
+def test_a_vector_is_finite_or_not():
+    assert is_finite(np.ones(3, np.float32))
+    assert not is_finite(np.array([1, np.nan], np.float32))
+    assert not is_finite(np.array([1, -np.inf], np.float32))
+
+
+def test_a_merged_model_that_is_not_finite_names_round_and_stage():
+    huge = Update(np.full(4, 3e38, np.float32), 1.0, 1)
+    with pytest.raises(Diverged, match=r"coordinator, round 2.*not finite"):
+        merge(2, np.full(4, 3e38, np.float32), {"a": huge}, stages=(Mean(),), states={}, site=site())
+
+
+def test_a_stage_that_fails_on_public_data_is_named():
+    stage = shelf.stage({"name": "finetune", "lr": 1e30})
+    update = Update(np.full(4, 0.1, np.float32), 1.0, 1)
+    with pytest.raises(Diverged, match=r"coordinator, round 1: aggregation 'finetune': step \d+: .* lower its lr"):
+        merge(1, np.zeros(4, np.float32), {"a": update}, stages=(Mean(), stage), states={}, site=site())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> dict[str, Any]:
+    """A run on samples that nobody has scaled."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "air.npz", x=(HUGE + rng.normal(size=(60, 4))).astype(np.float32), y=rng.normal(size=60))
+    return {
+        "run": {"name": "air", "rounds": 3},
+        "task": {
+            "data": f"npz:{tmp_path / 'air.npz'}",
+            "model": "mlp",
+            "loss": "squared_error",
+            "partition": {"kind": "iid", "devices": 2},
+        },
+        "algorithm": {"name": "fedavg", "lr": 0.1, "epochs": 8},
+    }
+
+
+def run_file(table: dict[str, Any]) -> RunFile:
+    return parse(RunFile, table, "test", environment={})
+
+
+@pytest.mark.parametrize("attempt", [lambda run: play(run, None, lambda _: None), rehearse])
+def test_simulate_and_rehearse_end_with_one_line(table: dict[str, Any], attempt: Callable[[RunFile], object]):
+    with pytest.raises(Diverged, match=r"round 1, step [2-4]: .* the largest feature is 101"):
+        attempt(run_file(table))
+
+
+def test_compare_has_one_line_for_the_run_that_failed(table: dict[str, Any]):
+    (end,) = play_all(variants("fedavg", table, "run.toml"), 1, None, play)
+    assert isinstance(end, Failed)
+    assert "the largest feature is" in end.why
+
+
+def test_the_start_of_a_run_warns_of_unscaled_features(table: dict[str, Any], capsys: pytest.CaptureFixture[str]):
+    job, _ = jobs.prepare(run_file(table))
+    PlainView().tell(jobs.opening(job))
+    assert "scale them to about -1 to 1" in capsys.readouterr().out
