@@ -1,4 +1,11 @@
-"""The model and every stage's state on disk after each round: three generations, each trusted only by its hash."""
+"""Where a run stands, on disk after each round: three generations, each trusted only by its hashes.
+
+    checkpoint-000012.safetensors   the model under its own tensor names: torch's load_state_dict takes it as it is
+    state-000012.safetensors        what only the run needs to go on: the model before, every stage's state, reports
+
+The state is written first, and the checkpoint names its hash: a generation is there from the moment its checkpoint
+is, and a model with the state of another generation is noticed.
+"""
 
 import json
 import logging
@@ -9,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from edgefl import __version__, store
 from edgefl import job as jobs
-from edgefl import store
 from edgefl.errors import ConfigError, StoreError
 from edgefl.job import Course, Job
-from edgefl.vector import State
+from edgefl.vector import Layout, State, Vector
 
 log = logging.getLogger(__name__)
 
 GENERATIONS = 3
-_STAGE = "stage/"
+_STAGE, _UNNAMED, _PREVIOUS = "stage/", "model/", "previous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +41,39 @@ class Saved:
 def save(folder: Path, job: Job, saved: Saved) -> Path:
     """Write where the job stands; the oldest generation goes."""
     course = saved.course
-    arrays: State = {"params": course.params}
+    path = folder / f"checkpoint-{course.round:06d}.safetensors"
+    model = job.model.tensors(course.params)
+    learnt = job.model.layout.layers(course.params)
+    state: State = {_UNNAMED + name: tensor for name, tensor in learnt.items() if name not in model}
     if course.previous is not None:
-        arrays["previous"] = course.previous
-    for stage, state in course.states.items():
-        arrays |= {f"{_STAGE}{stage}/{key}": np.asarray(value) for key, value in state.items()}
-    about = {
+        state[_PREVIOUS] = course.previous
+    for stage, arrays in course.states.items():
+        state |= {f"{_STAGE}{stage}/{key}": np.asarray(value) for key, value in arrays.items()}
+    about_state = {
         "round": course.round,
         "best": course.best,
         "reached": course.reached,
-        "sha256": course.sha256(),
         "stages": list(course.states),
         "reports": saved.reports,
         "bytes_up": saved.bytes_up,
         "bytes_down": saved.bytes_down,
+    }
+    state_file = store.sealed(state, about_state)
+    about_model = {
+        "edgefl": __version__,
+        "round": course.round,
+        "sha256": course.sha256(),
+        "accuracy": course.accuracy,
         "run": job.run.model_dump(mode="json"),
         "sample": job.sample,
         "classes": job.classes,
-        "layout": [job.model.layout.names, job.model.layout.shapes, job.model.layout.buffers],
+        "layout": described(job.model.layout),
+        "state": store.seal(state_file),
     }
-    path = folder / f"checkpoint-{course.round:06d}.safetensors"
-    store.save(path, arrays, about)
-    for old in sorted(generations(folder))[:-GENERATIONS]:
+    store.write_atomically(state_of(path), state_file)
+    store.save(path, model, about_model)
+    kept = generations(folder)[-GENERATIONS:]
+    for old in {*generations(folder), *folder.glob("state-*.safetensors")} - {*kept, *map(state_of, kept)}:
         old.unlink()
     return path
 
@@ -65,16 +83,53 @@ def generations(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*.safetensors"))
 
 
+def state_of(path: Path) -> Path:
+    """The file beside a checkpoint that holds what the run needs to go on."""
+    return path.with_name(path.name.replace("checkpoint-", "state-", 1))
+
+
+def described(layout: Layout) -> list[Any]:
+    """Names, shapes and number of statistics, as JSON has them."""
+    plain: list[Any] = json.loads(json.dumps([layout.names, layout.shapes, layout.buffers]))
+    return plain
+
+
 def latest(folder: Path, job: Job) -> Saved | None:
     """The newest checkpoint that can be trusted; a damaged one is passed over with a warning."""
     for path in reversed(generations(folder)):
         try:
-            arrays, about = store.load(path)
+            model, about = store.load(path)
+            state, about_state = (model, about) if _is_old(about) else _state(path, about)
         except StoreError as error:
             log.warning("passed over a checkpoint: %s", error)
             continue
-        return _restored(path, job, arrays, about)
+        if about["layout"] != (here := described(job.model.layout)):
+            raise ConfigError(
+                f"{path}: holds another model than task.model = '{job.run.task.model}' makes"
+                f" (tensors {fingerprint(about['layout'])} there, {fingerprint(here)} here); use --fresh"
+            )
+        course = Course(
+            about["round"],
+            params(path, model, about),
+            state.get(_PREVIOUS),
+            _stages(state, about_state["stages"]),
+            best=about_state["best"],
+            reached=about_state["reached"],
+        )
+        told = tuple(about_state["reports"])
+        return Saved(jobs.look(job, course, None), told, about_state["bytes_up"], about_state["bytes_down"])
     return None
+
+
+def params(path: Path, model: State, about: dict[str, Any]) -> Vector:
+    """The flat vector of a checkpoint's model; buffers that its state_dict leaves out are in the state beside it."""
+    if _is_old(about):
+        return model["params"]
+    names, shapes, buffers = about["layout"]
+    layout = Layout(tuple(names), tuple(tuple(shape) for shape in shapes), buffers)
+    rest = set(names) - set(model)
+    more = {name: _state(path, about)[0][_UNNAMED + name] for name in rest}
+    return layout.flatten({**model, **more})
 
 
 def fingerprint(layout: list[Any]) -> str:
@@ -82,25 +137,25 @@ def fingerprint(layout: list[Any]) -> str:
     return sha256(json.dumps(layout).encode()).hexdigest()[:12]
 
 
-def _restored(path: Path, job: Job, arrays: State, about: dict[str, Any]) -> Saved:
-    layout = job.model.layout
-    here = json.loads(json.dumps([layout.names, layout.shapes, layout.buffers]))
-    if about["layout"] != here:
-        raise ConfigError(
-            f"{path}: holds another model than task.model = '{job.run.task.model}' makes"
-            f" (tensors {fingerprint(about['layout'])} there, {fingerprint(here)} here); use --fresh"
-        )
-    states: dict[str, State] = {stage: {} for stage in about["stages"]}
+def _state(path: Path, about: dict[str, Any]) -> tuple[State, dict[str, Any]]:
+    """The state that was written with this checkpoint, and no other."""
+    file = state_of(path)
+    raw = store.read(file)
+    arrays, told = store.opened(raw, str(file))
+    if store.seal(raw) != about["state"]:
+        raise StoreError(f"{file}: is not the state that {path.name} was written with")
+    return arrays, told
+
+
+def _stages(arrays: State, stages: list[str]) -> dict[str, State]:
+    states: dict[str, State] = {stage: {} for stage in stages}
     for name, array in arrays.items():
         if name.startswith(_STAGE):
             stage, key = name.removeprefix(_STAGE).split("/", 1)
             states[stage][key] = array
-    course = Course(
-        about["round"],
-        arrays["params"],
-        arrays.get("previous"),
-        states,
-        best=about["best"],
-        reached=about["reached"],
-    )
-    return Saved(jobs.look(job, course, None), tuple(about["reports"]), about["bytes_up"], about["bytes_down"])
+    return states
+
+
+def _is_old(about: dict[str, Any]) -> bool:
+    """Version 0.1 had everything in one file, the model as one flat vector `params`."""
+    return "state" not in about

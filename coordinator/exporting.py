@@ -1,6 +1,5 @@
 """A checkpoint of a run as an ONNX file to deploy, checked against the model it came from."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from edgefl.losses import LOSSES
 from edgefl.models.base import Model
 from edgefl.models.build import build, build_module
 from edgefl.models.deployed import Deployed, judge
-from edgefl.vector import Array, State, Vector
+from edgefl.vector import Array, Vector
 
 SHOWN = 64  # samples on which the file is compared with the model
 
@@ -89,9 +88,8 @@ def read(source: Path) -> Trained:
     if not path.is_file():
         raise ConfigError(f"{path}: no such checkpoint; name the folder of a run, e.g. runs/demo")
     try:
-        arrays, about = store.load(path)
-        run = RunFile.model_validate(about["run"])
-        return _trained(path, run, arrays, about)
+        model, about = store.load(path)
+        return _trained(path, RunFile.model_validate(about["run"]), checkpoint.params(path, model, about), about)
     except StoreError as error:
         raise ConfigError(str(error)) from None
     except (KeyError, ValueError) as error:
@@ -99,16 +97,15 @@ def read(source: Path) -> Trained:
         raise ConfigError(f"{path}: not the checkpoint of a run of this version ({words[:200]})") from None
 
 
-def _trained(path: Path, run: RunFile, arrays: State, about: dict[str, Any]) -> Trained:
+def _trained(path: Path, run: RunFile, params: Vector, about: dict[str, Any]) -> Trained:
     sample = tuple(int(size) for size in about["sample"])
-    return Trained(path, run, about["round"], arrays["params"], sample, about["classes"], about["layout"])
+    return Trained(path, run, about["round"], params, sample, about["classes"], about["layout"])
 
 
 def _model(trained: Trained) -> Model:
     task = trained.run.task
     model, _ = build(task.model, trained.sample, trained.classes, trained.run.run.seed, device="cpu")
-    layout = model.layout
-    here = json.loads(json.dumps([layout.names, layout.shapes, layout.buffers]))
+    here = checkpoint.described(model.layout)
     if trained.layout != here:
         raise ConfigError(
             f"{trained.path}: holds other tensors than task.model = '{task.model}' makes here"

@@ -16,7 +16,7 @@ from typing import Any
 from coordinator.rounds import Abandon, Action, Event, Invite, Merge, Rounds, Rules
 from edgefl.errors import StoreError
 from edgefl.faults import before_write
-from edgefl.store import make_folder
+from edgefl.store import OURS, make_folder
 
 NAME = "journal.sqlite"
 KEPT = 3  # merges whose answers are kept: as many as there are generations of checkpoints
@@ -51,6 +51,7 @@ class Journal:
         self.path = path
         with self._reported():
             make_folder(path.parent)
+            path.touch(OURS)  # SQLite gives its -wal and -shm the mode of this one
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")

@@ -24,7 +24,7 @@ from edgefl.locks import own
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
 from edgefl.protocol.mqtt import MqttTransport, admitted
-from edgefl.store import make_folder
+from edgefl.store import OURS, make_private
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def _conclude(folder: Path) -> None:
 def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
     """Make the folder ready: an unfinished run of this file is gone on with, a finished one moves aside."""
     try:
-        make_folder(folder)
+        make_private(folder)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose another run.folder") from None
     if not (folder / journal.NAME).exists():
@@ -115,7 +115,7 @@ def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
         while folder.with_name(f"{folder.name}~{number}").exists():
             number += 1
         folder.rename(folder.with_name(f"{folder.name}~{number}"))
-        make_folder(folder)
+        make_private(folder)
 
 
 def _resume(book: journal.Journal, folder: Path, run: RunFile) -> None:
@@ -147,6 +147,7 @@ class _Telling(AbstractContextManager["_Telling"]):
         self.written, size = _lines(known)
         self.unwritten: list[bytes] = []
         self.file = path.open("ab", buffering=0)
+        os.fchmod(self.file.fileno(), OURS)
         self.file.truncate(size)
 
     def __call__(self, event: dict[str, Any]) -> None:

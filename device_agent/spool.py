@@ -55,6 +55,7 @@ class Spool:
             before_write()
             known = self.path.exists()
             with self.path.open("r+b" if known else "w+b") as file:
+                os.fchmod(file.fileno(), store.OURS)
                 file.write(len(note).to_bytes(8, "little"))
                 file.write(note)
                 file.write(held.frame)

@@ -10,6 +10,7 @@ from edgefl.errors import ConfigError
 from edgefl.job import device_names
 from edgefl.processes import Child
 from edgefl.protocol.address import parse, reachable
+from edgefl.store import make_private, write_atomically
 
 
 class Fleet(AbstractContextManager["Fleet"]):
@@ -18,7 +19,7 @@ class Fleet(AbstractContextManager["Fleet"]):
     def __init__(self, folder: Path, commands: dict[str, list[str]]) -> None:
         self.folder, self.commands = folder, commands
         self.children: dict[str, Child] = {}
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         for name, command in commands.items():
             self.children[name] = Child(command, folder / f"{name}.log")
 
@@ -41,7 +42,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             )
         reachable(address)
         folder = run.run.folder / run.run.name / "agents"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         names = device_names(held.devices)[:wanted]
         commands = {name: _command(run, broker, folder, name, part, root) for part, name in enumerate(names)}
         return cls(folder, commands)
@@ -80,7 +81,8 @@ def _command(run: RunFile, broker: str, folder: Path, name: str, part: int, root
     if task.backend == "torch" and ":" in task.model:
         tables["compute"] = {"factories": [task.model]}  # the operator's own run: its factory may be built here
     path = folder / f"{name}.toml"
-    path.write_text("\n".join(_table(title, table) for title, table in tables.items()))
+    text = "\n".join(_table(title, table) for title, table in tables.items())
+    write_atomically(path, text.encode())
     command = [sys.executable, "-m", "edgefl", "agent", "start", str(path), "--once"]
     return command if root is None else [*command, "--data-root", str(root)]
 

@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgefl.errors import ConfigError, StoreError
+from edgefl.store import OURS, make_private
 
 
 @contextmanager
 def own(folder: Path) -> Iterator[None]:
-    """Own the folder while the block runs."""
+    """Own the folder while the block runs; nobody else can read it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         file = (folder / "lock").open("a+")
+        os.fchmod(file.fileno(), OURS)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be used ({error.strerror}); choose another folder") from None
     with file:

@@ -45,6 +45,7 @@ class Child:
     def _keep(self, command: list[str], user: str | None, environment: Mapping[str, str] | None) -> None:
         try:
             with self.output.open("ab") as log:
+                os.fchmod(log.fileno(), 0o600)
                 self.process = subprocess.Popen(  # noqa: S603  our own command
                     command,
                     stdin=subprocess.PIPE,

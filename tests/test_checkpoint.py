@@ -1,12 +1,19 @@
 """Checkpoints: three generations, trusted only by their hash; rounds behind a damaged one are merged again."""
 
+import json
 import os
 import random
 import re
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load_file as numpy_load_file
+from safetensors.numpy import save as numpy_save
+from safetensors.torch import load_file
+from torch import nn
 
 from coordinator import checkpoint, recall
 from coordinator.checkpoint import Saved
@@ -17,6 +24,7 @@ from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.errors import ConfigError, StoreError
 from edgefl.job import Course, Job
+from edgefl.models.build import build_module
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol.codecs import Float32
 from edgefl.protocol.messages import Answer, frame
@@ -42,7 +50,7 @@ def job() -> Job:
 
 def course_of(job: Job, round: int) -> Course:
     rng = np.random.default_rng(round)
-    params = rng.normal(size=job.start.shape).astype(np.float32)
+    params = np.abs(rng.normal(size=job.start.shape)).astype(np.float32)  # a variance is never negative
     return Course(round, params, job.start, {"scaffold": {"c": params * 2}}, best=0.5)
 
 
@@ -67,10 +75,12 @@ def test_three_generations_are_kept(tmp_path, job):
     ]
 
 
-def test_no_damaged_checkpoint_is_loaded_silently(tmp_path, job, caplog):
+@pytest.mark.parametrize("which", ["model", "state"])
+def test_no_damaged_checkpoint_is_loaded_silently(tmp_path, job, caplog, which):
     seed = 17
     rng = random.Random(seed)
     _, path = save(tmp_path, job, 1, 2)
+    path = path if which == "model" else checkpoint.state_of(path)
     good = path.read_bytes()
     for number in range(DAMAGED):
         bad = bytearray(good)
@@ -102,6 +112,78 @@ def test_a_checkpoint_of_another_model_is_the_operators_mistake(tmp_path, job):
     there, here = re.findall(r"\b[0-9a-f]{12}\b", str(refused.value))
     assert there != here
     assert refused.value.exit_code == 2
+
+
+def test_a_model_with_the_state_of_another_generation_is_passed_over(tmp_path, job, caplog):
+    one, two = (checkpoint.state_of(path) for path in save(tmp_path, job, 1, 2))
+    two.write_bytes(one.read_bytes())
+    saved = checkpoint.latest(tmp_path, job)
+    assert saved is not None
+    assert saved.course.round == 1
+    assert "is not the state that checkpoint-000002.safetensors was written with" in caplog.text
+
+
+def test_a_round_whose_state_alone_was_written_is_not_there(tmp_path, job):
+    _, two = save(tmp_path, job, 1, 2)
+    two.unlink()  # as if the power had failed between the two
+    saved = checkpoint.latest(tmp_path, job)
+    assert saved is not None
+    assert saved.course.round == 1
+    save(tmp_path, job, 2, 3)
+    assert checkpoint.latest(tmp_path, job).course.round == 3
+
+
+def test_the_states_of_old_generations_go_with_them(tmp_path, job):
+    save(tmp_path, job, 1, 2, 3, 4, 5)
+    assert sorted(path.name for path in tmp_path.glob("state-*")) == [f"state-00000{n}.safetensors" for n in (3, 4, 5)]
+
+
+# ---- for others to open ----------------------------------------------------------------------------------------------
+
+
+def odd_network(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """BatchNorm, a frozen layer, two tied ones, a counter, and a buffer that no state_dict has."""
+    width = int(np.prod(shape))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(width, 6), nn.BatchNorm1d(6), nn.Linear(6, 6), nn.Linear(6, 6))
+    net.append(nn.Linear(6, classes))
+    net[3].weight.requires_grad_(False)
+    net[4].bias = net[1].bias
+    net.register_buffer("scale", torch.ones(1), persistent=False)
+    return net
+
+
+@pytest.mark.parametrize("model", ["softmax", "test_checkpoint:odd_network"])
+def test_plain_safetensors_opens_a_checkpoint_and_the_torch_module_takes_it(tmp_path, model):
+    job = job_of(model)
+    course = course_of(job, 3)
+    (path,) = save(tmp_path, job, 3)
+    module = build_module(model, job.sample, job.classes, seed=12345)
+    assert module.load_state_dict(load_file(path), strict=True)
+    x = np.random.default_rng(0).normal(size=(5, *job.sample)).astype(np.float32)
+    frozen = {name: p for name, p in job.model._module.named_parameters() if not p.requires_grad}
+    held = dict(module.named_parameters())
+    assert all(torch.equal(p, held[name]) for name, p in frozen.items())
+    with torch.no_grad():
+        outputs = module.eval()(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(outputs, job.model.logits(course.params, x), rtol=1e-6, atol=1e-6)
+    assert set(numpy_load_file(path)) == set(module.state_dict())
+    saved = checkpoint.latest(tmp_path, job)
+    assert saved is not None
+    assert saved.course.sha256() == course.sha256()
+
+
+def test_a_checkpoint_of_version_0_1_is_gone_on_with(tmp_path, job):
+    course = course_of(job, 4)
+    arrays = {"params": course.params, "previous": course.previous, "stage/scaffold/c": course.states["scaffold"]["c"]}
+    about = {"round": 4, "best": 0.5, "reached": None, "stages": ["scaffold"], "reports": [], "bytes_up": 1}
+    about |= {"bytes_down": 2, "layout": checkpoint.described(job.model.layout)}
+    data = numpy_save(arrays, metadata={"about": json.dumps([about, {}])})
+    (tmp_path / "checkpoint-000004.safetensors").write_bytes(sha256(data).digest() + data)
+    saved = checkpoint.latest(tmp_path, job)
+    assert saved is not None
+    assert saved.course.sha256() == course.sha256()
+    assert np.array_equal(saved.course.states["scaffold"]["c"], course.states["scaffold"]["c"])
+    assert np.array_equal(saved.course.previous, course.previous)
 
 
 # ---- behind a damaged checkpoint -----------------------------------------------------------------------------------

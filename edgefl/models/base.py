@@ -27,3 +27,7 @@ class Model(Protocol):
     def input_gradient(self, w: Vector, x: Array, dz: Array) -> Array:
         """The gradient of `x`, in evaluation mode, for this gradient of the outputs."""
         ...
+
+    def tensors(self, w: Vector) -> dict[str, Array]:
+        """The network with these weights, tensor by tensor under its own names, what is not trained included."""
+        ...

@@ -111,6 +111,10 @@ class OnnxModel:
         with self._lock:
             return self._session("input_gradient", max(len(x), self._batch)).run(weights, feeds).result
 
+    def tensors(self, w: Vector) -> dict[str, Array]:
+        """What is trained, by name; what is frozen is part of the graphs."""
+        return self.layout.layers(w)
+
     def _weights(self, w: Vector) -> Vector:
         if w.dtype != np.float32:
             raise ValueError(f"expected weights in float32, got {w.dtype}")

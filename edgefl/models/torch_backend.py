@@ -143,6 +143,19 @@ class TorchModel:
         (g,) = torch.autograd.grad(z, [leaf], seed)
         return np.asarray(g.cpu().numpy())
 
+    def tensors(self, w: Vector) -> dict[str, Array]:
+        """The module's `state_dict` with these weights: frozen parameters, counters and tied tensors included."""
+        learnt = self.layout.layers(w)
+        with self._lock:
+            trained, statistics = tensors_of(self._module)
+            names = {id(tensor): name for name, tensor in (trained | statistics).items()}
+            held = self._module.state_dict(keep_vars=True)  # the tensors themselves, so that they are known again
+            return {
+                name: learnt[names[id(t)]] if id(t) in names else t.detach().cpu().numpy()
+                for name, t in held.items()
+                if isinstance(t, Tensor)
+            }
+
     def _cut(self, w: Vector) -> list[Tensor]:
         """Private tensors with the numbers of `w`, one per entry of the layout."""
         check(w, self.layout.size)
