@@ -41,6 +41,11 @@ class Teller:
         self.told.send(event)
 
     @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        self.tell({"event": "busy", "what": what})
+        yield
+
+    @contextmanager
     def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
         self.tell({"event": "started", "broker": broker})
         yield

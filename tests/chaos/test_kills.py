@@ -15,7 +15,8 @@ from coordinator import checkpoint
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 
-KILL_AT = [3, 8, 12, 26]  # while devices join; at a checkpoint; at an answer; when only the end has to be written down
+# While devices join; before a checkpoint's state, and between the two; at an answer; at the very end.
+KILL_AT = [3, 8, 9, 13, 30]
 
 
 @pytest.fixture
