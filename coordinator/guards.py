@@ -23,6 +23,8 @@ class _Record:
     until: float = 0.0  # in quarantine
     began: float = 0.0  # of the minute that is being counted
     bytes: int = 0
+    spent: float = 0.0  # of the messages it may send, made good with time
+    spoke: float = 0.0
 
 
 @dataclass(slots=True)
@@ -77,6 +79,16 @@ class Guard:
             record.began, record.bytes = now, 0
         record.bytes += count
         return record.bytes <= self.rules.megabytes_per_minute * 1e6
+
+    def may_speak(self, device: str, now: float) -> bool:
+        """Whether one more message that makes the coordinator do something is within the device's quota."""
+        record, pace = self._record(device), self.rules.messages_per_minute / MINUTE
+        record.spent = max(0.0, record.spent - pace * (now - record.spoke))
+        record.spoke = now
+        if record.spent + 1 > self.rules.messages_per_minute:
+            return False
+        record.spent += 1
+        return True
 
     def _record(self, device: str) -> _Record:
         return self.records.setdefault(device, _Record())

@@ -32,7 +32,9 @@ class Inbox:
 
     def __init__(self, voice: Voice, guards: Guards, limit: int, tell: Tell) -> None:
         self.voice, self.tell = voice, tell
-        self.roster = Roster(limit)
+        self.roster = Roster()
+        self.total = limit  # bytes of all transfers together that are not complete
+        self.held = 0
         self.guard = Guard(guards)
         self.refusals: Counter[str] = Counter()
 
@@ -44,6 +46,7 @@ class Inbox:
         """The device that came or went; None where the message does not stand."""
         if not topics.is_name(id):
             raise WireError("device.name", f"'{id}' cannot be the name of a device")
+        self._count(id)
         presence = read_json(Presence, payload)
         if presence.protocol != topics.PROTOCOL:
             why = (
@@ -81,14 +84,31 @@ class Inbox:
         device.live, device.touched = True, now
         device.reminders.clear()
         device.bytes_up += len(payload)
-        whole = device.assembler.add(payload)
+        before = device.assembler.held()
+        try:
+            whole = device.assembler.add(payload)
+        finally:
+            self.held += device.assembler.held() - before
+        self._make_room(device)
         if whole is None:
             device.doing = "sending"
         return whole
 
+    def heard(self, device: Device) -> None:
+        """One more message besides the answers to a round: each makes the coordinator do something."""
+        self._count(device.id)
+
+    def allow(self, frame: int) -> None:
+        """Devices may send frames of so many bytes from here on; until the model is known, only small ones."""
+        self.roster.limit, self.total = frame, max(self.total, 2 * frame)
+        for device in self.devices.values():
+            device.assembler.limit = frame
+
     def blame(self, id: str, error: WireError) -> bool:
         """Count what could not be used; True when the device goes into quarantine for it."""
         self.refusals[error.code] += 1
+        if self.guard.quarantined(id, monotonic()):
+            return False
         log.warning("ignored device=%s code=%s why=%s", id, error.code, error)
         self.tell({"event": "refused", "device": id, "code": error.code, "reason": str(error)})
         if not self.guard.strike(id, monotonic()):
@@ -122,19 +142,35 @@ class Inbox:
                 self._ask_again(device)
             elif now - device.touched > ABANDONED:
                 for digest in device.assembler.underway():
-                    device.assembler.drop(digest)
+                    self._drop(device, digest)
 
     def _ask_again(self, device: Device) -> None:
         for digest in device.assembler.underway():
             device.reminders[digest] = device.reminders.get(digest, 0) + 1
             if device.reminders[digest] > REMINDERS:
                 log.info("given up device=%s transfer=%s", device.id, digest.hex()[:16])
-                device.assembler.drop(digest)
+                self._drop(device, digest)
                 del device.reminders[digest]
                 continue
             gaps = device.assembler.missing(digest)[:1024]
             log.info("asked again device=%s chunks=%d", device.id, len(gaps))
             self.voice.say(device.id, Missing(digest=digest, indexes=tuple(gaps)))
+
+    def _count(self, id: str) -> None:
+        if not self.guard.may_speak(id, monotonic()):
+            raise WireError("device.flooding", f"device '{id}' sends more than guards.messages_per_minute")
+
+    def _make_room(self, latest: Device) -> None:
+        """While transfers are too large together, the one that waits longest goes; its device is asked again."""
+        while self.held > self.total:
+            sending = [device for device in self.devices.values() if device.assembler.underway()]
+            waiting = min(sending, key=lambda device: (device is latest, device.touched))
+            self._drop(waiting, waiting.assembler.underway()[0])
+
+    def _drop(self, device: Device, digest: bytes) -> None:
+        before = device.assembler.held()
+        device.assembler.drop(digest)
+        self.held += device.assembler.held() - before
 
     def _refuse(self, id: str, presence: Presence, code: str, reason: str) -> None:
         self.refusals[code] += 1

@@ -13,6 +13,7 @@ from edgefl.vector import State, Vector
 from edgefl.work import pack_broadcast
 
 KEPT = 2  # the current model, and the one before it for devices that look back
+AGAIN = 10.0  # seconds between two times that a whole model is published because devices ask for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Publisher:
         self.shape = Shape.of(job.model.layout)
         self.published: OrderedDict[int, Publication] = OrderedDict()
         self.graphs: Publication | None = None
+        self.repeated: dict[str, float] = {}  # when a model was last sent again because a device asked
         if job.graphs is not None:
             self.graphs = self._publish(0, frame(Graphs(job=job.name), (job.graphs,), compress=True))
 
@@ -69,6 +71,15 @@ class Publisher:
             self.send(made, whole=whole)
         return bool(wanted)
 
+    def asked_again(self, id: str, now: float, *, whole: bool) -> bool:
+        """A device did not find this: publish it again, but not all of it twice in a few seconds, whoever asks."""
+        if whole and now - self.repeated.get(id, -AGAIN) < AGAIN:
+            return False
+        sent = self.again(id, whole=whole)
+        if sent and whole:
+            self.repeated[id] = now
+        return sent
+
     def clear(self) -> None:
         """Leave nothing behind at the broker."""
         while self.published:
@@ -81,6 +92,7 @@ class Publisher:
         return tuple(made.id for made in (*self.published.values(), *([self.graphs] if self.graphs else [])))
 
     def _clear(self, old: Publication) -> None:
+        self.repeated.pop(old.id, None)
         wipe(self.transport, self.fleet, self.job.name, old.id, chunks.count(len(old.frame)))
 
     def _manifest(self, round: int, data: bytes, digest: bytes) -> bytes:

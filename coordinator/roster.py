@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from edgefl.protocol.chunks import Assembler
-from edgefl.protocol.messages import Presence
+from edgefl.protocol.messages import SMALL, Presence
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Device:
 class Roster:
     """All devices by id."""
 
-    limit: int
+    limit: int = SMALL  # bytes of a frame
     devices: dict[str, Device] = field(default_factory=dict)
 
     def __len__(self) -> int:

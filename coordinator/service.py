@@ -26,10 +26,13 @@ from edgefl.algorithms.base import Update
 from edgefl.config import RunFile
 from edgefl.errors import Interrupted, RunError, StoreError, WireError
 from edgefl.job import Course, Job
-from edgefl.pattern import Pattern
+from edgefl.pattern import Pattern, body_limit
 from edgefl.pattern import find as find_pattern
 from edgefl.protocol import chunks, topics
+from edgefl.protocol.frames import Sealed
 from edgefl.protocol.messages import (
+    INDEXES,
+    SMALL,
     TO_COORDINATOR,
     Absent,
     Answer,
@@ -38,7 +41,7 @@ from edgefl.protocol.messages import (
     Holding,
     Missing,
     Working,
-    read,
+    peek,
 )
 from edgefl.protocol.pace import spread
 from edgefl.protocol.signing import Signer
@@ -282,10 +285,13 @@ class Coordinator:
             self._frame(device, *whole)
 
     def _frame(self, device: Device, digest: bytes, data: bytes | bytearray) -> None:
-        said, opened = read(TO_COORDINATOR, data, self.limit)
+        said, sealed = peek(TO_COORDINATOR, data)
+        if isinstance(said, Answer):
+            self._answer(device, said, sealed, Kept(said.round, device.id, digest, data))
+            return
+        sealed.body(limit=0)
+        self.inbox.heard(device)
         match said:
-            case Answer():
-                self._answer(device, said, opened.body, Kept(said.round, device.id, digest, data))
             case Declined(round=round, reason=reason):
                 device.doing = f"declined: {reason}"
                 log.warning("declined device=%s round=%d why=%s", device.id, round, reason)
@@ -296,9 +302,8 @@ class Coordinator:
             case Holding():
                 self._held(device, said)
             case Absent(model=model, forged=forged):
-                log.warning("published again for=%s model=%s%s", device.id, model, " forged" if forged else "")
-                if self.publisher:
-                    self.publisher.again(model, whole=not forged)
+                if self.publisher and self.publisher.asked_again(model, monotonic(), whole=not forged):
+                    log.warning("published again for=%s model=%s%s", device.id, model, " forged" if forged else "")
             case Missing():
                 log.debug("nothing to send again device=%s", device.id)
 
@@ -312,30 +317,38 @@ class Coordinator:
             case (rounds.Ignore(reason=reason), *_):
                 self._unwanted(device, said.round, said.digest, reason)
                 return
-        if said.size > self.limit:
-            raise WireError("wire.too_large", f"a frame of {said.size} bytes; the limit is {self.limit}")
+        if said.size > device.assembler.limit:
+            limit = device.assembler.limit
+            raise WireError("wire.too_large", f"a frame of {said.size} bytes; the limit is {limit}")
         digest, when = device.offered
         if digest == said.digest and monotonic() - when < SILENT:
             return  # it has just been told
         device.offered = said.digest, monotonic()
         gaps = device.assembler.missing(said.digest) or range(chunks.count(said.size))
-        self.voice.say(device.id, Missing(digest=said.digest, indexes=tuple(gaps)[:65536]))
+        self.voice.say(device.id, Missing(digest=said.digest, indexes=tuple(gaps)[:INDEXES]))
 
     def _unwanted(self, device: Device, round: int, digest: bytes, reason: rounds.Reason) -> None:
         verdict = reason if reason in ("duplicate", "late") else "refused"
         self.voice.receipt(device.id, round, digest, verdict, reason)
 
-    def _answer(self, device: Device, said: Answer, body: memoryview, kept: Kept) -> None:
+    def _answer(self, device: Device, said: Answer, sealed: Sealed, kept: Kept) -> None:
         if (said.device, said.job, said.run) != (device.id, self.name, self.id):
             self.voice.receipt(device.id, said.round, kept.digest, "refused", "of another run")
             raise WireError("update.foreign", f"it is of device '{said.device}', job '{said.job}', run '{said.run}'")
         if self.job is None:
             raise WireError("update.early", "no round has been opened yet")
+        match step(self.rounds, rounds.Answered(device.id, said.round, monotonic()))[1]:
+            case (rounds.Ignore(reason=reason), *_):  # not opened, not looked at: it costs and teaches nothing
+                self.inbox.heard(device)
+                log.info("ignored device=%s round=%d why=%s", device.id, said.round, reason)
+                self._unwanted(device, said.round, kept.digest, reason)
+                return
         try:
             made = self.publisher.published.get(said.round) if self.publisher else None
             if made is not None and said.model != made.id:
                 raise WireError("update.model", f"trained from model {said.model}, round {said.round} has {made.id}")
-            update = unpack_answer(said, body, self.job.model.layout.size)
+            size = self.job.model.layout.size
+            update = unpack_answer(said, sealed.body(body_limit(self.pattern, size)), size)
             if self.pattern:
                 self.pattern.check(update.extra)
             self.inbox.guard.check(device.id, update, device.presence.samples, self.length)
@@ -358,8 +371,6 @@ class Coordinator:
                 self.bytes_up += size
                 self.late[device.id] = Latecomer(said.round, update)
                 self.voice.receipt(device.id, said.round, kept.digest, "accepted", "late, kept by policy")
-            case (rounds.Ignore(reason=reason), *_):
-                self._unwanted(device, said.round, kept.digest, reason)
             case _:
                 self.bytes_up += size
                 self.updates[device.id] = update
@@ -436,6 +447,7 @@ class Coordinator:
                 raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {round}, its first")
             self.extra, self.waited = (round, planned), monotonic() - self.since
             self.pattern = self.pattern or find_pattern(job, course, planned)
+            self._allow(job)
         previous = None
         if job.algorithm.uses_previous and course.previous is not None:
             previous = publisher.publish(round - 1, course.previous, {})
@@ -512,8 +524,13 @@ class Coordinator:
             if self.journal:
                 self.course = recall.catch_up(self.journal, self.job, self.course, self.rounds)
                 self.updates, self.late = recall.in_hand(self.journal, self.job, self.rounds)
+            self._allow(self.job)
             self.publisher = Publisher(self.transport, self.fleet, self.job, run=self.id, signer=self.signer)
         return self.job, self.course, self.publisher
+
+    def _allow(self, job: Job) -> None:
+        """What a frame may weigh follows from the model, and from what the algorithm adds to an answer."""
+        self.inbox.allow(min(self.limit, SMALL + body_limit(self.pattern, job.model.layout.size)))
 
     # ---- small things ------------------------------------------------------------------------------------------
 

@@ -52,8 +52,11 @@ class Download:
             self._believe(payload)
             return bool(self._assembler.underway()) and self._next_group()  # chunks may have been faster
         known_as = self.manifest.digest if self.manifest else self.id
-        if not read(payload, self.limit).digest.hex().startswith(known_as):
+        part = read(payload, self.limit)
+        if not part.digest.hex().startswith(known_as):
             raise WireError("wire.corrupt", f"model {self.id} came with chunks of another one")
+        if part.size != self.manifest.size if self.manifest else part.index >= topics.GROUP:
+            raise WireError("wire.too_large", f"model {self.id} came with a chunk that nobody asked for")
         self.received += len(payload)
         whole = self._assembler.add(payload)
         if whole is not None:
@@ -66,10 +69,17 @@ class Download:
         if self.manifest is not None:
             return
         try:
-            self.manifest = self.trust.manifest(payload, self.wanted)
+            manifest = self.trust.manifest(payload, self.wanted)
+            if manifest.size > self.limit:
+                limit = f"agent.limit_mb = {self.limit >> 20}"
+                raise WireError("model.too_large", f"model {self.id} has {manifest.size} bytes, more than {limit}")
         except WireError:
             self.refused += 1
             raise
+        self.manifest = manifest
+        for known_as in self._assembler.underway():
+            if known_as.hex() != manifest.digest:
+                self._assembler.drop(known_as)
 
     def _next_group(self) -> bool:
         """Whether the group in hand is complete; then the next one is in hand."""

@@ -21,6 +21,7 @@ from device_agent.trust import Trust, Wanted
 from edgefl import __version__, store
 from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Budget, Task
+from edgefl.config import LIMIT_MB
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, StoreError, WireError, nearest
 from edgefl.losses import LOSSES
@@ -28,6 +29,7 @@ from edgefl.privacy import Price, keep_spent
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.messages import (
+    SMALL,
     TO_DEVICE,
     Absent,
     Assignment,
@@ -50,7 +52,6 @@ from edgefl.work import Place, Worker, unpack_broadcast
 
 log = logging.getLogger(__name__)
 
-FRAME_LIMIT = 1 << 30
 DISBELIEF = 3  # manifests of a model that are not the coordinator's, before the task is declined
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 
@@ -72,15 +73,16 @@ class Agent:
         connect_timeout: float = 0.0,
         broker: str = "",
         coordinator: str | None = None,
+        limit_mb: int = LIMIT_MB,
     ) -> None:
         self.device, self.fleet, self.transport, self.data = device, fleet, transport, data
         self.make_model, self.back_end, self.folder, self.once = make_model, back_end, folder, once
         self.connect_timeout, self.broker = connect_timeout, broker
         self.inbox: SimpleQueue[TransportEvent | Outcome | session.Event] = SimpleQueue()
         self.trainer = Trainer(self.inbox.put)
-        self.assembler = chunks.Assembler(FRAME_LIMIT)
+        self.assembler = chunks.Assembler(SMALL)  # nothing that is said to one device has a body
         self.assignment: Assignment | None = None
-        self.library = Library(transport, fleet, Trust(folder, fleet, coordinator), FRAME_LIMIT)
+        self.library = Library(transport, fleet, Trust(folder, fleet, coordinator), limit_mb << 20)
         self.refusals: Counter[str] = Counter()
         self.complaint = ""
         self.spool = Spool(folder)
@@ -179,7 +181,7 @@ class Agent:
             case (job, "dev", self.device, "down"):
                 whole = self.assembler.add(message.payload)
                 if whole is not None:
-                    self._said(job, *read(TO_DEVICE, whole[1], FRAME_LIMIT)[:1])
+                    self._said(job, *read(TO_DEVICE, whole[1], limit=0)[:1])
             case (_, "model", id, *_, last):
                 self._model(id, last, message.payload)
             case ("presence", self.device) if message.payload and not message.retained:

@@ -53,6 +53,7 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
         connect_timeout=me.connect_timeout,
         broker=str(address),
         coordinator=me.coordinator,
+        limit_mb=me.limit_mb,
     )
 
 

@@ -18,6 +18,8 @@ from edgefl.protocol.codecs import CODECS
 from edgefl.protocol.topics import check_name
 from edgefl.simulation.profiles import PROFILES, Availability, Profile
 
+LIMIT_MB = 256  # of a model, on a device
+
 
 class Section(BaseModel):
     """A table of the file: frozen, and strict about its keys."""
@@ -109,6 +111,7 @@ class Guards(Section):
     strikes: Annotated[int, Field(ge=1)] = 3  # messages that cannot be used, before quarantine
     quarantine_seconds: Annotated[float, Field(gt=0)] = 600.0
     megabytes_per_minute: Annotated[float, Field(gt=0)] = 6000.0  # from one device
+    messages_per_minute: Annotated[float, Field(gt=0)] = 600.0  # from one device, answers to a round aside
 
 
 class Tls(Section):
@@ -267,6 +270,7 @@ class Identity(Section):
     folder: Path = Path("~/.local/state/edgefl")
     connect_timeout: Annotated[float, Field(ge=0)] = 30.0  # seconds; 0 waits for ever
     coordinator: str | None = None  # the key whose models are trained on; unless said, the first that is seen
+    limit_mb: Annotated[int, Field(ge=1)] = LIMIT_MB  # the largest model that is fetched
     tls: Tls = Tls()
 
     @field_validator("id", "fleet")

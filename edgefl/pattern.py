@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.errors import EdgeflError, WireError
 from edgefl.job import Course, Job
 from edgefl.vector import Array, State
+from edgefl.work import UNKNOWN
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,18 @@ class Pattern:
         for name in self.required:
             if name not in extra:
                 raise WireError("update.extra", f"extra '{name}' is missing")
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the extra arrays of an answer have at most."""
+        return sum(prod(shape) for shape in {**self.optional, **self.required}.values())
+
+
+def body_limit(pattern: Pattern | None, model: int) -> int:
+    """Bytes that the body of an answer may have, for a model of so many numbers."""
+    if pattern is None:
+        return UNKNOWN * 4 * model + (1 << 20)
+    return 4 * model + 8 * pattern.numbers  # the model's are float32, no other type is wider than eight bytes
 
 
 def find(job: Job, course: Course, told: State) -> Pattern | None:

@@ -20,6 +20,7 @@ from edgefl.protocol.codecs import Codec
 from edgefl.protocol.messages import BROADCAST, Answer, Broadcast, frame, read
 from edgefl.vector import State, Vector
 
+UNKNOWN = 16  # models that a frame may hold where nothing else is known about it
 _PARAMS, _DELTA, _EXTRA = "params", "delta", "extra/"
 _RESIDUAL = "wire/residual"  # what a lossy codec left out, added to the next update
 
@@ -41,7 +42,7 @@ def unpack_broadcast(data: bytes | bytearray, size: int) -> tuple[Vector, State]
 
 def plain_limit(data: bytes | bytearray, size: int) -> int:
     """How large the body of a frame may become: zeros compress without end, so the model's size counts as well."""
-    return 64 * max(len(data), 4 * size)
+    return 4 * len(data) + UNKNOWN * 4 * size + (1 << 20)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,13 +71,34 @@ def read(message: bytes, limit: int) -> Chunk:
 
 @dataclass(slots=True)
 class _Transfer:
-    buffer: bytearray
-    missing: set[int]
+    """What has come of a frame: from its beginning without a gap, and what came ahead of its turn."""
+
+    size: int
+    buffer: bytearray = field(default_factory=bytearray)
+    ahead: dict[int, memoryview] = field(default_factory=dict)
+    next: int = 0  # the first chunk that is not in the buffer
+
+    def add(self, part: Chunk) -> None:
+        if part.index < self.next:
+            return
+        self.ahead[part.index] = part.data
+        while (data := self.ahead.pop(self.next, None)) is not None:
+            self.buffer += data  # grows with what has come, whatever was announced
+            self.next += 1
+
+    @property
+    def came(self) -> int:
+        return self.next + len(self.ahead)
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory."""
+        return len(self.buffer) + sum(len(data) for data in self.ahead.values())
 
 
 @dataclass(slots=True)
 class Assembler:
-    """Puts one sender's chunks together. Memory is bounded: frames up to `limit`, at most `transfers` at a time."""
+    """Puts one sender's chunks together: frames up to `limit`, at most `transfers` at a time."""
 
     limit: int
     transfers: int = 2
@@ -92,12 +113,11 @@ class Assembler:
         if transfer is None:
             if len(self._open) >= self.transfers:
                 self._open.popitem(last=False)  # a sender that begins anew gives up its oldest transfer
-            transfer = self._open[part.digest] = _Transfer(bytearray(part.size), set(range(part.count)))
-        if len(transfer.buffer) != part.size:
+            transfer = self._open[part.digest] = _Transfer(part.size)
+        if transfer.size != part.size:
             raise WireError("wire.malformed", "two sizes for one digest")
-        transfer.buffer[part.index * CHUNK : part.index * CHUNK + len(part.data)] = part.data
-        transfer.missing.discard(part.index)
-        if transfer.missing:
+        transfer.add(part)
+        if transfer.came < part.count:
             return None
         del self._open[part.digest]
         return self._whole(part.digest, transfer.buffer)
@@ -105,7 +125,9 @@ class Assembler:
     def missing(self, known_as: bytes) -> list[int]:
         """Which chunks of a transfer that has begun are still to come."""
         transfer = self._open.get(known_as)
-        return sorted(transfer.missing) if transfer else []
+        if transfer is None:
+            return []
+        return [index for index in range(transfer.next, count(transfer.size)) if index not in transfer.ahead]
 
     def drop(self, known_as: bytes) -> None:
         """Give up a transfer."""
@@ -115,12 +137,16 @@ class Assembler:
         """The transfers that have begun and are not complete."""
         return tuple(self._open)
 
+    def held(self) -> int:
+        """Bytes of transfers that are not complete."""
+        return sum(transfer.held for transfer in self._open.values())
+
     def share(self) -> float | None:
         """How much of the newest transfer has come, between 0 and 1; None when there is none."""
         if not self._open:
             return None
         transfer = next(reversed(self._open.values()))
-        return 1 - len(transfer.missing) / count(len(transfer.buffer))
+        return transfer.came / count(transfer.size)
 
     def _whole(self, known_as: bytes, frame: bytes | bytearray) -> tuple[bytes, bytes | bytearray]:
         if sha256(frame).digest() != known_as:

@@ -3,8 +3,8 @@
   magic 4 | version 1 | flags 1 | header length 4 | body length 8 | header (msgpack) | zeros | body
 
 Lengths are the plain sizes, little-endian; the body begins at a multiple of 64, so that numbers in it are aligned;
-flag 1 says that it is zstd-compressed. Every limit is checked
-before memory is allocated, and nothing here can run code: no pickle, no numpy loader.
+flag 1 says that it is zstd-compressed. The header is read first, the body when it is known what it may weigh: every
+limit is checked before memory is allocated. Nothing here can run code: no pickle, no numpy loader.
 """
 
 import struct
@@ -24,7 +24,7 @@ else:
 
 MAGIC = b"EFLF"
 VERSION = 1
-HEADER_LIMIT = 1 << 20
+HEADER_LIMIT = 1 << 18  # bytes; as objects they are up to sixty times as many
 COMPRESSED = 1
 ALIGNED = 64
 PIECE = 1 << 17  # bytes that go into the decompressor, or come out, at a time
@@ -53,8 +53,30 @@ def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = (), *,
     return b"".join([_PREFIX.pack(MAGIC, VERSION, flags, len(head), size), head, bytes(_padding(len(head))), *parts])
 
 
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A frame whose header has been read, and whose body has not."""
+
+    header: dict[str, Any]
+    size: int  # of the body, when it is opened
+    compressed: bool
+    data: memoryview
+
+    def body(self, limit: int) -> memoryview:
+        """The body, which must not be larger than `limit`."""
+        if self.size > limit or (self.compressed and not limit):
+            raise WireError("wire.too_large", f"a body of {self.size} bytes; the limit is {limit}")
+        return _decompressed(self.data, self.size) if self.compressed else _plain(self.data, self.size)
+
+
 def unpack(data: bytes | bytearray | memoryview, limit: int) -> Frame:
     """The frame behind these bytes; its body must not be larger than `limit`."""
+    sealed = peek(data)
+    return Frame(sealed.header, sealed.body(limit))
+
+
+def peek(data: bytes | bytearray | memoryview) -> Sealed:
+    """The header behind these bytes; the body can be opened when it is known what it may weigh."""
     view = memoryview(data)
     if len(view) < _PREFIX.size:
         raise WireError("wire.truncated", f"a frame has at least {_PREFIX.size} bytes, this one {len(view)}")
@@ -65,14 +87,14 @@ def unpack(data: bytes | bytearray | memoryview, limit: int) -> Frame:
         raise WireError("wire.version", f"frame version {version}; this side speaks {VERSION}: update the older side")
     if flags & ~COMPRESSED:
         raise WireError("wire.malformed", f"unknown frame flags {flags:#x}")
-    if head_size > HEADER_LIMIT or body_size > limit:
-        raise WireError("wire.too_large", f"header {head_size} and body {body_size} bytes; the limit is {limit}")
+    if head_size > HEADER_LIMIT:
+        raise WireError("wire.too_large", f"a header of {head_size} bytes; the limit is {HEADER_LIMIT}")
     rest, padding = view[_PREFIX.size :], _padding(head_size)
     if len(rest) < head_size + padding:
         raise WireError("wire.truncated", f"header of {head_size} bytes, only {len(rest)} came")
     if any(rest[head_size : head_size + padding]):
         raise WireError("wire.malformed", "the bytes between header and body are not zero")
-    return Frame(_header(rest[:head_size]), _body(rest[head_size + padding :], body_size, flags))
+    return Sealed(_header(rest[:head_size]), body_size, bool(flags & COMPRESSED), rest[head_size + padding :])
 
 
 def _padding(head_size: int) -> int:
@@ -100,21 +122,23 @@ def _without_repeats(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return made
 
 
-def _body(data: memoryview, size: int, flags: int) -> memoryview:
-    if not flags & COMPRESSED:
-        if len(data) != size:
-            raise WireError("wire.truncated", f"body of {size} bytes announced, {len(data)} came")
-        return data
+def _plain(data: memoryview, size: int) -> memoryview:
+    if len(data) != size:
+        raise WireError("wire.truncated", f"body of {size} bytes announced, {len(data)} came")
+    return data
+
+
+def _decompressed(data: memoryview, size: int) -> memoryview:
     try:
         declared = zstd.get_frame_info(data).decompressed_size
         if declared != size:
             raise WireError("wire.too_large", f"compressed body declares {declared} bytes, the frame {size}")
-        return _decompressed(data, size)
+        return _expanded(data, size)
     except zstd.ZstdError:
         raise WireError("wire.malformed", "compressed body cannot be read") from None
 
 
-def _decompressed(data: memoryview, size: int) -> memoryview:
+def _expanded(data: memoryview, size: int) -> memoryview:
     """Exactly `size` bytes, piece by piece into memory of that size: all at once would take twice as much."""
     body, fed, at = memoryview(bytearray(size)), 0, 0
     opened = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW})

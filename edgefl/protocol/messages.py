@@ -3,13 +3,14 @@
 Keys that a newer peer adds are ignored; everything we rely on is required and bounded.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from edgefl.errors import WireError
 from edgefl.printable import printable
-from edgefl.protocol.frames import Frame, pack, unpack
+from edgefl.protocol import frames
+from edgefl.protocol.frames import HEADER_LIMIT, Frame, Sealed, pack
 from edgefl.protocol.topics import NAME, PROTOCOL
 from edgefl.vector import Layout
 
@@ -18,12 +19,14 @@ Key = Annotated[str, Field(pattern=r"^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]{0,200}$")]  # 
 TEXT = 2000  # characters
 Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for people: one line, whatever came
 Label = Annotated[str, Field(max_length=255), AfterValidator(printable)]  # a short one, quoted in others
+INDEXES = 16384  # chunks that are asked for at once: those of a frame of 2 GB
 Round = Annotated[int, Field(ge=0, le=2**31)]
 Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
 
 
 class _Said(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="base64")
+    limit: ClassVar[int] = 1 << 14  # bytes of its JSON
 
 
 # ---- retained JSON -------------------------------------------------------------------------------------------------
@@ -85,6 +88,8 @@ class Shape(_Said):
 
 class Manifest(_Said):
     """Everything a device must know to work on a model: where its bytes are, how it is shaped, what to do with it."""
+
+    limit: ClassVar[int] = 1 << 22  # its layout names every tensor
 
     protocol: int = PROTOCOL
     job: Name
@@ -180,7 +185,7 @@ class Missing(_Said):
 
     kind: Literal["missing"] = "missing"
     digest: Digest
-    indexes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=65536)]
+    indexes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=INDEXES)]
 
 
 class Holding(_Said):
@@ -231,6 +236,9 @@ TO_COORDINATOR: TypeAdapter[Answer | Holding | Missing | Absent | Declined | Wor
 BROADCAST: TypeAdapter[Broadcast] = TypeAdapter(Broadcast)
 GRAPHS: TypeAdapter[Graphs] = TypeAdapter(Graphs)
 
+WITH_BODY = Broadcast, Graphs, Answer
+SMALL = HEADER_LIMIT + 128  # bytes of a frame that has no body
+
 T = TypeVar("T")
 J = TypeVar("J", bound=_Said)
 
@@ -240,17 +248,25 @@ def frame(message: BaseModel, parts: tuple[bytes | memoryview, ...] = (), *, com
     return pack(message.model_dump(), parts, compress=compress)
 
 
-def read(kind: TypeAdapter[T], data: bytes | bytearray, limit: int) -> tuple[T, Frame]:
-    """What a frame says, checked."""
-    opened = unpack(data, limit)
+def peek(kind: TypeAdapter[T], data: bytes | bytearray) -> tuple[T, Sealed]:
+    """What a frame says, checked; its body is not opened yet."""
+    sealed = frames.peek(data)
     try:
-        return kind.validate_python(opened.header), opened
+        return kind.validate_python(sealed.header), sealed
     except ValidationError as error:
         raise WireError("wire.malformed", _first(error)) from None
 
 
+def read(kind: TypeAdapter[T], data: bytes | bytearray, limit: int) -> tuple[T, Frame]:
+    """What a frame says, checked, and its body, if it is of a kind that has one, up to `limit` bytes."""
+    said, sealed = peek(kind, data)
+    return said, Frame(sealed.header, sealed.body(limit if isinstance(said, WITH_BODY) else 0))
+
+
 def read_json(kind: type[J], payload: bytes) -> J:
     """What a retained JSON message says, checked."""
+    if len(payload) > kind.limit:
+        raise WireError("wire.too_large", f"{kind.__name__}: {len(payload)} bytes; the limit is {kind.limit}")
     try:
         return kind.model_validate_json(payload)
     except ValidationError as error:

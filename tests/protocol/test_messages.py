@@ -58,9 +58,19 @@ def test_what_a_device_is_told_arrives(message):
 
 @pytest.mark.parametrize("message", TO_COORDINATOR, ids=lambda message: message.kind)
 def test_what_a_device_says_arrives(message):
-    said, opened = m.read(m.TO_COORDINATOR, m.frame(message, (b"body",), compress=True), LIMIT)
+    body = b"body" if isinstance(message, m.Answer) else b""
+    said, opened = m.read(m.TO_COORDINATOR, m.frame(message, (body,), compress=True), LIMIT)
     assert said == message
-    assert bytes(opened.body) == b"body"
+    assert bytes(opened.body) == body
+
+
+@pytest.mark.parametrize("message", [*TO_DEVICE, *TO_COORDINATOR[1:]], ids=lambda message: message.kind)
+@pytest.mark.parametrize("body", [b"x", bytes(1 << 16)], ids=["plain", "compressed"])
+def test_only_answers_and_models_have_a_body(message, body):
+    kind = m.TO_DEVICE if message in TO_DEVICE else m.TO_COORDINATOR
+    with pytest.raises(WireError) as caught:
+        m.read(kind, m.frame(message, (body,), compress=True), LIMIT)
+    assert caught.value.code == "wire.too_large"
 
 
 @pytest.mark.parametrize("message", RETAINED, ids=lambda message: type(message).__name__)

@@ -1,0 +1,299 @@
+"""Little that asks for much: memory that was only claimed, bodies that expand, questions whose answers are large.
+
+Each costs the coordinator (or the agent) less than 64 MiB and the device its standing.
+"""
+
+import struct
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fleets import Fleet, prepared, run_file
+from puppet import Puppet, answer
+
+from coordinator.guards import Guard
+from coordinator.inbox import Inbox
+from coordinator.service import Coordinator
+from coordinator.voice import Voice
+from device_agent.download import Download
+from device_agent.service import Agent
+from device_agent.trust import Trust, Wanted
+from edgefl.config import LIMIT_MB, Guards
+from edgefl.errors import WireError
+from edgefl.pattern import Pattern, body_limit
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.frames import zstd
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.messages import Absent, Answer, Assignment, Holding, Presence, Receipt, Tensor, Working, frame
+from edgefl.protocol.transport import Message
+
+MIB = 1 << 20
+CLAIM = 512 * MIB
+RUN = run_file(
+    {"name": "fedavg"},
+    rounds={"cohort": 2, "quorum": 2, "start_with": 2},
+    guards={"messages_per_minute": 100},
+)
+BAD, IDLE = "device-00", "device-01"
+
+
+@contextmanager
+def at_most(limit: int) -> Iterator[None]:
+    """No more than so many bytes are allocated at a time."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert peak < limit, f"{peak / MIB:.0f} MiB"
+
+
+def claims(seed: int) -> list[bytes]:
+    """The first and the last chunk of a frame of 512 MiB that does not exist."""
+    head, count = struct.Struct("<2sBB32sIIQ"), chunks.count(CLAIM)
+    sizes = {0: chunks.CHUNK, count - 1: CLAIM - (count - 1) * chunks.CHUNK}
+    return [head.pack(b"EC", 1, 0, bytes([seed] * 32), i, count, CLAIM) + bytes(n) for i, n in sizes.items()]
+
+
+def bomb(message: Any, size: int = 128 * MIB) -> bytes:
+    """A frame of a few kilobytes whose body wants to be large."""
+    data = frame(message)
+    *_, head_size, _ = struct.unpack_from("<4sBBIQ", data)
+    return data[:5] + b"\1" + struct.pack("<IQ", head_size, size) + data[18:] + zstd.compress(bytes(size), level=1)
+
+
+class Attacked:
+    """A real coordinator whose first round is open, an idle device, and one that does as it is told."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker()
+        self.events: list[dict[str, Any]] = []
+        self.news = threading.Condition()
+        self.transport = self.broker.client("coordinator")
+        self.coordinator = Coordinator(RUN, self.transport, lambda: prepared(RUN)[0], tell=self.tell)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.task: Assignment | None = None
+        self.bad = Puppet(BAD, self.broker.client(BAD), self._asked, job="fleet")
+        self.idle = Puppet(IDLE, self.broker.client(IDLE), lambda _p, _t: None, job="fleet")
+        self.thread.start()
+        self.bad.start()
+        self.idle.start()
+        self.wait_for(lambda: self.task is not None)
+
+    def _run(self) -> None:
+        try:
+            self.coordinator.run()
+        except Exception as problem:  # noqa: BLE001 - being stopped, or told by whoever waits
+            self.tell({"event": "ended", "problem": problem})
+
+    def _asked(self, _: Puppet, task: Assignment) -> None:
+        self.task = task
+        self.tell({"event": "asked"})
+
+    def tell(self, event: dict[str, Any]) -> None:
+        with self.news:
+            self.events.append(event)
+            self.news.notify_all()
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        with self.news:
+            assert self.news.wait_for(holds, 20), self.events[-5:]
+
+    def count(self, event: str, **more: Any) -> int:
+        return sum({"event": event, **more}.items() <= told.items() for told in list(self.events))
+
+    def quarantined(self) -> None:
+        self.wait_for(lambda: bool(self.count("quarantined")))
+        assert self.count("quarantined", device=BAD) == 1
+
+    def settled(self) -> None:
+        """Everything sent so far has been dealt with."""
+        before = self.count("lost")
+        self.idle.transport.publish(topics.presence("default", IDLE), self.idle._presence(online=False))
+        self.wait_for(lambda: self.count("lost") > before)
+
+    def end(self) -> None:
+        self.coordinator.stop()
+        self.thread.join(60)
+
+
+@pytest.fixture
+def attacked() -> Iterator[Attacked]:
+    made = Attacked()
+    yield made
+    made.end()
+
+
+def test_chunks_that_claim_512_mib_take_no_memory_and_cost_the_device_its_standing(attacked: Attacked) -> None:
+    messages = [message for seed in (1, 2) for message in claims(seed)]
+    with at_most(8 * MIB):
+        for message in messages:
+            attacked.bad.publish(message)
+        attacked.quarantined()
+    assert attacked.coordinator.inbox.refusals["wire.too_large"] == 3
+
+
+def test_a_bomb_inside_a_small_message_is_not_opened(attacked: Attacked) -> None:
+    data = bomb(Working(job="fleet", round=1, steps=1))
+    with at_most(8 * MIB):
+        for _ in range(30):
+            attacked.bad.say(data)
+        attacked.quarantined()
+        attacked.settled()
+    assert attacked.coordinator.inbox.refusals == {"wire.too_large": 3, "device.quarantined": 27}
+
+
+def test_an_answer_expands_to_what_the_model_says_and_no_further(attacked: Attacked) -> None:
+    task = attacked.task
+    assert task is not None
+    tensor = Tensor(name="delta", kind="float32", shape=(32 * MIB,), bytes=128 * MIB)
+    about = {"job": task.job, "run": task.run, "round": 1, "device": BAD, "model": task.model}
+    data = bomb(Answer(**about, weight=1, steps=1, tensors=(tensor,)))
+    with at_most(8 * MIB):
+        attacked.bad.say(data)
+        attacked.wait_for(lambda: attacked.count("refused", code="wire.too_large") == 1)
+
+
+def test_a_duplicate_is_not_even_opened(attacked: Attacked) -> None:
+    task = attacked.task
+    assert task is not None
+    size = prepared(RUN)[0].model.layout.size
+    attacked.bad.say(answer(attacked.bad, task, {"delta": np.zeros(size, np.float32)}))
+    about = {"job": task.job, "run": task.run, "round": 1, "device": BAD, "model": task.model}
+    data = bomb(Answer(**about, weight=1, steps=1, tensors=()), 64 * MIB)
+    with at_most(8 * MIB):
+        attacked.bad.say(data)
+        attacked.settled()
+    assert [verdict for verdict, _ in attacked.bad.verdicts] == ["accepted", "duplicate"]
+
+
+def test_asking_again_for_a_model_does_not_make_the_coordinator_shout(attacked: Attacked) -> None:
+    task = attacked.task
+    assert task is not None
+    attacked.settled()
+    before = attacked.transport.sent
+    for _ in range(50):
+        attacked.bad.say(frame(Absent(job="fleet", model=task.model)))
+    attacked.settled()
+    made = attacked.coordinator.publisher.published[1]  # type: ignore[union-attr]  # the round is open
+    assert attacked.transport.sent - before < 2 * (len(made.frame) + len(made.manifest)) + 4096
+    for _ in range(500):
+        attacked.bad.say(frame(Absent(job="fleet", model=task.model, forged=True)))
+    attacked.quarantined()
+    assert attacked.coordinator.inbox.refusals["device.flooding"] == 3
+
+
+def test_holding_what_was_never_sent_is_answered_a_bounded_number_of_times(attacked: Attacked) -> None:
+    for i in range(1000):
+        digest = i.to_bytes(32, "big")
+        attacked.bad.say(frame(Holding(job="fleet", run="other", round=1, digest=digest, size=100)))
+    attacked.quarantined()
+    assert len(attacked.bad.verdicts) < 500
+
+
+def test_a_device_that_comes_and_goes_without_end_is_not_heard_any_more(attacked: Attacked) -> None:
+    for i in range(1000):
+        presence = attacked.bad._presence(online=bool(i % 2))
+        attacked.bad.transport.publish(topics.presence("default", BAD), presence)
+    attacked.quarantined()
+    attacked.settled()
+    assert attacked.count("joined", device=BAD) + attacked.count("lost", device=BAD) < 500, (
+        "some is made good with time"
+    )
+
+
+def test_a_presence_of_a_megabyte_is_not_read(attacked: Attacked) -> None:
+    fat = Presence(online=True, installation="x", birth=1).model_copy(update={"host": "x" * MIB})
+    attacked.bad.transport.publish(topics.presence("default", BAD), fat.model_dump_json().encode())
+    attacked.wait_for(lambda: attacked.count("refused", code="wire.too_large") == 1)
+
+
+# ---- the agent -----------------------------------------------------------------------------------------------------
+
+
+def agent_that_heard(folder: Path, messages: list[tuple[str, bytes]]) -> Agent:
+    """A real agent, after these messages came from the broker, and it ended."""
+    broker = MemoryBroker()
+    fleet = Fleet(RUN, folder, broker.client)
+    agent = fleet.agent(BAD)
+    forger, announced = broker.client("forger"), threading.Event()
+    forger.start(lambda event: announced.set() if isinstance(event, Message) else None)
+    forger.subscribe(topics.presence("default", BAD))
+    thread = fleet.start(agent)
+    assert announced.wait(60)
+    for topic, payload in messages:
+        forger.publish(topic, payload)
+    agent.stop()
+    thread.join(60)
+    return agent
+
+
+def test_an_agent_believes_no_claim_and_opens_no_bomb(tmp_path: Path) -> None:
+    receipt = bomb(Receipt(job="fleet", round=1, digest=bytes(32), verdict="accepted"))
+    down = topics.down("default", "fleet", BAD)
+    claimed = [(down, message) for seed in (1, 2) for message in claims(seed)]
+    with at_most(16 * MIB):
+        agent = agent_that_heard(tmp_path, [*claimed, (down, next(chunks.split(receipt, chunks.digest(receipt))))])
+    assert agent.refusals == {"wire.too_large": 5}
+
+
+def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> None:
+    wanted = Wanted("fleet", "r", 1, bytes([1] * 32).hex()[:16])
+    download = Download("default", wanted, Trust(tmp_path, "default"), LIMIT_MB << 20)
+    with at_most(2 * MIB):
+        for message in claims(1):
+            with pytest.raises(WireError, match="the limit is"):
+                download.add("0", message)
+    download = Download("default", wanted, Trust(tmp_path, "default"), CLAIM)
+    assert not download.add("0", claims(1)[0])
+    with pytest.raises(WireError, match="nobody asked for"):  # it is of the last group, the first is being fetched
+        download.add("0", claims(1)[1])
+
+
+# ---- the bounds themselves -----------------------------------------------------------------------------------------
+
+
+def test_all_unfinished_transfers_together_are_bounded_and_the_one_that_waits_longest_goes() -> None:
+    broker = MemoryBroker()
+    inbox = Inbox(Voice(broker.client("c"), "default", "fleet", "r"), Guards(), 4 * chunks.CHUNK, lambda _: None)
+    inbox.allow(3 * chunks.CHUNK)
+    inbox.total = 4 * chunks.CHUNK
+    frames = {name: bytes([i]) * (3 * chunks.CHUNK) for i, name in enumerate("abc")}
+    for name in frames:
+        presence = Presence(online=True, installation="x", birth=1)
+        inbox.announced(name, presence.model_dump_json().encode(), retained=False)
+    for index in (0, 1):
+        for name, data in frames.items():
+            assert inbox.gather(inbox.known(name), chunks.chunk(data, chunks.digest(data), index)) is None
+            assert inbox.held == sum(device.assembler.held() for device in inbox.devices.values()) <= inbox.total
+    devices = inbox.devices
+    assert [devices[name].assembler.missing(chunks.digest(frames[name])) for name in "abc"] == [[], [2], [0, 2]]
+
+
+def test_memory_grows_with_what_has_come() -> None:
+    assembler = chunks.Assembler(CLAIM)
+    with at_most(2 * MIB):
+        for message in claims(1):
+            assert assembler.add(message) is None
+    assert assembler.held() == len(claims(1)[0]) + len(claims(1)[1]) - 2 * chunks.HEAD
+    assert len(assembler.missing(bytes([1] * 32))) == chunks.count(CLAIM) - 2
+
+
+def test_what_an_answer_may_weigh_follows_from_the_model_and_the_algorithm() -> None:
+    assert body_limit(Pattern(), 1000) == 4000
+    assert body_limit(Pattern({"c": (1000,)}, {"c": (1000,), "n": ()}), 1000) == 4000 + 8 * 1001
+
+
+def test_a_quota_of_messages_is_made_good_with_time() -> None:
+    guard = Guard(Guards(messages_per_minute=60))
+    assert [guard.may_speak("pi", 100.0) for _ in range(61)] == [True] * 60 + [False]
+    assert guard.may_speak("other", 100.0)
+    assert guard.may_speak("pi", 101.0)
+    assert not guard.may_speak("pi", 101.5)
