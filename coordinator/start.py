@@ -22,7 +22,7 @@ from edgefl.errors import ConfigError, StoreError
 from edgefl.job import Course, Job
 from edgefl.locks import own
 from edgefl.protocol import broker
-from edgefl.protocol.address import Address, parse, reachable
+from edgefl.protocol.address import Address, has_password, parse, reachable, without_password
 from edgefl.protocol.mqtt import MqttTransport, admitted
 from edgefl.store import OURS, make_private
 
@@ -123,7 +123,10 @@ def _resume(book: journal.Journal, folder: Path, run: RunFile) -> None:
     before = book.get("run")
     if before is None:
         return
-    changed = changes(json.loads(before), run.model_dump(mode="json"))
+    told = without_password(json.loads(before))
+    if has_password(json.loads(before)):  # version 0.1 wrote the broker's down
+        book.set(run=json.dumps(told))
+    changed = changes(told, run.model_dump(mode="json"))
     if refused := [str(change) for change in changed if not change.allowed]:
         raise ConfigError(
             f"{folder} holds an unfinished run, whose model depends on what was changed ({'; '.join(refused)}):"

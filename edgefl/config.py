@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_serializer, field_validator, model_validator
 
 from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Algorithm, Stage
@@ -14,6 +14,7 @@ from edgefl.data.partition import Partition
 from edgefl.errors import nearest
 from edgefl.losses import LOSSES
 from edgefl.protocol import signing
+from edgefl.protocol.address import without_password
 from edgefl.protocol.codecs import CODECS
 from edgefl.protocol.topics import check_name
 from edgefl.simulation.profiles import PROFILES, Availability, Profile
@@ -131,7 +132,7 @@ class Tls(Section):
 class Broker(Section):
     """Where they meet."""
 
-    url: str = "embedded"
+    url: Annotated[str, Field(repr=False)] = "embedded"
     fleet: str = "default"
     identity: Path | None = None  # the key that signs this fleet's models; ~/.local/state/edgefl/fleets/FLEET.key
     tls: Tls = Tls()
@@ -140,6 +141,10 @@ class Broker(Section):
     @classmethod
     def _fits_a_topic(cls, name: str) -> str:
         return check_name("broker.fleet", name)
+
+    @field_serializer("url", when_used="json")  # as JSON it is written down: into journals, checkpoints, reports
+    def _without_password(self, url: str) -> str:
+        return str(without_password(url))
 
 
 class Compute(Section):
@@ -265,13 +270,17 @@ class Identity(Section):
     """Who this device is, and where it finds the others."""
 
     id: str = Field(default_factory=lambda: socket.gethostname().split(".")[0])
-    broker: str = "mqtt://localhost:1883"
+    broker: Annotated[str, Field(repr=False)] = "mqtt://localhost:1883"
     fleet: str = "default"
     folder: Path = Path("~/.local/state/edgefl")
     connect_timeout: Annotated[float, Field(ge=0)] = 30.0  # seconds; 0 waits for ever
     coordinator: str | None = None  # the key whose models are trained on; unless said, the first that is seen
     limit_mb: Annotated[int, Field(ge=1)] = LIMIT_MB  # the largest model that is fetched
     tls: Tls = Tls()
+
+    @field_serializer("broker", when_used="json")
+    def _without_password(self, url: str) -> str:
+        return str(without_password(url))
 
     @field_validator("id", "fleet")
     @classmethod

@@ -14,7 +14,7 @@ from edgefl.algorithms import shelf
 from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import ENVIRONMENT, overrides, parse, read_toml
 from edgefl.errors import nearest
-from edgefl.protocol.address import PASSWORD
+from edgefl.protocol.address import PASSWORD, without_password
 from edgefl.toml_text import Way, key_lines, leaves, line_of
 
 DEFAULT = "default"
@@ -61,8 +61,8 @@ def entries(
     said = _said(kind, path, table, sets, environment)
     found = []
     for way, value in leaves(effective(file)).items():
-        history = [(origin, None if v is _GONE else _shown(v)) for origin, v in said.get(way, ())]
-        shown = _shown(value)
+        history = [(origin, None if v is _GONE else without_password(v)) for origin, v in said.get(way, ())]
+        shown = without_password(value)
         if not history or history[-1][1] is None:
             found.append(Entry(way, shown, _default(way, shown, file), _over(history, None)))
         else:
@@ -129,12 +129,3 @@ def _default(way: Way, value: Any, file: RunFile | AgentFile) -> str:
 def _over(history: Sequence[tuple[str, Any]], winner: Any) -> tuple[tuple[str, Any], ...]:
     """Who said something else before, the strongest first."""
     return tuple((origin, value) for origin, value in reversed(history) if value is not None and value != winner)
-
-
-def _shown(value: Any) -> Any:
-    """The value without a password, which the address of a broker may hold."""
-    if not isinstance(value, str) or "://" not in value or "@" not in value:
-        return value
-    head, _, host = value.rpartition("@")
-    scheme, _, login = head.partition("://")
-    return f"{scheme}://{login.partition(':')[0]}@{host}"

@@ -5,6 +5,7 @@ the file, the defaults. An unknown key is an error that names the nearest known 
 """
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,14 @@ from pydantic import BaseModel, ValidationError
 
 from edgefl.config import Section
 from edgefl.errors import ConfigError, nearest
+from edgefl.protocol.address import has_password, on_the_command_line, without_password
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+log = logging.getLogger(__name__)
 
 ENVIRONMENT = "EDGEFL_"
 
@@ -37,7 +41,10 @@ class Override(NamedTuple):
 
 def load(kind: type[F], path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> F:
     """The file behind `path`, with what the environment and `--set` override."""
-    return parse(kind, read_toml(path), str(path), sets, environment)
+    table = read_toml(path)
+    if has_password(table) and path.stat().st_mode & 0o077:
+        log.warning("holds a password and can be read by others, chmod 600 file=%s", path)
+    return parse(kind, table, str(path), sets, environment)
 
 
 def parse(
@@ -65,8 +72,10 @@ def overrides(kind: type[BaseModel], sets: Sequence[str], environment: Mapping[s
     for word in sets:
         key, equals, value = word.partition("=")
         if not equals or "." not in key:
-            raise ConfigError(f"--set {word}: write it as section.key=value, e.g. --set algorithm.lr=0.05")
+            shown = without_password(word)
+            raise ConfigError(f"--set {shown}: write it as section.key=value, e.g. --set algorithm.lr=0.05")
         found.append(Override("--set", key.strip(), toml_value(value.strip())))
+        on_the_command_line(f"--set {key.strip()}", found[-1].value)
     return found
 
 
@@ -122,7 +131,7 @@ def _first(error: ValidationError, kind: type[BaseModel]) -> str:
         return message
     if first["type"] == "value_error" and not isinstance(first["input"], str | int | float):
         return f"{key}: {message}"
-    return f"{key} = {json.dumps(first['input'], default=str)}: {message}"
+    return f"{key} = {json.dumps(without_password(first['input']), default=str)}: {message}"
 
 
 def _fields(kind: type[BaseModel], loc: list[str]) -> list[str]:

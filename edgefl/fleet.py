@@ -9,19 +9,20 @@ from edgefl.config import RunFile
 from edgefl.errors import ConfigError
 from edgefl.job import device_names
 from edgefl.processes import Child
-from edgefl.protocol.address import parse, reachable
+from edgefl.protocol.address import PASSWORD, parse, reachable
 from edgefl.store import make_private, write_atomically
 
 
 class Fleet(AbstractContextManager["Fleet"]):
     """Agents that run while the `with` block does."""
 
-    def __init__(self, folder: Path, commands: dict[str, list[str]]) -> None:
+    def __init__(self, folder: Path, commands: dict[str, list[str]], password: str | None = None) -> None:
         self.folder, self.commands = folder, commands
         self.children: dict[str, Child] = {}
         make_private(folder)
         for name, command in commands.items():
-            self.children[name] = Child(command, folder / f"{name}.log")
+            secret = None if password is None else {PASSWORD: password}  # neither in their files nor in their argv
+            self.children[name] = Child(command, folder / f"{name}.log", environment=secret)
 
     @classmethod
     def of(cls, run: RunFile, broker: str, devices: int | None = None, root: Path | None = None) -> "Fleet":
@@ -44,8 +45,8 @@ class Fleet(AbstractContextManager["Fleet"]):
         folder = run.run.folder / run.run.name / "agents"
         make_private(folder)
         names = device_names(held.devices)[:wanted]
-        commands = {name: _command(run, broker, folder, name, part, root) for part, name in enumerate(names)}
-        return cls(folder, commands)
+        commands = {name: _command(run, str(address), folder, name, part, root) for part, name in enumerate(names)}
+        return cls(folder, commands, address.password)
 
     def wait(self) -> dict[str, str]:
         """Wait for all of them to end; those that failed, and what they said last."""

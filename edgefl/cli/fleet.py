@@ -29,8 +29,10 @@ def start(  # noqa: PLR0917 - options of a command
     from edgefl.config import RunFile
     from edgefl.config_reader import load
     from edgefl.fleet import Fleet
+    from edgefl.protocol.address import on_the_command_line
 
     logs.set_up(log)
+    on_the_command_line("--broker", broker)
     wanted = load(RunFile, run, set_ or ())
     fleet = Fleet.of(wanted, broker or wanted.broker.url, devices, data_root)
     signal.signal(signal.SIGTERM, lambda _s, _f: fleet.stop())

@@ -3,6 +3,7 @@
 import os
 import socket
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from edgefl.errors import ConfigError, nearest
@@ -59,6 +60,39 @@ def parse(url: str) -> Address:
     username = unquote(parts.username) if parts.username else None
     password = os.environ.get(PASSWORD) or (unquote(parts.password) if parts.password else None)
     return Address(scheme, parts.hostname, port or PORTS[scheme], username, password if username else None)
+
+
+def without_password(value: Any) -> Any:  # Any: whatever TOML can say
+    """The same, but no address in it has a password: for everything that is shown, logged or kept."""
+    match value:
+        case dict():
+            return {key: without_password(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [without_password(inner) for inner in value]
+        case str() if "://" in value and "@" in value:
+            head, _, host = value.rpartition("@")
+            scheme, _, login = head.partition("://")
+            return f"{scheme}://{login.partition(':')[0]}@{host}"
+    return value
+
+
+def has_password(value: Any) -> bool:
+    """Whether an address in it has one."""
+    match value:
+        case dict():
+            return any(has_password(inner) for inner in value.values())
+        case list() | tuple():
+            return any(has_password(inner) for inner in value)
+    return isinstance(value, str) and without_password(value) != value
+
+
+def on_the_command_line(option: str, value: Any) -> None:
+    """Refuse a password where every user of the machine can read it."""
+    if has_password(value):
+        raise ConfigError(
+            f"{option}: a password on the command line is seen by every user of this machine and stays in the shell's"
+            f" history; leave it out of the address and put it into the environment as {PASSWORD}"
+        )
 
 
 def reachable(address: Address, timeout: float = 3.0) -> None:

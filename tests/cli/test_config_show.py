@@ -170,7 +170,7 @@ def test_a_person_reads_it_as_comments(show: Show) -> None:
 
 
 def test_no_password_is_shown_wherever_it_was_written(show: Show) -> None:
-    said = show("run.toml", "--origin", "--set", "broker.url=mqtt://me:psst@h", EDGEFL_MQTT_PASSWORD="sesame")
+    said = show("run.toml", "--origin", EDGEFL_BROKER__URL="mqtt://me:psst@server:1883", EDGEFL_MQTT_PASSWORD="sesame")
     assert not [word for word in ("hush", "psst", "sesame") if word in "".join(map(str, said))]
     assert "EDGEFL_MQTT_PASSWORD is set" in said[2]
     assert "mqtt://me@server:1883" in said[1]
