@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl import counters, metrics, seeds
+from edgefl import blas, counters, metrics, seeds
 from edgefl.aggregation import merge
 from edgefl.algorithms.base import Algorithm, Site, Stage, Update
 from edgefl.config import RunFile
@@ -124,7 +124,8 @@ def holdings(run: RunFile, root: Path | None = None) -> Holdings:
     if task.data is None:
         nothing = Dataset(np.zeros((0, *(task.sample or ())), np.float32), np.zeros(0, np.int64), task.classes or 0)
         return Holdings((), nothing, nothing)
-    source = load(task.data, root)
+    with blas.one_thread():
+        source = load(task.data, root)
     if task.partition is None:  # devices bring their own data: the whole train part may serve as public data
         alone = divide(source, Partition(kind="iid", devices=1), task.public, run.run.seed)
         return Holdings((), alone.public, alone.test, set_aside=len(source.train) - len(alone.public))
@@ -157,16 +158,17 @@ def advance(
     """Merge one round's updates, and look at the result."""
     round = course.round + 1
     site = Site(job.model, job.public, seeds.stream(job.run.run.seed, round, "coordinator"), job.loss)
-    params, states = merge(
-        round,
-        course.params,
-        updates,
-        stages=job.stages,
-        states=course.states,
-        site=site,
-        population=population,
-        late=late,
-    )
+    with blas.one_thread():
+        params, states = merge(
+            round,
+            course.params,
+            updates,
+            stages=job.stages,
+            states=course.states,
+            site=site,
+            population=population,
+            late=late,
+        )
     after = Course(round, params, course.params, states, best=course.best, reached=course.reached)
     return look(job, after, before=course.evaluation)
 

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
-from edgefl import seeds
+from edgefl import blas, seeds
 from edgefl.algorithms.base import Algorithm, Site, Task, Update
 from edgefl.data.dataset import Dataset
 from edgefl.divergence import likely_cause
@@ -90,7 +90,8 @@ class Worker:
         site = replace(site, watch=watch) if watch else site
         own = {key: value for key, value in state.items() if key != _RESIDUAL}
         began = perf_counter()
-        update, kept = self._train(task, own, site)
+        with blas.one_thread():
+            update, kept = self._train(task, own, site)
         pace = (perf_counter() - began) / max(1, update.steps)
         delta = update.delta if _RESIDUAL not in state else update.delta + state[_RESIDUAL]
         described, parts, seen = tensors.encode({_DELTA: delta, **_prefixed(update.extra)}, self.codec)

@@ -6,6 +6,7 @@ parser's, which knows what to say.
 """
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class Start:
 
 def main() -> None:
     """Run a command."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is imported: `edgefl.blas` says why
     asked = plain(sys.argv[1:])
     if asked is not None:
         sys.exit(serve(asked))

@@ -39,7 +39,9 @@ def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int) ->
 
     With `classes` 0 the target is one real number, so the network gets one output.
     """
-    torch = _door("torch_backend").torch
+    backend = _door("torch_backend")
+    torch = backend.torch
+    backend.use_threads(1)  # some initial values (orthogonal ones) are solutions of linear systems
     outputs = max(classes, 1)
     factory = _factory(model)
     with torch.random.fork_rng(devices=[]):

@@ -24,6 +24,16 @@ SLICE = 512  # samples per evaluation pass: bounds memory, whatever the size of 
 DTYPES = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
 
 
+def use_threads(count: int) -> None:
+    """From here on the calling thread computes with so many threads: their number decides the order of sums.
+
+    OpenMP keeps the number for each calling thread, so it is not enough to set it once. Asking takes 30 ns, and makes
+    torch pass the number on to a thread that is new; parts of torch compute without asking.
+    """
+    if torch.get_num_threads() != count:
+        torch.set_num_threads(count)
+
+
 def tensors_of(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The trainable parameters and the statistics, by name, in module order; a tied tensor appears once.
 
@@ -77,7 +87,7 @@ class TorchModel:
     """A `Model` that runs on torch. It keeps a copy of the module, for its structure only."""
 
     def __init__(self, module: nn.Module, *, threads: int = 1, device: str = "cpu") -> None:
-        torch.set_num_threads(threads)  # the number of threads decides the order of sums, so the last bits
+        self.threads = threads
         np.empty(31 << 20, np.uint8)  # freeing one large block teaches glibc to keep our large vectors' pages
         self.layout = layout_of(module)
         self._module = deepcopy(module).to(torch.device(device), torch.float32)
@@ -91,6 +101,7 @@ class TorchModel:
 
     def logits(self, w: Vector, x: Array) -> Array:
         """The outputs for `x`, in evaluation mode."""
+        use_threads(self.threads)
         with self._lock, torch.no_grad():
             tensors = self._cut(w)
             parts = [
@@ -105,6 +116,7 @@ class TorchModel:
         A batch of one sample has no variance: with BatchNorm it runs in evaluation mode and moves no statistic.
         """
         k = self.layout.trainable
+        use_threads(self.threads)
         with self._lock:
             tensors = self._cut(w)
             params = tensors[: len(tensors) - self.layout.buffers]
@@ -119,6 +131,7 @@ class TorchModel:
         move = w[k:] - np.concatenate(statistics) if statistics else None
 
         def pullback(dz: Array) -> Vector:
+            use_threads(self.threads)  # again: another thread may pull back than went forward
             seed = torch.tensor(np.ascontiguousarray(dz), dtype=dtype, device=z.device)
             parts = torch.autograd.grad(z, params, seed, retain_graph=True, materialize_grads=True)
             flat = [g.reshape(-1) for g in parts]
@@ -135,6 +148,7 @@ class TorchModel:
                 f"model {type(self._module).__name__} reads token ids ({x.dtype}), which have no gradient; "
                 "choose an algorithm that needs none (fedreg and the privacy audit do)"
             )
+        use_threads(self.threads)
         with self._lock:
             tensors = self._cut(w)
             leaf = self._input(x).requires_grad_()

@@ -23,32 +23,34 @@ class TorchInside:
 
     def featured(self, model: Model) -> Model:
         """The outputs, and beside them the input of the last linear layer."""
-        opened = self._open(model)
+        torch_model, opened = self._open(model)
         heads = [name for name, layer in opened.named_modules() if isinstance(layer, nn.Linear)]
         if not heads:
             raise ConfigError(
                 f"{self.who} reads the input of the last linear layer; {type(opened).__name__} of task.model has none"
             )
-        return self._wrap(model, Featured(opened, heads[-1]))
+        return _wrap(torch_model, Featured(opened, heads[-1]))
 
     def hybrid(self, model: Model, frozen: Vector) -> Model:
         """The outputs, and beside them those of each path."""
-        opened = self._open(model)
+        torch_model, opened = self._open(model)
         if not isinstance(opened, nn.Sequential) or len(cuts(opened)) < 1:
             raise ConfigError(
                 f"{self.who} needs a network that is one nn.Sequential of at least two layers with weights, "
                 f"and task.model is a {type(opened).__name__}; choose another, e.g. 'cnn'"
             )
-        return self._wrap(model, Hybrid(opened, loaded(opened, model.layout, frozen)))
+        return _wrap(torch_model, Hybrid(opened, loaded(opened, model.layout, frozen)))
 
-    def _open(self, model: Model) -> nn.Module:
+    @staticmethod
+    def _open(model: Model) -> tuple[TorchModel, nn.Module]:
         if not isinstance(model, TorchModel):
             raise TypeError(f"{type(model).__name__} is no TorchModel")
-        return model._module  # noqa: SLF001 - the same back-end in a second file
+        return model, model._module  # noqa: SLF001 - the same back-end in a second file
 
-    def _wrap(self, model: Model, module: nn.Module) -> Model:
-        first = next(self._open(model).parameters())
-        return TorchModel(module, threads=torch.get_num_threads(), device=str(first.device))
+
+def _wrap(model: TorchModel, module: nn.Module) -> Model:
+    first = next(module.parameters())
+    return TorchModel(module, threads=model.threads, device=str(first.device))
 
 
 class Featured(nn.Module):
