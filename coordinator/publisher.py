@@ -112,6 +112,7 @@ class Publisher:
             codec=job.codec.name,
             seed=job.run.run.seed,
             compress=job.run.wire.compress,
+            class_names=job.class_names or (),
         )
         return self.signer.sign(manifest.model_dump_json().encode())
 

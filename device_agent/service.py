@@ -23,6 +23,7 @@ from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Budget, Task
 from edgefl.config import LIMIT_MB
 from edgefl.data.dataset import Dataset
+from edgefl.data.labels import of_device
 from edgefl.errors import ConfigError, StoreError, WireError, nearest
 from edgefl.losses import LOSSES
 from edgefl.privacy import Price, keep_spent
@@ -303,11 +304,7 @@ class Agent:
                 f"device '{self.device}': its samples have shape {list(self.data.shape)}, the model"
                 f" '{manifest.network}' wants {list(manifest.sample)}; correct data.source or the run file's task"
             )
-        if manifest.classes and len(self.data.y) and int(self.data.y.max()) >= manifest.classes:
-            raise ConfigError(
-                f"device '{self.device}': its labels go up to {int(self.data.y.max())}, the model has"
-                f" {manifest.classes} classes; correct data.source or task.classes"
-            )
+        data = of_device(self.data, manifest.classes, manifest.class_names, f"device '{self.device}'")
         if manifest.loss not in LOSSES:
             raise ConfigError(f"loss '{manifest.loss}' is not known here; {nearest(manifest.loss, LOSSES)}")
         return Worker(
@@ -315,7 +312,7 @@ class Agent:
             self.device,
             shelf.algorithm(manifest.algorithm),
             self.make_model(manifest, graphs),
-            self.data,
+            data,
             LOSSES[manifest.loss],
             codec(manifest.codec),
             manifest.seed,

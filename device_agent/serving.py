@@ -12,8 +12,9 @@ import numpy as np
 from device_agent.start import local_data
 from edgefl.config import AgentFile, LocalData
 from edgefl.data import custom
+from edgefl.data.csv_table import read_table
 from edgefl.data.dataset import Dataset
-from edgefl.data.source import arrays, check, reading
+from edgefl.data.source import arrays, check
 from edgefl.data.sources import load
 from edgefl.errors import ConfigError
 from edgefl.losses import softmax
@@ -66,7 +67,7 @@ def predict(model: Deployed, x: Array) -> Predictions:
 def samples(path: Path, model: Deployed) -> Array:
     """New samples from an .npz file (array `x`) or a .csv file (one sample a line), as the model wants them."""
     try:
-        x = _table(path) if path.suffix == ".csv" else _archive(path)
+        x = _table(path, model) if path.suffix == ".csv" else _archive(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{path}: no such file; give an .npz with an array x, or a .csv") from None
     wanted = int(np.prod(model.sample))
@@ -105,13 +106,6 @@ def _archive(path: Path) -> Array:
     return held["x"]
 
 
-def _table(path: Path) -> Array:
-    with reading(path):
-        lines = [line for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
-        names = [cell.strip(' "').lower() for cell in lines[0].split(",")] if lines else []
-        header = bool(names) and not any(name.replace(".", "").lstrip("+-").isdigit() for name in names)
-        if len(lines) <= header:
-            raise ConfigError(f"{path}: is empty; give one sample a line")
-        table = np.loadtxt(lines[header:], delimiter=",", ndmin=2, quotechar='"', comments=None)
-    labels = [i for i, name in enumerate(names) if name in {"label", "y"}]
-    return np.asarray(np.delete(table, labels, axis=1).astype(np.float32))
+def _table(path: Path, model: Deployed) -> Array:
+    """The samples of a .csv file; labels, if it has them, are left out."""
+    return read_table(path, str(path), features=int(np.prod(model.sample))).x.astype(np.float32)

@@ -4,6 +4,7 @@ import logging
 import signal
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from device_agent.backends import choose, maker
@@ -12,6 +13,7 @@ from edgefl import config_reader, frugal, logs
 from edgefl.config import AgentFile, LocalData
 from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import part
+from edgefl.data.labels import understood
 from edgefl.data.sources import load
 from edgefl.locks import own
 from edgefl.protocol.address import parse
@@ -60,6 +62,9 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
 def local_data(wanted: LocalData, root: Path | None) -> Dataset:
     """The device's samples: all of the source's train part, or one part of it in a trial."""
     source = load(wanted.source, root)
+    if wanted.classes is not None:
+        train = understood(source.train, wanted.classes, f"data.source = '{wanted.source}'")
+        source = replace(source, train=train)
     if wanted.partition is None:
         return source.train
     return part(source, wanted.partition, wanted.public, wanted.seed, wanted.part)

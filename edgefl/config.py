@@ -61,7 +61,17 @@ class Learning(Section):
     partition: Partition | None = None
     public: Annotated[float, Field(ge=0, le=0.9)] = 0.0
     sample: tuple[int, ...] | None = None
-    classes: Annotated[int, Field(ge=0)] | None = None
+    classes: Annotated[int, Field(ge=0)] | tuple[str, ...] | None = None  # how many (0: real targets), or their names
+
+    @property
+    def class_count(self) -> int | None:
+        """How many classes there are, where the file says so."""
+        return len(self.classes) if isinstance(self.classes, tuple) else self.classes
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What they are called, where the file says so."""
+        return self.classes if isinstance(self.classes, tuple) else None
 
     @field_validator("data")
     @classmethod
@@ -299,6 +309,7 @@ class LocalData(Section):
     """The device's own data. `partition` and what follows are for trials: take part `part` of a divided set."""
 
     source: str = "digits"
+    classes: tuple[str, ...] | None = None  # the names of text labels in the run's order, where the run has no names
     partition: Partition | None = None
     part: Annotated[int, Field(ge=0)] = 0
     public: Annotated[float, Field(ge=0, le=0.9)] = 0.0

@@ -17,6 +17,7 @@ from edgefl.algorithms.base import Algorithm, Site, Stage, Update
 from edgefl.config import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import Holdings, divide
+from edgefl.data.labels import settled
 from edgefl.data.partition import Partition
 from edgefl.data.sources import load
 from edgefl.divergence import likely_cause, unscaled
@@ -82,7 +83,7 @@ def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Holdings]:
     held = holdings(run, root)
     task = run.task
     shown = held.test if len(held.test) else held.public
-    sample, classes = task.sample or shown.shape, shown.classes if task.classes is None else task.classes
+    sample, classes = task.sample or shown.shape, shown.classes if task.class_count is None else task.class_count
     if len(held.test) and held.test.shape != sample:
         raise ConfigError(
             f"task.sample = {list(sample)}, but samples of '{task.data}' have shape {list(held.test.shape)}"
@@ -122,10 +123,11 @@ def holdings(run: RunFile, root: Path | None = None) -> Holdings:
     """The data a run can see from here."""
     task = run.task
     if task.data is None:
-        nothing = Dataset(np.zeros((0, *(task.sample or ())), np.float32), np.zeros(0, np.int64), task.classes or 0)
+        none = np.zeros((0, *(task.sample or ())), np.float32), np.zeros(0, np.int64)
+        nothing = Dataset(*none, task.class_count or 0, task.class_names)
         return Holdings((), nothing, nothing)
     with blas.one_thread():
-        source = load(task.data, root)
+        source = settled(load(task.data, root), task.loss, task.classes)
     if task.partition is None:  # devices bring their own data: the whole train part may serve as public data
         alone = divide(source, Partition(kind="iid", devices=1), task.public, run.run.seed)
         return Holdings((), alone.public, alone.test, set_aside=len(source.train) - len(alone.public))

@@ -5,13 +5,15 @@ for those are token numbers. Whole-number labels are classes 0, 1, 2, ...; other
 no test part gives a fixed fifth to it.
 """
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
+from edgefl.data.csv_table import classes_of, read_table
 from edgefl.data.dataset import Dataset
-from edgefl.data.source import Source, arrays, check, held_out, pixels, reading
+from edgefl.data.source import Source, arrays, check, held_out, pixels
 from edgefl.errors import ConfigError, nearest
 from edgefl.vector import Array
 
@@ -29,28 +31,25 @@ def from_npz(path: Path, name: str) -> Source:
     if missing:
         raise ConfigError(f"data set '{name}' lacks {', '.join(missing)}; it has {', '.join(sorted(d)) or 'nothing'}")
     given = d.get("classes")
+    names = None if given is None or given.dtype.kind != "U" else tuple(str(word) for word in given.ravel())
     count = None if given is None else int(given) if given.ndim == 0 and given.dtype.kind in "iu" else given.size
-    parts = [dataset(d[f"x{part}"], d[f"y{part}"], count, name) for part in (("_train", "_test") if split else ("",))]
+    parts = [
+        replace(dataset(d[f"x{part}"], d[f"y{part}"], count, name), class_names=names)
+        for part in (("_train", "_test") if split else ("",))
+    ]
     if not split:
         return divided(parts[0], d.get("group"), name)
     classes = max(part.classes for part in parts) if all(part.classes for part in parts) else 0
-    train, test = (dataset(part.x, part.y, classes, name) for part in parts)
+    train, test = (replace(dataset(part.x, part.y, classes, name), class_names=names) for part in parts)
     return Source(train, test, owners(d.get("group")), name)
 
 
 def from_csv(path: Path, name: str) -> Source:
-    """The source in a .csv file: one sample a line, its label in the column `label` or `y`, else in the last."""
-    with reading(_existing(path, name)):
-        lines = [line for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
-        names = [cell.strip(' "').lower() for cell in lines[0].split(",")] if lines else []
-        header = not any(_is_number(cell) for cell in names)
-        if len(lines) <= header:
-            raise ConfigError(f"data set '{name}' is empty; give one sample a line")
-        table = np.loadtxt(lines[header:], delimiter=",", ndmin=2, quotechar='"', comments=None)
-    label = next((names.index(word) for word in ("label", "y") if word in names), table.shape[1] - 1)
-    if table.shape[1] < 2:
-        raise ConfigError(f"data set '{name}' has one column; give at least one number and a label, comma-separated")
-    return divided(dataset(np.delete(table, label, axis=1), table[:, label], None, name), None, name)
+    """The source in a .csv file: one sample a line, its label in a column of that name, else in the last."""
+    table = read_table(_existing(path, name), name)
+    labels, names = classes_of(table, name)
+    whole = dataset(table.x, labels, None if names is None else len(names), name)
+    return divided(replace(whole, class_names=names, numbered=names is None), None, name)
 
 
 def from_function(name: str) -> Source:
@@ -65,10 +64,10 @@ def from_function(name: str) -> Source:
         raise ConfigError(f"data set '{name}': {module} has no function '{function}'; {nearest(function, functions)}")
     match namespace[function]():
         case Source() as source:
-            train, test = (dataset(part.x, part.y, part.classes, name) for part in (source.train, source.test))
+            train, test = (_typed(part, name) for part in (source.train, source.test))
             return Source(train, test, owners(source.groups), name)
         case Dataset() as whole:
-            return divided(dataset(whole.x, whole.y, whole.classes, name), None, name)
+            return divided(_typed(whole, name), None, name)
         case (x, y):
             return divided(dataset(np.asarray(x), np.asarray(y), None, name), None, name)
         case other:
@@ -83,12 +82,17 @@ def dataset(x: Array, y: Array, classes: int | None, name: str) -> Dataset:
             "expected numbers of shape (n, ...) and (n,)"
         )
     whole = bool(np.isfinite(y).all() and (y == np.floor(y)).all())
-    if classes is None:
-        classes = int(y.max(initial=0)) + 1 if whole else 0
+    if classes is None:  # whole numbers below 0 are no classes
+        classes = int(y.max(initial=0)) + 1 if whole and y.min(initial=0) >= 0 else 0
     if classes and not whole:
         raise ConfigError(f"data set '{name}': labels are not whole numbers; expected 0 to {classes - 1}")
     x = pixels(x) if x.dtype == np.uint8 else x if x.dtype == np.int64 else x.astype(np.float32, copy=False)
     return Dataset(x, y.astype(np.int64 if classes else np.float32, copy=False), classes)
+
+
+def _typed(given: Dataset, name: str) -> Dataset:
+    """A dataset from outside, with arrays of the right types."""
+    return replace(dataset(given.x, given.y, given.classes, name), class_names=given.class_names)
 
 
 def divided(whole: Dataset, groups: Array | None, name: str) -> Source:
@@ -115,11 +119,3 @@ def _existing(path: Path, name: str) -> Path:
     if not path.is_file():
         raise ConfigError(f"data set '{name}': {path.absolute()} is not a file; give a path that exists")
     return path
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -15,6 +15,7 @@ class Dataset:
     y: Array
     classes: int
     class_names: tuple[str, ...] | None = None  # one for each class, where the data name them
+    numbered: bool = True  # whether somebody said which class has which number; False: they are in alphabetical order
 
     def __len__(self) -> int:
         return len(self.x)

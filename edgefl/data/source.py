@@ -55,6 +55,8 @@ def check(data: Dataset, where: str) -> None:
             raise ConfigError(f"{where} has NaN or infinity in sample {row}; clean or drop it")
     if not np.isfinite(data.y).all():
         raise ConfigError(f"{where} has NaN or infinity among its labels; clean or drop those samples")
+    if data.class_names is not None and len(data.class_names) != data.classes:
+        raise ConfigError(f"{where} names {len(data.class_names)} of {data.classes} classes; give each a name")
     low, high = data.y.min(), data.y.max()
     if data.classes and not 0 <= low <= high < data.classes:
         raise ConfigError(f"{where} has labels from {low} to {high}; expected 0 to {data.classes - 1}")

@@ -106,6 +106,7 @@ class Manifest(_Said):
     codec: Name
     seed: int
     compress: bool = False
+    class_names: Annotated[tuple[Label, ...], Field(max_length=100_000)] = ()  # where the run names its classes
 
 
 # ---- headers of frames ---------------------------------------------------------------------------------------------

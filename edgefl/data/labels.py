@@ -1,0 +1,111 @@
+"""What labels mean: classes or real targets, and which class has which number. What cannot be known is asked."""
+
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from edgefl.data.dataset import Dataset
+from edgefl.data.source import Source
+from edgefl.errors import ConfigError
+from edgefl.vector import Array
+
+Classes: TypeAlias = int | tuple[str, ...] | None  # how many, their names in order, or whatever the data say
+
+REAL_TARGETS = ("squared_error",)  # losses that take real numbers; the others take classes
+MANY = 20  # up to so many classes may well lack samples
+
+
+def settled(source: Source, loss: str, classes: Classes) -> Source:
+    """The coordinator's data as its run file means them: `task.loss`, `task.classes`."""
+    _ask(source, loss, classes)
+    train, test = (understood(part, classes, f"data set '{source.name}'") for part in (source.train, source.test))
+    return replace(source, train=train, test=test)
+
+
+def of_device(data: Dataset, classes: int, names: tuple[str, ...], where: str) -> Dataset:
+    """A device's data as the run at the coordinator means them: so many classes, with these names if it has any.
+
+    Names that a file happens to hold are no numbers: a device that lacks one would count differently from the others.
+    """
+    if classes and not names and not data.numbered:
+        raise ConfigError(
+            f"{where} has texts as labels ({', '.join((data.class_names or ())[:10])}) and the run does not say which"
+            " is class 0, 1, ...; set task.classes in the run file, or data.classes here, to all their names in order"
+        )
+    return understood(data, names or classes, where)
+
+
+def understood(data: Dataset, classes: Classes, where: str) -> Dataset:
+    """The data with their labels as the run numbers them; `where` begins the message of what does not fit."""
+    if classes is None:
+        return data
+    if classes in {0, ()}:
+        return data.as_targets() if data.classes else data
+    count = classes if isinstance(classes, int) else len(classes)
+    if not data.classes:
+        raise ConfigError(
+            f"{where} has real labels (such as {_example(data.y)}), the run has {count} classes;"
+            " number the classes 0, 1, 2, ..., or set task.classes = 0 and task.loss = 'squared_error'"
+        )
+    if not isinstance(classes, int) and data.class_names is not None:
+        return _renamed(data, classes, where)
+    if len(data) and int(data.y.max()) >= count:
+        raise ConfigError(
+            f"{where}: its labels go up to {int(data.y.max())}, the model has {count} classes;"
+            " correct data.source or task.classes"
+        )
+    names = data.class_names if isinstance(classes, int) else classes
+    return replace(data, classes=count, class_names=names if names and len(names) == count else None)
+
+
+def _ask(source: Source, loss: str, classes: Classes) -> None:
+    """Refuse what may be meant in two ways, with the key that says which."""
+    labels = np.concatenate([source.train.y, source.test.y])
+    known, name = source.train.classes, source.name
+    if loss not in REAL_TARGETS:
+        if classes == 0:
+            raise ConfigError(
+                f"task.classes = 0 means real targets, and task.loss = '{loss}' is for classes; set"
+                " task.loss = 'squared_error'"
+            )
+        if not known:
+            whole = bool((labels == np.floor(labels)).all())
+            number = "number the classes 0, 1, 2, ..." if whole else "give whole numbers from 0 or texts as labels"
+            raise ConfigError(
+                f"data set '{name}' has labels such as {_example(labels)}, and task.loss = '{loss}' is for classes;"
+                f" set task.loss = 'squared_error' if they are real targets, else {number}"
+            )
+        present = len(np.unique(labels))
+        if classes is None and source.train.class_names is None and known > MANY and 2 * present < known:
+            raise ConfigError(
+                f"data set '{name}' has {present} different labels between 0 and {known - 1}; set task.classes ="
+                f" {known} if they are classes, or task.classes = 0 and task.loss = 'squared_error' if they are targets"
+            )
+    elif known and classes is None:
+        raise ConfigError(
+            f"data set '{name}' has whole numbers as labels, and task.loss = '{loss}' may be meant for targets or for"
+            f" classes; set task.classes = 0 if they are targets, or task.classes = {known} if they are classes"
+        )
+
+
+def _renamed(data: Dataset, names: tuple[str, ...], where: str) -> Dataset:
+    """The data with the numbers that these names have in the run."""
+    own = data.class_names or ()
+    if own == names:
+        return data
+    place = np.array([names.index(name) if name in names else -1 for name in own])
+    y = place[data.y]
+    if len(y) and int(y.min()) < 0:
+        stranger = own[int(data.y[int(np.argmin(y))])]
+        raise ConfigError(
+            f"{where}: its label '{stranger}' is no class of the run ({', '.join(names[:20])}); correct one"
+        )
+    return Dataset(data.x, y, len(names), names)
+
+
+def _example(labels: Array) -> str:
+    """A label that shows what kind they are."""
+    odd = labels[labels != np.floor(labels)]
+    odd = labels[labels < 0] if not len(odd) else odd
+    return f"{float((odd if len(odd) else labels)[0]):g}" if len(labels) else "none"
