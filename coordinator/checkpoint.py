@@ -63,10 +63,11 @@ def save(folder: Path, job: Job, saved: Saved) -> Path:
         "edgefl": __version__,
         "round": course.round,
         "sha256": course.sha256(),
-        "accuracy": course.accuracy,
+        "scores": jobs.scores(course.evaluation),
         "run": job.run.model_dump(mode="json"),
         "sample": job.sample,
         "classes": job.classes,
+        "class_names": job.class_names,
         "layout": described(job.model.layout),
         "state": store.seal(state_file),
     }

@@ -15,6 +15,7 @@ from edgefl.errors import ConfigError, EdgeflError, StoreError
 from edgefl.losses import LOSSES
 from edgefl.models.base import Model
 from edgefl.models.build import build, build_module
+from edgefl.models.card import card, line
 from edgefl.models.deployed import Deployed, judge
 from edgefl.vector import Array, Vector
 
@@ -32,6 +33,7 @@ class Trained:
     sample: tuple[int, ...]
     classes: int
     layout: list[Any]  # names, shapes, number of statistics: as JSON has them
+    facts: dict[str, str]  # what the file will say about itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Exported:
     round: int
     bytes: int
     float_bytes: int
-    int8: bool
+    int8: bool  # whether it has such weights
     parity: float  # largest relative difference of the float file from torch
     gap: float  # the same of what was written
     samples: int
@@ -51,6 +53,8 @@ class Exported:
     exported_accuracy: float | None = None
     tested: int = 0
     untested: str = ""  # why there is no accuracy
+    int8_bytes: int | None = None  # how large the file would be with int8 weights, if it were written so
+    about: str = ""  # what the file says about itself
 
 
 def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path | None = None) -> Exported:
@@ -58,21 +62,40 @@ def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path
     from edgefl.models import deploy  # noqa: PLC0415 - onnx and torch only when there is a model to write
     from edgefl.models.quantise import quantised  # noqa: PLC0415
 
-    trained = read(source)
     if out.is_dir():
         raise ConfigError(f"{out}: is a folder; name the file to write, e.g. {out / 'model.onnx'}")
+    if out.suffix != ".onnx":
+        raise ConfigError(f"{out}: only ONNX can be written; name it e.g. {out.with_suffix('.onnx').name}")
+    trained = read(source)
     model = _model(trained)
     test, untested = _test(trained, root)
     x = _made_up(trained) if test is None else test.x[:SHOWN]
     network, params = trained.run.task.model, trained.params
-    parity = gap = deploy.save_onnx(out, network, model, params, x=x, classes=trained.classes)
-    size = out.stat().st_size
+    parity = gap = deploy.save_onnx(
+        out, network, model, params, x=x, classes=trained.classes, facts=trained.facts, private=False
+    )
+    float_bytes = out.stat().st_size
+    int8_bytes = None
     if int8:
-        small = quantised(out.read_bytes())
+        small = deploy.with_card(quantised(out.read_bytes()), {**trained.facts, "weights": "int8"})
+        int8_bytes = len(small)
+        int8 = int8_bytes < float_bytes  # each matrix needs more operators: a small one does not repay them
+    if int8:
         gap = deploy.difference(small, model, params, x)
-        store.write_atomically(out, small)
+        store.write_atomically(out, small, private=False)
     made = Exported(
-        out, trained.run.run.name, trained.round, out.stat().st_size, size, int8, parity, gap, len(x), untested=untested
+        out,
+        trained.run.run.name,
+        trained.round,
+        out.stat().st_size,
+        float_bytes,
+        int8,
+        parity,
+        gap,
+        len(x),
+        untested=untested,
+        int8_bytes=int8_bytes,
+        about=line(trained.facts),
     )
     return made if test is None else _tried(made, model, trained, test)
 
@@ -99,7 +122,16 @@ def read(source: Path) -> Trained:
 
 def _trained(path: Path, run: RunFile, params: Vector, about: dict[str, Any]) -> Trained:
     sample = tuple(int(size) for size in about["sample"])
-    return Trained(path, run, about["round"], params, sample, about["classes"], about["layout"])
+    facts = card(
+        run,
+        round=about["round"],
+        sha256=about["sha256"],
+        sample=sample,
+        classes=about["classes"],
+        class_names=about.get("class_names"),  # not in those of version 0.1, as the scores
+        scores=about.get("scores", {}),
+    )
+    return Trained(path, run, about["round"], params, sample, about["classes"], about["layout"], facts)
 
 
 def _model(trained: Trained) -> Model:

@@ -21,6 +21,7 @@ from edgefl.config import RunFile
 from edgefl.errors import ConfigError, StoreError
 from edgefl.job import Course, Job
 from edgefl.locks import own
+from edgefl.models.card import card
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, has_password, parse, reachable, without_password
 from edgefl.protocol.mqtt import MqttTransport, admitted
@@ -244,5 +245,15 @@ def _export(path: Path, job: Job, course: Course) -> None:
 
     shown = job.test if job.test is not None else job.public
     if len(shown):
-        gap = save_onnx(path, job.run.task.model, job.model, course.params, x=shown.x[:64], classes=job.classes)
+        facts = card(
+            job.run,
+            round=course.round,
+            sha256=course.sha256(),
+            sample=job.sample,
+            classes=job.classes,
+            class_names=job.class_names,
+            scores=jobs.scores(course.evaluation),
+        )
+        network, x = job.run.task.model, shown.x[:64]
+        gap = save_onnx(path, network, job.model, course.params, x=x, classes=job.classes, facts=facts)
         log.info("exported path=%s largest_difference=%.1e", path, gap)

@@ -18,7 +18,9 @@ from edgefl.data.source import arrays, check
 from edgefl.data.sources import load
 from edgefl.errors import ConfigError
 from edgefl.losses import softmax
+from edgefl.models.card import class_names
 from edgefl.models.deployed import Deployed, Verdict, judge
+from edgefl.printable import printable
 from edgefl.vector import Array
 
 
@@ -27,9 +29,8 @@ def open_model(file: AgentFile, path: Path) -> Deployed:
     return Deployed(path, threads=file.compute.threads, memory=file.compute.memory_mb << 20)
 
 
-def evaluate(file: AgentFile, path: Path, root: Path | None = None) -> Iterator[tuple[str, Verdict]]:
+def evaluate(file: AgentFile, model: Deployed, root: Path | None = None) -> Iterator[tuple[str, Verdict]]:
     """How the model does on what the device trains with and, if there is such a part, on what it holds back."""
-    model = open_model(file, path)
     for part, data in parts(file.data, root):
         yield part, judge(model, data)
 
@@ -43,17 +44,16 @@ def parts(wanted: LocalData, root: Path | None) -> Iterator[tuple[str, Dataset]]
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a model says of each sample: a class and how sure it is, or a number."""
+    """What a model says of each sample: a class, how sure it is and, where known, the class's name; or a number."""
 
     values: Array
     confidence: Array | None
+    names: Array | None = None
 
-    def rows(self) -> Iterator[tuple[float | int, ...]]:
-        """One sample at a time."""
-        if self.confidence is None:
-            yield from ((float(value),) for value in self.values)
-        else:
-            yield from ((int(v), float(c)) for v, c in zip(self.values, self.confidence, strict=True))
+    def columns(self) -> dict[str, Array]:
+        """What there is, by name."""
+        given = {"prediction": self.values, "confidence": self.confidence, "class": self.names}
+        return {name: array for name, array in given.items() if array is not None}
 
 
 def predict(model: Deployed, x: Array) -> Predictions:
@@ -61,7 +61,9 @@ def predict(model: Deployed, x: Array) -> Predictions:
     z = model.logits(x)
     if model.outputs == 1:
         return Predictions(z[:, 0], None)
-    return Predictions(z.argmax(axis=1), softmax(z).max(axis=1))
+    best, names = z.argmax(axis=1), class_names(model.card)
+    known = np.array([printable(name) for name in names])[best] if names and len(names) == model.outputs else None
+    return Predictions(best, softmax(z).max(axis=1), known)
 
 
 def samples(path: Path, model: Deployed) -> Array:
@@ -81,11 +83,10 @@ def samples(path: Path, model: Deployed) -> Array:
 
 
 def write(path: Path, made: Predictions) -> None:
-    """Predictions as .npz (arrays `prediction` and `confidence`) or as .csv."""
+    """Predictions as .npz (arrays `prediction`, `confidence`, `class`) or as .csv."""
     try:
         if path.suffix == ".npz":
-            given = {"prediction": made.values, "confidence": made.confidence}
-            np.savez(path, allow_pickle=False, **{name: array for name, array in given.items() if array is not None})
+            np.savez(path, allow_pickle=False, **made.columns())
         else:
             path.write_text("\n".join(table(made)) + "\n", encoding="utf-8")
     except OSError as error:
@@ -94,9 +95,16 @@ def write(path: Path, made: Predictions) -> None:
 
 def table(made: Predictions) -> Iterator[str]:
     """Predictions as lines of a .csv file."""
-    yield "prediction" if made.confidence is None else "prediction,confidence"
-    for row in made.rows():
-        yield ",".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in row)
+    columns = made.columns()
+    yield ",".join(columns)
+    for row in zip(*columns.values(), strict=True):
+        yield ",".join(_cell(value) for value in row)
+
+
+def _cell(value: float | str) -> str:
+    if isinstance(value, str):
+        return f'"{value.replace(chr(34), 2 * chr(34))}"' if {",", '"'} & set(value) else str(value)
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def _archive(path: Path) -> Array:

@@ -45,9 +45,13 @@ def evaluate(
     from device_agent import serving
     from edgefl.config import AgentFile
     from edgefl.config_reader import load
+    from edgefl.models.card import line
+    from edgefl.printable import printable
 
     file = load(AgentFile, agent, set_ or ())
-    for part, found in serving.evaluate(file, model, data_root):
+    deployed = serving.open_model(file, model)
+    typer.echo(f"{model}: {printable(line(deployed.card)) or 'says nothing about itself'}", err=True)
+    for part, found in serving.evaluate(file, deployed, data_root):
         if json:
             typer.echo(js.dumps({"event": "evaluated", "device": file.agent.id, "part": part, **asdict(found)}))
             continue

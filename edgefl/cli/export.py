@@ -17,7 +17,7 @@ def export(
     checkpoint: Annotated[
         Path, typer.Argument(help="A run's folder, or one of its checkpoint-*.safetensors.", show_default=False)
     ],
-    out: Annotated[Path, typer.Argument(help="The ONNX file to write.", show_default=False)],
+    out: Annotated[Path, typer.Argument(help="The file to write, with the suffix .onnx.", show_default=False)],
     int8: Annotated[bool, typer.Option("--int8", help="Weights of matrix products in eight bits.")] = False,
     data_root: DataRoot = None,
     json: Json = False,
@@ -38,8 +38,11 @@ def told(made: "Exported") -> list[str]:
     size = f"{made.bytes / 1000:.1f} kB"
     if made.int8:
         size += f" with int8 weights, {made.float_bytes / 1000:.1f} kB without"
-    lines = [f"{made.path}: round {made.round} of '{made.run}', {size}"]
+    lines = [f"{made.path}: round {made.round} of '{made.run}', {size}", f"it says: {made.about}"]
     lines.append(f"parity: differs from torch by {made.parity:.1e} at most, on {made.samples} samples")
+    if made.int8_bytes is not None and not made.int8:
+        larger = f"{made.int8_bytes / 1000:.1f} kB"
+        lines.append(f"int8: not used, it would make the file larger ({larger}); leave --int8 to larger models")
     if made.int8:
         lines.append(f"int8: differs from torch by {made.gap:.1e} at most")
     if made.tested and made.accuracy is not None:

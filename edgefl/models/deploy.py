@@ -1,12 +1,14 @@
 """The trained model as one ordinary ONNX file: weights inside, `x` in, `logits` out, any batch size."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
+from edgefl import __version__
 from edgefl.errors import RunError
 from edgefl.models.base import Model
 from edgefl.models.build import build_module
@@ -18,14 +20,34 @@ TOLERANCE = 1e-4  # relative; two float32 back-ends differ in the last digits
 WEIGHT = "w."  # how the exporter names the inputs that are weights
 
 
-def save_onnx(path: Path, network: str, model: Model, params: Vector, *, x: Array, classes: int) -> float:
-    """Write the model; the largest relative difference from `model` itself on the samples `x`, which is small."""
-    data = onnx_model(network, x, classes, params)
+def save_onnx(
+    path: Path,
+    network: str,
+    model: Model,
+    params: Vector,
+    *,
+    x: Array,
+    classes: int,
+    facts: Mapping[str, str],
+    private: bool = True,
+) -> float:
+    """Write the model and its card; the largest relative difference from `model` itself on `x`, which is small."""
+    data = with_card(onnx_model(network, x, classes, params), facts)
     gap = difference(data, model, params, x)
     if not gap <= TOLERANCE:
         raise RunError(f"{path}: the exported model differs from the trained one by {gap:.1e}; it was not written")
-    write_atomically(path, data)
+    write_atomically(path, data, private=private)
     return gap
+
+
+def with_card(data: bytes, facts: Mapping[str, str]) -> bytes:
+    """The same model with these facts in its metadata (`edgefl.models.card`)."""
+    model = onnx.load_from_string(data)
+    model.producer_name, model.producer_version = "edgefl", __version__
+    model.model_version = int(facts.get("rounds", 0))
+    model.graph.name = facts.get("name", "model")
+    helper.set_model_props(model, dict(sorted(facts.items())))
+    return bytes(model.SerializeToString())
 
 
 def difference(data: bytes, model: Model, params: Vector, x: Array) -> float:

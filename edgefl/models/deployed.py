@@ -45,6 +45,7 @@ class Deployed:
         self.sample: tuple[int, ...] = tuple(inputs["x"].shape[1:])
         self.outputs = int(outputs["logits"].shape[-1])
         self.dtype = TYPES[inputs["x"].type]
+        self.card: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
 
     def logits(self, x: Array) -> Array:
         """The outputs for all of `x`, a slice at a time."""

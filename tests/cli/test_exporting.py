@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from coordinator import checkpoint
 from coordinator.checkpoint import Saved
 from coordinator.exporting import Exported, export_checkpoint
+from edgefl import __version__
 from edgefl import job as jobs
 from edgefl.cli.app import main
 from edgefl.cli.export import told
@@ -83,7 +85,7 @@ def test_int8_is_a_quarter_of_the_size_and_hardly_worse(models: dict[str, Export
 
 def test_a_person_reads_sizes_parity_and_accuracy(models: dict[str, Exported]) -> None:
     starts = [line.partition(": ")[0] for line in told(models["int8"])]
-    assert starts == [str(models["int8"].path), "parity", "int8", "accuracy"]
+    assert starts == [str(models["int8"].path), "it says", "parity", "int8", "accuracy"]
 
 
 def test_without_the_runs_data_the_model_is_exported_all_the_same(edgefl: Edgefl, tmp_path: Path) -> None:
@@ -115,6 +117,45 @@ def test_a_wrong_file_is_named_in_one_line(words: list[str], expected: str, edge
     assert "\n" not in said
 
 
+@pytest.mark.parametrize("name", ["v.tflite", "model", "model.onnx.gz"])
+def test_a_name_that_promises_another_format_is_refused(name: str, edgefl: Edgefl, run_folder: Path) -> None:
+    code, _, said = edgefl("export", run_folder, name)
+    assert (code, Path(name).exists()) == (2, False)
+    assert said.startswith(f"edgefl: {name}: only ONNX can be written; name it e.g. ")
+    assert said.endswith(".onnx")
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+def test_plain_onnxruntime_reads_what_the_model_says_about_itself(kind: str, models: dict[str, Exported]) -> None:
+    meta = onnxruntime.InferenceSession(models[kind].path).get_modelmeta()
+    facts = meta.custom_metadata_map
+    assert (meta.producer_name, meta.graph_name, meta.version) == ("edgefl", "trial", 2)
+    assert facts["name"] == "trial"
+    assert facts["version"] == f"trial-2-{facts['model_sha256'][:12]}"
+    assert facts["edgefl_version"] == __version__
+    assert json.loads(facts["input_shape"]) == [1, 8, 8]
+    assert json.loads(facts["class_names"]) == list("0123456789")
+    assert (facts["algorithm"], facts["rounds"], facts["data"]) == ("fedavg", "2", "digits")
+    assert float(facts["accuracy"]) == models["float32"].accuracy
+    assert facts.get("weights") == ("int8" if kind == "int8" else None)
+
+
+def test_a_device_says_which_model_it_judges(edgefl: Edgefl, models: dict[str, Exported]) -> None:
+    _, _, said = edgefl("agent", "evaluate", "agent.toml", models["float32"].path)
+    assert "float32.onnx: trial-2-" in said
+    assert "fedavg, 2 rounds on digits, accuracy" in said
+
+
+def test_int8_that_would_enlarge_a_model_is_left_out_and_told(edgefl: Edgefl, tmp_path: Path) -> None:
+    table = {**TABLE, "task": {**TABLE["task"], "data": "synthetic", "model": "softmax"}}
+    job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
+    checkpoint.save(tmp_path, job, Saved(jobs.begin(job), (), 0, 0))
+    code, out, _ = edgefl("export", tmp_path, "small.onnx", "--int8")
+    assert code == 0
+    assert "int8: not used, it would make the file larger (" in out
+    assert "weights" not in onnxruntime.InferenceSession("small.onnx").get_modelmeta().custom_metadata_map
+
+
 def test_a_file_is_not_written_over_a_folder(edgefl: Edgefl, run_folder: Path, tmp_path: Path) -> None:
     code, _, said = edgefl("export", run_folder, tmp_path)
     assert (code, "is a folder" in said) == (2, True)
@@ -140,9 +181,10 @@ def test_predictions_come_as_a_table_or_as_a_file(edgefl: Edgefl, models: dict[s
     _, from_csv, _ = edgefl("agent", "predict", "agent.toml", model, "new.csv")
     edgefl("agent", "predict", "agent.toml", model, "new.csv", "--out", "said.npz")
     assert from_npz == from_csv
-    assert from_npz.splitlines()[0] == "prediction,confidence"
+    assert from_npz.splitlines()[0] == "prediction,confidence,class"
     said = np.load("said.npz")
     assert said["prediction"].tolist() == [int(line.split(",")[0]) for line in from_npz.splitlines()[1:]]
+    assert said["class"].tolist() == [str(number) for number in said["prediction"]]
     assert ((said["confidence"] >= 0.1) & (said["confidence"] <= 1)).all()
 
 
