@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from edgefl import beside
 from edgefl.config import Section
 from edgefl.errors import ConfigError, nearest
 from edgefl.protocol.address import has_password, on_the_command_line, without_password
@@ -40,8 +41,9 @@ class Override(NamedTuple):
 
 
 def load(kind: type[F], path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> F:
-    """The file behind `path`, with what the environment and `--set` override."""
+    """The file behind `path`, with what the environment and `--set` override; what stands beside it is found too."""
     table = read_toml(path)
+    beside.remember(path)
     if has_password(table) and path.stat().st_mode & 0o077:
         log.warning("holds a password and can be read by others, chmod 600 file=%s", path)
     return parse(kind, table, str(path), sets, environment)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from edgefl import beside
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.broker import Broker
 
@@ -21,6 +22,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where coordinators keep their keys, those in child processes too."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True)
+def beside_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test's files stand beside is not found by the next one."""
+    monkeypatch.setenv(beside.FOLDERS, "")
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def compare(  # noqa: PLR0917 - the options of the command
 
     Each finished run is kept at once: the same command again goes on where it was interrupted.
     """
-    from edgefl import logs
+    from edgefl import beside, logs
     from edgefl.compare.kept import Kept
     from edgefl.compare.outcomes import Failed
     from edgefl.compare.report import write
@@ -51,6 +51,7 @@ def compare(  # noqa: PLR0917 - the options of the command
     from edgefl.locks import own
 
     logs.set_up(log)
+    beside.remember(run)
     wanted = variants(algorithms, read_toml(run), str(run), set_ or ())
     asked = _levels(levels)
     if wanted[0].run.task.partition is None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import edgefl
+from edgefl import beside
 from edgefl.compare.outcomes import Played
 from edgefl.config import RunFile
 from edgefl.data.sources import FOLDERS, data_root
@@ -82,7 +83,7 @@ def _theirs(run: RunFile) -> Iterator[Path]:
     for word in (run.task.data, run.task.model):
         kind, colon, rest = (word or "").partition(":")
         if kind in {"npz", "csv"}:
-            yield Path(rest).expanduser()
+            yield beside.located(Path(rest))
         elif colon:
             yield from _source(kind)
     for part in (run.make_algorithm(), *run.make_stages()):
@@ -92,6 +93,7 @@ def _theirs(run: RunFile) -> Iterator[Path]:
 
 def _source(module: str) -> Iterator[Path]:
     """The file of a module, on the path or beside the run; none if it cannot be found."""
+    beside.reach()
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):

@@ -5,17 +5,20 @@ for those are token numbers. Whole-number labels are classes 0, 1, 2, ...; other
 no test part gives a fixed fifth to it.
 """
 
+import logging
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
+from edgefl import beside
 from edgefl.data.csv_table import classes_of, read_table
 from edgefl.data.dataset import Dataset
 from edgefl.data.source import Source, arrays, check, held_out, pixels
 from edgefl.errors import ConfigError, nearest
 from edgefl.vector import Array
+
+log = logging.getLogger(__name__)
 
 
 def from_npz(path: Path, name: str) -> Source:
@@ -56,13 +59,21 @@ def from_function(name: str) -> Source:
     """What `package.module:function` gives back: a Source, a Dataset or (x, y)."""
     module, _, function = name.partition(":")
     try:
-        namespace = vars(import_module(module))
-    except ImportError as e:
-        raise ConfigError(f"data set '{name}': {e}; is its folder on PYTHONPATH?") from e
+        namespace = vars(beside.import_module(module))
+    except (ImportError, SyntaxError, ValueError) as e:  # ValueError: an empty or relative name
+        looked = ", ".join(str(folder) for folder in beside.folders())
+        raise ConfigError(f"data set '{name}': {e}; looked in {looked} and on PYTHONPATH") from e
     if not callable(namespace.get(function)):
         functions = [word for word, value in namespace.items() if callable(value) and not word.startswith("_")]
         raise ConfigError(f"data set '{name}': {module} has no function '{function}'; {nearest(function, functions)}")
-    match namespace[function]():
+    try:
+        made = namespace[function]()
+    except Exception as e:  # the user's function may raise anything
+        log.debug("data function failed name=%s", name, exc_info=True)
+        raise ConfigError(
+            f"data set '{name}': {function} raised {type(e).__name__}: {e} (--log debug shows where)"
+        ) from e
+    match made:
         case Source() as source:
             train, test = (_typed(part, name) for part in (source.train, source.test))
             return Source(train, test, owners(source.groups), name)

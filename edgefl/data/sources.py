@@ -2,8 +2,8 @@
 
     digits, synthetic, synthetic(a,b)     need no file
     mnist, uci_har, ...                   a folder of the data root
-    npz:path, csv:path                    the operator's own file
-    package.module:function               the operator's own function
+    npz:path, csv:path                    the operator's own file, here or beside the run or agent file
+    package.module:function               the operator's own function, in a module that stands there or is installed
 
 Images are float32 in [0, 1], shaped (channels, height, width). Sensor windows are standardised for each channel
 by the training part, shaped (channels, time). Texts are int64 token numbers. Labels are int64.
@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from edgefl import beside
 from edgefl.data import custom, pictures, signals, synthetic, text
 from edgefl.data.source import Source, checked
 from edgefl.errors import ConfigError, nearest
@@ -70,9 +71,9 @@ def _read_own(name: str) -> Source:
     if not kind or not rest:
         raise ConfigError(f"data set '{name}' is half a name; write npz:path, csv:path or package.module:function")
     if kind == "npz":
-        return custom.from_npz(Path(rest).expanduser(), name)
+        return custom.from_npz(beside.located(Path(rest)), name)
     if kind == "csv":
-        return custom.from_csv(Path(rest).expanduser(), name)
+        return custom.from_csv(beside.located(Path(rest)), name)
     return custom.from_function(name)
 
 

@@ -4,12 +4,12 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from inspect import signature
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgefl import beside
 from edgefl.errors import ConfigError, nearest
 from edgefl.models.base import Model
 from edgefl.vector import Vector
@@ -81,17 +81,14 @@ def _factory(model: str) -> Callable[..., Any]:
 
 
 def _import(model: str, package: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # a factory may stand in a file beside the run file
     try:
         try:
-            return import_module(package)
+            return beside.import_module(package)
         except RuntimeError as e:
             if "torchvision::" not in str(e):
                 raise
             _door("torchvision_import").import_torchvision()
-            return import_module(package)
+            return beside.import_module(package)
     except (ImportError, SyntaxError, ValueError) as e:  # ValueError: an empty or relative name
         raise ConfigError(f"model '{model}': cannot import '{package}': {_line(e)}") from e
 

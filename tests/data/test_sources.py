@@ -328,7 +328,7 @@ def test_a_function_may_give_a_pair_a_dataset_or_a_source(mine, function, train,
 def test_a_function_that_is_missing_or_gives_something_else_is_refused(mine):
     assert "did you mean 'source'?" in refusal(f"{mine}:sorce")
     assert "gave NoneType" in refusal(f"{mine}:nothing")
-    assert "is its folder on PYTHONPATH?" in refusal("no_such_module_here:load")
+    assert "and on PYTHONPATH" in refusal("no_such_module_here:load")
 
 
 def test_an_unknown_name_gets_the_nearest_known_one():
