@@ -176,7 +176,7 @@ class Coordinator:
             case Connected():
                 self._connected()
             case Disconnected():
-                log.warning("disconnected reason=%s", event)
+                log.info("disconnected reason=%s", event)  # whoever watches is told, and need not read it twice
                 self.tell({"event": "disconnected", "reason": str(event)})
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)

@@ -215,7 +215,6 @@ def check_broker(run: RunFile) -> None:
     address = parse(run.broker.url)
     if not address.embedded:
         reachable(address)
-    if address.tls:
         admitted(address, run.broker.tls)
 
 

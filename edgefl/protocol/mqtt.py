@@ -29,7 +29,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edgefl.config import Tls
 from edgefl.errors import ConfigError
-from edgefl.protocol.address import Address
+from edgefl.protocol.address import PASSWORD, Address
 from edgefl.protocol.certificates import explain, refused
 from edgefl.protocol.pace import LONGEST_DELAY, Pace
 from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Undelivered, Will
@@ -43,6 +43,8 @@ TICK = 1.0  # seconds between looks at the keep-alive
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it; it wears off, so set it again and again
 LOST = "connection lost"
 TAKEN_OVER = 0x8E  # MQTT 5 reason: another client connected with our id
+BAD_LOGIN = (0x86, 0x87)  # MQTT 5 reasons: bad user name or password, not authorized
+REMIND = 600.0  # seconds until it is told again that every attempt fails for the same reason
 Item: TypeAlias = tuple[str, bytes | memoryview, bool]
 
 
@@ -136,6 +138,7 @@ class MqttTransport:
         self._room = window
         self._largest = LARGEST
         self._ended: Disconnected | None = None
+        self._told: tuple[Disconnected, float] | None = None  # the last failure, and when it was told
 
     # Any thread.
 
@@ -207,7 +210,7 @@ class MqttTransport:
                 ended = self._connection()
                 if self._closing.is_set():
                     break
-                self._deliver(ended)
+                self._tell(ended)
                 if ended.taken_over:  # to take it back would only start a fight
                     break
                 lasted = time.monotonic() - began
@@ -220,6 +223,14 @@ class MqttTransport:
         finally:
             self._bell.close()
             self._ear.close()
+
+    def _tell(self, ended: Disconnected) -> None:
+        """Once; who tries for days hears of the same failure again only now and then."""
+        now = time.monotonic()
+        known = self._told is not None and self._told[0] == ended and now - self._told[1] < REMIND
+        if self._greeted or not known:
+            self._told = None if self._greeted else (ended, now)
+            self._deliver(ended)
 
     def _connection(self) -> Disconnected:
         """One connection from beginning to end; gives back why it ended."""
@@ -353,7 +364,8 @@ class MqttTransport:
 
     def _on_connect(self, _c: paho.Client, _u: Any, _f: Any, reason: ReasonCode, properties: Properties | None) -> None:
         if reason.is_failure:
-            self._ended = Disconnected(f"the broker refused: {reason}")
+            remedy = _login_remedy(*self._login) if reason.value in BAD_LOGIN else ""
+            self._ended = Disconnected(f"the broker refused: {reason}", remedy=remedy)
             return
         self._room = min(self._window, getattr(properties, "ReceiveMaximum", self._window))
         self._largest = getattr(properties, "MaximumPacketSize", LARGEST)
@@ -385,6 +397,14 @@ class MqttTransport:
         for filter, reason in zip(self._asked.pop(mid, ()), reasons, strict=False):
             if reason.is_failure:
                 self._deliver(Undelivered(filter, f"subscription refused: {reason}"))
+
+
+def _login_remedy(username: str | None, password: str | None) -> str:
+    if username is None:
+        return f"write a user into its address (mqtt://USER@host), and its password into the environment as {PASSWORD}"
+    if password is None:
+        return f"put the password of user '{username}' into the environment as {PASSWORD}"
+    return f"correct the user '{username}' in its address, or its password {PASSWORD}"
 
 
 def _given(files: Tls) -> bool:

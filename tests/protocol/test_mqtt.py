@@ -9,6 +9,7 @@ import pytest
 from edgefl.config import Tls
 from edgefl.errors import ConfigError
 from edgefl.protocol import broker as brokers
+from edgefl.protocol import mqtt
 from edgefl.protocol.address import Address
 from edgefl.protocol.broker import Broker
 from edgefl.protocol.mqtt import MqttTransport, tls_context
@@ -263,7 +264,8 @@ def test_a_message_over_the_limit_is_refused_and_the_others_pass(broker: Broker,
     assert peer.transport.flush(PATIENCE)
 
 
-def test_an_unreachable_broker_is_told_and_tried_again(closed_port: int, join: Join):
+def test_an_unreachable_broker_is_told_and_tried_again(closed_port: int, join: Join, monkeypatch):
+    monkeypatch.setattr(mqtt, "REMIND", 0.0)
     peer = join(Address("mqtt", "127.0.0.1", closed_port), "a")
     assert peer.next() == peer.next() == Disconnected("Connection refused")
 
@@ -288,7 +290,9 @@ def test_a_wrong_password_is_refused_and_the_right_one_is_not(broker: Broker, jo
 
 def test_the_reason_of_a_refusal_is_told(mosquitto: Broker, join: Join):
     with brokers.start(prefer="mosquitto", users={"ann": "right"}) as guarded:
-        assert join(guarded.address, "a").next() == Disconnected("the broker refused: Not authorized")
+        refused = join(guarded.address, "a").next()
+        assert isinstance(refused, Disconnected)
+        assert refused.reason == "the broker refused: Not authorized"
 
 
 def test_a_failing_callback_shows_and_is_told_to_the_next_caller(broker: Broker, monkeypatch):
@@ -326,3 +330,33 @@ def test_a_private_key_that_others_can_read_is_refused(tmp_path):
     key.chmod(0o644)
     with pytest.raises(ConfigError, match=r"pi-01\.key can be read by others \(mode 644\): chmod 600"):
         tls_context(certificate=tmp_path / "pi-01.crt", key=key)
+
+
+@pytest.mark.parametrize(
+    ("login", "says"),
+    [
+        ((None, None), "write a user into its address (mqtt://USER@host), and its password"),
+        (("ann", None), "put the password of user 'ann' into the environment as EDGEFL_MQTT_PASSWORD"),
+        (("ann", "wrong"), "correct the user 'ann' in its address, or its password EDGEFL_MQTT_PASSWORD"),
+    ],
+)
+def test_who_is_not_let_in_hears_so_once_and_what_to_do(mosquitto, join, monkeypatch, login, says):
+    attempts = threading.Semaphore(0)
+    real = MqttTransport._connection
+
+    def counted(self):
+        ended = real(self)
+        attempts.release()
+        return ended
+
+    monkeypatch.setattr(MqttTransport, "_connection", counted)
+    with brokers.start(prefer="mosquitto", users={"ann": "right"}) as guarded:
+        peer = join(guarded.address, "a", username=login[0], password=login[1])
+        for _ in range(4):
+            assert attempts.acquire(timeout=PATIENCE)
+        refused = peer.next()
+        assert says in str(refused)
+        assert "wrong" not in str(refused)
+        assert peer.told.empty(), "the same is told again"
+        monkeypatch.setattr(mqtt, "REMIND", 0.0)
+        assert peer.next() == refused, "after a while it is told again"
