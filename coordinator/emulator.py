@@ -32,6 +32,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
 from edgefl.job import Course, Job
 from edgefl.privacy import keep_spent
+from edgefl.privacy.spending import spending
 from edgefl.simulation.engines import Engine, Here, Order
 from edgefl.simulation.loop import LIFE, Traffic, opened_update, previous_model
 from edgefl.simulation.stragglers import cut
@@ -149,6 +150,11 @@ class Emulator:
                 cpu_seconds=process_time() - self.cpu,
                 virtual_seconds=self.merged,
                 virtual_seconds_to_target=reached,
+                **spending(
+                    self.job.algorithm,
+                    self.job.model.layout,
+                    {name: (device.samples, device.state) for name, device in self.devices.items()},
+                ),
             )
         )
         return self.course

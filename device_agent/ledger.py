@@ -6,6 +6,7 @@ has new noise on it. So an event is on disk before anything else happens to its 
 
 import json
 import logging
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,13 @@ class Ledger:
     def spend(self, life: str, price: Price) -> None:
         """After this returns, one more event of this life is on disk."""
         events = self.events(life) + 1
-        cost = price.of(events)
-        noise = price.mechanism.noise
-        entry = {"odd_updates": events, "samples": price.samples, "noise": noise, **cost}
+        cost, noise = price.of(events), price.mechanism.noise
+        epsilon = cost["epsilon"] if isfinite(cost["epsilon"]) else None  # seeded noise promises nothing
+        entry = {"odd_updates": events, "samples": price.samples, "noise": noise, "epsilon": epsilon}
+        entry["delta"] = cost["delta"]
         write_atomically(self.path, json.dumps({**self.lives, life: entry}, indent=1).encode())
         self.lives[life] = entry
-        log.info(
-            "spent job=%s odd_updates=%d %s", life, events, " ".join(f"{word}={n:.4g}" for word, n in cost.items())
-        )
+        log.info("spent job=%s odd_updates=%d epsilon=%.4g delta=%.4g", life, events, cost["epsilon"], cost["delta"])
         if noise == "seeded" and events == 1:
             log.warning("the coordinator can draw this noise again job=%s: its run says privacy.noise = 'seeded'", life)
 

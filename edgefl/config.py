@@ -215,6 +215,10 @@ class RunFile(Section):
             from edgefl.privacy import section  # noqa: PLC0415 - an agent does without it
 
             section.check(self.privacy, plain, stages, self.rounds.late)
+        if getattr(self.make_algorithm(), "privacy", None) is not None:
+            from edgefl.privacy import section  # noqa: PLC0415 - as above
+
+            section.check_proof(self.make_algorithm(), self.task.loss)
         from edgefl.algorithms import pipeline  # noqa: PLC0415 - an agent does without it too
 
         pipeline.check(plain, stages)

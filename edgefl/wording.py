@@ -31,6 +31,20 @@ def weakest(event: Mapping[str, Any]) -> str:
     return f"weakest class '{names[i]}' {share:.1%}" if names else f"weakest class {i} {share:.1%}"
 
 
+def spent(event: Mapping[str, Any]) -> str:
+    """What the last word of a private run says about privacy; empty if it promised none."""
+    bill = event.get("privacy")
+    if bill is None:
+        return ""
+    updates = f"{bill['updates']:.0f} private updates of the device that spent most"
+    if bill["epsilon"] is None:
+        return f"privacy: none, after {updates}: with privacy.noise = 'seeded' the coordinator can take the noise off"
+    return (
+        f"privacy: epsilon {bill['epsilon']:.4g} at delta {bill['delta']:g}, after {updates}"
+        f" (as published: {bill['as_published']:.4g}, which is no bound)"
+    )
+
+
 def number(value: float | None) -> str:
     """Three places, or a dash."""
     return "-" if value is None else f"{value:.3f}"

@@ -80,7 +80,7 @@ class Worker:
     def price(self, round: int) -> Price | None:
         """What must be counted when this round's update is computed, if the algorithm promises privacy."""
         priced = getattr(self.algorithm, "price", None)  # only algorithms with a private version have it
-        found: Price | None = priced(round, len(self.data)) if priced else None
+        found: Price | None = priced(round, len(self.data), self.model.layout) if priced else None
         return found
 
     def work(self, task: Task, place: Place, state: State, watch: Callable[[int], None] | None = None) -> Done:

@@ -18,7 +18,7 @@ from edgefl.privacy.section import needs_individuals
 
 ALGORITHMS = sorted(shelf.ALGORITHMS)
 STAGES = sorted(shelf.STAGES)
-PRIVATE = {"upcycled"}
+PRIVATE = {"upcycled", "fedprox"}
 ON_SINGLE_UPDATES = {"sgc", "memory", "table", "curvature", "distill", "ensemble"}
 
 
@@ -83,7 +83,8 @@ def test_both_places_at_once_are_refused():
         ({"mechanism": "output", "sigma": -1}, "privacy 'output': sigma = -1: Input should be greater than 0"),
         ({"mechanism": "output", "sigm": 1}, "privacy 'output': unknown key 'sigm'; did you mean 'sigma'?"),
         ({"mechanism": "output", "alpha": 1}, "privacy 'output': unknown key 'alpha'; "),
-        ({"mechanism": "objective", "u1": 0}, "privacy 'objective': u1 = 0: Input should be greater than 0"),
+        ({"mechanism": "objective", "alpha": 0}, "privacy 'objective': alpha = 0: Input should be greater than 0"),
+        ({"mechanism": "objective", "u1": 1}, "privacy 'objective': unknown key 'u1'; "),
     ],
 )
 def test_a_wrong_table_is_named_with_key_value_and_remedy(privacy, line):
@@ -95,7 +96,24 @@ def test_a_wrong_table_is_named_with_key_value_and_remedy(privacy, line):
 def test_an_algorithm_without_a_private_version_is_refused_by_name(algorithm, mechanism):
     line = complaint(algorithm=algorithm, privacy={"mechanism": mechanism})
     assert f"privacy.mechanism = '{mechanism}': algorithm '{algorithm}' has no private version" in line
-    assert "use algorithm.name = 'upcycled'" in line
+    assert "use algorithm.name = 'fedprox' or algorithm.name = 'upcycled'" in line
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "double_softmax"])
+@pytest.mark.parametrize("place", ["section", "field"])
+def test_a_loss_that_no_proof_covers_is_refused_with_objective_perturbation(loss, place):
+    mine = {"mechanism": "objective"}
+    table = {"algorithm": {"name": "upcycled"}, "task": {"loss": loss}, "rounds": {"cohort": 4}}
+    table |= {"privacy": mine} if place == "section" else {"algorithm": {"name": "upcycled", "privacy": mine}}
+    with pytest.raises(ConfigError, match=f"does not cover loss '{loss}'"):
+        parse(RunFile, table, "run.toml", environment={})
+    parse(RunFile, {**table, "task": {"loss": "cross_entropy"}}, "run.toml", environment={})
+
+
+def test_objective_perturbation_is_refused_without_a_pull():
+    assert "needs algorithm.mu above 0" in complaint(
+        algorithm="fedprox", privacy={"mechanism": "objective"}, hyper={"mu": 0.0}
+    )
 
 
 # ---- secure aggregation --------------------------------------------------------------------------------------------
@@ -109,7 +127,7 @@ def test_secure_aggregation_is_refused_for_every_algorithm_with_the_reason(algor
     assert all(f"stage '{name}'" in line for name in looks)
     assert f"algorithm '{algorithm}'" in line
     assert "does not offer secure aggregation" in line or "nor does this version offer" in line
-    assert "use mechanism = 'output' with algorithm.name = 'upcycled'" in line
+    assert "use mechanism = 'output' with algorithm.name = 'fedprox' or algorithm.name = 'upcycled'" in line
 
 
 @given(

@@ -9,8 +9,9 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
 from edgefl.algorithms.base import STRICT, Site, Stage, Task, Update
-from edgefl.local import LocalTraining, gradient
-from edgefl.vector import Array, State, Vector
+from edgefl.local import LocalTraining, Walked, gradient
+from edgefl.privacy import Mechanism, Price, counted
+from edgefl.vector import Array, Layout, State, Vector
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -19,20 +20,34 @@ class FedProx(LocalTraining):
 
     name: Literal["fedprox"] = "fedprox"
     mu: Annotated[float, Field(ge=0)] = 0.01
+    privacy: Mechanism | None = None
 
     def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
         return {}
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
-        sgd, trainable = self.sgd(site), site.model.layout.trainable
+        walked = descend(self, self.mu, self.privacy, task, site)
+        return self.update(task, site, walked), counted(state) if self.privacy else state
 
-        def step(w: Vector, x: Array, y: Array) -> Vector:
-            return sgd(w, gradient(site, w, x, y) + pull(self.mu, w, task.params, trainable))
-
-        return self.update(task, site, self.walk(task, site, step)), state
+    def price(self, round: int, samples: int, layout: Layout) -> Price | None:  # noqa: ARG002 - every round costs
+        """What a device must count when it has computed this round's update."""
+        return None if self.privacy is None else Price(self.privacy, samples, self.mu, layout)
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(),)
+
+
+def descend(training: LocalTraining, mu: float, privacy: Mechanism | None, task: Task, site: Site) -> Walked:
+    """Down the loss plus mu/2 ||w - received||^2, made private if asked."""
+    sgd, trainable = training.sgd(site), site.model.layout.trainable
+
+    def step(w: Vector, x: Array, y: Array) -> Vector:
+        return sgd(w, gradient(site, w, x, y) + pull(mu, w, task.params, trainable))
+
+    def train() -> Walked:
+        return training.walk(task, site, step)
+
+    return train() if privacy is None else privacy.perform(train, task.params, site, mu)
 
 
 def pull(mu: float, w: Vector, anchor: Vector, trainable: int) -> Vector:

@@ -20,10 +20,10 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean, mean
 from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
-from edgefl.algorithms.fedprox import pull
-from edgefl.local import LocalTraining, Walked, gradient
-from edgefl.privacy import Mechanism, Price
-from edgefl.vector import Array, State, Vector
+from edgefl.algorithms.fedprox import descend
+from edgefl.local import LocalTraining, Walked
+from edgefl.privacy import Mechanism, Price, counted
+from edgefl.vector import Layout, State, Vector
 
 Schedule: TypeAlias = Literal["constant", "sqrt"]
 
@@ -55,18 +55,9 @@ class Upcycled(LocalTraining):
 
     def descend(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         """The odd half: FedProx, made private if asked; the state counts it, because it used the data."""
-        sgd, trainable = self.sgd(site), site.model.layout.trainable
-        b = self.privacy.tilt(site, task.params, self.mu) if self.privacy else None
-
-        def step(w: Vector, x: Array, y: Array) -> Vector:
-            g = gradient(site, w, x, y) + pull(self.mu, w, task.params, trainable)
-            return sgd(w, g if b is None else g + b)
-
-        walked = self.walk(task, site, step)
-        if self.privacy:
-            walked = replace(walked, params=self.privacy.release(walked.params, site))
+        walked = descend(self, self.mu, self.privacy, task, site)
         update = self.update(task, site, walked)
-        kept: State = {"odd_updates": np.array(int(state.get("odd_updates", 0)) + 1, np.int64)}
+        kept = counted(state)
         if self.even == "device":
             kept |= {
                 "round": np.array(task.round, np.int64),
@@ -76,9 +67,9 @@ class Upcycled(LocalTraining):
             }
         return update, kept
 
-    def price(self, round: int, samples: int) -> Price | None:
+    def price(self, round: int, samples: int, layout: Layout) -> Price | None:
         """What a device must count when it has computed this round's update; None where no data were touched."""
-        return None if self.privacy is None or is_even(round) else Price(self.privacy, samples, self.mu)
+        return None if self.privacy is None or is_even(round) else Price(self.privacy, samples, self.mu, layout)
 
     def push(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         """The even half on the device: no data. Without an odd model of this pair it stays where the mean is."""

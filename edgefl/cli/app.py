@@ -21,6 +21,7 @@ from edgefl.cli import (
     export,
     fleet,
     init,
+    privacy,
     rehearse,
     replay,
     simulate,
@@ -47,6 +48,7 @@ app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(agent.app, name="agent")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(broker.app, name="broker")
+app.add_typer(privacy.app, name="privacy")
 app.add_typer(bench.app, name="bench")
 
 

@@ -90,6 +90,8 @@ def _line(event: dict[str, Any]) -> None:
                 f"done: {event['rounds']} rounds{'' if took is None else f' in {took:.0f} virtual s'},"
                 f" {', '.join(word for word in words if word)}, model {event['model_sha256'][:16]}"
             )
+            if private := wording.spent(event):
+                typer.echo(private)
         case "evaluating":
             typer.echo(wording.evaluating(event))
 

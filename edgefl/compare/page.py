@@ -63,7 +63,7 @@ def page(
 <div class="wide">{_table(lines, levels)}</div>
 <p>{_legend(lines)}; megabytes both ways; CPU seconds of the whole run. A free round asks
 no device: it belongs to the round before it and is counted in no column but its own. Every algorithm saw the same
-devices in the same rounds for the same seed. The best values are underlined{_unsolved(lines)}.</p>
+devices in the same rounds for the same seed. The best values are underlined{_unsolved(lines)}{_private(lines)}.</p>
 {_failures(lines)}
 <h2>Curves</h2>
 <p>Bold: the median over the seeds. Thin: each seed.</p>
@@ -114,6 +114,15 @@ def _legend(lines: Sequence[Line]) -> str:
 def _unsolved(lines: Sequence[Line]) -> str:
     some = any(line.unsolved for line in lines if isinstance(line, Score))
     return "; unsolved counts the projections that had to be given up" if some else ""
+
+
+def _private(lines: Sequence[Line]) -> str:
+    if not any(line.as_published is not None for line in lines if isinstance(line, Score)):
+        return ""
+    return (
+        "; epsilon is an upper bound for the device that spent most (- promises nothing), beside the figure of the"
+        " paper's formula, which is no bound"
+    )
 
 
 def _failures(lines: Sequence[Line]) -> str:

@@ -35,6 +35,8 @@ class Score:
     mae: float | None = None  # after the last round, of a regression; so are the next two
     rmse: float | None = None
     r2: float | None = None
+    epsilon: float | None = None  # spent by the device that spent most, an upper bound; None: nothing is promised
+    as_published: float | None = None  # by the formula of the paper, which is no bound
 
 
 Line: TypeAlias = Score | Failed
@@ -62,6 +64,7 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         unsolved(run),
         run.regression,
         *(run.rounds[-1].get(key) for key in ("balanced_accuracy", "mae", "rmse", "r2")),
+        *(run.done.get("privacy", {}).get(key) for key in ("epsilon", "as_published")),
     )
 
 
@@ -91,7 +94,10 @@ def middle(scores: Sequence[Score]) -> Score:
         median(s.free_rounds for s in scores),
         median(s.unsolved for s in scores),
         first.regression,
-        *(_known([getattr(s, key) for s in scores]) for key in ("balanced", "mae", "rmse", "r2")),
+        *(
+            _known([getattr(s, key) for s in scores])
+            for key in ("balanced", "mae", "rmse", "r2", "epsilon", "as_published")
+        ),
     )
 
 
@@ -108,12 +114,14 @@ def scores(runs: Sequence[Outcome], levels: Sequence[float]) -> list[Line]:
 
 
 def cells(lines: Sequence[Line], levels: Sequence[float]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table, as text; clock, free rounds and failed projections only where there are some."""
+    """Head and rows of the table, as text; what is rare (a clock, free rounds, privacy) only where there is some."""
     whole = [line for line in lines if isinstance(line, Score)]
     shown = {
         "virtual s": any(line.virtual_seconds is not None for line in whole),
         "free rounds": any(line.free_rounds for line in whole),
         "unsolved": any(line.unsolved for line in whole),
+        "epsilon": any(line.as_published is not None for line in whole),
+        "as published": any(line.as_published is not None for line in whole),
     }
     rare = [title for title, some in shown.items() if some]
     real = any(line.regression for line in whole)
@@ -132,6 +140,8 @@ def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
         "virtual s": "-" if line.virtual_seconds is None else f"{line.virtual_seconds:.0f}",
         "free rounds": f"{line.free_rounds:g}",
         "unsolved": f"{line.unsolved:g}",
+        "epsilon": "-" if line.epsilon is None else f"{line.epsilon:.4g}",
+        "as published": "-" if line.as_published is None else f"{line.as_published:.4g}",
     }
     return [
         line.label,

@@ -1,11 +1,13 @@
-"""What the private versions of Upcycled-FL cost in privacy (Yin et al., 2024, theorems 5.2 and 5.3).
+"""What the private versions of Upcycled-FL and FedProx cost in privacy (after Yin et al., 2024, theorems 5.2 and 5.3).
 
-Only updates that touch data count, and every one a device really computed counts, even if its message was lost.
-FedProx and FedAvg with the same mechanism are accounted by the same functions: there every update touches data.
+Neighbouring data sets of a device have the same size and differ in one record. Only updates that touch data count, and
+every one a device really computed counts, even if its message was lost.
 
-Two sensitivities stand side by side. `paper` is the theorem's: a clipped model is treated as a mean of n terms of
-length at most clip, so one record moves it by clip / n. Clipping a trained model does not give that bound;
-`worst_case` is what it does give: replacing one record may move the model by 2 clip.
+Two sensitivities stand side by side. `worst_case` is what clipping gives: replacing one record may move a clipped
+vector from one end of the ball to the other, by 2 clip, however many samples there are. `paper` is the theorem's: a
+clipped model is treated as a mean of n terms of length at most clip, so that one record moves it by clip / n. Training
+makes no such mean, so a figure with it bounds nothing; it is kept to compare with the published ones, and is called
+"as published" wherever it is shown.
 """
 
 from math import exp, log, sqrt
@@ -19,7 +21,10 @@ Sensitivity: TypeAlias = Literal["paper", "worst_case"]
 def upcycled_epsilon(
     odd_updates: int, clip: float, sigma: float, samples: int, delta: float, *, sensitivity: Sensitivity = "paper"
 ) -> float:
-    """The epsilon of output perturbation: A + 2 sqrt(A ln(1/delta)), the minimum of the moments bound."""
+    """The epsilon of output perturbation: A + 2 sqrt(A ln(1/delta)), the minimum of the moments bound.
+
+    An upper bound only with `sensitivity="worst_case"`; the default is the paper's formula.
+    """
     a = _leak(odd_updates, clip, sigma, samples, sensitivity)
     return a + 2 * sqrt(a * _log_inverse(delta))
 
@@ -54,20 +59,27 @@ def objective_epsilon(  # noqa: PLR0917 - the six symbols of the theorem, in its
     mu: float,
     *,
     classes: int = 2,
+    rank: int = 1,
     feature_norm: float = 1.0,
     terms: Literal["made", "paper"] = "made",
 ) -> float:
     """The epsilon of objective perturbation, delta being 0; refuses what the theorem does not cover.
 
-    The loss must be a function of one scalar margin with |loss'| <= u1 and |loss''| <= u2, features no longer than
-    1, and the odd problems solved exactly. Binary logistic loss of one margin has u1 = 1, u2 = 1/4; written with two
-    logits the margin's features are sqrt(2) longer, which u1 = sqrt(2), u2 = 1/2 make good.
+    `u1` bounds the length of one sample's gradient, `u2` the largest eigenvalue of its Hessian and `rank` the rank;
+    features are no longer than 1 and the problems solved exactly. One margin without a bias has u1 = 1, u2 = 1/4 under
+    the logistic loss; `edgefl.privacy.linear` has the bounds of softmax regression.
+
+    Why it is an upper bound, also for a rank above one: replacing a record moves the tilt that belongs to a given
+    minimiser by at most 2 u1 / n, and so its density by exp(2 alpha u1 / n); it replaces one sample's share of the
+    Hessian, and with A all the rest, the ratio of the Jacobians is det(A + a/n) / det(A + a'/n) <= det(A + a/n) /
+    det(A) <= (1 + u2 / (n mu))^rank <= exp(rank u2 / (n mu)). The theorem's 2.8 is more than that.
     The paper's sum has one term more than there are odd updates: `terms="paper"` gives that upper bound.
     """
-    _positive(alpha=alpha, u1=u1, u2=u2, samples=samples, mu=mu)
-    if classes > 2:
+    _positive(alpha=alpha, u1=u1, u2=u2, samples=samples, mu=mu, rank=rank)
+    if classes > rank + 1:
         raise ConfigError(
-            f"privacy: objective perturbation needs a scalar margin, so two classes, not {classes}; use 'output'"
+            f"privacy: the Hessian of {classes} logits has rank {classes - 1}, and rank = {rank} is only enough for"
+            f" {'two' if rank == 1 else rank + 1} classes; give rank = {classes - 1}, or use 'output'"
         )
     if feature_norm > 1 + 1e-6:  # float32 rounding of a normalised row is no reason to refuse
         raise ConfigError(f"privacy: a feature vector has length {feature_norm:.4g}; scale the features to at most 1")
@@ -77,7 +89,7 @@ def objective_epsilon(  # noqa: PLR0917 - the six symbols of the theorem, in its
             f"samples * mu must be at least 2 u2 = {2 * u2:g}"
         )
     odd = _count(odd_updates) + (terms == "paper")
-    return odd * (2 * alpha * u1 / samples + 2.8 * u2 / (samples * mu))
+    return odd * (2 * alpha * u1 / samples + 2.8 * rank * u2 / (samples * mu))
 
 
 def _leak(odd_updates: int, clip: float, sigma: float, samples: int, sensitivity: Sensitivity) -> float:

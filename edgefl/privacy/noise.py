@@ -1,10 +1,17 @@
-"""The two mechanisms of private Upcycled-FL: noise on the trained model, or a random tilt of its objective.
+"""The two private mechanisms: noise on the trained model, or a random tilt of the objective and its exact minimiser.
 
 Whoever can draw the noise again can subtract it, and a coordinator knows the seed of every stream. So a real device
 draws its noise from the operating system's entropy (`Site.noise`); a simulation, which has no secrets, draws it from
 the site's stream and repeats exactly. `noise = "seeded"` makes real devices repeat too, and promises them nothing.
+
+What `spent` calls epsilon is an upper bound for the mechanism as it runs, for data sets of one size that differ in one
+record. Its sums are made as if double precision were exact.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass as record
+from dataclasses import replace
+from math import inf
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -13,86 +20,108 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.algorithms.base import STRICT, Noise, Site
 from edgefl.errors import ConfigError
+from edgefl.local import Walked
+from edgefl.privacy import linear
 from edgefl.privacy.accountant import objective_epsilon, upcycled_epsilon
-from edgefl.vector import State, Vector, norm
+from edgefl.vector import Array, Layout, State, Vector, norm
+
+COVER = 1e4  # the noise over an inexact minimiser, in units of what its inexactness can be
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Output:
-    """Output perturbation: the trained model is clipped to length `clip` and gets Gaussian noise of size `sigma`."""
+    """Output perturbation: the trained model is clipped to length `clip` and gets Gaussian noise of size `sigma`.
+
+    The paper clips the model. With `clips = "update"` it is the way from the received model that is clipped: it is
+    shorter, so the same noise over a smaller clip promises more.
+    """
 
     mechanism: Literal["output"] = "output"
     clip: Annotated[float, Field(gt=0)] = 10.0
     sigma: Annotated[float, Field(gt=0)] = 1.0
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    clips: Literal["model", "update"] = "model"
     noise: Literal["secret", "seeded"] = "secret"
 
-    def tilt(self, site: Site, w: Vector, mu: float) -> Vector | None:  # noqa: ARG002 - the objective stays as it is
-        """What is added to every gradient: nothing."""
-        _refuse_statistics(site)
-        return None
+    def perform(self, train: Callable[[], Walked], received: Vector, site: Site, mu: float) -> Walked:  # noqa: ARG002
+        """What `train` makes, as others may see it."""
+        if site.model.layout.buffers:  # statistics of BatchNorm get no noise
+            raise ConfigError(
+                f"privacy: the model sends {site.model.layout.buffers} BatchNorm statistics that no noise covers; "
+                "use a model without BatchNorm"
+            )
+        walked = train()
+        return replace(walked, params=self.release(walked.params, received, site))
 
-    def release(self, w: Vector, site: Site) -> Vector:
+    def release(self, w: Vector, received: Vector, site: Site) -> Vector:
         """The trained model as others may see it."""
-        noise = source(site, self.noise).normal(0.0, self.sigma, len(w))
-        return np.asarray(clipped(w, self.clip) + noise.astype(w.dtype))
+        centre = received.astype(np.float64) if self.clips == "update" else np.zeros(len(w))
+        near = clipped(w.astype(np.float64) - centre, self.clip)
+        return np.asarray(centre + near + source(site, self.noise).normal(0.0, self.sigma, len(w))).astype(w.dtype)
 
-    def spent(self, odd_updates: int, samples: int, mu: float) -> dict[str, float]:  # noqa: ARG002 - one shape for both
-        """The epsilon so far under either sensitivity, at this `delta`."""
-        price = odd_updates, self.clip, self.sigma, samples, self.delta
+    def spent(self, updates: int, samples: int, mu: float, layout: Layout) -> dict[str, float]:  # noqa: ARG002 - one shape for both
+        """The epsilon of so many updates at this `delta`, and the paper's figure."""
+        price = updates, self.clip, self.sigma, samples, self.delta
         return {
-            "eps_paper": upcycled_epsilon(*price, sensitivity="paper"),
-            "eps_worst_case": upcycled_epsilon(*price, sensitivity="worst_case"),
+            "epsilon": self._known(upcycled_epsilon(*price, sensitivity="worst_case")),
             "delta": self.delta,
+            "as_published": upcycled_epsilon(*price, sensitivity="paper"),
         }
+
+    def _known(self, epsilon: float) -> float:
+        return inf if self.noise == "seeded" else epsilon
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Objective:
     """Objective perturbation: one random linear term <b, w> per update, b with density exp(-alpha ||b||).
 
-    `u1` and `u2` bound the first and second derivative of the loss; the defaults are binary logistic regression's.
+    The proof is about the minimiser of the tilted objective, so the device finds it: lr, batch, epochs, momentum and
+    weight_decay have no say. What the search leaves open is covered by Gaussian noise, COVER times as large, which
+    costs `delta` and next to no epsilon.
     """
 
     mechanism: Literal["objective"] = "objective"
     alpha: Annotated[float, Field(gt=0)] = 20.0
-    u1: Annotated[float, Field(gt=0)] = 1.0
-    u2: Annotated[float, Field(gt=0)] = 0.25
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6
     noise: Literal["secret", "seeded"] = "secret"
 
-    def tilt(self, site: Site, w: Vector, mu: float) -> Vector | None:
-        """The vector b that is added to every gradient of this update; refuses what the theorem does not cover."""
-        _refuse_statistics(site)
-        if len(site.model.layout.names) > 2:
-            raise ConfigError(
-                f"privacy: a model of {len(site.model.layout.names)} tensors is not a generalised linear model, "
-                "as objective perturbation needs; use mechanism 'output'"
-            )
-        rows = np.asarray(site.data.x, np.float64).reshape(len(site.data), -1)
-        longest = float(np.sqrt((rows * rows).sum(axis=1).max(initial=0.0)))
-        objective_epsilon(
-            1, self.alpha, self.u1, self.u2, len(site.data), mu, classes=site.data.classes, feature_norm=longest
-        )
-        return tilt(len(w), self.alpha, source(site, self.noise)).astype(w.dtype)
+    def perform(self, train: Callable[[], Walked], received: Vector, site: Site, mu: float) -> Walked:  # noqa: ARG002
+        """The minimiser of the tilted objective, as others may see it; `train` is not asked."""
+        layer = linear.linear_layer(site.model.layout)
+        x, y = linear.check_site(layer, site)
+        self._epsilon(layer, 1, len(y), mu)
+        draw = source(site, self.noise)
+        w = linear.minimise(layer, x, y, received, mu, tilt(len(received), self.alpha, draw))
+        covered = w + draw.normal(0.0, COVER * _open(mu), len(w))
+        return Walked(covered.astype(received.dtype), steps=1, samples=len(y))
 
-    def release(self, w: Vector, site: Site) -> Vector:  # noqa: ARG002 - the noise is in it already
-        """The trained model as others may see it."""
-        return w
-
-    def spent(self, odd_updates: int, samples: int, mu: float) -> dict[str, float]:
-        """The epsilon so far, and the upper bound that the paper's own index range gives."""
-        price = odd_updates, self.alpha, self.u1, self.u2, samples, mu
+    def spent(self, updates: int, samples: int, mu: float, layout: Layout) -> dict[str, float]:
+        """The epsilon of so many updates at this `delta`, and the paper's figure."""
+        exact = self._epsilon(linear.linear_layer(layout), updates, samples, mu)
+        inexact = upcycled_epsilon(updates, _open(mu) / 2, COVER * _open(mu), 1, self.delta, sensitivity="worst_case")
         return {
-            "eps_paper": objective_epsilon(*price),
-            "eps_paper_range": objective_epsilon(*price, terms="paper"),
-            "delta": 0.0,
+            "epsilon": inf if self.noise == "seeded" else exact + inexact,
+            "delta": self.delta,
+            "as_published": objective_epsilon(updates, self.alpha, 1.0, 0.25, samples, mu),
         }
+
+    def _epsilon(self, layer: linear.LinearLayer, updates: int, samples: int, mu: float) -> float:
+        bounds = layer.bounds()
+        return objective_epsilon(
+            updates, self.alpha, bounds.u1, bounds.u2, samples, mu, classes=layer.outputs, rank=bounds.rank
+        )
+
+
+def _open(mu: float) -> float:
+    """How far apart two answers to one tilted objective can be: either lies within TOLERANCE / mu of the minimiser."""
+    return 2 * linear.TOLERANCE / mu
 
 
 Mechanism: TypeAlias = Annotated[Output | Objective, Field(discriminator="mechanism")]
 
 
-def clipped(w: Vector, clip: float) -> Vector:
+def clipped(w: Array, clip: float) -> Array:
     """`w`, shortened to length `clip` if it is longer."""
     return np.asarray(w / w.dtype.type(max(1.0, norm(w) / clip)))
 
@@ -108,28 +137,25 @@ def tilt(size: int, alpha: float, rng: Noise) -> Vector:
     return np.asarray(direction * (rng.gamma(size, 1 / alpha) / norm(direction)))
 
 
-@dataclass(frozen=True)
+@record(frozen=True, slots=True)
 class Price:
     """How the cost of private updates on these samples is reckoned."""
 
     mechanism: Mechanism
     samples: int
     mu: float
+    layout: Layout
 
     def of(self, updates: int) -> dict[str, float]:
-        """The epsilons and the delta that so many updates have cost."""
-        return self.mechanism.spent(updates, self.samples, self.mu)
+        """What so many updates have cost: `epsilon`, infinite where nothing is promised, `delta`, `as_published`."""
+        return self.mechanism.spent(updates, self.samples, self.mu, self.layout)
+
+
+def counted(state: State) -> State:
+    """One more private update in a device's state; the name is from Upcycled-FL, where only odd rounds have them."""
+    return {"odd_updates": np.array(int(state.get("odd_updates", 0)) + 1, np.int64)}
 
 
 def keep_spent(old: State, refused: State) -> State:
     """The device's state after its update was lost or refused: as before, but the data were used and that counts."""
     return {**old, "odd_updates": refused["odd_updates"]} if "odd_updates" in refused else old
-
-
-def _refuse_statistics(site: Site) -> None:
-    """Statistics of BatchNorm get no noise, so a model that sends them is not private."""
-    if site.model.layout.buffers:
-        raise ConfigError(
-            f"privacy: the model sends {site.model.layout.buffers} BatchNorm statistics that no noise covers; "
-            "use a model without BatchNorm"
-        )

@@ -16,6 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Algorithm, Stage
 from edgefl.errors import ConfigError, nearest
+from edgefl.losses import LOSSES
+from edgefl.privacy import linear
 from edgefl.privacy.noise import Objective, Output
 
 FIELD = "privacy"
@@ -45,6 +47,19 @@ def check(privacy: Mapping[str, Any], algorithm: Algorithm, stages: Sequence[Sta
         TypeAdapter(kind).validate_python(dict(privacy))
     except ValidationError as error:
         raise ConfigError(f"privacy '{mechanism}': {shelf.explain(error, [f.name for f in fields(kind)])}") from None
+
+
+def check_proof(algorithm: Algorithm, loss: str) -> None:
+    """Nothing, if a proof covers this algorithm's mechanism with this loss, as far as a run file can tell."""
+    mechanism = getattr(algorithm, FIELD, None)
+    if not isinstance(mechanism, Objective):
+        return
+    linear.check_loss(LOSSES[loss])
+    if not getattr(algorithm, "mu", 0):
+        raise ConfigError(
+            "privacy.mechanism = 'objective' needs algorithm.mu above 0: without it there is no proof; raise it, or use"
+            " mechanism 'output'"
+        )
 
 
 def needs_individuals(stage: Stage) -> bool:

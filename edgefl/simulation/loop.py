@@ -11,6 +11,7 @@ from edgefl import job as jobs
 from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.data.dataset import Dataset
 from edgefl.job import Course, Job
+from edgefl.privacy.spending import spending
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
 from edgefl.simulation.engines import Engine, Here, Order
 from edgefl.simulation.stragglers import cut
@@ -27,7 +28,7 @@ class Traffic:
     up: int = 0
     down: int = 0
 
-    def summary(self, course: Course) -> dict[str, int | None]:
+    def summary(self, course: Course) -> dict[str, Any]:
         """What a run's last word says about them; a run that reaches its target ends there."""
         to_target = None if course.reached is None else self.up + self.down
         return {"bytes_up": self.up, "bytes_down": self.down, "bytes_to_target": to_target}
@@ -55,6 +56,8 @@ def simulate(
         time = {"seconds": perf_counter() - opened, "waiting_seconds": 0.0}
         tell(jobs.report(course, updates, bytes_up=spent.up, bytes_down=spent.down, **time, **more))
     spoken = total.summary(course)
+    held = {name: (device.samples, device.state) for name, device in fleet.items()}
+    spoken |= spending(job.algorithm, job.model.layout, held)
     tell(jobs.summary(job, course, **spoken, seconds=perf_counter() - began, cpu_seconds=process_time() - cpu))
     return course
 

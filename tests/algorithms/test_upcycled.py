@@ -17,7 +17,9 @@ from edgefl.algorithms.upcycled import Upcycle, Upcycled, even_step, kappa
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
 from edgefl.losses import cross_entropy, double_softmax, squared_error
-from edgefl.privacy import Objective, Output
+from edgefl.privacy import Objective, Output, tilt, upcycled_epsilon
+from edgefl.privacy.linear import LinearLayer
+from edgefl.vector import Array, Layout, Vector
 
 MLP = Mlp(4, 5, 3)
 
@@ -226,22 +228,63 @@ def test_the_even_step_of_a_private_device_starts_from_the_noisy_model():
     assert int(state["odd_updates"]) == 1
 
 
-def test_objective_perturbation_adds_one_constant_vector_to_every_gradient():
-    model = Linear(4, 2, bias=False)
+class Softmax(Linear):
+    """Softmax regression with its kernel as PyTorch has it: (outputs, inputs)."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__(features, classes)
+        self._layout = Layout(("weight", "bias"), ((classes, features), (classes,)))
+
+    def logits(self, w: Vector, x: Array) -> Array:
+        parts = self.layout.layers(w)
+        return x @ parts["weight"].T + parts["bias"]
+
+
+@pytest.mark.parametrize("kind", [Upcycled, FedProx])
+def test_objective_perturbation_answers_with_the_minimiser_whatever_the_training_would_do(kind):
     data = dataset(classes=2, samples=60)
     data = Dataset(data.x / np.linalg.norm(data.x, axis=1).max(), data.y, 2)
-    start, mechanism = weights(model, dtype=np.float64), Objective(alpha=5.0)
-    private, plain = Upcycled(batch=60, epochs=1, privacy=mechanism), Upcycled(batch=60, epochs=1)
-    tilted = private.train(Task(1, start), {}, site(model, data))[0].delta
-    b = mechanism.tilt(site(model, data), start, private.mu)
-    np.testing.assert_allclose(
-        tilted, plain.train(Task(1, start), {}, site(model, data))[0].delta - 0.1 * b, atol=1e-12
+    model, start = Softmax(4, 2), np.zeros(10, np.float32)
+    answers = [
+        kind(mu=0.5, privacy=Objective(alpha=5.0), **hyper).train(Task(1, start), {}, site(model, data))
+        for hyper in ({}, {"lr": 0.5, "epochs": 3, "batch": 7, "momentum": 0.9})
+    ]
+    assert np.array_equal(answers[0][0].delta, answers[1][0].delta)
+    (update, state), rng = answers[0], site(model, data).rng
+    b = tilt(10, 5.0, rng)
+    w = start + update.delta.astype(np.float64)
+    left = LinearLayer(4, 2, bias=True).gradient(w, data.x.astype(np.float64), data.y) + 0.5 * w + b
+    assert np.linalg.norm(left) < 1e-3  # the noise that covers what the search left open
+    assert (update.steps, int(state["odd_updates"])) == (1, 1)
+
+
+def test_objective_perturbation_refuses_a_network_with_hidden_layers():
+    with pytest.raises(ConfigError, match="softmax regression"):
+        Upcycled(privacy=Objective()).train(Task(1, weights(MLP)), {}, site(MLP, dataset()))
+
+
+# ------------------------------------------------------------------ FedProx, which the paper compares with
+
+
+def test_private_fedprox_in_an_odd_round_is_private_upcycled():
+    start, private = weights(MLP, dtype=np.float64), {"privacy": Output(clip=2.0, sigma=0.5), "mu": 0.1}
+    ours, theirs = (
+        kind(**private, lr=0.1, epochs=2, momentum=0.5).train(Task(1, start), {}, site(MLP, dataset()))[0].delta
+        for kind in (FedProx, Upcycled)
     )
+    assert ours.any()
+    assert np.array_equal(ours, theirs)
 
 
-def test_objective_perturbation_refuses_more_than_two_classes():
-    with pytest.raises(ConfigError, match="two classes"):
-        Upcycled(privacy=Objective()).train(Task(1, weights(Linear(4, 3))), {}, site(Linear(4, 3), dataset()))
+def test_every_update_of_private_fedprox_counts():
+    private = FedProx(privacy=Output(clip=2.0, sigma=0.5))
+    play = Play(private, fleet(model=MLP), weights(MLP)).rounds(3)
+    assert {int(state["odd_updates"]) for state in play.devices.values()} == {3}
+    assert private.price(2, 40, MLP.layout).of(3)["epsilon"] == upcycled_epsilon(
+        3, 2.0, 0.5, 40, 1e-3, sensitivity="worst_case"
+    )
+    assert FedProx().price(2, 40, MLP.layout) is None
+    assert Play(FedProx(), fleet(model=MLP), weights(MLP)).rounds(1).devices["pi-0"] == {}
 
 
 def test_hyper_parameters_that_make_no_sense_are_refused():

@@ -14,8 +14,9 @@ from edgefl.config import RunFile
 from edgefl.errors import Interrupted, StoreError
 from edgefl.privacy import Output, Price, upcycled_epsilon
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.vector import Layout
 
-PRICE = Price(Output(clip=5.0, sigma=0.5), 40, 0.1)
+PRICE = Price(Output(clip=5.0, sigma=0.5), 40, 0.1, Layout(("w",), ((2, 2),)))
 
 
 def private(**privacy: Any) -> RunFile:
@@ -53,8 +54,21 @@ def test_every_odd_update_is_counted_with_its_price(tmp_path: Path) -> None:
     for name, (spent,) in ledgers(fleet).items():
         n = len(fleet.data[name])
         assert (spent["odd_updates"], spent["samples"], spent["noise"]) == (2, n, "secret")
-        assert spent["eps_paper"] == upcycled_epsilon(2, 5.0, 0.5, n, 1e-3)
-        assert spent["eps_worst_case"] == upcycled_epsilon(2, 5.0, 0.5, n, 1e-3, sensitivity="worst_case")
+        assert spent["epsilon"] == upcycled_epsilon(2, 5.0, 0.5, n, 1e-3, sensitivity="worst_case")
+        assert spent["delta"] == 1e-3
+        assert not {key for key in spent if "paper" in key or "published" in key}
+
+
+def test_private_fedprox_pays_for_every_round(tmp_path: Path) -> None:
+    mechanism = {"mechanism": "output", "clip": 5.0, "sigma": 0.5}
+    run = run_file({"name": "fedprox", "privacy": mechanism}, rounds={"cohort": 4, "quorum": 4})
+    _, fleet = played(run, tmp_path)
+    assert {spent["odd_updates"] for (spent,) in ledgers(fleet).values()} == {4}
+
+
+def test_seeded_noise_is_written_down_as_no_promise_at_all(tmp_path: Path) -> None:
+    _, fleet = played(private(noise="seeded"), tmp_path)
+    assert {(spent["noise"], spent["epsilon"]) for (spent,) in ledgers(fleet).values()} == {("seeded", None)}
 
 
 def test_without_a_mechanism_nothing_is_counted(tmp_path: Path) -> None:

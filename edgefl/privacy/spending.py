@@ -1,0 +1,34 @@
+"""What a simulated fleet has spent: the bill of the device that spent most.
+
+On real devices each keeps its own ledger (`device_agent/ledger.py`), and nobody else needs to know.
+"""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from edgefl.algorithms.base import Algorithm
+from edgefl.privacy.noise import Price
+from edgefl.vector import Layout, State
+
+
+def spending(
+    algorithm: Algorithm, layout: Layout, devices: Mapping[str, tuple[int, State]]
+) -> dict[str, dict[str, Any]]:
+    """`{"privacy": ...}` for the last word of a run, or nothing if it promises none; each device by samples and state.
+
+    `epsilon` is an upper bound for every device, None where the noise is no secret; `as_published` is the paper's.
+    """
+    priced = getattr(algorithm, "price", None)  # only algorithms with a private version have it
+    bills: list[tuple[Price, int]] = []
+    for samples, state in devices.values():
+        price: Price | None = priced(1, samples, layout) if priced else None  # the first round always costs
+        if price is not None and "odd_updates" in state:
+            bills.append((price, int(state["odd_updates"])))
+    if not bills:
+        return {}
+    costs = [{"updates": updates, **price.of(updates)} for price, updates in bills]
+    most = max(costs, key=lambda cost: (cost["epsilon"], cost["as_published"]))
+    mechanism = bills[0][0].mechanism
+    epsilon = most["epsilon"] if isfinite(most["epsilon"]) else None
+    return {"privacy": {"mechanism": mechanism.mechanism, "noise": mechanism.noise, **most, "epsilon": epsilon}}
