@@ -83,8 +83,7 @@ def coordinate(
         with view.watching(serving, str(address)):
             course = serving.run()
         if serving.job:
-            with view.busy(f"writing {MODEL}"):
-                _export(folder / MODEL, serving.job, course)
+            _export(folder / MODEL, serving.job, course)
         _conclude(folder)
         return Results(course, folder)
 
