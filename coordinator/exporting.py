@@ -72,7 +72,15 @@ def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path
     x = _made_up(trained) if test is None else test.x[:SHOWN]
     network, params = trained.run.task.model, trained.params
     parity = gap = deploy.save_onnx(
-        out, network, model, params, x=x, classes=trained.classes, facts=trained.facts, private=False
+        out,
+        network,
+        model,
+        params,
+        x=x,
+        classes=trained.classes,
+        seed=trained.run.run.seed,
+        facts=trained.facts,
+        private=False,
     )
     float_bytes = out.stat().st_size
     int8_bytes = None
@@ -163,7 +171,7 @@ def _made_up(trained: Trained) -> Array:
     from edgefl.models.torch_backend import takes_tokens  # noqa: PLC0415 - torch, as above
 
     shape, rng = (SHOWN, *trained.sample), seeds.stream(0, "export")
-    module = build_module(trained.run.task.model, trained.sample, trained.classes, seed=0)
+    module = build_module(trained.run.task.model, trained.sample, trained.classes, trained.run.run.seed)
     if takes_tokens(module, trained.sample):
         return np.zeros(shape, np.int64) + rng.integers(0, 2, shape)
     return rng.standard_normal(shape).astype(np.float32)

@@ -252,6 +252,6 @@ def _export(path: Path, job: Job, course: Course) -> None:
             class_names=job.class_names,
             scores=jobs.scores(course.evaluation),
         )
-        network, x = job.run.task.model, shown.x[:64]
-        gap = save_onnx(path, network, job.model, course.params, x=x, classes=job.classes, facts=facts)
+        network, x, seed = job.run.task.model, shown.x[:64], job.run.run.seed
+        gap = save_onnx(path, network, job.model, course.params, x=x, classes=job.classes, seed=seed, facts=facts)
         log.info("exported path=%s largest_difference=%.1e", path, gap)

@@ -18,17 +18,21 @@ from edgefl.config import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import Holdings, divide
 from edgefl.data.labels import settled
+from edgefl.data.made_up import made_up
 from edgefl.data.partition import Partition
 from edgefl.data.sources import load
 from edgefl.divergence import likely_cause, unscaled
 from edgefl.errors import ConfigError, Diverged
 from edgefl.losses import LOSSES, Loss
+from edgefl.models.agreement import check_agreement
 from edgefl.models.base import Model
 from edgefl.models.build import build, build_module
 from edgefl.models.onnx.bundle import pack, unpack
 from edgefl.models.onnx_backend import OnnxModel
 from edgefl.protocol.codecs import Codec, codec
 from edgefl.vector import Array, State, Vector
+
+TRIAL_SAMPLES = 16  # on which the networks of coordinator and devices are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +93,18 @@ def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Holdings]:
             f"task.sample = {list(sample)}, but samples of '{task.data}' have shape {list(held.test.shape)}"
         )
     compute = run.compute
-    model, start = build(task.model, sample, classes, run.run.seed, threads=compute.threads, device=compute.device)
-    graphs = export_graphs(task.model, sample, classes, like=shown) if task.backend == "onnx" else None
+    network = task.model, sample, classes, run.run.seed
+    model, start = build(*network, threads=compute.threads, device=compute.device)
+    like = shown.x if len(shown) or not model.reads_tokens(sample) else np.zeros((0, *sample), np.int64)
+    graphs = export_graphs(*network, like=like) if task.backend == "onnx" else None
+    device_model, masked = _device_model(run, network, graphs)
+    check_agreement(task.model, model, device_model, start, _trial_samples(like, classes), masked=masked)
     job = Job(
         run=run,
         algorithm=run.make_algorithm(),
         stages=run.make_stages(),
         model=model,
-        device_model=model if graphs is None else OnnxModel(unpack(graphs), threads=compute.threads),
+        device_model=model if graphs is None else device_model,
         graphs=graphs,
         start=start,
         loss=LOSSES[task.loss],
@@ -111,12 +119,30 @@ def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Holdings]:
     return job, held
 
 
-def export_graphs(network: str, sample: tuple[int, ...], classes: int, like: Dataset) -> bytes:
-    """The graphs that devices train from, packed."""
+def _device_model(
+    run: RunFile, network: tuple[str, tuple[int, ...], int, int], graphs: bytes | None
+) -> tuple[Model, bool]:
+    """The network as devices make it for themselves, and whether it draws dropout masks in a way of its own."""
+    compute = run.compute
+    if graphs is None:
+        return build(*network, threads=compute.threads, device=compute.device)[0], False
+    bundle = unpack(graphs)
+    return OnnxModel(bundle, threads=compute.threads), bool(bundle.masks)
+
+
+def _trial_samples(like: Array, classes: int) -> Array:
+    """A few samples to compare networks on: real ones, from all over the data, if there are enough of them."""
+    if len(like) < TRIAL_SAMPLES:
+        return made_up(like.shape[1:], classes, like, seed=0, name="agreement", count=TRIAL_SAMPLES).x
+    return np.asarray(like[np.linspace(0, len(like) - 1, TRIAL_SAMPLES).astype(int)])
+
+
+def export_graphs(network: str, sample: tuple[int, ...], classes: int, seed: int, like: Array) -> bytes:
+    """The graphs that devices train from, packed; what is frozen in the network follows from the seed, as here."""
     from edgefl.models.onnx_export import export  # noqa: PLC0415 - needs torch, which waits until a job is prepared
 
-    dtype = "int64" if like.x.dtype.kind in "iu" else "float32"
-    return pack(export(build_module(network, sample, classes, seed=0), sample, dtype=dtype))
+    dtype = "int64" if like.dtype.kind in "iu" else "float32"
+    return pack(export(build_module(network, sample, classes, seed), sample, dtype=dtype))
 
 
 def holdings(run: RunFile, root: Path | None = None) -> Holdings:

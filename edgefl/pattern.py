@@ -8,15 +8,13 @@ import numpy as np
 
 from edgefl import seeds
 from edgefl.algorithms.base import Budget, Site, Task
-from edgefl.data.dataset import Dataset
+from edgefl.data.made_up import made_up
 from edgefl.errors import EdgeflError, WireError
 from edgefl.job import Course, Job
-from edgefl.vector import Array, State
+from edgefl.vector import State
 from edgefl.work import UNKNOWN
 
 log = logging.getLogger(__name__)
-
-SAMPLES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,3 @@ def find(job: Job, course: Course, told: State) -> Pattern | None:
         return None
     first, second = seen
     return Pattern({name: shape for name, shape in second.items() if first.get(name) == shape}, {**first, **second})
-
-
-def made_up(
-    shape: tuple[int, ...], classes: int, like: Array, *, seed: int, name: str, count: int = SAMPLES
-) -> Dataset:
-    """Samples that look like the real ones as far as shape, type and labels go; every one has length one."""
-    rng = seeds.stream(seed, "made up", name)
-    x: Array = rng.random((count, *shape), np.float32)
-    x /= np.sqrt((x.reshape(count, -1) ** 2).sum(axis=1)).reshape(-1, *[1] * len(shape)) + np.float32(1e-6)
-    if like.dtype.kind in "iu":
-        x = rng.integers(0, int(like.max()) + 1 if len(like) else 2, (count, *shape))
-    y: Array = np.arange(count) % classes if classes else rng.random(count, np.float32)
-    return Dataset(x, y, classes)

@@ -16,9 +16,9 @@ from edgefl.algorithms.base import Budget, Task
 from edgefl.algorithms.shelf import describe
 from edgefl.config import RunFile
 from edgefl.data.holdings import Holdings
+from edgefl.data.made_up import made_up
 from edgefl.errors import ConfigError, Diverged, EdgeflError
 from edgefl.job import Course, Job
-from edgefl.pattern import made_up
 from edgefl.simulation.engines import workers
 from edgefl.simulation.loop import LIFE, simulate
 from edgefl.work import Place

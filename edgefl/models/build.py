@@ -1,7 +1,9 @@
 """From the `model` of a run file to a working back-end. Importable without torch; building needs it."""
 
+import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from inspect import signature
 from types import ModuleType
@@ -11,7 +13,6 @@ import numpy as np
 
 from edgefl import beside
 from edgefl.errors import ConfigError, nearest
-from edgefl.models.base import Model
 from edgefl.vector import Vector
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ NO_TORCH = "this needs PyTorch: pip install 'edgefl[coordinator]'"
 
 def build(
     model: str, shape: tuple[int, ...], classes: int, seed: int, *, threads: int = 1, device: str = "auto"
-) -> tuple[Model, Vector]:
+) -> tuple["TorchModel", Vector]:
     """The back-end and its first weights, the same for the same seed; tried once on a made-up batch."""
     module = build_module(model, shape, classes, seed)
     backend = _door("torch_backend")
     built: TorchModel = backend.TorchModel(module, threads=threads, device=_device(device))
     params: Vector = backend.initial_params(module)
-    _try(model, built, params, shape, max(classes, 1), tokens=backend.takes_tokens(module, shape))
+    _try(model, built, params, shape, max(classes, 1))
     return built, params
 
 
@@ -44,13 +45,26 @@ def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int) ->
     backend.use_threads(1)  # some initial values (orthogonal ones) are solutions of linear systems
     outputs = max(classes, 1)
     factory = _factory(model)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _other_generators(seed):
         torch.manual_seed(seed % 2**63)
         made = factory(shape, outputs) if _takes_two(factory) else factory()
     if not isinstance(made, torch.nn.Module):
         raise ConfigError(f"model '{model}' gave {type(made).__name__}, not a torch nn.Module")
     module: nn.Module = made
     return module
+
+
+@contextmanager
+def _other_generators(seed: int) -> Iterator[None]:
+    """The global generators of Python and of numpy follow the seed inside the block, and are left as they were."""
+    before = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
 
 
 def _door(name: str) -> ModuleType:
@@ -110,9 +124,9 @@ def _device(device: str) -> str:
     return "cuda" if there and device != "cpu" else "cpu"
 
 
-def _try(model: str, built: "TorchModel", w: Vector, shape: tuple[int, ...], outputs: int, *, tokens: bool) -> None:
+def _try(model: str, built: "TorchModel", w: Vector, shape: tuple[int, ...], outputs: int) -> None:
     """One step forward and back on two made-up samples: what cannot work says so here, not in round one."""
-    x = np.zeros((2, *shape), np.int64 if tokens else np.float32)
+    x = np.zeros((2, *shape), np.int64 if built.reads_tokens(shape) else np.float32)
     what = f"model '{model}' on samples of shape {shape} with {outputs} outputs"
     try:
         z, pullback = built.vjp(w, x)

@@ -28,11 +28,12 @@ def save_onnx(
     *,
     x: Array,
     classes: int,
+    seed: int,
     facts: Mapping[str, str],
     private: bool = True,
 ) -> float:
     """Write the model and its card; the largest relative difference from `model` itself on `x`, which is small."""
-    data = with_card(onnx_model(network, x, classes, params), facts)
+    data = with_card(onnx_model(network, x, classes, params, seed), facts)
     gap = difference(data, model, params, x)
     if not gap <= TOLERANCE:
         raise RunError(f"{path}: the exported model differs from the trained one by {gap:.1e}; it was not written")
@@ -58,9 +59,9 @@ def difference(data: bytes, model: Model, params: Vector, x: Array) -> float:
     return float(np.abs(got - expected).max() / max(1e-12, np.abs(expected).max()))
 
 
-def onnx_model(network: str, x: Array, classes: int, params: Vector) -> bytes:
-    """The network with these parameters, as ONNX."""
-    module = build_module(network, tuple(x.shape[1:]), classes, seed=0)
+def onnx_model(network: str, x: Array, classes: int, params: Vector, seed: int) -> bytes:
+    """The network with these parameters, as ONNX; what is frozen in it follows from the seed of the run."""
+    module = build_module(network, tuple(x.shape[1:]), classes, seed)
     bundle = export(module, tuple(x.shape[1:]), dtype="int64" if x.dtype.kind in "iu" else "float32")
     model = onnx.load_from_string(bundle.forward)
     weights = {WEIGHT + name: tensor for name, tensor in bundle.layout.layers(params).items()}

@@ -99,6 +99,10 @@ class TorchModel:
         self._random = True  # until a pass in training mode has drawn nothing
         self._lock = Lock()  # the module is a workbench: one call at a time
 
+    def reads_tokens(self, shape: tuple[int, ...]) -> bool:
+        """Whether samples of this shape are rows of token ids for it, to the best of our knowledge."""
+        return takes_tokens(self._module, shape)
+
     def logits(self, w: Vector, x: Array) -> Array:
         """The outputs for `x`, in evaluation mode."""
         use_threads(self.threads)

@@ -1,0 +1,22 @@
+"""Samples that nobody measured, to try things out with before there are real ones."""
+
+import numpy as np
+
+from edgefl import seeds
+from edgefl.data.dataset import Dataset
+from edgefl.vector import Array
+
+SAMPLES = 8
+
+
+def made_up(
+    shape: tuple[int, ...], classes: int, like: Array, *, seed: int, name: str, count: int = SAMPLES
+) -> Dataset:
+    """Samples that look like the real ones as far as shape, type and labels go; every one has length one."""
+    rng = seeds.stream(seed, "made up", name)
+    x: Array = rng.random((count, *shape), np.float32)
+    x /= np.sqrt((x.reshape(count, -1) ** 2).sum(axis=1)).reshape(-1, *[1] * len(shape)) + np.float32(1e-6)
+    if like.dtype.kind in "iu":
+        x = rng.integers(0, int(like.max()) + 1 if len(like) else 2, (count, *shape))
+    y: Array = np.arange(count) % classes if classes else rng.random(count, np.float32)
+    return Dataset(x, y, classes)
