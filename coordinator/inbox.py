@@ -178,5 +178,5 @@ class Inbox:
             return
         log.warning("refused device=%s code=%s why=%s", id, code, reason)
         self.tell({"event": "refused", "device": id, "code": code, "reason": reason})
-        said = Refusal(code=code, reason=reason[:TEXT], fatal=True, installation=presence.installation)
+        said = Refusal(code=code, reason=reason[:TEXT], installation=presence.installation)
         self.voice.say(id, said)

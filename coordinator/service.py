@@ -37,6 +37,7 @@ from edgefl.protocol.messages import (
     Absent,
     Answer,
     Assignment,
+    Busy,
     Declined,
     Holding,
     Missing,
@@ -297,6 +298,11 @@ class Coordinator:
                 log.warning("declined device=%s round=%d why=%s", device.id, round, reason)
                 self.tell({"event": "declined", "device": device.id, "round": round, "reason": reason})
                 self._feed(rounds.Declined(device.id, round, monotonic(), reason))
+            case Busy(round=round, reason=reason):
+                device.doing = f"busy: {reason}"
+                log.info("busy device=%s round=%d why=%s", device.id, round, reason)
+                self.tell({"event": "busy", "device": device.id, "round": round, "reason": reason})
+                self._feed(rounds.Busy(device.id, round, monotonic(), reason))
             case Working(steps=steps):
                 device.doing = f"training, step {steps}"
             case Holding():
@@ -476,6 +482,7 @@ class Coordinator:
                 counted=self.rounds.counted.get(id, 0),
                 batches=work.batches,
                 seconds=work.seconds,
+                installation=device.presence.installation,
             )
             self.voice.say(id, asked)
 

@@ -13,7 +13,8 @@ from edgefl.protocol.transport import Transport
 
 log = logging.getLogger(__name__)
 
-KEPT = 4  # a model, the one before it, its graphs, and one that was just superseded
+KEPT = 4  # of each run: a model, the one before it, its graphs, and one that was just superseded
+MOST = 4 * KEPT  # of all runs
 STALLED = 3.0  # seconds without a chunk before the coordinator is asked to publish again
 
 
@@ -65,9 +66,17 @@ class Library:
         del self.underway[id]
         self.transport.unsubscribe(*download.filters())
         self.items[id] = Item(download.manifest, download.frame)
-        while len(self.items) > KEPT:
+        of_run = [id for id, item in self.items.items() if item.manifest.run == download.manifest.run]
+        for old in of_run[:-KEPT]:
+            del self.items[old]
+        while len(self.items) > MOST:
             self.items.popitem(last=False)
         return True
+
+    def forget(self, run: str) -> None:
+        """Nothing of this run is needed any more."""
+        for id in [id for id, item in self.items.items() if item.manifest.run == run]:
+            del self.items[id]
 
     def has(self, wanted: Iterable[Wanted]) -> bool:
         """Whether all of these are here, signed for this very life of the job: a model may be the same in another."""

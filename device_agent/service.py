@@ -3,19 +3,20 @@
 import logging
 import socket
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
 from time import monotonic
+from typing import TypeAlias
 
 from device_agent import session
 from device_agent.backends import MakeModel
 from device_agent.ledger import Ledger
 from device_agent.library import Library
 from device_agent.session import Action, Session, step
-from device_agent.spool import Held, Spool
+from device_agent.spool import Held, Spools
 from device_agent.training import Computed, Failed, Outcome, Progressed, Trained, Trainer
 from device_agent.trust import Trust, Wanted
 from edgefl import __version__, store
@@ -31,9 +32,11 @@ from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.messages import (
     SMALL,
+    TEXT,
     TO_DEVICE,
     Absent,
     Assignment,
+    Busy,
     Declined,
     Holding,
     JobState,
@@ -47,6 +50,7 @@ from edgefl.protocol.messages import (
     read,
     read_json,
 )
+from edgefl.protocol.pace import Pause
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
 from edgefl.vector import State
 from edgefl.work import Place, Worker, unpack_broadcast
@@ -55,6 +59,8 @@ log = logging.getLogger(__name__)
 
 DISBELIEF = 3  # manifests of a model that are not the coordinator's, before the task is declined
 RETRY = 1.0  # seconds between two attempts to write to a full disk
+
+TaskKey: TypeAlias = tuple[str, int, str, str]  # life of the job, round, model, attempt
 
 
 class Agent:
@@ -71,30 +77,36 @@ class Agent:
         back_end: str,
         folder: Path,
         once: bool = False,
+        run: str | None = None,
         connect_timeout: float = 0.0,
         broker: str = "",
         coordinator: str | None = None,
         limit_mb: int = LIMIT_MB,
     ) -> None:
         self.device, self.fleet, self.transport, self.data = device, fleet, transport, data
-        self.make_model, self.back_end, self.folder, self.once = make_model, back_end, folder, once
+        self.make_model, self.back_end, self.folder = make_model, back_end, folder
+        self.once, self.run_name = once, run  # end with a run; with this one, and no other
         self.connect_timeout, self.broker = connect_timeout, broker
         self.inbox: SimpleQueue[TransportEvent | Outcome | session.Event] = SimpleQueue()
         self.trainer = Trainer(self.inbox.put)
         self.assembler = chunks.Assembler(SMALL)  # nothing that is said to one device has a body
-        self.assignment: Assignment | None = None
+        self.assignments: dict[TaskKey, Assignment] = {}  # of the tasks that the session knows of
         self.library = Library(transport, fleet, Trust(folder, fleet, coordinator), limit_mb << 20)
         self.refusals: Counter[str] = Counter()
         self.complaint = ""
-        self.spool = Spool(folder)
-        self.held = self.spool.take()
-        self.offered = self.held.digest if self.held else b""  # what may have been sent, whole or in part
+        self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
+        self.spools = Spools(folder, session.MOST_HELD + 1)  # one more: it is written before the oldest makes room
+        self.held = self.spools.take()  # by the life of the job
+        self.offered = {held.digest for held in self.held.values()}  # what may have been sent, whole or in part
         self.states: dict[str, State] = {}
         self.ledger = Ledger(folder)
         self.session = _resumed(self.held)
         self.installation, self.birth = _birth(folder)
         self.published = self.queued = 0  # messages so far; those up to the last chunk of an update
-        self.served = False
+        self.unfinished: set[str] = set()  # lives of jobs that were seen at work
+        self.failure = ""  # why this device cannot do what it is asked
+        self.pause = Pause(device)
+        self.announce_at: float | None = None  # again, after somebody had something against it
         self.stopping = Event()
         self.exit: tuple[int, str] | None = None
 
@@ -117,6 +129,7 @@ class Agent:
                 elif isinstance(event, Connected):
                     give_up = None
                 self._handle(event)
+            self._announce_when_due()
             if give_up is not None and monotonic() > give_up:
                 remedy = last.remedy or "start it, or correct agent.broker"
                 self.exit = 2, f"broker {self.broker} is not reachable ({last.reason}): {remedy}"
@@ -153,20 +166,23 @@ class Agent:
                 log.warning("disconnected device=%s reason=%s", self.device, event)
                 self._feed(session.Disconnected())
                 if taken_over:
-                    self.exit = 2, f"another client uses the id '{self.device}': give each device its own agent.id"
+                    self._complain(
+                        f"another client took over the connection of '{self.device}', which comes back:"
+                        " if this happens again, look for a copy of this device, or for somebody else at the broker"
+                    )
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
             case Computed(life, price):
                 self._spend(life, price)
-            case Trained(round, done):
+            case Trained() | Failed() | Progressed() if event.number != self.trainer.number:
+                log.debug("of a training that was cancelled round=%d", event.round)
+            case Trained(_, round, done):
                 self._trained(round, done.frame, done.kept)
-            case Failed(round, reason, mistake):
-                self._feed(session.TrainingFailed(round, reason))
-                if mistake:
-                    self.exit = 2, reason
-            case Progressed(round, steps):
-                if self.assignment:
-                    self._say(Working(job=self.assignment.job, round=round, steps=steps))
+            case Failed(_, round, reason, mistake):
+                self._failed(round, reason, mistake)
+            case Progressed(_, round, steps):
+                if asked := self._in_hand():
+                    self._say(Working(job=asked.job, round=round, steps=steps))
             case _:
                 self._feed(event)
 
@@ -174,6 +190,17 @@ class Agent:
         self.session, actions = step(self.session, event)
         for action in actions:
             self._perform(action)
+        known = {_task_key(task) for task in session.known(self.session)}
+        self.assignments = {key: asked for key, asked in self.assignments.items() if key in known}
+
+    def _in_hand(self) -> Assignment | None:
+        """What the coordinator said about the task in hand."""
+        task = self.session.task
+        return self.assignments.get(_task_key(task)) if task else None
+
+    def _named(self, job: str, round: int) -> str | None:
+        """What the coordinator of this life calls its job, if it has asked for this round."""
+        return next((asked.job for key, asked in self.assignments.items() if key[:2] == (job, round)), None)
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
@@ -194,37 +221,55 @@ class Agent:
         if isinstance(said, Assignment | Receipt) and said.job != job:
             raise WireError("wire.malformed", f"job '{said.job}' spoke on the topic of job '{job}'")
         match said:
-            case Assignment():
-                self.assignment = said
+            case Assignment() if said.installation in (None, self.installation):
                 log.info("asked job=%s round=%d model=%s", said.job, said.round, said.model)
-                self._feed(
-                    session.Tasked(_life(said), said.round, _key(said), str(said.attempt), said.overtime, said.counted)
-                )
+                self._asked(said)
             case Receipt():
                 log.info("receipt round=%d verdict=%s %s", said.round, said.verdict, said.reason)
                 self._feed(session.Receipted(said.round, said.digest.hex(), said.verdict))
             case Refusal() if said.installation in (None, self.installation):
-                self._feed(session.Refused(said.code, said.reason, said.fatal))
+                self._feed(session.Refused(said.code, said.reason))
             case Missing():
                 self._feed(session.Resend(said.digest.hex(), said.indexes))
             case _:
                 log.debug("not for this installation job=%s", job)
 
+    def _asked(self, said: Assignment) -> None:
+        """A task. What the session does not take leaves no trace."""
+        task = session.Tasked(_life(said), said.round, _key(said), str(said.attempt), said.overtime, said.counted)
+        self.assignments[_task_key(task)] = said
+        self.pause.over()  # somebody works with us
+        self._feed(task)
+
     def _state(self, job: str, state: JobState) -> None:
         if state.protocol != topics.PROTOCOL:
-            self.exit = (
-                2,
-                (
-                    f"job '{job}' speaks protocol {state.protocol}, this agent {topics.PROTOCOL}:"
-                    " install the same version of edgefl on both sides"
-                ),
+            self._complain(
+                f"job '{job}' speaks protocol {state.protocol}, this agent {topics.PROTOCOL}, which waits for others:"
+                " install the same version of edgefl on both sides"
             )
             return
         self.transport.spread(state.spread)
         self._feed(session.StateSeen(_life(state), state.round, state.phase))
-        if state.phase == "finished" and self.once and self.served:
-            self.exit = 0, f"job '{job}' has finished"
-        self.served = self.served or state.phase != "finished"
+        if state.phase != "finished":
+            self.unfinished.add(_life(state))
+            return
+        self.library.forget(state.run)
+        if self.once and self.run_name in (None, job) and _life(state) in self.unfinished:  # not one from long ago
+            self.exit = (2, self.failure) if self.failure else (0, f"job '{job}' has finished")
+        self.unfinished.discard(_life(state))
+
+    def _failed(self, round: int, reason: str, mistake: bool) -> None:
+        """Not the end of the agent: what is wanted comes from outside, and the next one may want something else."""
+        if mistake:
+            self.failure = reason
+            self._complain(reason)
+        self._feed(session.TrainingFailed(round, reason))
+
+    def _complain(self, what: str) -> None:
+        """Say what somebody has to do something about: once, however often it is seen."""
+        if what not in self.complaints:
+            self.complaints.append(what)
+            log.warning("%s", what)
 
     def _model(self, id: str, last: str, payload: bytes) -> None:
         """A piece of a model. One that is not the coordinator's is asked for again, then declined."""
@@ -232,7 +277,7 @@ class Agent:
             if self.library.take(id, last, payload):
                 self._arrived()
         except WireError as error:
-            download, asked = self.library.underway.get(id), self.assignment
+            download, asked = self.library.underway.get(id), self._in_hand()
             if last == "manifest" and download and asked and download.wanted in _needs(asked):
                 if download.refused < DISBELIEF:  # whoever overwrote it at the broker may not do so twice
                     self._say(Absent(job=asked.job, model=id, forged=True))
@@ -242,14 +287,32 @@ class Agent:
             raise
 
     def _echo(self, said: Presence) -> None:
-        """The last will of an earlier life came after this one announced itself: the broker must not keep that."""
-        if said.installation == self.installation and (said.birth, said.online) < (self.birth, True):
-            log.info("announced again birth=%d", self.birth)
+        """What stands at the broker under our name must be ours: coordinators that come later read it there."""
+        if said.installation == self.installation:
+            if (said.birth, said.online) < (self.birth, True):  # the last will of an earlier life came after us
+                log.info("announced again birth=%d", self.birth)
+                self._perform(session.Announce())
+        elif not said.online:
+            log.warning("announced again: another device with the id '%s' has left, host=%s", self.device, said.host)
+            self._perform(session.Announce())
+        else:  # both would go on at once for ever
+            self._announce_later(
+                f"another device calls itself '{self.device}', host={said.host}: give each device its own agent.id"
+            )
+
+    def _announce_later(self, why: str) -> None:
+        self._complain(why)
+        if self.announce_at is None:
+            self.announce_at = monotonic() + self.pause.next()
+
+    def _announce_when_due(self) -> None:
+        if self.announce_at is not None and monotonic() > self.announce_at and self.session.online:
+            self.announce_at = None
             self._perform(session.Announce())
 
     def _arrived(self) -> None:
-        if self.assignment and self.library.has(_needs(self.assignment)):
-            self._feed(session.ModelArrived(_key(self.assignment)))
+        if (asked := self._in_hand()) and self.library.has(_needs(asked)):
+            self._feed(session.ModelArrived(_key(asked)))
 
     # ---- what is to be done ------------------------------------------------------------------------------------
 
@@ -258,35 +321,50 @@ class Agent:
             case session.Announce():
                 here = self._presence(online=True)
                 self._publish(topics.presence(self.fleet, self.device), here, retain=True)
+            case session.AnnounceLater(code, reason):
+                self._announce_later(f"refused by a coordinator, tried again later code={code}: {reason}")
             case session.Fetch(_):
-                if self.assignment:
-                    self.library.fetch(_needs(self.assignment))
+                if asked := self._in_hand():
+                    self.library.fetch(_needs(asked))
                     self._arrived()
             case session.Train(round, _):
                 self._train(round)
             case session.CancelTraining(_):
                 self.trainer.cancel()
-            case session.Send():
-                self._offer()
-            case session.SendChunks(_, missing):
-                if self.published - self.transport.backlog() >= self.queued:  # else some are still on their way
-                    self._send(missing)
-            case session.Commit():
-                self._commit()
-            case session.Forget():
-                self.held = None
-                self.spool.clear()
-            case session.Decline(round, reason):
-                if self.assignment:
-                    self._say(Declined(job=self.assignment.job, round=round, reason=reason[:2000]))
+            case session.Send(_, digest):
+                if held := self._held(digest):
+                    self._offer(held)
+            case session.SendChunks(digest, missing):
+                if (held := self._held(digest)) and self.published - self.transport.backlog() >= self.queued:
+                    self._send(held, missing)  # else some are still on their way
+            case session.Commit(_, digest):
+                if held := self._held(digest):
+                    self._commit(held)
+            case session.Forget(_, digest):
+                if held := self._held(digest):
+                    del self.held[held.life]
+                    self.offered.discard(held.digest)
+                    self.spools.clear(held.life)
+            case session.Decline(job, round, reason):
+                if name := self._named(job, round):
+                    self._say(Declined(job=name, round=round, reason=reason[:TEXT]))
+            case session.Busy(job, round, reason):
+                if name := self._named(job, round):
+                    self._say(Busy(job=name, round=round, reason=reason[:TEXT]))
             case session.Note(text):
                 log.info("%s", text)
-            case session.Quit(reason, code):
-                self.exit = (0 if code == "stopped" else 2), reason
+            case session.Quit(reason):
+                self.exit = 0, reason
+
+    def _held(self, digest: str) -> Held | None:
+        return next((held for held in self.held.values() if held.digest.hex() == digest), None)
 
     def _train(self, round: int) -> None:
-        asked = self.assignment
-        if asked is None or asked.round != round:
+        asked = self._in_hand()
+        if asked is None:
+            return
+        if not self.library.has(_needs(asked)):  # crowded out by what other runs need
+            self._feed(session.TrainingFailed(round, "its model is no longer here"))
             return
         item = self.library[asked.model]
         graphs = self.library[asked.graphs].frame if asked.graphs else None
@@ -321,39 +399,34 @@ class Agent:
         )
 
     def _trained(self, round: int, data: bytes, kept: State) -> None:
-        task = self.session.task
-        if self.assignment is None or self.session.phase != "training" or task is None or task.round != round:
-            return  # it was cancelled when its result was already on the way
-        asked, known_as = self.assignment, chunks.digest(data)
-        self.held = Held(asked.job, _life(asked), round, str(asked.attempt), _key(asked), data, known_as, kept)
+        asked, known_as = self._in_hand(), chunks.digest(data)
+        if asked is None:
+            return
+        held = Held(asked.job, _life(asked), round, str(asked.attempt), _key(asked), data, known_as, kept)
+        self.held[held.life], self.failure = held, ""
         try:
-            self.spool.put(self.held)
+            self.spools.put(held)
         except StoreError as error:  # still worth sending: it only does not survive a power cut
             log.warning("the update is held in memory only: %s", error)
         log.info("trained round=%d bytes=%d sha256=%s", round, len(data), known_as.hex()[:16])
         self._feed(session.Trained(round, known_as.hex()))
 
-    def _offer(self) -> None:
+    def _offer(self, held: Held) -> None:
         """Send the update; if some of it may have been sent before, ask what is missing: no chunk travels twice."""
-        held = self.held
-        if held is None:
-            return
-        if self.offered == held.digest:
+        if held.digest in self.offered:
             run = held.life.removeprefix(f"{held.job}.")
             size = len(held.frame)
             self._say(Holding(job=held.job, run=run, round=held.round, digest=held.digest, size=size))
         else:
-            self.offered = held.digest
-            self._send(range(chunks.count(len(held.frame))))
+            self.offered.add(held.digest)
+            self._send(held, range(chunks.count(len(held.frame))))
 
-    def _send(self, indexes: Iterable[int]) -> None:
-        held = self.held
-        if held is not None:
-            for index in indexes:
-                if index < chunks.count(len(held.frame)):
-                    part = chunks.chunk(held.frame, held.digest, index)
-                    self._publish(topics.up(self.fleet, held.job, self.device), part)
-            self.queued = self.published
+    def _send(self, held: Held, indexes: Iterable[int]) -> None:
+        for index in indexes:
+            if index < chunks.count(len(held.frame)):
+                part = chunks.chunk(held.frame, held.digest, index)
+                self._publish(topics.up(self.fleet, held.job, self.device), part)
+        self.queued = self.published
 
     # ---- what stays on the device ------------------------------------------------------------------------------
 
@@ -371,11 +444,8 @@ class Agent:
                 self.states = {life: {}}
         return self.states[life]
 
-    def _commit(self) -> None:
+    def _commit(self, held: Held) -> None:
         """What the algorithm keeps between rounds, of this life of the job only; on disk before it leaves the spool."""
-        held = self.held
-        if held is None:
-            return
         self.states = {held.life: held.kept}
         if held.kept:
             path = self._state_path(held.life)
@@ -410,7 +480,7 @@ class Agent:
             for download in self.library.stalled():
                 self._say(Absent(job=download.wanted.job, model=download.id))
 
-    def _say(self, message: Declined | Working | Absent | Holding) -> None:
+    def _say(self, message: Declined | Busy | Working | Absent | Holding) -> None:
         data = frame(message)
         topic = topics.up(self.fleet, message.job, self.device)
         for part in chunks.split(data, chunks.digest(data)):
@@ -433,12 +503,14 @@ class Agent:
         return here.model_dump_json().encode()
 
 
-def _resumed(held: Held | None) -> Session:
-    """A session that goes on with an update from before a restart, or begins with nothing in hand."""
-    if held is None:
-        return Session()
-    task = session.Tasked(held.life, held.round, held.model, held.attempt)
-    return Session("sending", task, held.digest.hex())
+def _resumed(held: Mapping[str, Held]) -> Session:
+    """A session that goes on with the updates from before a restart."""
+    tasks = {life: session.Tasked(life, one.round, one.model, one.attempt) for life, one in held.items()}
+    return Session(held={life: session.Update(tasks[life], one.digest.hex()) for life, one in held.items()})
+
+
+def _task_key(task: session.Tasked) -> TaskKey:
+    return task.job, task.round, task.model, task.attempt
 
 
 def _life(said: Assignment | JobState) -> str:

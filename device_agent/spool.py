@@ -28,8 +28,38 @@ class Held:
     kept: State
 
 
+class Spools:
+    """Updates of different runs wait side by side; of each run at most one: a newer task supersedes an older one."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._free = [Spool(folder, number) for number in range(most)]
+        self._used: dict[str, Spool] = {}  # by the life of the job
+
+    def take(self) -> dict[str, Held]:
+        """What waited when the device was last switched off, by the life of its job."""
+        taken: dict[str, Held] = {}
+        for spool in tuple(self._free):
+            if held := spool.take():
+                taken[held.life] = held
+                self._free.remove(spool)
+                self._used[held.life] = spool
+        return taken
+
+    def put(self, held: Held) -> None:
+        """After this returns, the update survives anything but the loss of the disk."""
+        if held.life not in self._used:
+            self._used[held.life] = self._free.pop(0)
+        self._used[held.life].put(held)
+
+    def clear(self, life: str) -> None:
+        """Nothing of this life waits any more."""
+        if spool := self._used.pop(life, None):
+            spool.clear()
+            self._free.insert(0, spool)
+
+
 class Spool:
-    """At most one update at a time waits here: a newer task supersedes an older one.
+    """The file of one update.
 
         length of the note 8 | note, sealed by its hash | frame, whose hash stands in the note
 
@@ -37,8 +67,8 @@ class Spool:
     one sync and no rename, which on an SD card is most of what a small round costs.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "update.spool"
+    def __init__(self, folder: Path, number: int = 0) -> None:
+        self.path = folder / (f"update.{number}.spool" if number else "update.spool")
 
     def put(self, held: Held) -> None:
         """After this returns, the update survives anything but the loss of the disk."""

@@ -26,6 +26,7 @@ class Cancelled(Exception):  # noqa: N818 - it is not an error
 class Trained:
     """The work is done."""
 
+    number: int  # which training it was
     round: int
     done: Done
 
@@ -42,6 +43,7 @@ class Computed:
 class Failed:
     """The work cannot be done here; `mistake` says that somebody's configuration is wrong."""
 
+    number: int  # which training it was
     round: int
     reason: str
     mistake: bool
@@ -51,6 +53,7 @@ class Failed:
 class Progressed:
     """The work goes on."""
 
+    number: int  # which training it was
     round: int
     steps: int
 
@@ -65,22 +68,26 @@ class Trainer:
         self._tell = tell
         self._pool = ThreadPoolExecutor(1, "training")
         self._cancel = Event()
+        self.number = 0  # of the training in hand: what is told of another one was already on its way
 
     def start(self, task: Task, place: Place, state: State, make: Callable[[], Worker]) -> None:
         """Begin; whatever ran before is cancelled first. `make` builds the worker, in the background too."""
         self.cancel()
         self._cancel = cancelled = Event()
-        self._pool.submit(self._run, task, place, state, make, cancelled)
+        self._pool.submit(self._run, self.number, task, place, state, make, cancelled)
 
     def cancel(self) -> None:
         """No result of the task in hand will be told."""
         self._cancel.set()
+        self.number += 1
 
     def close(self) -> None:
         self.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _run(self, task: Task, place: Place, state: State, make: Callable[[], Worker], cancelled: Event) -> None:
+    def _run(  # noqa: PLR0917 - all that the thread may know
+        self, number: int, task: Task, place: Place, state: State, make: Callable[[], Worker], cancelled: Event
+    ) -> None:
         told = monotonic()
 
         def watch(steps: int) -> None:
@@ -89,24 +96,24 @@ class Trainer:
                 raise Cancelled
             if monotonic() - told >= TELL_EVERY:
                 told = monotonic()
-                self._tell(Progressed(task.round, steps))
+                self._tell(Progressed(number, task.round, steps))
 
         outcome: Outcome
         try:
             if cancelled.is_set():
                 return
-            outcome = Trained(task.round, self._work(make(), task, place, state, watch))
+            outcome = Trained(number, task.round, self._work(make(), task, place, state, watch))
         except Cancelled:
             return
         except (RemoteError, Diverged) as error:  # of this task alone: the next one may be better
             reason = f"{error.code}: {error}" if isinstance(error, RemoteError) else str(error)
             log.warning("declined round=%d why=%s", task.round, reason)
-            outcome = Failed(task.round, reason, mistake=False)
+            outcome = Failed(number, task.round, reason, mistake=False)
         except EdgeflError as error:
-            outcome = Failed(task.round, str(error), mistake=True)
+            outcome = Failed(number, task.round, str(error), mistake=True)
         except Exception as error:  # a model or data set of the user's may raise anything; say it, and go on serving
             log.exception("training failed round=%d", task.round)
-            outcome = Failed(task.round, f"{type(error).__name__}: {error}", mistake=False)
+            outcome = Failed(number, task.round, f"{type(error).__name__}: {error}", mistake=False)
         if not cancelled.is_set():
             self._tell(outcome)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent.spool import Held, Spool
+from device_agent.spool import Held, Spool, Spools
 from edgefl import faults, store
 from edgefl.errors import StoreError
 from edgefl.protocol import chunks
@@ -87,3 +87,21 @@ def test_what_a_kill_left_half_written_is_written_over(tmp_path):
     store.write_atomically(target, b"whole")
     assert target.read_bytes() == b"whole"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_updates_of_different_runs_wait_side_by_side(tmp_path):
+    other = replace(HELD, job="other", life="other.life")
+    spools = Spools(tmp_path, 2)
+    assert spools.take() == {}
+    spools.put(HELD)
+    spools.put(other)
+    spools.put(replace(other, round=4))
+    assert {life: held.round for life, held in Spools(tmp_path, 2).take().items()} == {"job.life": 3, "other.life": 4}
+    again = Spools(tmp_path, 2)
+    again.take()
+    again.clear("job.life")
+    again.clear("job.life")
+    third = replace(HELD, job="third", life="third.life")
+    again.put(third)
+    assert set(Spools(tmp_path, 2).take()) == {"third.life", "other.life"}
+    assert len(list(tmp_path.iterdir())) == 2, "a place that is free is used again"

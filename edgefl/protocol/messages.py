@@ -143,6 +143,7 @@ class Assignment(_Said):
     counted: Round = 0  # the last round this device's answer was merged in: stands in for a lost receipt
     batches: Annotated[int, Field(ge=1)] | None = None
     seconds: Annotated[float, Field(gt=0)] | None = None
+    installation: Name | None = None  # which device is meant, when two share an id
 
 
 class Answer(_Said):
@@ -172,12 +173,12 @@ class Receipt(_Said):
 
 
 class Refusal(_Said):
-    """The coordinator will not work with this device; `installation` says which, when two share an id."""
+    """The coordinator will not work with this device now; `installation` says which, when two share an id."""
 
     kind: Literal["refusal"] = "refusal"
     code: Name
     reason: Text
-    fatal: bool = False
+    fatal: bool = False  # never any more: it ended agents of the first version
     installation: Name | None = None
 
 
@@ -218,6 +219,15 @@ class Declined(_Said):
     reason: Text
 
 
+class Busy(_Said):
+    """A device works for another run; it keeps the task, and takes it up when it is free."""
+
+    kind: Literal["busy"] = "busy"
+    job: Name
+    round: Round
+    reason: Text
+
+
 class Working(_Said):
     """How far a device is with its work; sent at most once a second."""
 
@@ -229,11 +239,13 @@ class Working(_Said):
 
 ToDevice: TypeAlias = Annotated[Assignment | Receipt | Refusal | Missing, Field(discriminator="kind")]
 ToCoordinator: TypeAlias = Annotated[
-    Answer | Holding | Missing | Absent | Declined | Working, Field(discriminator="kind")
+    Answer | Holding | Missing | Absent | Declined | Busy | Working, Field(discriminator="kind")
 ]
 
 TO_DEVICE: TypeAdapter[Assignment | Receipt | Refusal | Missing] = TypeAdapter(ToDevice)
-TO_COORDINATOR: TypeAdapter[Answer | Holding | Missing | Absent | Declined | Working] = TypeAdapter(ToCoordinator)
+TO_COORDINATOR: TypeAdapter[Answer | Holding | Missing | Absent | Declined | Busy | Working] = TypeAdapter(
+    ToCoordinator
+)
 BROADCAST: TypeAdapter[Broadcast] = TypeAdapter(Broadcast)
 GRAPHS: TypeAdapter[Graphs] = TypeAdapter(Graphs)
 

@@ -211,8 +211,6 @@ class MqttTransport:
                 if self._closing.is_set():
                     break
                 self._tell(ended)
-                if ended.taken_over:  # to take it back would only start a fight
-                    break
                 lasted = time.monotonic() - began
                 self._closing.wait(self._pace.lost(lasted) if self._greeted else self._pace.failed())
         except BaseException as failure:

@@ -46,3 +46,24 @@ class Pace:
     def _backoff(self) -> float:
         longest = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(self._failed - 1, 16))
         return longest * (0.5 + 0.5 * jitter(self.who, self._failed))
+
+
+@dataclass(slots=True)
+class Pause:
+    """How long somebody who was turned away waits before he comes again: ever longer, up to a cap."""
+
+    who: str
+    first: float = 2.0  # seconds
+    longest: float = 300.0
+    _times: int = 0
+
+    def next(self) -> float:
+        """Seconds to wait now."""
+        self._times += 1
+        return min(self.longest, self.first * 2.0 ** min(self._times - 1, 16)) * (
+            0.5 + 0.5 * jitter(self.who, self._times)
+        )
+
+    def over(self) -> None:
+        """All is well again."""
+        self._times = 0

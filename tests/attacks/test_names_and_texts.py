@@ -58,7 +58,7 @@ def told(folder: Path, topic_job: str, task: dict[str, Any]) -> Agent:
 def test_an_agent_makes_no_path_and_no_topic_of_a_name(lie: dict[str, str], tmp_path: Path) -> None:
     agent = told(tmp_path / "agents", lie.get("job", "fleet"), {**TASK, **lie})
     assert agent.refusals == {"wire.malformed": 1}
-    assert agent.assignment is None
+    assert not agent.assignments
     assert [path.name for path in tmp_path.iterdir()] == ["agents"]
 
 

@@ -51,7 +51,7 @@ def said(agent: Agent) -> list[object]:
 
 def test_an_update_is_sent_whole_and_then_only_offered(tmp_path):
     agent = an_agent(tmp_path)
-    agent.held = HELD
+    agent.held[HELD.life] = HELD
     agent._perform(session.Send(3, HELD.digest.hex()))
     assert said(agent) == [0, 1, 2]
     agent._perform(session.Send(3, HELD.digest.hex()))
@@ -69,7 +69,7 @@ def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):
 
 def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
     agent = an_agent(tmp_path)
-    agent.held = HELD
+    agent.held[HELD.life] = HELD
     agent._perform(session.Send(3, HELD.digest.hex()))
     agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2)))
     assert said(agent) == [0, 1, 2]

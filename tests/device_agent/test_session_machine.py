@@ -11,8 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from coordinator import rounds
 from coordinator.rounds import Rounds, Rules
 from device_agent.session import (
+    MOST_HELD,
     Action,
     Announce,
+    AnnounceLater,
+    Busy,
     CancelTraining,
     Commit,
     Connected,
@@ -21,7 +24,6 @@ from device_agent.session import (
     Event,
     Fetch,
     Forget,
-    JobEnded,
     ModelArrived,
     Note,
     Quit,
@@ -37,11 +39,12 @@ from device_agent.session import (
     Train,
     Trained,
     TrainingFailed,
+    known,
     step,
 )
 
 ROUND = st.integers(1, 4)
-JOB = st.sampled_from(["job", "job", "job", "other"])
+JOB = st.sampled_from(["job", "job", "job", "other", "third"])
 VERDICT = st.sampled_from(["accepted", "duplicate", "late", "refused"])
 
 
@@ -52,7 +55,7 @@ class AnyWeather(RuleBasedStateMachine):
         self.events: list[Event] = []
         self.did: list[tuple[Action, ...]] = []
         self.training: int | None = None  # the round the shell is training
-        self.held: tuple[int, str] | None = None  # the update the shell keeps
+        self.held: dict[str, int] = {}  # the updates the shell keeps: digest and round
         self.committed: Counter[tuple[str, int]] = Counter()
         self.trainings = 0
 
@@ -86,25 +89,25 @@ class AnyWeather(RuleBasedStateMachine):
     def fail(self, off: int) -> None:
         self.feed(TrainingFailed(self.training + off, "out of memory"))
 
-    @rule(verdict=VERDICT, right=st.booleans(), round=ROUND)
-    def receipt(self, verdict: str, right: bool, round: int) -> None:
-        self.feed(Receipted(*(self.held if right and self.held else (round, "digest-1")), verdict))
+    @rule(verdict=VERDICT, data=st.data(), right=st.booleans(), round=ROUND)
+    def receipt(self, verdict: str, data: st.DataObject, right: bool, round: int) -> None:
+        digest = data.draw(st.sampled_from(sorted(self.held))) if right and self.held else "digest-1"
+        self.feed(Receipted(self.held[digest] if right and self.held else round, digest, verdict))
 
-    @rule(job=JOB, round=ROUND, phase=st.sampled_from(["gathering", "open", "merging", "open", "finished"]))
+    @rule(job=JOB, round=ROUND, phase=st.sampled_from(["gathering", "training", "training", "finished"]))
     def see_state(self, job: str, round: int, phase: str) -> None:
         self.feed(StateSeen(job, round, phase))
 
-    @rule(right=st.booleans())
-    def ask_for_chunks(self, right: bool) -> None:
-        self.feed(Resend(self.s.digest if right else "stray", (0, 2)))
+    @rule(data=st.data(), right=st.booleans())
+    def ask_for_chunks(self, data: st.DataObject, right: bool) -> None:
+        digest = data.draw(st.sampled_from(sorted(self.held))) if right and self.held else "stray"
+        self.feed(Resend(digest, (0, 2)))
 
-    @rule(job=JOB)
-    def end_job(self, job: str) -> None:
-        self.feed(JobEnded(job))
-
-    @rule(fatal=st.sampled_from([False] * 9 + [True]))
-    def refuse(self, fatal: bool) -> None:
-        self.feed(Refused("code", "reason", fatal))
+    @rule()
+    def refuse(self) -> None:
+        before = self.s
+        assert self.s.phase == "stopped" or self.feed(Refused("code", "reason")) == (AnnounceLater("code", "reason"),)
+        assert self.s == before, "a message ends nothing"
 
     @rule(really=st.sampled_from([False] * 19 + [True]))
     def stop(self, really: bool) -> None:
@@ -131,39 +134,39 @@ class AnyWeather(RuleBasedStateMachine):
         """A training that ends is no longer running; its update is held from then on."""
         match event:
             case Trained(round, digest) if round == self.training:
-                self.training, self.held = None, (round, digest)
+                self.training, self.held[digest] = None, round
             case TrainingFailed(round) if round == self.training:
                 self.training = None
             case _:
                 pass
 
     def check_action(self, before: Session, event: Event, action: Action) -> None:
-        if isinstance(action, Announce | Fetch | Send | SendChunks | Decline):
+        if isinstance(action, Announce | Fetch | Send | SendChunks | Decline | Busy):
             assert self.s.online, "nothing is sent while offline"
         match action:
             case Train(round, model):
                 assert self.training is None, "one training at a time"
-                assert self.held is None
                 assert model == self.s.model, "nothing is trained without its model"
                 self.training = round
             case CancelTraining(round):
                 assert self.training == round
                 self.training = None
             case Send(round, digest):
-                assert self.held == (round, digest)
+                assert self.held[digest] == round
             case SendChunks(digest):
-                assert self.held is not None
-                assert self.held[1] == digest
-            case Commit(round):
-                assert before.task is not None
-                assert self.held is not None, "committed before it is forgotten"
+                assert digest in self.held
+            case Commit(round, digest):
+                (job,) = (job for job, update in before.held.items() if update.digest == digest)
+                assert self.held[digest] == round, "committed before it is forgotten"
                 assert self.says_it_counts(event, round)
-                self.committed[before.task.job, round] += 1
-                assert self.committed[before.task.job, round] == 1, "a round is committed once"
+                self.committed[job, round] += 1
+                assert self.committed[job, round] == 1, "a round is committed once"
             case Forget(round, digest):
-                assert self.held == (round, digest)
-                assert self.may_forget(before, event)
-                self.held = None
+                assert self.held.pop(digest) == round
+                assert self.may_forget(before, event, digest)
+            case Busy(job, round):
+                assert (job, round) in {(task.job, task.round) for task in self.s.queue}
+                assert self.s.task is not None
             case Quit():
                 assert self.s.phase == "stopped"
             case _:
@@ -178,24 +181,30 @@ class AnyWeather(RuleBasedStateMachine):
             case _:
                 return False
 
-    def may_forget(self, before: Session, event: Event) -> bool:
-        assert before.task is not None
+    def may_forget(self, before: Session, event: Event, digest: str) -> bool:
+        (update,) = (update for update in before.held.values() if update.digest == digest)
+        mine = update.task
         match event:
-            case Receipted(round, digest):
-                return (round, digest) == (before.task.round, before.digest)
+            case Receipted(round, known_as):
+                return (round, known_as) == (mine.round, digest)
             case Tasked(job, round, model):
-                newer = round > before.task.round or (round == before.task.round and model != before.task.model)
-                return job != before.task.job or newer
-            case JobEnded(job) | StateSeen(job, phase="finished"):
-                return job == before.task.job
+                newer = round > mine.round or (round == mine.round and model != mine.model)
+                return job == mine.job and newer
+            case StateSeen(job, phase="finished"):
+                return job == mine.job
+            case Trained():
+                return len(before.held) >= MOST_HELD
             case _:
                 return False
 
     def check_state(self) -> None:
         s = self.s
         assert (s.phase == "idle") == (s.task is None)
+        assert s.task is not None or not s.queue, "whoever waits is served when the hands are free"
         assert (s.phase == "training") == (self.training is not None)
-        assert (s.phase == "sending") == (self.held is not None) == (s.digest != "")
+        assert {update.digest: update.task.round for update in s.held.values()} == self.held
+        jobs = [task.job for task in known(s)]
+        assert len(jobs) == len(set(jobs)), "one thing at a time for each run"
 
     # ── what always happens ──────────────────────────────────────────────────────────────────────────────────
 
@@ -211,9 +220,12 @@ class AnyWeather(RuleBasedStateMachine):
             self.check_the_end()
 
     def check_the_end(self) -> None:
-        """Connected to a coordinator that behaves, a new task ends with its receipt."""
-        todo: deque[Event] = deque([Connected(), Tasked("job", 9, "job-9", "1")])
-        for _ in range(12):
+        """Connected to coordinators that behave, a new task of each run ends with its receipt."""
+        runs = ("job", "other", "third")
+        todo: deque[Event] = deque([Connected(), *(Tasked(job, 9, f"{job}-9", "1") for job in runs)])
+        if self.training is not None:
+            todo.append(Trained(self.training, "the last one"))
+        for _ in range(60):
             if not todo:
                 break
             for action in self.feed(todo.popleft()):
@@ -221,14 +233,14 @@ class AnyWeather(RuleBasedStateMachine):
                     case Fetch(model):
                         todo.append(ModelArrived(model))
                     case Train(round):
-                        todo.append(Trained(round, f"digest of {round}"))
+                        todo.append(Trained(round, f"digest of {self.s.task.job} {round}"))
                     case Send(round, digest):
                         todo.append(Receipted(round, digest, "accepted"))
                     case _:
                         pass
         assert not todo
         assert self.s.phase == "idle"
-        assert self.committed["job", 9] == 1
+        assert all(self.committed[job, 9] == 1 for job in runs)
 
 
 TestAnyWeather = AnyWeather.TestCase

@@ -15,6 +15,7 @@ from edgefl.config_reader import parse
 from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import Holdings
 from edgefl.job import Course, Job
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.simulation.loop import simulate
 
@@ -94,8 +95,16 @@ class Fleet:
         for name in self.data:
             self.start(self.agent(name))
 
-    def coordinator(self, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> Coordinator:
-        return Coordinator(self.run, self.connect("coordinator"), lambda: prepared(self.run)[0], tell=tell)
+    def coordinator(
+        self,
+        tell: Callable[[dict[str, Any]], None] = lambda _: None,
+        run: RunFile | None = None,
+        signer: Signer | None = None,
+    ) -> Coordinator:
+        """One for this fleet's run, or for another; devices that see more than one need the same signer."""
+        wanted = run or self.run
+        client = self.connect(f"coordinator-{wanted.run.name}")
+        return Coordinator(wanted, client, lambda: prepared(wanted)[0], tell=tell, signer=signer)
 
     def join(self) -> None:
         for thread in self.threads:

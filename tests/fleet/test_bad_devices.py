@@ -12,7 +12,7 @@ from fleets import Fleet, run_file
 from edgefl.data.dataset import Dataset
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.memory import MemoryBroker
-from edgefl.protocol.messages import Answer, JobState, Presence, frame
+from edgefl.protocol.messages import Answer, Presence, frame
 from edgefl.protocol.transport import Transport
 
 RUN = run_file({"name": "fedavg"})
@@ -85,21 +85,25 @@ def test_a_device_of_another_protocol_is_refused_and_the_run_goes_on(broker: Mem
     assert "install the same version" in refused["reason"]
 
 
-def test_a_second_agent_with_the_same_id_is_told_and_ends(fleet: Fleet) -> None:
+def test_a_second_agent_with_the_same_id_is_told_and_takes_no_part(fleet: Fleet, caplog) -> None:
     running = Running(fleet)
     first = fleet.agent(DEVICE)
     fleet.start(first)
     running.story.wait_for(event="joined", device=DEVICE)
     second = fleet.agent(DEVICE, client="twin")
-    code, reason = second.run()
+    thread = threading.Thread(target=second.run, daemon=True)
+    thread.start()
+    refused = running.story.wait_for(event="refused", device=DEVICE)
     for name in list(fleet.data)[1:]:
         fleet.start(fleet.agent(name))
     running.finish()
     fleet.join()
-    assert code == 2
-    assert f"'{DEVICE}' is already connected from host" in reason
-    assert "give each device its own agent.id" in reason
+    assert f"'{DEVICE}' is already connected from host" in refused["reason"]
+    assert "give each device its own agent.id" in refused["reason"]
     assert fleet.exits[DEVICE][0] == 0
+    thread.join(60)  # it has seen the run, and that it ended
+    assert second.session.answered == {}
+    assert sum(refused["reason"] in line for line in caplog.messages if line.startswith("refused by")) == 1
 
 
 def test_an_agent_that_restarts_is_no_stranger(broker: MemoryBroker, fleet: Fleet) -> None:
@@ -112,7 +116,7 @@ def test_an_agent_that_restarts_is_no_stranger(broker: MemoryBroker, fleet: Flee
     running.finish()
 
 
-def test_data_of_another_shape_end_the_agent_with_one_line_and_the_others_carry_on(fleet: Fleet) -> None:
+def test_an_agent_with_data_of_another_shape_declines_and_says_so_at_the_end(fleet: Fleet) -> None:
     running = Running(fleet)
     wrong = Dataset(np.zeros((5, 3), np.float32), np.zeros(5, np.int64), 10)
     for name in fleet.data:
@@ -177,14 +181,6 @@ def test_an_answer_to_another_run_of_the_same_name_is_refused(broker: MemoryBrok
         noise.publish(topics.up("default", "fleet", DEVICE), part)
     assert running.story.wait_for(event="refused", device=DEVICE)["code"] == "update.foreign"
     running.finish()
-
-
-def test_an_agent_leaves_a_job_of_another_protocol(broker: MemoryBroker, fleet: Fleet) -> None:
-    future = JobState(protocol=2, job="fleet", run="r", phase="gathering", round=1)
-    stranger(broker, "future").publish(topics.state("default", "fleet"), future.model_dump_json().encode(), retain=True)
-    code, reason = fleet.agent(DEVICE).run()
-    assert code == 2
-    assert "speaks protocol 2, this agent 1" in reason
 
 
 def test_a_broker_that_forgets_everything_costs_nothing_but_time(broker: MemoryBroker, fleet: Fleet) -> None:

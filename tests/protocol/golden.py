@@ -55,6 +55,7 @@ FRAMES = {
     "holding": m.Holding(job="digits", run="a1b2", round=7, digest=DIGEST, size=123456),
     "absent": m.Absent(job="digits", model="0011223344556677"),
     "declined": m.Declined(job="digits", round=7, reason="no data"),
+    "busy": m.Busy(job="digits", round=7, reason="at work on round 3 of another run"),
     "working": m.Working(job="digits", round=7, steps=21),
     "model": m.Broadcast(job="digits", round=7, tensors=TENSORS),
     "graphs": m.Graphs(job="digits"),

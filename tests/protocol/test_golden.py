@@ -17,7 +17,7 @@ from edgefl.protocol.signing import claim
 LIMIT = 1 << 20
 READERS = {
     **dict.fromkeys(("task", "receipt", "refusal"), m.TO_DEVICE),
-    **dict.fromkeys(("missing", "answer", "holding", "absent", "declined", "working"), m.TO_COORDINATOR),
+    **dict.fromkeys(("missing", "answer", "holding", "absent", "declined", "busy", "working"), m.TO_COORDINATOR),
     "model": m.BROADCAST,
     "graphs": m.GRAPHS,
 }

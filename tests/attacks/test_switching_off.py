@@ -1,0 +1,130 @@
+"""Nobody can switch a fleet off with a message: agents log it, wait, and serve whoever comes next."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import paho.mqtt.client as paho
+import pytest
+from fleets import Fleet, loop, run_file
+from paho.mqtt.enums import CallbackAPIVersion
+
+from device_agent import session
+from device_agent.service import Agent
+from edgefl.data.dataset import Dataset
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.broker import Broker
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.messages import JobState, Refusal, frame
+from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.signing import Signer
+from edgefl.protocol.transport import Disconnected, Transport
+
+RUN = run_file({"name": "fedavg"}, run={"rounds": 2})
+DEVICE = "device-00"
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if true():
+            return
+        time.sleep(0.01)
+    pytest.fail("it never happened")
+
+
+def attacker(broker: MemoryBroker) -> Transport:
+    client = broker.client("attacker")
+    client.start(lambda _: None)
+    return client
+
+
+def foreign_state(client: Transport) -> None:
+    for version in (99, 99, 99):
+        state = JobState(protocol=version, job="fleet", run="r", phase="gathering", round=1)
+        client.publish(topics.state("default", "fleet"), state.model_dump_json().encode(), retain=True)
+
+
+def fatal_refusals(client: Transport) -> None:
+    for _ in range(3):
+        said = frame(Refusal(code="protocol.version", reason="this fleet is closed", fatal=True))
+        for part in chunks.split(said, chunks.digest(said)):
+            for number in range(4):
+                client.publish(topics.down("default", "fleet", f"device-0{number}"), part)
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [(foreign_state, "speaks protocol 99, this agent 1"), (fatal_refusals, "this fleet is closed")],
+    ids=["foreign protocol", "fatal refusal"],
+)
+def test_agents_outlive_the_message_say_it_once_and_serve_the_next_run(
+    attack: Callable[[Transport], None], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = MemoryBroker()
+    fleet = Fleet(RUN, tmp_path, broker.client)
+    fleet.start_all()
+    until(lambda: len(broker.retained) == 4)
+    attack(attacker(broker))
+    until(lambda: all(any(words in line for line in agent.complaints) for agent in fleet.agents.values()))
+    course = fleet.coordinator().run()
+    fleet.join()
+    assert {code for code, _ in fleet.exits.values()} == {0}
+    assert course.sha256() == loop(RUN).sha256()
+    assert sum(words in line for line in caplog.messages) == 4, "once for each agent"
+
+
+def test_a_run_whose_model_does_not_fit_the_data_is_declined_and_the_next_one_served(tmp_path: Path) -> None:
+    """A manifest decides which shape is wrong: a message must not end the agent by it."""
+    broker = MemoryBroker()
+    fleet = Fleet(RUN, tmp_path, broker.client, once=False)
+    wrong = run_file({"name": "fedavg"}, run={"name": "wrong", "rounds": 1}, rounds={"cohort": 4, "quorum": 1})
+    misfit = Dataset(np.zeros((5, 3), np.float32), np.zeros(5, np.int64), 10)
+    good = fleet.data[DEVICE]
+    for name in fleet.data:
+        fleet.start(fleet.agent(name, misfit if name == DEVICE else None))
+    signer = Signer.new()
+    fleet.coordinator(run=wrong, signer=signer).run()
+    agent = fleet.agents[DEVICE]
+    until(lambda: "shape [3]" in agent.failure)
+    agent.data = good
+    course = fleet.coordinator(signer=signer).run()
+    assert fleet.exits == {}
+    assert course.sha256() == loop(RUN).sha256()
+    for agent in fleet.agents.values():
+        agent.stop()
+    fleet.join()
+
+
+def test_a_session_that_is_taken_over_comes_back(mosquitto: Broker, tmp_path: Path) -> None:
+    fleet = Fleet(RUN, tmp_path, lambda name: MqttTransport(mosquitto.address, f"{name}-known"))
+    fleet.start_all()
+    agent = fleet.agents[DEVICE]
+    until(lambda: agent.session.online)
+    thief = paho.Client(CallbackAPIVersion.VERSION2, client_id=f"{DEVICE}-known", protocol=paho.MQTTv5)
+    thief.connect(mosquitto.address.host, mosquitto.address.port)
+    thief.loop_start()
+    until(lambda: not agent.session.online)
+    thief.disconnect()
+    thief.loop_stop()
+    assert fleet.coordinator().run().sha256() == loop(RUN).sha256()
+    fleet.join()
+    assert fleet.exits[DEVICE][0] == 0
+
+
+def test_only_a_stop_of_its_own_operator_ends_an_agent(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    agent: Agent = Fleet(RUN, tmp_path, broker.client, once=False).agent(DEVICE)
+    ends: list[tuple[int, str]] = []
+    thread = threading.Thread(target=lambda: ends.append(agent.run()), daemon=True)
+    thread.start()
+    until(lambda: agent.session.online)
+    foreign_state(attacker(broker))
+    agent.inbox.put(session.Refused("any", "thing"))
+    agent.inbox.put(Disconnected("Session taken over", taken_over=True))  # not every broker says so
+    until(lambda: len(agent.complaints) == 3)
+    assert ends == []
+    agent.stop()
+    thread.join(60)
+    assert ends == [(0, "stopped")]

@@ -1,0 +1,62 @@
+"""Two runs on one fleet at once: each device serves both in turn, and each run ends with the model it has alone."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fleets import Fleet, loop, run_file
+
+from edgefl.config import RunFile
+from edgefl.job import Course
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.signing import Signer
+
+
+def a_run(name: str, algorithm: str) -> RunFile:
+    return run_file(
+        {"name": algorithm, "epochs": 3},
+        run={"name": name, "rounds": 6},
+        task={"partition": {"kind": "dirichlet", "omega": 0.5, "devices": 3}},
+        rounds={"cohort": 3, "quorum": 3, "deadline": 3600.0},
+    )
+
+
+def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes(tmp_path: Path):
+    runs = [a_run("first", "scaffold"), a_run("second", "fedavg")]
+    broker, signer = MemoryBroker(), Signer.new()
+    fleet = Fleet(runs[0], tmp_path, broker.client, once=False)
+    fleet.start_all()
+    told: dict[str, list[dict[str, Any]]] = {"first": [], "second": []}
+    ends: dict[str, Course] = {}
+    meeting = threading.Barrier(2, timeout=60)
+
+    def teller(name: str) -> Callable[[dict[str, Any]], None]:
+        def tell(event: dict[str, Any]) -> None:
+            told[name].append(event)
+            if event["event"] == "opened" and event["round"] == 1:
+                meeting.wait()  # both ask in the same moment
+
+        return tell
+
+    coordinators = {run.run.name: fleet.coordinator(teller(run.run.name), run, signer) for run in runs}
+
+    def coordinate(name: str) -> None:
+        ends[name] = coordinators[name].run()
+
+    threads = [threading.Thread(target=coordinate, args=(name,), daemon=True) for name in coordinators]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    for run in runs:
+        name = run.run.name
+        assert ends[name].sha256() == loop(run).sha256()
+        assert coordinators[name].rounds.attempt == 6, "one timer for each round, and none ran out"
+        assert not [event for event in told[name] if event["event"] in ("declined", "abandoned", "refused")]
+    assert [event for events in told.values() for event in events if event["event"] == "busy"], "they met"
+    for agent in fleet.agents.values():
+        agent.stop()
+    fleet.join()
+    assert {code for code, _ in fleet.exits.values()} == {0}
