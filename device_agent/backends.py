@@ -30,15 +30,17 @@ def choose(compute: LocalCompute) -> str:
     return "torch"
 
 
-def maker(compute: LocalCompute, samples: int | None = None) -> MakeModel:
+def maker(compute: LocalCompute, samples: Callable[[], int] | None = None) -> MakeModel:
     """The function that turns a manifest and its graphs into a model; the same network is built only once.
 
-    A batch is never larger than the device's `samples`, so graphs need not fit for more.
+    A batch is never larger than the device's `samples`, so graphs need not fit for more: unless there are more now.
     """
     built: dict[tuple[object, ...], Model] = {}
 
     def make(manifest: Manifest, graphs: bytes | bytearray | None) -> Model:
+        batch = _batch(manifest, samples() if samples else None)
         key = (
+            batch,
             manifest.job,
             manifest.network,
             manifest.sample,
@@ -48,7 +50,7 @@ def maker(compute: LocalCompute, samples: int | None = None) -> MakeModel:
         )
         if key not in built:
             if graphs and compute.backend != "torch":
-                model = _onnx(graphs, manifest, compute, _batch(manifest, samples))
+                model = _onnx(graphs, manifest, compute, batch)
             else:
                 model = _torch(manifest, compute)
             if model.layout != manifest.layout.layout():

@@ -15,6 +15,7 @@ from device_agent import session
 from device_agent.backends import MakeModel
 from device_agent.ledger import Ledger
 from device_agent.library import Library
+from device_agent.samples import Samples
 from device_agent.session import Action, Session, step
 from device_agent.spool import Held, Spools
 from device_agent.training import Computed, Failed, Outcome, Progressed, Trained, Trainer
@@ -72,7 +73,7 @@ class Agent:
         device: str,
         fleet: str,
         transport: Transport,
-        data: Dataset,
+        data: Dataset | Samples,
         make_model: MakeModel,
         back_end: str,
         folder: Path,
@@ -83,7 +84,9 @@ class Agent:
         coordinator: str | None = None,
         limit_mb: int = LIMIT_MB,
     ) -> None:
-        self.device, self.fleet, self.transport, self.data = device, fleet, transport, data
+        self.device, self.fleet, self.transport = device, fleet, transport
+        self.samples = data if isinstance(data, Samples) else Samples(data)  # the training thread reads them
+        self.announced = len(self.samples.data)
         self.make_model, self.back_end, self.folder = make_model, back_end, folder
         self.once, self.run_name = once, run  # end with a run; with this one, and no other
         self.connect_timeout, self.broker = connect_timeout, broker
@@ -227,6 +230,7 @@ class Agent:
             case Receipt():
                 log.info("receipt round=%d verdict=%s %s", said.round, said.verdict, said.reason)
                 self._feed(session.Receipted(said.round, said.digest.hex(), said.verdict))
+                self._announce_samples()
             case Refusal() if said.installation in (None, self.installation):
                 self._feed(session.Refused(said.code, said.reason))
             case Missing():
@@ -319,6 +323,7 @@ class Agent:
     def _perform(self, action: Action) -> None:  # noqa: C901, PLR0912  one action, one line or two
         match action:
             case session.Announce():
+                self.announced = len(self.samples.data)
                 here = self._presence(online=True)
                 self._publish(topics.presence(self.fleet, self.device), here, retain=True)
             case session.AnnounceLater(code, reason):
@@ -377,12 +382,7 @@ class Agent:
 
     def _worker(self, manifest: Manifest, graphs: bytes | bytearray | None) -> Worker:
         """The device half of the job behind the manifest; refuses what cannot work, by name."""
-        if self.data.shape != manifest.sample:
-            raise ConfigError(
-                f"device '{self.device}': its samples have shape {list(self.data.shape)}, the model"
-                f" '{manifest.network}' wants {list(manifest.sample)}; correct data.source or the run file's task"
-            )
-        data = of_device(self.data, manifest.classes, manifest.class_names, f"device '{self.device}'")
+        data = self.samples.current(lambda data: self._fitted(data, manifest))
         if manifest.loss not in LOSSES:
             raise ConfigError(f"loss '{manifest.loss}' is not known here; {nearest(manifest.loss, LOSSES)}")
         return Worker(
@@ -397,6 +397,20 @@ class Agent:
             manifest.compress,
             secret=True,
         )
+
+    def _fitted(self, data: Dataset, manifest: Manifest) -> Dataset:
+        """The samples as this job needs them."""
+        if data.shape != manifest.sample:
+            raise ConfigError(
+                f"device '{self.device}': its samples have shape {list(data.shape)}, the model"
+                f" '{manifest.network}' wants {list(manifest.sample)}; correct data.source or the run file's task"
+            )
+        return of_device(data, manifest.classes, manifest.class_names, f"device '{self.device}'")
+
+    def _announce_samples(self) -> None:
+        """Between two tasks: how many samples there are now, if that has changed."""
+        if self.announced != len(self.samples.data) and self.session.online:
+            self._perform(session.Announce())
 
     def _trained(self, round: int, data: bytes, kept: State) -> None:
         asked, known_as = self._in_hand(), chunks.digest(data)
@@ -497,7 +511,7 @@ class Agent:
             birth=self.birth,
             host=socket.gethostname(),
             version=__version__,
-            samples=len(self.data),
+            samples=self.announced,
             back_end=self.back_end,
         )
         return here.model_dump_json().encode()

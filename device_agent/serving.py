@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from device_agent.start import local_data
 from edgefl.config import AgentFile, LocalData
 from edgefl.data import custom
 from edgefl.data.csv_table import read_table
 from edgefl.data.dataset import Dataset
+from edgefl.data.local import local_data
 from edgefl.data.source import arrays, check
 from edgefl.data.sources import load
 from edgefl.errors import ConfigError

@@ -4,17 +4,13 @@ import logging
 import signal
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from device_agent.backends import choose, maker
+from device_agent.samples import samples_of
 from device_agent.service import Agent, stopper
 from edgefl import config_reader, frugal, logs
-from edgefl.config import AgentFile, LocalData
-from edgefl.data.dataset import Dataset
-from edgefl.data.holdings import part
-from edgefl.data.labels import understood
-from edgefl.data.sources import load
+from edgefl.config import AgentFile
 from edgefl.locks import own
 from edgefl.protocol.address import parse
 from edgefl.protocol.mqtt import MqttTransport
@@ -39,16 +35,16 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
     me = file.agent
     address = parse(me.broker)
     back_end = choose(file.compute)
-    data = local_data(file.data, root)
-    log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(data), back_end)
+    samples = samples_of(file.data, root)
+    log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(samples.data), back_end)
     # A suffix, so that a second agent of this name is noticed by the coordinator and told, not silently swapped in.
     transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=me.tls)
     return Agent(
         device=me.id,
         fleet=me.fleet,
         transport=transport,
-        data=data,
-        make_model=maker(file.compute, len(data)),
+        data=samples,
+        make_model=maker(file.compute, lambda: len(samples.data)),
         back_end=back_end,
         folder=me.folder.expanduser() / me.id,
         once=once,
@@ -57,14 +53,3 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
         coordinator=me.coordinator,
         limit_mb=me.limit_mb,
     )
-
-
-def local_data(wanted: LocalData, root: Path | None) -> Dataset:
-    """The device's samples: all of the source's train part, or one part of it in a trial."""
-    source = load(wanted.source, root)
-    if wanted.classes is not None:
-        train = understood(source.train, wanted.classes, f"data.source = '{wanted.source}'")
-        source = replace(source, train=train)
-    if wanted.partition is None:
-        return source.train
-    return part(source, wanted.partition, wanted.public, wanted.seed, wanted.part)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from device_agent.start import local_data
 from edgefl import beside
 from edgefl.cli.simulate import play
 from edgefl.compare.outcomes import Played
@@ -17,6 +16,7 @@ from edgefl.compare.running import play_all
 from edgefl.compare.variants import variants
 from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import load, read_toml
+from edgefl.data.local import local_data
 from edgefl.data.sources import load as load_source
 from edgefl.errors import ConfigError
 

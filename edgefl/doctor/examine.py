@@ -6,6 +6,7 @@ from pathlib import Path
 from edgefl.config import AgentFile, RunFile, Tls
 from edgefl.doctor import engines
 from edgefl.doctor.certificates import own, today
+from edgefl.doctor.data import data
 from edgefl.doctor.finding import Finding, wrong
 from edgefl.doctor.folders import folder, key_file
 from edgefl.doctor.machine import machine
@@ -19,6 +20,7 @@ def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> 
     yield from machine()
     if isinstance(file, AgentFile):
         yield from folder(file.agent.folder, "agent.folder")
+        yield from data(file.data)
     else:
         yield from folder(file.run.folder if file else Path.cwd(), "run.folder")
     yield engines.onnxruntime()

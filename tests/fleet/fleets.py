@@ -8,6 +8,7 @@ from typing import Any
 
 from coordinator.service import Coordinator
 from device_agent.backends import choose, maker
+from device_agent.samples import Samples
 from device_agent.service import Agent
 from edgefl import job as jobs
 from edgefl.config import LocalCompute, RunFile
@@ -66,7 +67,11 @@ class Fleet:
         self.exits: dict[str, tuple[int, str]] = {}
 
     def agent(
-        self, name: str, data: Dataset | None = None, client: str | None = None, compute: LocalCompute | None = None
+        self,
+        name: str,
+        data: Dataset | Samples | None = None,
+        client: str | None = None,
+        compute: LocalCompute | None = None,
     ) -> Agent:
         """An agent that is not yet running."""
         compute = compute or LocalCompute(backend=self.run.task.backend)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fleets import Fleet, run_file
 
+from device_agent.samples import Samples
 from edgefl.data.dataset import Dataset
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.memory import MemoryBroker
@@ -198,6 +199,23 @@ def test_a_device_that_loses_its_connection_in_a_round_comes_back(broker: Memory
     broker.cut(asked)
     broker.restore(asked)
     running.finish()
+
+
+def test_a_device_whose_data_grow_uses_and_announces_them(fleet: Fleet) -> None:
+    whole, sizes = fleet.data[DEVICE], iter(range(8, 100))
+
+    def read() -> Dataset:
+        return whole.take(np.arange(next(sizes)))
+
+    running = Running(fleet)
+    fleet.start(fleet.agent(DEVICE, Samples(read(), read)))
+    for name in fleet.data:
+        if name != DEVICE:
+            fleet.start(fleet.agent(name))
+    running.finish()
+    fleet.join()
+    agent = fleet.agents[DEVICE]
+    assert agent.announced == len(agent.samples.data) > 8
 
 
 def test_a_device_whose_learning_fails_declines_with_its_reason_and_lives(fleet: Fleet) -> None:

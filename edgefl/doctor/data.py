@@ -1,0 +1,40 @@
+"""The data of a device: whether they can be read, how many there are, of what kind and how large."""
+
+from collections.abc import Iterator
+
+from edgefl.config import LocalData
+from edgefl.data.dataset import Dataset
+from edgefl.data.local import local_data
+from edgefl.divergence import largest, unscaled
+from edgefl.doctor.finding import Finding, ok, warning, wrong
+from edgefl.errors import ConfigError
+
+SHOWN = 10  # classes whose samples are counted in the text
+
+
+def data(wanted: LocalData) -> Iterator[Finding]:
+    """What an agent with this section would train on."""
+    try:
+        held = local_data(wanted)
+    except ConfigError as error:
+        text, _, remedy = str(error).rpartition("; ")
+        yield wrong("data", text or remedy, remedy if text else "correct data.source")
+        return
+    yield ok("data", f"{wanted.source}: {len(held)} samples of shape {list(held.shape)}, {labels(held)}")
+    if top := unscaled(held):
+        text = f"features go up to {top:.6g}"
+        yield warning(
+            "scale", text, "scale them to about -1 to 1, on all devices alike, or learning will probably fail"
+        )
+    else:
+        yield ok("scale", f"the largest feature is {largest(held):.6g}")
+
+
+def labels(held: Dataset) -> str:
+    """The labels in words: how many samples of each class, or the range of the targets."""
+    if not held.classes:
+        return f"real targets from {held.y.min():.6g} to {held.y.max():.6g}"
+    names = held.class_names or tuple(str(i) for i in range(held.classes))
+    counts = [f"{name}: {count}" for name, count in zip(names, held.counts().tolist(), strict=True)]
+    rest = ", ..." if len(counts) > SHOWN else ""
+    return f"{held.classes} classes ({', '.join(counts[:SHOWN])}{rest})"

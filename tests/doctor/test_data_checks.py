@@ -1,0 +1,58 @@
+"""The doctor looks at a device's data before a coordinator does."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgefl.config import LocalData
+from edgefl.doctor.data import data
+
+
+def look(tmp_path: Path, text: str) -> list[tuple[str, str, str]]:
+    (tmp_path / "a.csv").write_text(text)
+    found = data(LocalData(source=f"csv:{tmp_path / 'a.csv'}"))
+    return [(finding.level, finding.text, finding.remedy) for finding in found]
+
+
+def test_healthy_data_are_counted(tmp_path: Path) -> None:
+    (kind, text, _), (_, scale, _) = look(tmp_path, "0.5,1.5,sit\n0.5,-2.5,walk\n" * 5)
+    assert kind == "ok"
+    assert "8 samples of shape [2], 2 classes (sit: " in text
+    assert scale == "the largest feature is 2.5"
+
+
+def test_targets_are_told_from_classes(tmp_path: Path) -> None:
+    assert "real targets from 0.25 to 1.5" in look(tmp_path, "0.5,0.25\n0.5,1.5\n" * 5)[0][1]
+
+
+def test_unscaled_features_are_a_warning(tmp_path: Path) -> None:
+    level, text, remedy = look(tmp_path, "1013.25,0\n998,1\n" * 5)[1]
+    assert (level, text) == ("warning", "features go up to 1013.25")
+    assert "scale them" in remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "remedy"),
+    [
+        ("1,,0\n", "line 1, column 2: the cell is empty", "fill it"),
+        ("1,nan,0\n1,2,1\n", "NaN or infinity in sample 0", "clean or drop it"),
+        ("", "is empty", "give one sample a line"),
+    ],
+)
+def test_data_that_cannot_be_used_are_wrong(tmp_path: Path, text: str, words: str, remedy: str) -> None:
+    ((level, said, do),) = look(tmp_path, text)
+    assert level == "wrong"
+    assert words in said
+    assert remedy in do
+
+
+def test_a_file_that_is_not_there_is_wrong() -> None:
+    (finding,) = data(LocalData(source="npz:/no/such/file.npz"))
+    assert (finding.level, finding.remedy) == ("wrong", "give a path that exists")
+
+
+def test_arrays_are_looked_at_too(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((10, 3, 4)), y=np.arange(10) % 2)
+    first = next(iter(data(LocalData(source=f"npz:{tmp_path / 'a.npz'}"))))
+    assert "8 samples of shape [3, 4], 2 classes (0: " in first.text
