@@ -200,13 +200,23 @@ def _number(event: dict[str, Any]) -> int | None:
 
 def unfinished(run: RunFile) -> bool:
     """Whether the same command would go on with a run that was interrupted."""
+    return _done(run) is False
+
+
+def finished(run: RunFile) -> bool:
+    """Whether the last run of this name came to its end."""
+    return _done(run) is True
+
+
+def _done(run: RunFile) -> bool | None:
+    """Whether the run in the folder has finished; None if there is none."""
     path = run.run.folder / run.run.name / journal.NAME
     if not path.exists():
-        return False
+        return None
     book = journal.Journal(path)
     done = book.get("done")
     book.close()
-    return not done
+    return bool(done)
 
 
 def check_broker(run: RunFile) -> None:

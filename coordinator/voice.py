@@ -9,6 +9,8 @@ from edgefl.protocol.transport import Transport
 Verdict = Literal["accepted", "duplicate", "late", "refused"]
 Phase = Literal["gathering", "training", "finished"]
 
+FINISHED_EXPIRES = 24 * 3600  # seconds: until then a device that was away learns that nobody waits for its update
+
 
 class Voice:
     """Speaks for one life of a job."""
@@ -21,9 +23,11 @@ class Voice:
         self.transport.subscribe(topics.presence(self.fleet, "+"), topics.up(self.fleet, self.job, "+"))
 
     def state(self, phase: Phase, round: int, devices: int) -> None:
-        """Where the job stands, for everybody and for whoever comes later."""
+        """Where the job stands, for everybody and for whoever comes later; that it has finished, for a day."""
         said = JobState(job=self.job, run=self.run, phase=phase, round=round, spread=pace.spread(devices))
-        self.transport.publish(topics.state(self.fleet, self.job), said.model_dump_json().encode(), retain=True)
+        expires = FINISHED_EXPIRES if phase == "finished" else None
+        topic = topics.state(self.fleet, self.job)
+        self.transport.publish(topic, said.model_dump_json().encode(), retain=True, expires=expires)
 
     def receipt(self, device: str, round: int, digest: bytes, verdict: Verdict, reason: str = "") -> None:
         """An answer is safe with us, or is not wanted."""

@@ -18,19 +18,21 @@ from edgefl.protocol.mqtt import MqttTransport
 log = logging.getLogger(__name__)
 
 
-def run(path: Path, sets: Sequence[str], root: Path | None, *, once: bool, level: str) -> tuple[int, str]:
+def run(
+    path: Path, sets: Sequence[str], root: Path | None, *, once: bool, only: str | None = None, level: str
+) -> tuple[int, str]:
     """Serve with the agent file behind `path` until a signal or the end; the exit code and the reason."""
     logs.set_up(level)
     frugal.one_heap()
     file = config_reader.load(AgentFile, path, sets)
     with own(file.agent.folder.expanduser() / file.agent.id):
-        agent = open_agent(file, root, once=once)
+        agent = open_agent(file, root, once=once, only=only)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stopper(agent))
         return agent.run()
 
 
-def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False) -> Agent:
+def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False, only: str | None = None) -> Agent:
     """The agent of this file; what is wrong with it is said before anything is connected."""
     me = file.agent
     address = parse(me.broker)
@@ -48,6 +50,7 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False)
         back_end=back_end,
         folder=me.folder.expanduser() / me.id,
         once=once,
+        run=only,
         connect_timeout=me.connect_timeout,
         broker=str(address),
         coordinator=me.coordinator,

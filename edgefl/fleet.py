@@ -42,7 +42,7 @@ class Fleet(AbstractContextManager["Fleet"]):
                 " run `edgefl broker start` and set broker.url = 'mqtt://localhost:1883' in the run file"
             )
         reachable(address)
-        folder = run.run.folder / run.run.name / "agents"
+        folder = agents_folder(run)
         make_private(folder)
         names = device_names(held.devices)[:wanted]
         commands = {name: _command(run, str(address), folder, name, part, root) for part, name in enumerate(names)}
@@ -65,6 +65,16 @@ class Fleet(AbstractContextManager["Fleet"]):
             child.stop()
 
 
+def agents_folder(run: RunFile) -> Path:
+    """Where they keep their files: not in the run's folder, which moves aside when a run begins anew.
+
+    But the demo's live with the key of their coordinator, which is the run's own and moves with it.
+    """
+    if parse(run.broker.url).embedded:
+        return run.run.folder / run.run.name / "agents"
+    return run.run.folder / f"{run.run.name}.agents"
+
+
 def _command(run: RunFile, broker: str, folder: Path, name: str, part: int, root: Path | None) -> list[str]:  # noqa: PLR0917
     """Write the agent's file, and say how to start it."""
     task = run.task
@@ -84,7 +94,7 @@ def _command(run: RunFile, broker: str, folder: Path, name: str, part: int, root
     path = folder / f"{name}.toml"
     text = "\n".join(_table(title, table) for title, table in tables.items())
     write_atomically(path, text.encode())
-    command = [sys.executable, "-m", "edgefl", "agent", "start", str(path), "--once"]
+    command = [sys.executable, "-m", "edgefl", "agent", "start", str(path), "--once", "--run", run.run.name]
     return command if root is None else [*command, "--data-root", str(root)]
 
 

@@ -21,18 +21,19 @@ def group() -> None:
 
 
 @app.command()
-def start(
+def start(  # noqa: PLR0917 - options of a command
     agent: AgentPath,
     set_: Sets = None,
     data_root: DataRoot = None,
-    once: Annotated[bool, typer.Option("--once", help="End when the job is finished.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when a run is finished that was seen at work.")] = False,
+    run: Annotated[str | None, typer.Option(help="With --once: the run to end with; others are served too.")] = None,
     log: Log = "info",
 ) -> None:
     """Serve a fleet until Ctrl-C: fetch models, train on this device's data, send updates."""
-    from device_agent.start import run
+    from device_agent.start import run as serve
     from edgefl.printable import printable
 
-    code, reason = run(agent, set_ or (), data_root, once=once, level=log)
+    code, reason = serve(agent, set_ or (), data_root, once=once, only=run, level=log)
     typer.echo(f"edgefl: {printable(reason)}", err=True)
     raise typer.Exit(code)
 

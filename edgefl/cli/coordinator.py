@@ -23,6 +23,9 @@ def start(  # noqa: PLR0917 - options of a command
     json: Json = False,
     rehearse: Annotated[bool, typer.Option(help="Play two rounds with made-up devices first.")] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run was interrupted.")] = False,
+    unless_finished: Annotated[
+        bool, typer.Option("--unless-finished", help="Do nothing if the run has finished: for a service.")
+    ] = False,
     log: Log = "warning",
 ) -> None:
     """Coordinate a run: wait for devices, open rounds, merge what they send, keep the model.
@@ -30,7 +33,7 @@ def start(  # noqa: PLR0917 - options of a command
     The same command goes on with a run that was interrupted, whatever interrupted it.
     """
     from coordinator import identity
-    from coordinator.start import check_broker, coordinate, unfinished
+    from coordinator.start import check_broker, coordinate, finished, unfinished
     from coordinator.view import choose
     from edgefl import logs
     from edgefl.config import RunFile
@@ -39,6 +42,9 @@ def start(  # noqa: PLR0917 - options of a command
 
     logs.set_up(log)
     wanted = load(RunFile, run, with_flags(set_, forgetting=forgetting))
+    if unless_finished and not fresh and finished(wanted):
+        typer.echo(f"edgefl: run '{wanted.run.name}' has finished; --fresh begins it anew", err=True)
+        return
     view = choose(as_json=json)
     if fresh or not unfinished(wanted):  # else it has been tried, and its broker may come back later than we do
         check_broker(wanted)

@@ -22,6 +22,7 @@ class Start:
     sets: tuple[str, ...] = ()
     data_root: Path | None = None
     once: bool = False
+    run: str | None = None
     level: str = "info"
 
 
@@ -41,7 +42,7 @@ def plain(words: Sequence[str]) -> Start | None:
     if list(words[:2]) != ["agent", "start"]:
         return None
     files: list[str] = []
-    once, values = False, dict[str, list[str]]({"--set": [], "--data-root": [], "--log": []})
+    once, values = False, dict[str, list[str]]({"--set": [], "--data-root": [], "--log": [], "--run": []})
     rest = iter(words[2:])
     for word in rest:
         name, equals, value = word.partition("=")
@@ -53,8 +54,15 @@ def plain(words: Sequence[str]) -> Start | None:
             files.append(word)
     if len(files) != 1 or any(said[:1] in {"", "-"} for said in chain(files, *values.values())):
         return None
-    root, level = (values[name][-1:] for name in ("--data-root", "--log"))
-    return Start(Path(files[0]), tuple(values["--set"]), Path(*root) if root else None, once, *level)
+    root, level, run = (values[name][-1:] for name in ("--data-root", "--log", "--run"))
+    return Start(
+        Path(files[0]),
+        tuple(values["--set"]),
+        Path(*root) if root else None,
+        once,
+        run[0] if run else None,
+        *level,
+    )
 
 
 def serve(asked: Start) -> int:
@@ -67,7 +75,7 @@ def serve(asked: Start) -> int:
         from device_agent.start import run
 
         gc.enable()
-        code, reason = run(asked.agent, asked.sets, asked.data_root, once=asked.once, level=asked.level)
+        code, reason = run(asked.agent, asked.sets, asked.data_root, once=asked.once, only=asked.run, level=asked.level)
     except EdgeflError as error:
         code, reason = error.exit_code, str(error)
     except KeyboardInterrupt:

@@ -12,6 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
+from time import monotonic
 
 from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Will
 
@@ -31,6 +33,7 @@ class _Kept:
 
     sender: str
     payload: bytes
+    until: float = inf  # on the broker's clock
 
 
 class MemoryClient:
@@ -45,7 +48,7 @@ class MemoryClient:
         self.will: Will | None = None
         self.online = False
         self.session = 0  # counts connections: what was on its way in an older one is lost
-        self.outbox: list[tuple[str, bytes, bool]] = []  # what was published while there was no connection
+        self.outbox: list[tuple[str, bytes, bool, float]] = []  # what was published while there was no connection
         self._broker = broker
 
     def start(self, deliver: Deliver, will: Will | None = None) -> None:
@@ -58,10 +61,12 @@ class MemoryClient:
     def unsubscribe(self, *filters: str) -> None:
         self._broker.unsubscribe(self, filters)
 
-    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False) -> None:
+    def publish(
+        self, topic: str, payload: bytes | memoryview, *, retain: bool = False, expires: int | None = None
+    ) -> None:
         if not topic or "+" in topic or "#" in topic:
             raise ValueError(f"cannot publish to topic {topic!r}")
-        self._broker.publish(self, topic, bytes(payload), retain)
+        self._broker.publish(self, topic, bytes(payload), retain, inf if expires is None else expires)
 
     def backlog(self) -> int:
         return len(self.outbox)
@@ -81,6 +86,7 @@ class MemoryBroker:
     """One broker, and the faults a test may ask of it: `kill`, `cut`, `restore`, `restart`."""
 
     order: Callable[[int], int] | None = None
+    clock: Callable[[], float] = monotonic
     retained: dict[str, _Kept] = field(default_factory=dict)
     _clients: dict[str, MemoryClient] = field(default_factory=dict)
     _news: deque[tuple[MemoryClient, TransportEvent]] = field(default_factory=deque)
@@ -162,6 +168,7 @@ class MemoryBroker:
                 return
             for filter in filters:
                 client.filters[filter] = None
+                self._expire()
                 for topic, kept in self.retained.items():
                     if matches(filter, topic):
                         self._queue(client, kept.sender, Message(topic, kept.payload, retained=True))
@@ -172,13 +179,13 @@ class MemoryBroker:
             for filter in filters:
                 client.filters.pop(filter, None)
 
-    def publish(self, client: MemoryClient, topic: str, payload: bytes, retain: bool) -> None:
+    def publish(self, client: MemoryClient, topic: str, payload: bytes, retain: bool, expires: float = inf) -> None:
         with self._lock:
             client.sent += len(payload)
             if client.online:
-                self._route(client.id, topic, payload, retain)
+                self._route(client.id, topic, payload, retain, expires)
             else:
-                client.outbox.append((topic, payload, retain))
+                client.outbox.append((topic, payload, retain, expires))
         self._settle()
 
     def _settle(self) -> None:
@@ -207,8 +214,8 @@ class MemoryBroker:
         client.online = True
         client.session += 1
         self._news.append((client, Connected()))
-        for topic, payload, retain in client.outbox:
-            self._route(client.id, topic, payload, retain)
+        for topic, payload, retain, expires in client.outbox:
+            self._route(client.id, topic, payload, retain, expires)
         client.outbox.clear()
 
     def _drop(self, client: MemoryClient) -> None:
@@ -219,11 +226,16 @@ class MemoryBroker:
             if client.will is not None:
                 self._route(client.id, client.will.topic, client.will.payload, retain=True)
 
-    def _route(self, sender: str, topic: str, payload: bytes, retain: bool) -> None:
+    def _expire(self) -> None:
+        now = self.clock()
+        for topic in [topic for topic, kept in self.retained.items() if kept.until <= now]:
+            del self.retained[topic]
+
+    def _route(self, sender: str, topic: str, payload: bytes, retain: bool, expires: float = inf) -> None:
         if retain:
             self.retained.pop(topic, None)
             if payload:
-                self.retained[topic] = _Kept(sender, payload)
+                self.retained[topic] = _Kept(sender, payload, self.clock() + expires)
         for client in self._clients.values():
             if any(matches(filter, topic) for filter in client.filters):
                 self._queue(client, sender, Message(topic, payload))

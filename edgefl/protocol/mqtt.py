@@ -45,7 +45,7 @@ LOST = "connection lost"
 TAKEN_OVER = 0x8E  # MQTT 5 reason: another client connected with our id
 BAD_LOGIN = (0x86, 0x87)  # MQTT 5 reasons: bad user name or password, not authorized
 REMIND = 600.0  # seconds until it is told again that every attempt fails for the same reason
-Item: TypeAlias = tuple[str, bytes | memoryview, bool]
+Item: TypeAlias = tuple[str, bytes | memoryview, bool, int | None]  # topic, payload, retain, seconds until it expires
 
 
 class _Tidy(ssl.SSLSocket):
@@ -155,14 +155,16 @@ class MqttTransport:
     def unsubscribe(self, *filters: str) -> None:
         self._wish(False, filters)
 
-    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False) -> None:
+    def publish(
+        self, topic: str, payload: bytes | memoryview, *, retain: bool = False, expires: int | None = None
+    ) -> None:
         if not topic or "+" in topic or "#" in topic:
             raise ValueError(f"cannot publish to topic {topic!r}")
         self._check()
         with self._lock:
             self.sent += _size(payload)
             self._pending += 1
-            self._outbox.append((topic, payload, retain))
+            self._outbox.append((topic, payload, retain, expires))
         self._wake()
 
     def backlog(self) -> int:
@@ -334,12 +336,13 @@ class MqttTransport:
                 client.unsubscribe(list(filters))
         while self._outbox and len(self._flying) < self._room:
             item = self._outbox.popleft()
-            topic, payload, retain = item
-            if (packet := _size(payload) + len(topic.encode()) + 10) > self._largest:
+            topic, payload, retain, expires = item
+            if (packet := _size(payload) + len(topic.encode()) + 15) > self._largest:
                 self._deliver(Undelivered(topic, f"{packet} bytes are more than the broker's {self._largest}"))
                 self._settled()
                 continue
-            info = client.publish(topic, payload if isinstance(payload, bytes) else bytes(payload), 1, retain)
+            data = payload if isinstance(payload, bytes) else bytes(payload)
+            info = client.publish(topic, data, 1, retain, None if expires is None else _expiring(expires))
             self._flying[info.mid] = item
 
     def _settled(self) -> None:
@@ -386,7 +389,7 @@ class MqttTransport:
         self._deliver(Message(topic, bytes(message.payload), message.retain))
 
     def _on_publish(self, _c: paho.Client, _u: Any, mid: int, reason: ReasonCode, _p: Any) -> None:
-        topic, _, _ = self._flying.pop(mid)
+        topic, *_ = self._flying.pop(mid)
         if reason.is_failure:
             self._deliver(Undelivered(topic, str(reason)))
         self._settled()
@@ -403,6 +406,12 @@ def _login_remedy(username: str | None, password: str | None) -> str:
     if password is None:
         return f"put the password of user '{username}' into the environment as {PASSWORD}"
     return f"correct the user '{username}' in its address, or its password {PASSWORD}"
+
+
+def _expiring(seconds: int) -> Properties:
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho leaves it untyped
+    properties.MessageExpiryInterval = seconds
+    return properties
 
 
 def _given(files: Tls) -> bool:

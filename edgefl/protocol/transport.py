@@ -72,8 +72,13 @@ class Transport(Protocol):
 
     def unsubscribe(self, *filters: str) -> None: ...
 
-    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False) -> None:
-        """Queue a message; never blocks, keeps the order, survives a reconnect. An empty retained one clears."""
+    def publish(
+        self, topic: str, payload: bytes | memoryview, *, retain: bool = False, expires: int | None = None
+    ) -> None:
+        """Queue a message; never blocks, keeps the order, survives a reconnect. An empty retained one clears.
+
+        The broker forgets a message that `expires`, retained or not, after so many seconds.
+        """
         ...
 
     def backlog(self) -> int:

@@ -127,5 +127,5 @@ def test_agents_of_a_fleet_get_it_through_their_environment(tmp_path: Path, monk
             commands = agents.commands
     assert not any(SECRET in word for words in commands.values() for word in words)
     assert not any(SECRET.encode() in data for data in everything(tmp_path))
-    assert f"got {len(SECRET)} " in (tmp_path / "quiet" / "agents" / "device-00.log").read_text()
+    assert f"got {len(SECRET)} " in (fleet.agents_folder(run) / "device-00.log").read_text()
     assert "EDGEFL_MQTT_PASSWORD" not in os.environ

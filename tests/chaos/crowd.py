@@ -134,7 +134,7 @@ class Emulated:
         for part in chunks.split(data, chunks.digest(data)):
             self.publish(topics.up("default", self.job, self.name), part)
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, expires: int | None = None) -> None:
         """At least once, if the connection lives; a task that was not answered is given again."""
         if self._writer is not None:
             head = _text(topic) + struct.pack(">HB", self._next(), 0)

@@ -32,14 +32,14 @@ class Supply(MemoryClient):
     left: int | None = None
     sent_chunks: Counter[bytes]
 
-    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False) -> None:
+    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False, **more: Any) -> None:
         if topic.endswith("/up") and chunks._HEAD.unpack_from(payload)[5] > 1:
             if self.left == 0:
                 self._broker.kill(self.id)
                 raise PowerCut
             self.left = None if self.left is None else self.left - 1
             self.sent_chunks[bytes(payload[: chunks.HEAD])] += 1
-        super().publish(topic, payload, retain=retain)
+        super().publish(topic, payload, retain=retain, **more)
 
 
 class Village:

@@ -16,6 +16,7 @@ PLAIN = [
     ["agent.toml", "--log", "debug", "--log=warning"],
     ["--set", "agent.id=a", "agent.toml", "--set=data.source=npz:x=1.npz"],
     ["agent.toml", "--data-root", "there", "--once"],
+    ["agent.toml", "--once", "--run", "mine"],
     ["agent.toml", "--data-root=there", "--set", "compute.threads = 2"],
 ]
 
@@ -24,8 +25,8 @@ PLAIN = [
 def test_plain_words_mean_what_the_parser_makes_of_them(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     heard = []
 
-    def run(path, sets, root, *, once, level):
-        heard.append(Start(path, tuple(sets), root, once, level))
+    def run(path, sets, root, *, once, only, level):
+        heard.append(Start(path, tuple(sets), root, once, only, level))
         return 0, "done"
 
     monkeypatch.setattr("device_agent.start.run", run)

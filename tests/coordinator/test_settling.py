@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from coordinator.journal import NAME, Journal
 from coordinator.rounds import Answered, Invite, Joined, Resumed, Rounds, step
 from coordinator.service import rules
-from coordinator.start import settle
+from coordinator.start import finished, settle
+from edgefl.cli.app import app
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.errors import ConfigError
@@ -85,3 +87,19 @@ def test_a_round_in_hand_is_asked_anew_when_its_model_travels_otherwise(tmp_path
     assert isinstance(actions[0], Invite)
     assert set(actions[0].devices) == {"a", "b"}
     assert resumed.opening > state.opening, "devices that have answered are asked again"
+
+
+def test_a_service_leaves_a_finished_run_alone(tmp_path: Path):
+    file = tmp_path / "run.toml"
+    file.write_text(f'[run]\nname = "night"\nfolder = "{tmp_path}"\n[rounds]\ncohort = 2\n')
+    folder = begun(tmp_path / "night")
+    assert not finished(a_run(run={"name": "night", "folder": str(tmp_path)}))
+    book = Journal(folder / NAME)
+    book.set(done="yes")
+    book.close()
+    said = CliRunner().invoke(app, ["coordinator", "start", str(file), "--unless-finished"])
+    assert (said.exit_code, said.output.strip()) == (
+        0,
+        "edgefl: run 'night' has finished; --fresh begins it anew",
+    )
+    assert [path.name for path in tmp_path.glob("night*")] == ["night"]

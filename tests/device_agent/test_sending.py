@@ -39,7 +39,7 @@ def said(agent: Agent) -> list[object]:
     """Indexes of chunks of the update, or the message that was said instead; the outbox is then empty."""
     found: list[object] = []
     assembler = chunks.Assembler(1 << 20)
-    for _, payload, _ in agent.transport.outbox:
+    for _, payload, *_ in agent.transport.outbox:
         part = chunks.read(payload, 1 << 20)
         if part.digest == HELD.digest:
             found.append(part.index)

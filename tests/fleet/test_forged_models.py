@@ -64,8 +64,8 @@ class Overtaken:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False) -> None:
-        self.inner.publish(topic, payload, retain=retain)
+    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False, **more: Any) -> None:
+        self.inner.publish(topic, payload, retain=retain, **more)
         if topic.endswith("/manifest") and payload and self.forged.get(topic, 0) < self.times:
             self.forged[topic] = self.forged.get(topic, 0) + 1
             assert self.inner.flush(10)

@@ -3,6 +3,7 @@
 import threading
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fleets import Fleet, prepared, run_file
@@ -29,11 +30,11 @@ class Doomed(MemoryClient):
 
     left = 0
 
-    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False) -> None:
+    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False, **more: Any) -> None:
         if self.left == 0:
             raise Killed
         self.left -= 1
-        super().publish(topic, payload, retain=retain)
+        super().publish(topic, payload, retain=retain, **more)
 
 
 def live(broker: MemoryBroker, left: int) -> bool:
