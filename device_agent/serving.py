@@ -13,9 +13,9 @@ from edgefl.config import AgentFile, LocalData
 from edgefl.data import custom
 from edgefl.data.csv_table import read_table
 from edgefl.data.dataset import Dataset
-from edgefl.data.local import local_data
+from edgefl.data.labels import of_device
+from edgefl.data.local import local_data, local_source
 from edgefl.data.source import arrays, check
-from edgefl.data.sources import load
 from edgefl.errors import ConfigError
 from edgefl.losses import softmax
 from edgefl.models.card import class_names
@@ -32,14 +32,24 @@ def open_model(file: AgentFile, path: Path) -> Deployed:
 def evaluate(file: AgentFile, model: Deployed, root: Path | None = None) -> Iterator[tuple[str, Verdict]]:
     """How the model does on what the device trains with and, if there is such a part, on what it holds back."""
     for part, data in parts(file.data, root):
-        yield part, judge(model, data)
+        yield part, judge(model, _numbered(model, data))
+
+
+def _numbered(model: Deployed, data: Dataset) -> Dataset:
+    """The data with the labels that the model knows: by name where both have names, real numbers where it has one."""
+    if model.outputs == 1:
+        return of_device(data, 0, (), str(model.path))
+    if data.class_names is None:
+        return data
+    names = class_names(model.card) or ()
+    return of_device(data, model.outputs, names, str(model.path)) if names or not data.numbered else data
 
 
 def parts(wanted: LocalData, root: Path | None) -> Iterator[tuple[str, Dataset]]:
     """The device's data; in a trial the test part is everybody's, so it is not counted as this device's."""
     yield "trained on", local_data(wanted, root)
     if wanted.partition is None:
-        yield "held back", load(wanted.source, root).test
+        yield "held back", local_source(wanted, root).test
 
 
 @dataclass(frozen=True, slots=True)

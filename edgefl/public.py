@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass as parameters
 
 from edgefl.algorithms.base import STRICT, Site
 from edgefl.data.dataset import Dataset
-from edgefl.divergence import checked_step
+from edgefl.divergence import check_loss, checked_step
 from edgefl.errors import ConfigError
 from edgefl.local import Sgd
 from edgefl.losses import cross_entropy
@@ -90,10 +90,13 @@ def classified(site: Site, who: str) -> int:
 
 
 def score(site: Site, data: Dataset, kind: Literal["loss", "accuracy"]) -> Score:
-    """How far from good a model is on the data: cross-entropy, or the share of errors."""
+    """How far from good a model is on the data: cross-entropy (of real targets the site's loss), or share of errors."""
+    if kind == "accuracy" and not data.classes:
+        raise ConfigError("patience_on = 'accuracy' needs class labels and task.data has none; use 'loss'")
 
     def far(w: Vector) -> float:
-        found = evaluate(site.model, w, data, cross_entropy)
+        found = evaluate(site.model, w, data, cross_entropy if data.classes else site.loss)
+        check_loss(found.loss)
         return found.loss if kind == "loss" else 1.0 - (found.accuracy or 0.0)
 
     return far

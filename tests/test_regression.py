@@ -106,3 +106,9 @@ def test_a_coordinator_that_sets_samples_aside_says_so() -> None:
     assert "60 samples" in said
     assert "240" in said
     assert "(a, b)" in said
+
+
+def test_a_stage_with_patience_validates_by_the_loss_of_the_targets(table: dict[str, Any]) -> None:
+    stages = [{"name": "mean"}, {"name": "finetune", "patience": 2, "lr": 0.01}]
+    events = told({**table, "aggregation": stages, "task": {**table["task"], "public": 0.2}})
+    assert events[-1]["r2"] > events[1]["r2"]

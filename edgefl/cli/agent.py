@@ -44,6 +44,7 @@ def evaluate(
 ) -> None:
     """Say how good a deployed model is on this device's own data, which stay here."""
     from device_agent import serving
+    from edgefl import wording
     from edgefl.config import AgentFile
     from edgefl.config_reader import load
     from edgefl.models.card import line
@@ -56,10 +57,8 @@ def evaluate(
         if json:
             typer.echo(js.dumps({"event": "evaluated", "device": file.agent.id, "part": part, **asdict(found)}))
             continue
-        accuracy = "" if found.accuracy is None else f"accuracy {found.accuracy:.4f}  "
-        typer.echo(
-            f"{part}: {accuracy}loss {found.loss:.4f}  {found.samples} samples  {found.ms_per_sample:.3f} ms each"
-        )
+        scores = wording.scores(asdict(found))
+        typer.echo(f"{part}: {scores}  {found.samples} samples  {found.ms_per_sample:.3f} ms each")
 
 
 @app.command()

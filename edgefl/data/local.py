@@ -7,15 +7,23 @@ from edgefl.config import LocalData
 from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import part
 from edgefl.data.labels import understood
+from edgefl.data.source import Source
 from edgefl.data.sources import load
+
+
+def local_source(wanted: LocalData, root: Path | None = None) -> Source:
+    """The source that a device's agent file names, its classes numbered as the file says."""
+    source = load(wanted.source, root)
+    if wanted.classes is None:
+        return source
+    where = f"data.source = '{wanted.source}'"
+    train, test = (understood(part, wanted.classes, where) for part in (source.train, source.test))
+    return replace(source, train=train, test=test)
 
 
 def local_data(wanted: LocalData, root: Path | None = None) -> Dataset:
     """The device's samples: all of the source's train part, or one part of it in a trial."""
-    source = load(wanted.source, root)
-    if wanted.classes is not None:
-        train = understood(source.train, wanted.classes, f"data.source = '{wanted.source}'")
-        source = replace(source, train=train)
+    source = local_source(wanted, root)
     if wanted.partition is None:
         return source.train
     return part(source, wanted.partition, wanted.public, wanted.seed, wanted.part)

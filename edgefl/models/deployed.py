@@ -10,6 +10,7 @@ import onnxruntime
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, RemoteError
 from edgefl.losses import cross_entropy, squared_error
+from edgefl.metrics import errors
 from edgefl.models.onnx_guard import verify
 from edgefl.vector import Array
 
@@ -63,12 +64,16 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a deployed model does on some data; regression has no accuracy."""
+    """How a deployed model does on some data; regression has errors instead of accuracies."""
 
     samples: int
     accuracy: float | None
     loss: float
     ms_per_sample: float
+    balanced_accuracy: float | None = None
+    mae: float | None = None
+    rmse: float | None = None
+    r2: float | None = None
 
 
 def judge(model: Deployed, data: Dataset) -> Verdict:
@@ -81,9 +86,15 @@ def judge(model: Deployed, data: Dataset) -> Verdict:
     began = perf_counter()
     z = model.logits(data.x)
     took = perf_counter() - began
-    loss = (cross_entropy if data.classes else squared_error)(z, data.y)[0]
-    accuracy = float((z.argmax(axis=1) == data.y).mean()) if data.classes else None
-    return Verdict(len(data), accuracy, loss, 1000 * took / max(1, len(data)))
+    pace = 1000 * took / max(1, len(data))
+    if not data.classes:
+        missed = errors(z[:, 0].astype(np.float64) - data.y, data.y)
+        loss = squared_error(z, data.y)[0]
+        return Verdict(len(data), None, loss, pace, mae=missed.mae, rmse=missed.rmse, r2=missed.r2)
+    hits = z.argmax(axis=1) == data.y
+    shares = [float(hits[data.y == label].mean()) for label in np.unique(data.y)]
+    loss, balanced = cross_entropy(z, data.y)[0], sum(shares) / max(1, len(shares))
+    return Verdict(len(data), float(hits.mean()), loss, pace, balanced)
 
 
 def _session(data: bytes, threads: int) -> onnxruntime.InferenceSession:

@@ -20,6 +20,7 @@ from edgefl.cli.app import main
 from edgefl.cli.export import told
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
+from edgefl.data.sources import load
 from edgefl.simulation.loop import simulate
 
 TABLE = {
@@ -176,7 +177,7 @@ def test_predictions_come_as_a_table_or_as_a_file(edgefl: Edgefl, models: dict[s
     model = models["float32"].path
     x = np.random.default_rng(0).random((3, 1, 8, 8)).astype("f4")
     np.savez("new.npz", x=x)
-    np.savetxt("new.csv", x.reshape(3, -1), delimiter=",", fmt="%.9g")
+    np.savetxt("new.csv", x.reshape(3, -1), delimiter=",")  # 1.0e+00: the first line is a sample too
     _, from_npz, _ = edgefl("agent", "predict", "agent.toml", model, "new.npz")
     _, from_csv, _ = edgefl("agent", "predict", "agent.toml", model, "new.csv")
     edgefl("agent", "predict", "agent.toml", model, "new.csv", "--out", "said.npz")
@@ -214,3 +215,30 @@ def test_a_device_needs_no_torch_for_it(models: dict[str, Exported], tmp_path: P
     done = subprocess.run([sys.executable, "-c", blocked, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "held back: accuracy" in done.stdout
+
+
+@pytest.mark.parametrize("labelled", ["{cells};{label}", "{label},{cells}"])
+def test_new_samples_may_have_labels_that_nobody_needs(
+    labelled: str, edgefl: Edgefl, models: dict[str, Exported]
+) -> None:
+    x = np.random.default_rng(0).random((3, 64)).round(3)
+    lines = [labelled.format(cells=(";" if ";" in labelled else ",").join(map(str, row)), label="x") for row in x]
+    head = "label," + ",".join(f"p{i}" for i in range(64)) + "\n" if ";" not in labelled else ""
+    Path("labelled.csv").write_text(head + "\n".join(lines))
+    code, out, _ = edgefl("agent", "predict", "agent.toml", models["float32"].path, "labelled.csv")
+    assert (code, len(out.splitlines())) == (0, 4)
+
+
+def test_labels_are_matched_with_a_model_by_their_names(edgefl: Edgefl, models: dict[str, Exported]) -> None:
+    source = load("digits")
+    digits, names = source.train.take(np.flatnonzero(source.train.y >= 5)), ("nine", "8", "7", "6", "5")
+    Path("own.toml").write_text('[data]\nsource = "npz:own.npz"\n')
+    for wanted, code in (("9", 0), ("nine", 2)):
+        order = np.array([wanted, *names[1:]])
+        np.savez("own.npz", x=digits.x, y=9 - digits.y, classes=order)
+        ended, out, said = edgefl("agent", "evaluate", "own.toml", models["float32"].path, "--json")
+        assert ended == code
+        if code:
+            assert "label 'nine' is no class of the run" in said
+        else:
+            assert json.loads(out.splitlines()[0])["accuracy"] > 0.5
