@@ -1,53 +1,70 @@
-"""The rehearsal: two rounds with two made-up devices through everything a run file names.
+"""The rehearsal: a run's first rounds with its own numbers, before any device is asked.
 
-What cannot work (a stage whose needs are not met, a model that does not fit its data, a loss that does not fit the
-labels) fails here, with a clear message, and not in the field.
+As many answers as the run asks for, samples of its own data where the coordinator has some, free rounds, a memory that
+is full: what cannot work (a stage whose needs are not met, a memory smaller than the cohort, features that are too
+long for a proof) fails here, with a clear message, and not in the field.
+
+It stays cheap because only two devices train, a few steps each: one that has answered before, and one that comes for
+the first time. All other answers are theirs under other names; what merges them sees as many as there will be.
 """
 
 import logging
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from math import ceil, prod
 from pathlib import Path
 
+import numpy as np
+
 from edgefl import job as jobs
-from edgefl.algorithms.base import Budget, Task
+from edgefl import seeds
+from edgefl.algorithms.base import Budget, Task, Update
+from edgefl.algorithms.gradma import Memory
 from edgefl.algorithms.shelf import describe
 from edgefl.config import RunFile
+from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import Holdings
 from edgefl.data.made_up import made_up
 from edgefl.errors import ConfigError, Diverged, EdgeflError
 from edgefl.job import Course, Job
 from edgefl.simulation.engines import workers
-from edgefl.simulation.loop import LIFE, simulate
-from edgefl.work import Place
+from edgefl.simulation.loop import LIFE, cohort_key, opened_update, previous_model
+from edgefl.vector import Array, State
+from edgefl.work import Place, Worker, pack_broadcast, unpack_broadcast
 
 log = logging.getLogger(__name__)
 
-ROUNDS = 2
-STEPS = 8  # on real samples: unscaled ones leave the finite numbers within these
+TRAINED = 2  # rounds in which the two train: the second is where a state is used for the first time
+ROUNDS = 12  # in which devices answer, at most; usually two
+STEPS = 2  # of training, each time
+LEARNING_STEPS = 8  # on real samples: unscaled ones leave the finite numbers within these
+NUMBERS = 400_000_000  # in all answers of a round, at most: so many are merged in about a second
+FEWEST = 16  # answers that are played however large the model is
+SAMPLES = 64  # of a device whose own data are not here; of large ones, a few
+TESTED = 64  # samples that are evaluated
+PUBLIC = 512  # samples that server stages learn from
+BLOCK = 4096  # samples whose lengths are looked at in one go
 
 
 def rehearse(run: RunFile, root: Path | None = None) -> Job:
     """The job, if it works."""
     job, held = jobs.prepare(run, root)
-    like = held.test if len(held.test) else held.public
-    devices = {
-        name: made_up(job.sample, job.classes, like.x, seed=run.run.seed, name=name) for name in jobs.device_names(2)
-    }
-    short = run.model_copy(
-        update={
-            "run": run.run.model_copy(update={"rounds": ROUNDS, "target_accuracy": None, "target_loss": None}),
-            "rounds": run.rounds.model_copy(update={"cohort": 2, "quorum": 1, "start_with": 2}),
-            "algorithm": {**run.algorithm, **_brief(run)},
-        }
-    )
+    (_, real), _ = chosen = trainees(job, held)
+    short = run.model_copy(update={"algorithm": {**run.algorithm, **_brief(run, STEPS)}})
     trial = replace(
-        job, run=short, algorithm=short.make_algorithm(), stages=short.make_stages(), test=devices["device-00"]
-    )
+        job, run=short, algorithm=short.make_algorithm(), stages=short.make_stages(),
+        test=None if job.test is None else some(job.test, TESTED), public=some(job.public, PUBLIC),
+    )  # fmt: skip
+    veteran, newcomer = (workers(short, job.device_model, {name: data})[name] for name, data in chosen)
     try:
-        simulate(trial, devices)
+        if len(held.devices) or len(held.public) or len(held.test):
+            _learns(job, real)
+        play(trial, veteran, newcomer, scale(job, len(held.devices)))
+    except Diverged as error:
+        raise Diverged(f"rehearsal of '{run.run.name}' on its own data: {error}") from None
     except EdgeflError:
         raise
     except Exception as error:
@@ -55,27 +72,124 @@ def rehearse(run: RunFile, root: Path | None = None) -> Job:
             f"rehearsal of '{run.run.name}' failed in {job.algorithm.name} with model '{run.task.model}':"
             f" {type(error).__name__}: {error}"
         ) from error
-    _learns(job, held)
     return job
 
 
-def _learns(job: Job, held: Holdings) -> None:
-    """A few steps on real samples, where there are some: made-up ones have length one, real ones may be unscaled."""
-    data = next((data for data in (*held.devices[:1], held.public, held.test) if len(data)), None)
-    if data is None:
-        return
-    long = job.run.model_copy(update={"algorithm": {**job.run.algorithm, **_brief(job.run, STEPS)}})
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is played."""
+
+    fleet: tuple[str, ...]
+    answers: int  # in a round, of those that are asked
+    rounds: int  # in which devices answer; free ones come on top
+
+
+def scale(job: Job, devices: int) -> Scale:
+    """The run's own numbers, as far as they can be played in seconds; `devices` is 0 where the fleet is not known."""
+    cohort, size = job.run.cohort, max(1, job.model.layout.size)
+    remembered = max((stage.size for stage in job.stages if isinstance(stage, Memory)), default=0)
+    population = devices or max(cohort, remembered) + 1
+    answers = min(cohort, population, max(FEWEST, NUMBERS // size))
+    if answers < min(cohort, population):
+        log.warning("rehearsed with answers=%d of cohort=%d: the model has %d numbers", answers, cohort, size)
+    until_full = 1 + ceil((min(remembered, population) + 1) / answers)
+    affordable = until_full * answers * size <= NUMBERS
+    return Scale(jobs.device_names(population), answers, max(TRAINED, min(ROUNDS, until_full if affordable else 0)))
+
+
+def play(trial: Job, veteran: Worker, newcomer: Worker, scale: Scale) -> Course:
+    """So many rounds, and the free ones between and behind them."""
+    course, state, answered = jobs.begin(trial), State(), 0
+    pair: tuple[Update, Update] | None = None
+    while answered < scale.rounds or jobs.plan(trial, course) is None:
+        if course.round == 2 * ROUNDS:  # an algorithm that never asks anybody
+            break
+        told, updates, late = jobs.plan(trial, course), dict[str, Update](), dict[str, Update]()
+        if told is not None:
+            if pair is None or answered < TRAINED:
+                pair, state = _train(trial, course, told, veteran, newcomer, state)
+            answered += 1
+            updates, late = _answers(trial, course.round + 1, scale, pair)
+        course = jobs.advance(trial, course, updates, population=len(scale.fleet), late=late)
+    return course
+
+
+def _train(  # noqa: PLR0917 - one round of a device, as in the loop
+    trial: Job, course: Course, told: State, veteran: Worker, newcomer: Worker, state: State
+) -> tuple[tuple[Update, Update], State]:
+    """The answers of both, and what the first keeps."""
+    round, size = course.round + 1, trial.model.layout.size
+    frame = pack_broadcast(trial.name, round, course.params, told, trial.codec, compress=trial.run.wire.compress)
+    params, heard = unpack_broadcast(frame, size)
+    task = Task(round, params, Budget(), heard, previous_model(trial, course))
+    place = Place(LIFE, sha256(frame).hexdigest()[:16])
+    first, second = veteran.work(task, place, state), newcomer.work(task, place, {})
+    return (opened_update(first.frame, size), opened_update(second.frame, size)), first.kept
+
+
+def _answers(
+    trial: Job, round: int, scale: Scale, pair: tuple[Update, Update]
+) -> tuple[dict[str, Update], dict[str, Update]]:
+    """What a round merges, and what its stages find beside it: one answer is late, if the run takes late ones."""
+    cohort = seeds.sample(trial.run.run.seed, cohort_key(trial, round), scale.fleet, scale.answers)
+    updates = {device: pair[i % 2] for i, device in enumerate(cohort)}
+    others = (device for device in scale.fleet if device not in updates)
+    behind: Mapping[str, Update] = {} if round == 1 else dict.fromkeys([*others][:1], pair[1])
+    match trial.run.rounds.late:
+        case "discount":
+            return {**updates, **behind}, {}
+        case "memory":
+            return updates, dict(behind)
+        case _:
+            return updates, {}
+
+
+def trainees(job: Job, held: Holdings) -> tuple[tuple[str, Dataset], tuple[str, Dataset]]:
+    """The two that train, and their data: they are chosen to make trouble, by long samples and by few."""
+    if held.devices:
+        named = list(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
+        return max(named, key=lambda device: lengths(device[1]).max(initial=0.0)), min(named, key=lambda d: len(d[1]))
+    real = held.public if len(held.public) else held.test
+    count = SAMPLES if prod(job.sample) <= 4096 else 8
+    if len(real):
+        longest = np.argsort(-lengths(real), kind="stable")[:count]
+        return ("rehearsal-1", real.take(np.sort(longest))), ("rehearsal-2", some(real, count))
+    first, second = (
+        (name, made_up(job.sample, job.classes, real.x, seed=job.run.run.seed, name=name, count=count))
+        for name in ("rehearsal-1", "rehearsal-2")
+    )
+    return first, second
+
+
+def lengths(data: Dataset) -> Array:
+    """The Euclidean length of every sample; token numbers have none."""
+    if data.x.dtype.kind != "f":
+        return np.zeros(len(data))
+    blocks = (data.x[i : i + BLOCK].reshape(len(data.x[i : i + BLOCK]), -1) for i in range(0, len(data), BLOCK))
+    return np.concatenate([np.zeros(0), *(np.sqrt(np.square(block).sum(axis=1)) for block in blocks)])
+
+
+def some(data: Dataset, count: int) -> Dataset:
+    """So many samples from all over the data, or all there are."""
+    if len(data) <= count:
+        return data
+    return data.take(np.linspace(0, len(data) - 1, count).astype(int))
+
+
+def _learns(job: Job, data: Dataset) -> None:
+    """Some steps on real samples, more than the rounds take: learning that fails does so only after a few."""
+    long = job.run.model_copy(update={"algorithm": {**job.run.algorithm, **_brief(job.run, LEARNING_STEPS)}})
     (worker,) = workers(long, job.device_model, {"rehearsal": data}).values()
     told = jobs.plan(job, Course(0, job.start)) or {}
     try:
-        worker.work(Task(1, job.start, Budget(STEPS), told), Place(LIFE, "rehearsal"), {})
-    except Diverged as error:
-        raise Diverged(f"rehearsal of '{job.name}' on its own data: {error}") from None
-    except EdgeflError as error:  # it has been through two whole rounds: only learning is of interest here
-        log.info("not rehearsed on real samples: %s", error)
+        worker.work(Task(1, job.start, Budget(LEARNING_STEPS), told), Place(LIFE, "rehearsal"), {})
+    except Diverged:
+        raise
+    except EdgeflError as error:  # whole rounds will tell: only learning is of interest here
+        log.debug("learning was not looked at: %s", error)
 
 
-def _brief(run: RunFile, steps: int = 2) -> dict[str, int]:
+def _brief(run: RunFile, steps: int) -> dict[str, int]:
     """Few steps are enough to see whether it works."""
     return {"batches": steps} if "batches" in describe(run.make_algorithm()) else {}
 

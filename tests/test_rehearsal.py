@@ -1,10 +1,14 @@
 """The rehearsal: what cannot work fails before the first device is asked."""
 
+import numpy as np
 import pytest
 
+from edgefl import job as jobs
+from edgefl import rehearsal
 from edgefl.config import RunFile
 from edgefl.errors import ConfigError, EdgeflError
-from edgefl.rehearsal import ROUNDS, rehearse
+from edgefl.rehearsal import ROUNDS, TRAINED, lengths, play, rehearse, scale, trainees
+from edgefl.simulation.engines import workers
 
 
 def run(**tables):
@@ -17,7 +21,6 @@ def test_a_run_that_works_gives_its_job_unchanged():
     job = rehearse(wanted)
     assert job.run == wanted
     assert job.algorithm.epochs == 5
-    assert ROUNDS == 2  # the second round is where a state is used for the first time
 
 
 def test_a_stage_whose_needs_are_not_met_is_found():
@@ -33,3 +36,72 @@ def test_a_target_that_was_reached_would_not_cut_the_rehearsal_short():
 def test_a_model_that_does_not_exist_is_named():
     with pytest.raises(EdgeflError, match="mlpp"):
         rehearse(run(task={"model": "mlpp", "partition": {"kind": "iid", "devices": 2}}))
+
+
+def fleet_of(devices, **task):
+    return {"model": "softmax", "partition": {"kind": "iid", "devices": devices}, **task}
+
+
+def test_a_memory_that_is_smaller_than_the_cohort_is_found():
+    wanted = run(task=fleet_of(20), algorithm={"name": "gradma", "memories": 3}, rounds={"cohort": 12})
+    with pytest.raises(ConfigError, match=r"memory of 3 devices: 12 answered .* raise `memories`"):
+        rehearse(wanted)
+
+
+def test_an_answer_that_comes_late_needs_its_place_too():
+    gradma = {"name": "gradma", "memories": 12}
+    rehearse(run(task=fleet_of(20), algorithm=gradma, rounds={"cohort": 12, "late": "memory"}))
+    with pytest.raises(ConfigError, match="memory of 12 devices: 13 answered"):
+        rehearse(run(task=fleet_of(20), algorithm=gradma, rounds={"cohort": 12, "late": "discount"}))
+
+
+def test_features_that_are_too_long_for_a_proof_are_found_where_the_coordinator_has_data():
+    upcycled, objective = {"name": "upcycled", "mu": 1.0}, {"mechanism": "objective"}
+    with pytest.raises(ConfigError, match="a feature vector has length"):
+        rehearse(run(task=fleet_of(3), algorithm=upcycled, privacy=objective))
+    with pytest.raises(ConfigError, match="a feature vector has length"):
+        rehearse(run(task={"model": "softmax"}, algorithm=upcycled, privacy=objective, rounds={"cohort": 3}))
+    unknown = {"model": "softmax", "data": None, "sample": [4], "classes": 3}
+    rehearse(run(task=unknown, algorithm=upcycled, privacy=objective, rounds={"cohort": 3}))
+
+
+def played(wanted):
+    job, held = jobs.prepare(wanted)
+    first, second = (workers(wanted, job.device_model, dict([trainee])).popitem()[1] for trainee in trainees(job, held))
+    return play(job, first, second, scale(job, len(held.devices)))
+
+
+def test_a_round_has_as_many_answers_as_the_run_asks_for_and_a_full_memory_is_played():
+    gradma = {"name": "gradma", "memories": 20}
+    wanted = run(task=fleet_of(50), algorithm=gradma, rounds={"cohort": 8})
+    course = played(wanted)
+    assert course.round == 4  # after three rounds there is no room left
+    assert len(course.states["memory"]["members"]) == 20
+    assert course.states["memory"]["counters"].sum() <= 4 * 8
+
+
+def test_free_rounds_are_played_too():
+    assert played(run(task=fleet_of(4), algorithm={"name": "upcycled"})).round == 2 * TRAINED
+
+
+def test_a_large_cohort_is_played_whole_unless_the_model_is_large_too(monkeypatch, caplog):
+    wanted = run(task={"model": "softmax", "data": None, "sample": [4], "classes": 3}, rounds={"cohort": 1000})
+    job = rehearse(wanted)
+    assert scale(job, 0).answers == 1000
+    monkeypatch.setattr(rehearsal, "NUMBERS", 100 * job.model.layout.size)
+    assert scale(job, 0).answers == 100
+    assert "answers=100 of cohort=1000" in caplog.text
+
+
+def test_a_memory_too_large_to_fill_costs_no_more_than_some_rounds():
+    gradma = {"name": "gradma", "memories": 10_000}
+    wanted = run(task={"model": "softmax", "data": None, "sample": [4], "classes": 3}, algorithm=gradma,
+                 rounds={"cohort": 10})  # fmt: skip
+    assert scale(jobs.prepare(wanted)[0], 0).rounds == ROUNDS
+
+
+def test_the_two_that_train_are_those_with_the_longest_sample_and_with_the_fewest():
+    job, held = jobs.prepare(run(task=fleet_of(5, partition={"kind": "dirichlet", "omega": 0.3, "devices": 5})))
+    (_, long), (_, small) = trainees(job, held)
+    assert lengths(long).max() == max(np.sqrt((d.x.reshape(len(d), -1) ** 2).sum(axis=1)).max() for d in held.devices)
+    assert len(small) == min(len(d) for d in held.devices)

@@ -21,7 +21,9 @@ def start(  # noqa: PLR0917 - options of a command
     data_root: DataRoot = None,
     forgetting: Forgetting = False,
     json: Json = False,
-    rehearse: Annotated[bool, typer.Option(help="Play two rounds with made-up devices first.")] = True,
+    rehearse: Annotated[
+        bool, typer.Option(help="Play the first rounds without devices, to find what cannot work.")
+    ] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run was interrupted.")] = False,
     unless_finished: Annotated[
         bool, typer.Option("--unless-finished", help="Do nothing if the run has finished: for a service.")
@@ -50,7 +52,7 @@ def start(  # noqa: PLR0917 - options of a command
         check_broker(wanted)
         identity.check(wanted)
         if rehearse:
-            with view.busy(f"rehearsing run '{wanted.run.name}' with made-up devices (--no-rehearse leaves it out)"):
+            with view.busy(f"rehearsing run '{wanted.run.name}' without devices (--no-rehearse leaves it out)"):
                 rehearse_apart(run, set_ or (), data_root)
     results = coordinate(wanted, data_root, view, fresh=fresh)
     if not json:

@@ -6,7 +6,7 @@ from edgefl.cli.options import DataRoot, Log, RunPath, Sets
 
 
 def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: Log = "warning") -> None:
-    """Play two rounds with two made-up devices through everything the run file names."""
+    """Play the first rounds without a device, through everything the run file names and with its own numbers."""
     from edgefl import job as jobs
     from edgefl import logs, wording
     from edgefl.config import RunFile
