@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import monotonic
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass as parameters
+from pydantic_core import ArgsKwargs
 
 from edgefl.algorithms.base import STRICT, Budget, Site, Task, Update
 from edgefl.data.dataset import Dataset
@@ -122,7 +123,11 @@ def walk(
 
 @parameters(frozen=True, config=STRICT, kw_only=True)
 class LocalTraining:
-    """The hyper-parameters that all device halves share: `epochs` passes, or exactly `batches` mini-batches."""
+    """The hyper-parameters that all device halves share: `epochs` passes, or exactly `batches` mini-batches.
+
+    `batches` wins where both are given. An algorithm whose paper counts in mini-batches has a default for them; who
+    asks it for epochs, and says nothing about mini-batches, gets epochs.
+    """
 
     lr: Annotated[float, Field(gt=0)] = 0.1
     batch: Annotated[int, Field(ge=1)] = 32
@@ -134,6 +139,14 @@ class LocalTraining:
 
     uses_previous: ClassVar[bool] = False
     cohort_rounds: ClassVar[int] = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _epochs_instead_of_default_batches(cls, given: Any) -> Any:  # Any: pydantic's own, from code or from a table
+        table = given.kwargs if isinstance(given, ArgsKwargs) else given
+        if isinstance(table, dict) and "epochs" in table and "batches" not in table:
+            return {**table, "batches": None}
+        return given
 
     def sgd(self, site: Site) -> Sgd:
         """A fresh optimiser for one round."""

@@ -66,6 +66,13 @@ def test_an_algorithm_is_weighted_otherwise_only_if_it_is_told():
     assert (plain.run.make_algorithm().weights, told.run.make_algorithm().weights) == ("samples", "batch")
 
 
+@pytest.mark.parametrize("weights", ["samples", "batch"])
+def test_mifa_keeps_the_uniform_mean_that_defines_it(weights: str):
+    table = {**BASE, "algorithm": {"name": "fedavg", "weights": weights}}
+    found = [v.run.make_algorithm().weights for v in variants("fedavg,mifa,mifam,fedgc", table, "run.toml")]
+    assert found == [weights, "uniform", "uniform", weights]
+
+
 def test_epochs_that_are_asked_for_are_not_overruled_by_the_batches_of_the_file():
     assert one("fedavg:epochs=2").run.make_algorithm().batches is None
     assert one("fedavg:epochs=2:batches=5").run.make_algorithm().batches == 5

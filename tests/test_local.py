@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from tiny import Tiny, clouds, site
 
 from edgefl import local
+from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Budget, Task
 from edgefl.algorithms.fedavg import FedAvg
+from edgefl.algorithms.fedgc import FedGC
 from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
 from edgefl.local import Sgd, gradient, per_pass, shuffled, steps_asked, walk
@@ -226,3 +228,18 @@ def test_a_round_begins_without_momentum():
     assert algorithm.sgd(here) is not algorithm.sgd(here)
     assert algorithm.sgd(here).velocity is None
     assert Tiny().layout.trainable == algorithm.sgd(here).trainable
+
+
+# ── epochs and mini-batches ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_asks_for_epochs_gets_epochs_also_where_the_paper_counts_in_mini_batches():
+    asked = [{}, {"epochs": 2}, {"batches": 7}, {"epochs": 2, "batches": 7}]
+    for make in (lambda table: FedGC(**table), lambda table: shelf.algorithm({"name": "fedgc", **table})):
+        assert [(made.epochs, made.batches) for made in map(make, asked)] == [(1, 5), (2, None), (1, 7), (2, 7)]
+
+
+def test_what_travels_is_what_was_asked():
+    for table in ({}, {"epochs": 2}, {"batches": 7}):
+        made = shelf.algorithm({"name": "fedgc", **table})
+        assert shelf.algorithm(shelf.describe(made)) == made

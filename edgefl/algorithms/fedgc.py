@@ -32,6 +32,8 @@ class FedGC(LocalTraining):
     """FedAvg with the two constraints; without both it is FedAvg, bit for bit."""
 
     name: Literal["fedgc"] = "fedgc"
+    batch: Annotated[int, Field(ge=1)] = 100
+    batches: Annotated[int, Field(ge=1)] | None = 5
     weights: Literal["samples", "uniform", "batch"] = "batch"
     cgc: bool = True
     sgc: bool = True

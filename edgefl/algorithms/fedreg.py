@@ -36,8 +36,9 @@ class FedReg(LocalTraining):
 
     name: Literal["fedreg"] = "fedreg"
     batch: Annotated[int, Field(ge=1)] = 10
+    epochs: Annotated[float, Field(gt=0)] = 20
     weights: Literal["samples", "uniform", "batch"] = "uniform"
-    gamma: Annotated[float, Field(ge=0, le=1)] = 0.4
+    gamma: Annotated[float, Field(ge=0, le=1)] = 0.3
     eta_s: Annotated[float, Field(ge=0)] = 0.2
     ratio: Annotated[float, Field(ge=0)] = 0.01
     pseudo_steps: Annotated[int, Field(ge=0)] = 10

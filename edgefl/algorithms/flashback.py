@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass as record
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -24,15 +24,23 @@ from edgefl.metrics import logits
 from edgefl.public import PublicTraining, classified, split
 from edgefl.vector import Array, State, Vector
 
+Counts: TypeAlias = Literal["raw", "relative"]  # how many labels of a class, or which share of all of them
+
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Flashback(LocalTraining):
     """Distillation on the devices from the global model, and at the coordinator from all models of the round."""
 
     name: Literal["flashback"] = "flashback"
+    lr: Annotated[float, Field(gt=0)] = 0.01
+    batch: Annotated[int, Field(ge=1)] = 50
+    epochs: Annotated[float, Field(gt=0)] = 5
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-5
     gamma: Annotated[float, Field(ge=0)] = 0.1  # the share of its counts that a device adds to pi each time
     temperature: Annotated[float, Field(gt=0)] = 3.0
     kd_t2: bool = True
+    counts: Counts = "raw"
     sides: Literal["both", "device", "server"] = "both"
     device_loss: Literal["dkd", "ntd"] = "dkd"  # the paper's ablation: not-true distillation on the device
     max_epochs: Annotated[int, Field(ge=0)] = 20
@@ -50,7 +58,7 @@ class Flashback(LocalTraining):
         classes = classified(site, "algorithm 'flashback'")
         sgd, counts = self.sgd(site), site.data.counts()
         pi = task.extra.get("pi", np.zeros(classes))
-        alpha_s, alphas = class_weights(counts, pi[None])
+        alpha_s, alphas = class_weights(knowledge(counts, self.counts), pi[None])
 
         def step(w: Vector, x: Array, y: Array) -> Vector:
             if not pi.any():  # nobody trusts the global model yet: the loss is the plain one
@@ -71,6 +79,7 @@ class Flashback(LocalTraining):
             gamma=self.gamma,
             temperature=self.temperature,
             kd_t2=self.kd_t2,
+            counts=self.counts,
             lr=self.lr,
             batch=self.batch,
             momentum=self.momentum,
@@ -81,6 +90,14 @@ class Flashback(LocalTraining):
             keep_start=self.keep_start,
         )
         return (Mean(), distill)
+
+
+def knowledge(counts: Array, kind: Counts) -> Array:
+    """What a model trained on these labels is taken to know: how many of each class it saw, or which share of all."""
+    if kind == "raw":
+        return counts
+    total = counts.sum(axis=-1, keepdims=True)
+    return np.asarray(np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0))
 
 
 def class_weights(student: Array, teachers: Array) -> tuple[Array, Array]:
@@ -180,6 +197,7 @@ class Distill(PublicTraining):
     gamma: Annotated[float, Field(ge=0)] = 0.1
     temperature: Annotated[float, Field(gt=0)] = 3.0
     kd_t2: bool = True
+    counts: Counts = "raw"
 
     individual: ClassVar[bool] = True
 
@@ -192,13 +210,13 @@ class Distill(PublicTraining):
         if self.max_epochs:
             draft, epochs = self.distil(draft, book, site)
         at = [int(np.flatnonzero(book["devices"] == device)[0]) for device in draft.updates]
-        pi, seen = trust(book["pi"], book["counts"], book["seen"], at, self.gamma)
+        pi, seen = trust(book["pi"], knowledge(book["counts"], self.counts), book["seen"], at, self.gamma)
         return draft, {**book, "pi": pi, "seen": seen, "epochs": np.array(epochs)}
 
     def distil(self, draft: Draft, book: State, site: Site) -> tuple[Draft, int]:
         """The draft after distillation, and the number of epochs of the model that was kept."""
         public = split(site, self.name)
-        mu = dict(zip(book["devices"].tolist(), book["counts"], strict=True))
+        mu = dict(zip(book["devices"].tolist(), knowledge(book["counts"], self.counts), strict=True))
         moves = [(np.zeros_like(draft.params), book["pi"]), *((u.delta, mu[k]) for k, u in draft.updates.items())]
         moves = [(delta, counts) for delta, counts in moves if counts.any()]
         if not moves:  # nobody has seen a label, so nobody has anything to teach

@@ -33,6 +33,9 @@ class GradMA(LocalTraining):
     """Variant "full" is GradMA, "worker" GradMA-W (FedAvg's coordinator), "server" GradMA-S (FedAvg's device)."""
 
     name: Literal["gradma"] = "gradma"
+    lr: Annotated[float, Field(gt=0)] = 0.01
+    batch: Annotated[int, Field(ge=1)] = 64
+    batches: Annotated[int, Field(ge=1)] | None = 5
     weights: Literal["samples", "uniform", "batch"] = "uniform"
     variant: Literal["full", "worker", "server"] = "full"
     prev: Literal["local", "global"] = "local"  # the step before the first: where the device last ended, or none

@@ -33,6 +33,9 @@ class Upcycled(LocalTraining):
     """FedProx in odd rounds, a free push in even ones; kappa = 0 is FedProx with idle even rounds."""
 
     name: Literal["upcycled"] = "upcycled"
+    lr: Annotated[float, Field(gt=0)] = 0.05
+    epochs: Annotated[float, Field(gt=0)] = 20
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
     mu: Annotated[float, Field(gt=0)] = 0.1
     lam: Annotated[float, Field(ge=0)] = 0.04
     kappa: Annotated[float, Field(ge=0, le=1)] | None = None  # the push itself, instead of mu / (mu + lam)

@@ -72,7 +72,8 @@ def pictures(samples: int, seed: int = 0) -> Dataset:
 def fedgc_round(network: str, sizes: Sizes) -> Comparison:
     """FedGC's device half beside FedAvg's, with the same mini-batches and a direction that makes CGC push."""
     (model, start), data = network_of(network), pictures(sizes.samples)
-    fedavg, fedgc = FedAvg(batches=sizes.batches), FedGC(batches=sizes.batches)
+    fedavg = FedAvg(batches=sizes.batches)
+    fedgc = FedGC(batches=fedavg.batches, batch=fedavg.batch)
     task = Task(2, start)
     update, _ = fedavg.train(task, {}, _site(model, data))
     against = replace(task, previous=start + update.delta)

@@ -14,7 +14,7 @@ the [algorithm] table belongs to the algorithm it names, and so does the file's 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from edgefl.algorithms import shelf
 from edgefl.config import RunFile
@@ -70,9 +70,13 @@ def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
 
 
 def _shared(base: RunFile, name: str) -> dict[str, Any]:
-    """How the run file's own algorithm trains, as far as the algorithm of this name has such keys."""
+    """How the run file's own algorithm trains, as far as the algorithm of this name has such keys, and a choice.
+
+    MIFA has none: it is defined by the uniform mean.
+    """
     own, known = shelf.describe(shelf.algorithm(base.algorithm)), shelf.algorithm_shelf()[name].__dataclass_fields__
-    return {key: value for key, value in own.items() if key in SHARED and key in known and value is not None}
+    shared = {key: value for key, value in own.items() if key in SHARED and key in known and value is not None}
+    return {k: v for k, v in shared.items() if get_origin(known[k].type) is not Literal or v in get_args(known[k].type)}
 
 
 def seeded(run: RunFile, seed: int) -> RunFile:

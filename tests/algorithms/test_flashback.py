@@ -15,7 +15,7 @@ from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Draft, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedntd import FedNTD
-from edgefl.algorithms.flashback import Distill, Flashback, class_weights, distillation, trust
+from edgefl.algorithms.flashback import Distill, Flashback, class_weights, distillation, knowledge, trust
 from edgefl.errors import ConfigError
 from edgefl.losses import cross_entropy, log_softmax, softmax
 from edgefl.metrics import evaluate
@@ -25,6 +25,8 @@ counts3 = arrays(np.int64, 3, elements=st.integers(0, 50))
 teachers3 = st.integers(1, 4).flatmap(lambda k: arrays(np.int64, (k, 3), elements=st.integers(0, 50)))
 logits = arrays(float, (4, 3), elements=st.floats(-5, 5))
 Y = np.array([0, 2, 1, 2])
+PLAIN = {"lr": 0.1, "batch": 32, "epochs": 1, "momentum": 0.0, "weight_decay": 0.0}  # the same for all in a test
+LONG = {**PLAIN, "epochs": 10}
 MODEL = Linear(4, 3)
 LOCAL = {"a": dataset(60, seed=1, only=(0,)), "b": dataset(60, seed=2, only=(1,)), "c": dataset(60, seed=3, only=(2,))}
 
@@ -172,15 +174,15 @@ def test_trust_leaves_its_arguments_alone():
 
 
 def test_f8_without_the_server_side_and_without_trust_it_is_fedavg():
-    ours, _ = play(Flashback(sides="device", gamma=0), 3, nothing(dataset()))
-    theirs, _ = play(FedAvg(), 3, nothing(dataset()))
+    ours, _ = play(Flashback(sides="device", gamma=0, **PLAIN), 3, nothing(dataset()))
+    theirs, _ = play(FedAvg(**PLAIN), 3, nothing(dataset()))
     np.testing.assert_array_equal(ours, theirs)
 
 
 def test_the_first_round_of_a_device_is_fedavgs():
     task = Task(1, weights(MODEL), extra=Flashback().plan(1, weights(MODEL), {}))
-    ours, _ = Flashback().train(task, {}, site(MODEL))
-    theirs, _ = FedAvg().train(task, {}, site(MODEL))
+    ours, _ = Flashback(**PLAIN).train(task, {}, site(MODEL))
+    theirs, _ = FedAvg(**PLAIN).train(task, {}, site(MODEL))
     np.testing.assert_array_equal(ours.delta, theirs.delta)
 
 
@@ -209,14 +211,14 @@ def test_a_trusted_teacher_keeps_absent_classes_alive_on_the_device():
     for t in range(20):
         good = good + FedAvg(epochs=2).train(Task(t, good), {}, site(MODEL, everything, t))[0].delta
     task = Task(2, good, extra={"pi": np.full(3, 500.0)})
-    ours, theirs = (a.train(task, {}, site(MODEL, LOCAL["a"]))[0] for a in (Flashback(epochs=10), FedAvg(epochs=10)))
+    ours, theirs = (a.train(task, {}, site(MODEL, LOCAL["a"]))[0] for a in (Flashback(**LONG), FedAvg(**LONG)))
     ours_after, theirs_after = (evaluate(MODEL, good + u.delta, everything) for u in (ours, theirs))
     assert ours_after.loss < theirs_after.loss
 
 
 def test_the_ablation_with_not_true_distillation_is_fedntds_device_half():
     task = Task(2, weights(MODEL), extra={"pi": np.ones(3)})
-    ours, theirs = (a.train(task, {}, site(MODEL))[0] for a in (Flashback(device_loss="ntd"), FedNTD()))
+    ours, theirs = (a.train(task, {}, site(MODEL))[0] for a in (Flashback(device_loss="ntd", **PLAIN), FedNTD(**PLAIN)))
     np.testing.assert_array_equal(ours.delta, theirs.delta)
 
 
@@ -362,3 +364,12 @@ def test_it_survives_the_trip_through_a_manifest():
     algorithm = Flashback(gamma=0.025, sides="server")
     assert shelf.algorithm(json.loads(json.dumps(shelf.describe(algorithm)))) == algorithm
     assert [stage.name for stage in algorithm.stages()] == ["mean", "distill"]
+
+
+def test_relative_counts_know_shares_of_classes_and_not_numbers():
+    counts = np.array([[30, 10], [0, 0], [0, 5]])
+    assert knowledge(counts, "raw") is counts
+    np.testing.assert_allclose(knowledge(counts, "relative"), [[0.75, 0.25], [0, 0], [0, 1]])
+    _, server = play(Flashback(counts="relative", gamma=0.5, **PLAIN), 1, dataset(40, seed=9))
+    np.testing.assert_allclose(server["distill"]["pi"], [0.5, 0.5, 0.5])  # of three devices with one class each
+    assert server["distill"]["counts"].dtype == np.int64  # what devices tell is the same

@@ -17,6 +17,7 @@ from edgefl.local import gradient
 
 MODEL = Mlp(2, 3, 2)  # tensors of 6, 3, 6 and 2 numbers
 HERE = site(MODEL)
+ALIKE = {"lr": 0.1, "batch": 32, "batches": 3}  # how all of a test train
 SIZE = MODEL.layout.size
 
 
@@ -48,7 +49,8 @@ def test_a_row_of_zeros_asks_for_nothing():
 def test_one_local_step_of_the_programs_variant_is_plain_descent():
     for granularity in ("model", "tensor"):
         ours = GradMA(variant="worker", prev="global", batches=1, granularity=granularity)
-        assert (play(ours, 2).params == play(FedAvg(batches=1, weights="uniform"), 2).params).all()
+        plain = FedAvg(batches=1, lr=ours.lr, batch=ours.batch, weights="uniform")
+        assert (play(ours, 2).params == play(plain, 2).params).all()
 
 
 @pytest.mark.parametrize("prev", ["local", "global"])
@@ -75,7 +77,7 @@ def test_a_walk_is_the_papers_worked_out_step_by_step(prev):
 
 def test_statistics_move_as_in_plain_descent():
     model = Linear(4, 3, statistics=True)
-    ours, plain = GradMA(variant="worker", batches=3), FedAvg(batches=3)
+    ours, plain = GradMA(variant="worker", **ALIKE), FedAvg(**ALIKE)
     k = model.layout.trainable
     for device in ("pi-0", "pi-1"):
         a = play(ours, 1, model).updates[device].delta[k:]
@@ -269,21 +271,22 @@ def test_late_updates_take_only_the_room_that_is_left_and_a_fresh_one_wins():
 
 
 def test_without_memories_it_is_fedavgm_bit_for_bit():
-    ours = GradMA(variant="server", memories=0, beta1=0.7, rate=0.5)
-    assert (play(ours, 4).params == play(FedAvgM(beta=0.7, rate=0.5, weights="uniform"), 4).params).all()
+    ours = GradMA(variant="server", memories=0, beta1=0.7, rate=0.5, **ALIKE)
+    theirs = FedAvgM(beta=0.7, rate=0.5, weights="uniform", **ALIKE)
+    assert (play(ours, 4).params == play(theirs, 4).params).all()
 
 
 def test_without_memories_momentum_and_worker_it_is_fedavg():
-    ours = GradMA(variant="server", memories=0, beta1=0.0)
-    assert (play(ours, 3).params == play(FedAvg(weights="uniform"), 3).params).all()
+    ours = GradMA(variant="server", memories=0, beta1=0.0, **ALIKE)
+    assert (play(ours, 3).params == play(FedAvg(weights="uniform", **ALIKE), 3).params).all()
 
 
 def test_variants_share_halves_with_the_full_method():
-    full, worker, server = (GradMA(variant=v, batches=3) for v in ("full", "worker", "server"))
+    full, worker, server = (GradMA(variant=v, **ALIKE) for v in ("full", "worker", "server"))
     assert worker.stages() == FedAvg().stages()
     assert full.stages() == server.stages()
     assert (play(full, 1).updates["pi-1"].delta == play(worker, 1).updates["pi-1"].delta).all()
-    plain = FedAvg(batches=3, weights="uniform")
+    plain = FedAvg(weights="uniform", **ALIKE)
     assert (play(server, 1).updates["pi-1"].delta == play(plain, 1).updates["pi-1"].delta).all()
 
 

@@ -21,6 +21,7 @@ from edgefl.privacy import Objective, Output, tilt, upcycled_epsilon
 from edgefl.privacy.linear import LinearLayer
 from edgefl.vector import Array, Layout, Vector
 
+ALIKE = {"lr": 0.1, "epochs": 1, "momentum": 0.0}  # how all of a test train
 MLP = Mlp(4, 5, 3)
 
 
@@ -100,16 +101,16 @@ def test_both_forms_agree_when_the_weights_are_the_batches_worked_through():
 
 def test_a_pair_is_fedprox_with_server_rate_one_plus_kappa():
     start = weights(MLP, dtype=np.float64)
-    pair = Play(Upcycled(mu=0.1, lam=0.04), fleet(model=MLP), start).rounds(2)
-    once = Play(FedProx(mu=0.1), fleet(model=MLP), start).rounds(1)
+    pair = Play(Upcycled(mu=0.1, lam=0.04, **ALIKE), fleet(model=MLP), start).rounds(2)
+    once = Play(FedProx(mu=0.1, **ALIKE), fleet(model=MLP), start).rounds(1)
     np.testing.assert_allclose(pair.params - start, (1 + 0.1 / 0.14) * (once.params - start), atol=1e-12)
 
 
 @pytest.mark.parametrize("even", ["server", "device"])
 def test_with_kappa_zero_it_is_fedprox_and_even_rounds_idle(even):
     start = weights(MLP)
-    ours = Play(Upcycled(kappa=0.0, mu=0.1, even=even), fleet(model=MLP), start)
-    fedprox = Play(FedProx(mu=0.1), fleet(model=MLP), start)
+    ours = Play(Upcycled(kappa=0.0, mu=0.1, even=even, **ALIKE), fleet(model=MLP), start)
+    fedprox = Play(FedProx(mu=0.1, **ALIKE), fleet(model=MLP), start)
     after_odd = ours.rounds(1).params
     assert np.array_equal(after_odd, fedprox.rounds(1).params)
     np.testing.assert_allclose(ours.rounds(1).params, after_odd, atol=1e-6 if even == "device" else 0)

@@ -11,7 +11,8 @@ from device_agent.ledger import NAME
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 
-PRIVATE = {"name": "upcycled", "privacy": {"mechanism": "output", "clip": 5.0, "sigma": 0.01, "noise": "seeded"}}
+SEEDED = {"mechanism": "output", "clip": 5.0, "sigma": 0.01, "noise": "seeded"}
+PRIVATE = {"name": "upcycled", "epochs": 1, "privacy": SEEDED}
 ODD = 2  # of four rounds
 
 

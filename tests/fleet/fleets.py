@@ -31,7 +31,7 @@ def run_file(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> RunFile
             "public": 0.1,
             "partition": {"kind": "dirichlet", "omega": 0.5, "devices": 4},
         },
-        "algorithm": {"batch": 64, **algorithm},
+        "algorithm": {"lr": 0.1, "batch": 64, "epochs": 1, "momentum": 0.0, **algorithm},
         "rounds": {"cohort": 3, "quorum": 2, "deadline": 120.0},
     }
     for section, keys in more.items():
