@@ -301,7 +301,7 @@ class Coordinator:
             case Busy(round=round, reason=reason):
                 device.doing = f"busy: {reason}"
                 log.info("busy device=%s round=%d why=%s", device.id, round, reason)
-                self.tell({"event": "busy", "device": device.id, "round": round, "reason": reason})
+                self.tell({"event": "queued", "device": device.id, "round": round, "reason": reason})
                 self._feed(rounds.Busy(device.id, round, monotonic(), reason))
             case Working(steps=steps):
                 device.doing = f"training, step {steps}"

@@ -128,7 +128,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
     20: (
         "a device id twice",
         "the second is refused, both are named",
-        (f"{DEVICES}test_a_second_agent_with_the_same_id_is_told_and_ends",),
+        (f"{DEVICES}test_a_second_agent_with_the_same_id_is_told_and_takes_no_part",),
     ),
     21: (
         "a model that is not signed, or wrongly",
@@ -216,7 +216,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
             f"{MISTAKES}test_an_agent_whose_data_cannot_be_trained_on_does_not_take_part[is empty]",
             f"{MISTAKES}test_devices_with_one_class_each_are_welcome",
             "data/test_sources.py::test_broken_files_of_the_data_root_are_named",
-            f"{DEVICES}test_data_of_another_shape_end_the_agent_with_one_line_and_the_others_carry_on",
+            f"{DEVICES}test_an_agent_with_data_of_another_shape_declines_and_says_so_at_the_end",
         ),
     ),
     32: (

@@ -157,7 +157,7 @@ def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(tape: Tap
     store.save(tape.root / "job.life.state", {"c": BEFORE}, {})
     agent = _agent(tape.root)
     receipt = len(tape.ops)
-    agent._perform(session.Commit(FIRST.round))
+    agent._perform(session.Commit(FIRST.round, FIRST.digest.hex()))
     agent._perform(session.Forget(FIRST.round, FIRST.digest.hex()))
 
     def check(folder: Path, _: list[str]) -> None:

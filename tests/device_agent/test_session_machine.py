@@ -375,3 +375,109 @@ def test_on_a_dry_day_every_device_commits_every_round_it_is_asked_for():
     while wire.queue:
         wire.turn()
     assert wire.commits == wire.accepted == Counter({(d, r): 1 for d in wire.devices for r in (1, 2, 3, 4)})
+
+
+# ── several runs, one fleet ──────────────────────────────────────────────────────────────────────────────────
+
+
+class SharedFleet:
+    """Coordinators that ask the same devices; what happens next is drawn, and no timer ever runs out."""
+
+    def __init__(self, runs: dict[str, Rules], devices: tuple[str, ...], random: Random) -> None:
+        self.random = random
+        self.runs = {job: Rounds(rules) for job, rules in runs.items()}
+        self.devices = dict.fromkeys(devices, Session())
+        self.queues: dict[tuple[str, str], deque[object]] = {}  # from whom, to whom: in order, as a broker delivers
+        self.merged: dict[str, list[tuple[str, ...]]] = {job: [] for job in runs}
+        self.busy = 0
+        for device in devices:
+            self.live(device, Connected())
+
+    def post(self, sender: str, receiver: str, what: object) -> None:
+        self.queues.setdefault((sender, receiver), deque()).append(what)
+
+    def run(self) -> None:
+        while self.queues:
+            way = self.random.choice(sorted(self.queues))
+            what = self.queues[way].popleft()
+            if not self.queues[way]:
+                del self.queues[way]
+            if way[1] in self.runs:
+                self.coordinate(way[1], what)
+            else:
+                self.live(way[1], what)
+
+    def coordinate(self, job: str, event) -> None:
+        self.runs[job], actions = rounds.step(self.runs[job], event)
+        if isinstance(event, rounds.Answered):
+            late = any(isinstance(a, rounds.Ignore) for a in actions)
+            digest = f"{job}/{event.device}/{event.round}"
+            self.post(job, event.device, Receipted(event.round, digest, "late" if late else "accepted"))
+        for action in actions:
+            match action:
+                case rounds.Invite(round, devices, attempt):
+                    for device in self.devices:
+                        self.post(job, device, StateSeen(job, round, "training"))
+                    for device in devices:
+                        self.post(job, device, Tasked(job, round, f"{job}-{round}", str(attempt)))
+                case rounds.Merge(round, devices):
+                    self.merged[job].append(devices)
+                    self.post(job, job, rounds.Merged(round, 0.0))
+                case rounds.Finish():
+                    for device in self.devices:
+                        self.post(job, device, StateSeen(job, self.runs[job].round, "finished"))
+                case rounds.Abandon():
+                    raise AssertionError(action)
+                case _:
+                    pass
+
+    def live(self, device: str, event) -> None:  # noqa: C901  one action, one case
+        self.devices[device], actions = step(self.devices[device], event)
+        task = self.devices[device].task
+        for action in actions:
+            match action:
+                case Announce():
+                    for job in self.runs:
+                        self.post(device, job, rounds.Joined(device, 0.0))
+                case Fetch(model):
+                    self.post(device, device, ModelArrived(model))
+                case Train(round):
+                    assert task is not None
+                    self.post(device, device, Trained(round, f"{task.job}/{device}/{round}"))
+                case CancelTraining():
+                    waiting = self.queues.pop((device, device), deque())
+                    for kept in (one for one in waiting if not isinstance(one, Trained)):
+                        self.post(device, device, kept)
+                case Send(round, digest):
+                    self.post(device, digest.split("/")[0], rounds.Answered(device, round, 0.0))
+                case Busy(job, round):
+                    self.busy += 1
+                    self.post(device, job, rounds.Busy(device, round, 0.0))
+                case Decline():
+                    raise AssertionError(action)
+                case _:
+                    pass
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32), count=st.integers(2, 3), cohort=st.integers(1, 4), spread=st.sampled_from([1.0, 1.5])
+)
+def test_runs_that_share_a_fleet_all_finish_and_no_deadline_passes(seed, count, cohort, spread):
+    rules = Rules(rounds=5, seed=1, cohort=cohort, quorum=cohort, deadline=9.0, over_select=spread, start_with=4)
+    runs = {f"run{i}": replace(rules, seed=i) for i in range(count)}
+    fleet = SharedFleet(runs, ("a", "b", "c", "d"), Random(seed))
+    fleet.run()
+    assert {s.phase for s in fleet.runs.values()} == {"finished"}
+    assert all(len(merges) == 5 for merges in fleet.merged.values())
+    assert all(len(devices) >= cohort for merges in fleet.merged.values() for devices in merges)
+    assert all(s.task is None and not s.queue for s in fleet.devices.values())
+
+
+def test_runs_that_ask_everybody_are_answered_by_everybody():
+    everybody = ("a", "b", "c")
+    rules = Rules(rounds=5, seed=1, cohort=3, quorum=3, deadline=9.0, start_with=3)
+    fleet = SharedFleet({"first": rules, "second": rules}, everybody, Random(0))
+    fleet.run()
+    assert fleet.merged == {"first": [everybody] * 5, "second": [everybody] * 5}
+    assert fleet.busy > 0
