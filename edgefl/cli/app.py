@@ -33,6 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     help="Federated learning on devices you own, over plain MQTT.",
 )
 app.command()(demo.demo)
