@@ -2,6 +2,7 @@
 
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefl import beside
-from edgefl.errors import ConfigError, nearest
+from edgefl.errors import ConfigError, EdgeflError, nearest
+from edgefl.models.source_lines import model_line, reason
 from edgefl.vector import Vector
 
 if TYPE_CHECKING:
@@ -45,9 +47,19 @@ def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int) ->
     backend.use_threads(1)  # some initial values (orthogonal ones) are solutions of linear systems
     outputs = max(classes, 1)
     factory = _factory(model)
-    with torch.random.fork_rng(devices=[]), _other_generators(seed):
-        torch.manual_seed(seed % 2**63)
-        made = factory(shape, outputs) if _takes_two(factory) else factory()
+    try:
+        with torch.random.fork_rng(devices=[]), _other_generators(seed):
+            torch.manual_seed(seed % 2**63)
+            made = factory(shape, outputs) if _takes_two(factory) else factory()
+    except EdgeflError:
+        raise
+    except Exception as error:
+        if _is_torchvision(error):  # imported inside the factory
+            _door("torchvision_import").import_torchvision()
+            return build_module(model, shape, classes, seed)
+        if (where := model_line(error)) is None:
+            raise  # it is our own
+        raise ConfigError(f"model '{model}': its factory fails at {where}: {reason(error)}") from error
     if not isinstance(made, torch.nn.Module):
         raise ConfigError(f"model '{model}' gave {type(made).__name__}, not a torch nn.Module")
     module: nn.Module = made
@@ -99,12 +111,13 @@ def _import(model: str, package: str) -> ModuleType:
         try:
             return beside.import_module(package)
         except RuntimeError as e:
-            if "torchvision::" not in str(e):
+            if not _is_torchvision(e):
                 raise
             _door("torchvision_import").import_torchvision()
             return beside.import_module(package)
     except (ImportError, SyntaxError, ValueError) as e:  # ValueError: an empty or relative name
-        raise ConfigError(f"model '{model}': cannot import '{package}': {_line(e)}") from e
+        where = f" at {line}" if (line := model_line(e)) else ""
+        raise ConfigError(f"model '{model}': cannot import '{package}'{where}: {reason(e)}") from e
 
 
 def _takes_two(factory: Callable[..., Any]) -> bool:
@@ -129,14 +142,18 @@ def _try(model: str, built: "TorchModel", w: Vector, shape: tuple[int, ...], out
     x = np.zeros((2, *shape), np.int64 if built.reads_tokens(shape) else np.float32)
     what = f"model '{model}' on samples of shape {shape} with {outputs} outputs"
     try:
-        z, pullback = built.vjp(w, x)
-        if z.shape == (2, outputs):
-            pullback(z)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what cannot work, an error is enough
+            z, pullback = built.vjp(w, x)
+            if z.shape == (2, outputs):
+                pullback(z)
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError) as e:
-        raise ConfigError(f"{what} fails: {_line(e)}") from e
+        where = f" at {line}" if (line := model_line(e)) else ""
+        raise ConfigError(f"{what} fails{where}: {reason(e)}") from e
     if z.shape != (2, outputs):
         raise ConfigError(f"{what}: a batch of 2 gives {z.shape}, expected {(2, outputs)}")
 
 
-def _line(e: BaseException) -> str:
-    return next(iter(str(e).splitlines()), "") or type(e).__name__
+def _is_torchvision(error: Exception) -> bool:
+    """Whether torchvision was imported beside a CPU torch, without our help: the next import works."""
+    return isinstance(error, RuntimeError) and "torchvision::" in str(error)

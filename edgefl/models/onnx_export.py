@@ -4,13 +4,15 @@ The module is traced together with its gradient (`onnx.tracing`), each torch ope
 (`onnx.translate`), and the joint graph is cut where the gradient of the outputs comes in (`onnx.split`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefl.errors import ConfigError
@@ -20,6 +22,7 @@ from edgefl.models.onnx.sizes import UncoveredError, is_symbolic, multiple, stat
 from edgefl.models.onnx.split import OPSET, assemble, cut, needed, types
 from edgefl.models.onnx.tracing import BATCH, trace
 from edgefl.models.onnx.translate import translate
+from edgefl.models.source_lines import model_line, reason
 from edgefl.models.torch_backend import layout_of, tensors_of
 
 DTYPES = {"float32": torch.float32, "int64": torch.int64}
@@ -52,7 +55,7 @@ class Joint:
         params, statistics = tensors_of(module)
         self.params = {n: t.detach() for n, t in params.items()}
         self.statistics = {n: t.detach().clone() for n, t in statistics.items()}
-        with torch.no_grad():
+        with torch.no_grad(), self._blaming_the_model():
             z = module.eval()(x[:2])
         if not isinstance(z, Tensor) or z.ndim < 2 or z.shape[0] != 2:
             seen = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
@@ -116,14 +119,29 @@ class Joint:
         names = [*self.params, *self.statistics]
         examples, dynamic = [*weights, self.x, self.dz], [False] * len(weights) + [True, True]
         inputs = [*(f"w.{n}" for n in names), "x", "dz"]
+        with self._blaming_the_model():
+            try:
+                return translate(trace(flat, examples, dynamic), inputs, "x")
+            except UncoveredError:  # again, which is slower, but now we need to tell where
+                return translate(trace(flat, examples, dynamic, lines=True), inputs, "x")
+
+    @contextmanager
+    def _blaming_the_model(self) -> Iterator[None]:
+        """What its code does and no graph can is one line that names the place; a fault of ours stays one."""
+        kind = type(self.module).__name__
         try:
-            return translate(trace(flat, examples, dynamic), inputs, "x")
-        except UncoveredError:
-            located = trace(flat, examples, dynamic, lines=True)  # slower, but now we need to tell where
-        try:
-            return translate(located, inputs, "x")
+            yield
         except UncoveredError as error:
-            raise ConfigError(f"model {type(self.module).__name__}: {error}") from None
+            raise ConfigError(f"model {kind}: {error}") from None
+        except GuardOnDataDependentSymNode as error:
+            raise ConfigError(
+                f"model {kind} cannot be exported: what its code does at {model_line(error)} depends on the values of"
+                " a tensor (if, float(), .item()); use torch.where or keep it a tensor"
+            ) from None
+        except Exception as error:
+            if (where := model_line(error)) is None:
+                raise
+            raise ConfigError(f"model {kind} cannot be exported: {reason(error)} at {where}") from error
 
 
 def _shape(value: Value) -> tuple[int, ...]:

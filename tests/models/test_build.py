@@ -125,6 +125,40 @@ def test_a_factory_that_does_not_fit_the_data_names_model_shape_and_reason(mine)
         build(f"{mine}:fixed", (5,), 3, 1)
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("return undefined", "NameError: name 'undefined' is not defined"),
+        ("raise KeyError('conv')", "KeyError: 'conv'"),
+        ("raise ValueError('too\\nlong')", "too"),
+    ],
+)
+def test_a_factory_that_fails_is_one_line_with_its_place(tmp_path, monkeypatch, code, says):
+    (tmp_path / "failing_factory.py").write_text(f"def net(shape, classes):\n    {code}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "failing_factory", raising=False)
+    with pytest.raises(ConfigError) as refused:
+        build("failing_factory:net", (4,), 3, 1)
+    place = f"{tmp_path}/failing_factory.py line 2 ({code})"
+    assert str(refused.value) == f"model 'failing_factory:net': its factory fails at {place}: {says}"
+
+
+def test_a_factory_may_import_torchvision_itself(tmp_path, monkeypatch):
+    (tmp_path / "visual.py").write_text(
+        "from torch import nn\n"
+        "calls = []\n"
+        "def net(shape, classes):\n"
+        "    calls.append(shape)\n"
+        "    if len(calls) == 1:  # what torchvision says beside a CPU torch, unless it was helped\n"
+        "        raise RuntimeError('operator torchvision::nms does not exist')\n"
+        "    return nn.Linear(*shape, classes)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert build("visual:net", (4,), 3, 1)[1].shape == (15,)
+    assert "torchvision" in sys.modules
+
+
 def test_an_unknown_device_is_refused():
     with pytest.raises(ConfigError, match="did you mean 'cuda'"):
         build("softmax", (2,), 2, 1, device="cude")

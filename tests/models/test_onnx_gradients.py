@@ -224,10 +224,28 @@ def test_an_operator_without_a_rule_is_refused_with_its_name_and_the_line_that_u
         export(module, (3, 4))
 
 
-def test_a_model_that_fixes_the_batch_size_is_refused():
-    module = Through(lambda x, layer: layer(x) if x.shape[0] == 7 else layer(x) * 2, nn.Linear(4, 4))
-    with pytest.raises(ConfigError, match="batch size"):
-        export(module, (4,))
+HERE = rf"at .*{Path(__file__).name} line \d+ \("
+
+
+@pytest.mark.parametrize(
+    ("forward", "says"),
+    [
+        (lambda x, layer: layer(x) if x.shape[0] == 7 else layer(x) * 2, f"fixes the batch size {HERE}"),
+        (lambda x, layer: layer(x.reshape(int(x.shape[0]), -1)), f"fixes the batch size {HERE}"),
+        (lambda x, layer: layer(x) if x.sum() > 0 else -layer(x), rf"does {HERE}.* depends on the values of a tensor"),
+        (lambda x, layer: layer(x) * float(x.mean()), rf"does {HERE}.* depends on the values of a tensor"),
+        (
+            lambda x, layer: layer(x)[torch.nonzero(x[:, 0] < 9)[:, 0]],
+            rf"a size in its code {HERE}.* values of a tensor",
+        ),
+        (lambda x, layer: layer(x) + torch.from_numpy(layer(x).detach().numpy()), rf"\.numpy\(\) .* {HERE}"),
+        (lambda x, layer: layer(x) + 1 / (len(x) - len(x)), f"division by zero {HERE}"),
+    ],
+)
+def test_what_no_graph_can_do_is_refused_in_one_line_that_names_the_place(forward, says):
+    with pytest.raises(ConfigError, match=says) as refused:
+        export(Through(forward, nn.Linear(4, 4)), (4,))
+    assert "\n" not in str(refused.value)
 
 
 def test_a_model_whose_output_has_no_batch_is_refused():

@@ -4,6 +4,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from traceback import FrameSummary
 from typing import Any
 
 import torch
@@ -16,9 +17,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from edgefl.errors import ConfigError
 from edgefl.models.onnx.rewrites import Rewrites
 from edgefl.models.onnx.rules import RULES, aten
+from edgefl.models.onnx.sizes import UncoveredError
+from edgefl.models.source_lines import is_model_code, shown, source_line
 
 BATCH = 7  # of the example; 0 and 1 would be taken for constants
 MORE = [
@@ -69,10 +71,15 @@ def still_dynamic(traced: GraphModule) -> None:
     """Refuse a trace in which the model fixed the batch size, e.g. by comparing it with a number."""
     values = (node.meta.get("val") for node in traced.graph.nodes if node.op == "placeholder")
     environment = next(v.fake_mode.shape_env for v in values if isinstance(v, torch.Tensor))  # type: ignore[attr-defined]  # fake tensors have it
-    if environment.replacements:
-        raise ConfigError(
-            "the model cannot be exported: its code fixes the batch size (it compares or converts x.shape[0])"
-        )
+    for symbol, value in environment.replacements.items():
+        if not value.is_Integer:
+            node = next((node for node in traced.graph.nodes if node.meta.get("unbacked_bindings")), None)
+            where = f" at {source_line(node)}" if node else ""
+            raise UncoveredError(f"a size in its code{where} depends on the values of a tensor: no graph can have that")
+        source = environment.replacements_slocs.get(symbol)
+        frame = source.framework_loc if source else None
+        where = f" at {shown(frame)}" if isinstance(frame, FrameSummary) and is_model_code(frame.filename) else ""
+        raise UncoveredError(f"its code fixes the batch size{where}: it compares or converts x.shape[0]")
 
 
 @contextmanager

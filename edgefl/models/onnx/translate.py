@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -21,8 +20,8 @@ from edgefl.models.onnx.graph import Fraction, Graph, Value
 from edgefl.models.onnx.rules import RULES
 from edgefl.models.onnx.sizes import UncoveredError
 from edgefl.models.onnx.tracing import still_dynamic
+from edgefl.models.source_lines import source_line
 
-QUOTE = '"'
 ARITHMETIC = {"truediv": "Div", "mul": "Mul", "sub": "Sub", "add": "Add"}
 
 
@@ -93,25 +92,3 @@ def _fraction(g: Graph, node: Node, args: list[Any]) -> Fraction:
         return a.name if isinstance(a, Fraction) else g.cast(a, torch.float64)
 
     return Fraction(g(op, double(args[0]), double(args[1])))
-
-
-def source_line(node: Node) -> str:
-    """The model's line behind an operator; for one of the backward pass, the line whose results it reads."""
-    waiting, seen = [node], set[Node]()
-    while waiting:
-        current = waiting.pop(0)
-        lines = [line.strip() for line in (current.meta.get("stack_trace") or "").splitlines()]
-        frames = [
-            (where, code)
-            for where, code in pairwise(lines)
-            if where.startswith("File ") and "onnx_export.py" not in where
-        ]
-        own = [frame for frame in frames if "/torch/" not in frame[0]]
-        layers = [frame for frame in frames if "/torch/nn/modules/" in frame[0]]
-        if own or layers:
-            where, code = (own or layers)[-1]
-            file, line, *_ = where.removeprefix("File ").split(", ")
-            return f"{file.strip(QUOTE)} {line} ({code})"
-        seen.add(current)
-        waiting.extend(n for n in reversed(current.all_input_nodes) if n not in seen)
-    return "an unknown line"
