@@ -74,7 +74,14 @@ def _onnx(graphs: bytes | bytearray, manifest: Manifest, compute: LocalCompute, 
         raise RemoteError(
             "model.shape", f"graphs for samples of shape {list(bundle.shape)}, the job's are {list(manifest.sample)}"
         )
-    return OnnxModel(bundle, threads=compute.threads, memory=compute.memory_mb << 20, batch=batch, frugal=True)
+    return OnnxModel(
+        bundle,
+        threads=compute.threads,
+        memory=compute.memory_mb << 20,
+        batch=batch,
+        outputs=max(manifest.classes, 1),
+        frugal=True,
+    )
 
 
 def _batch(manifest: Manifest, samples: int | None) -> int:

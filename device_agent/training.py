@@ -4,11 +4,12 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, Lock
 from time import monotonic
 
 from edgefl.algorithms.base import Task
-from edgefl.errors import Diverged, EdgeflError, RemoteError
+from edgefl.errors import Diverged, EdgeflError, Interrupted, RemoteError
+from edgefl.models.base import Interruptible, Model
 from edgefl.privacy import Price
 from edgefl.vector import State
 from edgefl.work import Done, Place, Worker
@@ -61,23 +62,49 @@ class Progressed:
 Outcome = Computed | Trained | Failed | Progressed
 
 
+class Cancellation:
+    """The wish that a task should end. It reaches the graph that is running, not only the next step."""
+
+    def __init__(self) -> None:
+        self._wanted, self._lock = Event(), Lock()
+        self._model: Interruptible | None = None
+
+    def is_set(self) -> bool:
+        return self._wanted.is_set()
+
+    def set(self) -> None:
+        with self._lock:
+            self._wanted.set()
+            if self._model:
+                self._model.interrupt()
+
+    def covers(self, model: Model) -> None:
+        """From now on the model works for this task, and for no other."""
+        with self._lock:
+            if self._wanted.is_set():
+                raise Cancelled
+            if isinstance(model, Interruptible):
+                model.resume()  # a task before this one may have been cancelled
+                self._model = model
+
+
 class Trainer:
     """Runs tasks one at a time; `tell` is called from its thread and only enqueues."""
 
     def __init__(self, tell: Callable[[Outcome], None]) -> None:
         self._tell = tell
         self._pool = ThreadPoolExecutor(1, "training")
-        self._cancel = Event()
+        self._cancel = Cancellation()
         self.number = 0  # of the training in hand: what is told of another one was already on its way
 
     def start(self, task: Task, place: Place, state: State, make: Callable[[], Worker]) -> None:
         """Begin; whatever ran before is cancelled first. `make` builds the worker, in the background too."""
         self.cancel()
-        self._cancel = cancelled = Event()
+        self._cancel = cancelled = Cancellation()
         self._pool.submit(self._run, self.number, task, place, state, make, cancelled)
 
     def cancel(self) -> None:
-        """No result of the task in hand will be told."""
+        """No result of the task in hand will be told; what it runs ends after the operator it is at."""
         self._cancel.set()
         self.number += 1
 
@@ -86,7 +113,7 @@ class Trainer:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _run(  # noqa: PLR0917 - all that the thread may know
-        self, number: int, task: Task, place: Place, state: State, make: Callable[[], Worker], cancelled: Event
+        self, number: int, task: Task, place: Place, state: State, make: Callable[[], Worker], cancelled: Cancellation
     ) -> None:
         told = monotonic()
 
@@ -102,8 +129,10 @@ class Trainer:
         try:
             if cancelled.is_set():
                 return
-            outcome = Trained(number, task.round, self._work(make(), task, place, state, watch))
-        except Cancelled:
+            worker = make()
+            cancelled.covers(worker.model)
+            outcome = Trained(number, task.round, self._work(worker, task, place, state, watch))
+        except (Cancelled, Interrupted):
             return
         except (RemoteError, Diverged) as error:  # of this task alone: the next one may be better
             reason = f"{error.code}: {error}" if isinstance(error, RemoteError) else str(error)

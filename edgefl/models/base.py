@@ -1,7 +1,7 @@
 """What a training back-end offers: a forward pass and its pullback, nothing else."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from edgefl.vector import Array, Layout, Vector
 
@@ -30,4 +30,17 @@ class Model(Protocol):
 
     def tensors(self, w: Vector) -> dict[str, Array]:
         """The network with these weights, tensor by tensor under its own names, what is not trained included."""
+        ...
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """A model whose work can be ended from another thread in the middle of a pass."""
+
+    def interrupt(self) -> None:
+        """End what runs as soon as possible (by `Interrupted`), and let nothing run until `resume`."""
+        ...
+
+    def resume(self) -> None:
+        """Let work begin again."""
         ...

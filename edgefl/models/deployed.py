@@ -11,7 +11,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, RemoteError
 from edgefl.losses import cross_entropy, squared_error
 from edgefl.metrics import errors
-from edgefl.models.onnx_guard import verify
+from edgefl.models.onnx_guard import verify_own
 from edgefl.vector import Array
 
 SLICE = 64  # samples per pass: bounds memory, whatever the size of the data
@@ -26,7 +26,7 @@ class Deployed:
         self.path = path
         try:
             data = path.read_bytes()
-            verify(data, batch=SLICE, limit=memory)
+            verify_own(data, batch=SLICE, limit=memory)
             self._session = _session(data, threads)
         except OSError as error:
             raise ConfigError(
@@ -102,6 +102,7 @@ def _session(data: bytes, threads: int) -> onnxruntime.InferenceSession:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # what was checked, whatever else it may be
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 

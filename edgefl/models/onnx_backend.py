@@ -2,6 +2,9 @@
 
 Weights go in as slices of the flat vector and gradients come out into slices of a new one, both in place. What the
 forward pass keeps for the pullback is written into arrays of ours and read from there, never copied.
+
+No memory is handed over on the word of a graph: names, types and shapes are those of the layout and the batch
+(`onnx_bindings`), and onnxruntime refuses to write a result of another shape than that of the memory bound for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,10 +15,12 @@ from zlib import crc32
 import numpy as np
 import onnxruntime
 
-from edgefl.errors import ConfigError
+from edgefl.errors import ConfigError, Interrupted, RemoteError
 from edgefl.frugal import release_code
 from edgefl.models.onnx.bundle import Bundle
-from edgefl.models.onnx_guard import size, verify
+from edgefl.models.onnx_bindings import Bindings
+from edgefl.models.onnx_file import BOOL, DOUBLE, FLOAT, INT32, INT64
+from edgefl.models.onnx_guard import Signature
 from edgefl.models.onnx_handover import Kept, cut, fresh
 from edgefl.vector import Array, Layout, Vector, check
 
@@ -25,29 +30,33 @@ MEMORY = 4 * 2**30
 BATCH = 64  # for which a graph must fit into that memory
 RESULTS = ("logits", "dx")  # what callers get; other outputs have a place of their own or are for the pullback
 NOTHING = np.empty(0, np.float32)
-TYPES = {
-    "tensor(float)": np.float32,
-    "tensor(double)": np.float64,
-    "tensor(int32)": np.int32,
-    "tensor(int64)": np.int64,
-    "tensor(uint8)": np.uint8,
-    "tensor(bool)": np.bool_,
-}
+TYPES = {FLOAT: np.float32, DOUBLE: np.float64, INT32: np.int32, INT64: np.int64, BOOL: np.bool_}
 
 
 class OnnxModel:
     """A `Model` that runs on onnxruntime; a graph is checked and loaded when it is first needed."""
 
     def __init__(
-        self, bundle: Bundle, *, threads: int = 1, memory: int = MEMORY, batch: int = BATCH, frugal: bool = False
+        self,
+        bundle: Bundle,
+        *,
+        threads: int = 1,
+        memory: int = MEMORY,
+        batch: int = BATCH,
+        outputs: int | None = None,
+        frugal: bool = False,
     ) -> None:
-        """`frugal` is for a process that does nothing else: what only loading needed leaves its memory."""
+        """`memory` is what a graph may need for a `batch`, `outputs` how many the job says a sample has.
+
+        `frugal` is for a process that does nothing else: what only loading needed leaves its memory.
+        """
         np.empty(31 << 20, np.uint8)  # freeing one large block teaches glibc to keep our large vectors' pages
         self.layout = bundle.layout
         self._bundle = bundle
-        self._threads, self._memory, self._batch, self._frugal = threads, memory, batch, frugal
+        self._threads, self._batch, self._frugal = threads, batch, frugal
+        self._bindings = Bindings(bundle, memory, outputs)
         self._sessions: dict[str, Session] = {}
-        self._checked: dict[str, int] = {}  # for how many samples a graph is known to fit
+        self._running = onnxruntime.RunOptions()
         trained, k = len(self.layout.names) - self.layout.buffers, self.layout.trainable
         named = list(zip(self.layout.names, self.layout.slices, strict=True))
         self._places = {
@@ -60,11 +69,8 @@ class OnnxModel:
         """The outputs for `x`, in evaluation mode."""
         weights = self._weights(w)
         with self._lock:
-            forward = self._session("forward", min(len(x), SLICE))
-            parts = [
-                forward.run(weights, {"x": self._input(x[i : i + SLICE])}).result
-                for i in range(0, max(len(x), 1), SLICE)
-            ]
+            slices = [self._input(x[i : i + SLICE]) for i in range(0, max(len(x), 1), SLICE)]
+            parts = [self._run("forward", weights, {"x": part}).result for part in slices]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def vjp(self, w: Vector, x: Array) -> tuple[Array, Callable[[Array], Vector]]:
@@ -76,11 +82,11 @@ class OnnxModel:
         weights, k = self._weights(w), self.layout.trainable
         single = len(x) == 1 and bool(self._bundle.single_training)
         kind = "single_" if single else ""
-        feeds = {"x": self._input(x), **({} if single else self._masks(w, x))}
         moved = np.zeros(self.layout.size - k, np.float32)
         with self._lock:
-            ahead = self._session(f"{kind}training", max(len(x), self._batch))
-            z, kept = ahead.run(weights, feeds, moved)
+            self._signature(f"{kind}training", len(x))  # before anything is drawn that is as large as the bundle says
+            feeds = {"x": self._input(x), **({} if single else self._masks(w, x))}
+            z, kept = self._run(f"{kind}training", weights, feeds, moved)
         if not single:
             np.subtract(w[k:], moved, out=moved)
 
@@ -91,10 +97,10 @@ class OnnxModel:
             if seed.shape != z.shape:
                 raise ValueError(f"expected a gradient of shape {z.shape}, got {seed.shape}")
             with self._lock:
-                behind = self._session(f"{kind}backward", max(len(x), self._batch))
-                behind.run(weights, {**feeds, "dz": seed}, gradient, kept)
-            for unused in behind.unused:
-                gradient[unused] = 0
+                self._run(f"{kind}backward", weights, {**feeds, "dz": seed}, gradient, kept)
+                unused = self._sessions[f"{kind}backward"].unused
+            for part in unused:
+                gradient[part] = 0
             return gradient
 
         return z, pullback
@@ -109,7 +115,15 @@ class OnnxModel:
         weights = self._weights(w)
         feeds = {"x": self._input(x), "dz": np.ascontiguousarray(dz, np.float32)}
         with self._lock:
-            return self._session("input_gradient", max(len(x), self._batch)).run(weights, feeds).result
+            return self._run("input_gradient", weights, feeds).result
+
+    def interrupt(self) -> None:
+        """End the graph that runs after the operator it is at, and let none run until `resume`; from any thread."""
+        self._running.terminate = True
+
+    def resume(self) -> None:
+        """Let graphs run again."""
+        self._running = onnxruntime.RunOptions()
 
     def tensors(self, w: Vector) -> dict[str, Array]:
         """What is trained, by name; what is frozen is part of the graphs."""
@@ -137,19 +151,23 @@ class OnnxModel:
             drawn[mask.name] = (rng.random(shape, np.float32) < mask.keep).astype(np.float32)
         return drawn
 
-    def _session(self, graph: str, rows: int) -> "Session":
-        """The graph, ready for so many samples."""
-        data: bytes = getattr(self._bundle, graph)
-        if rows > self._checked.get(graph, -1):
-            verify(data, batch=rows, limit=self._memory)
-            self._checked[graph] = rows
+    def _run(
+        self, graph: str, w: Vector, feeds: Mapping[str, Array], out: Vector | None = None, kept: Kept | None = None
+    ) -> "Outcome":
+        signature = self._signature(graph, len(feeds["x"]))
         if graph not in self._sessions:
             kind = "grad." if graph.endswith("backward") else "new."
             places = {n: s for n, s in self._places.items() if n.startswith(kind)}
             self._tidy()  # before, so that what was needed for imports and what is needed now never add up
-            self._sessions[graph] = Session(data, self.layout, places, self._threads)
+            self._sessions[graph] = Session(getattr(self._bundle, graph), signature, self.layout, places, self._threads)
             self._tidy()
-        return self._sessions[graph]
+        return self._sessions[graph].run(signature, self._running, w, feeds, out, kept)
+
+    def _signature(self, graph: str, rows: int) -> Signature:
+        """What the graph binds for so many samples; one that trains must at first fit for a whole batch too."""
+        if graph not in self._sessions and graph != "forward":
+            self._bindings.signature(graph, max(rows, self._batch))
+        return self._bindings.signature(graph, rows)
 
     def _tidy(self) -> None:
         if self._frugal:
@@ -159,31 +177,31 @@ class OnnxModel:
 class Session:
     """One graph, loaded; its weights are read where they lie in the flat vector."""
 
-    def __init__(self, graph: bytes, layout: Layout, places: Mapping[str, slice], threads: int) -> None:
+    def __init__(
+        self, graph: bytes, signature: Signature, layout: Layout, places: Mapping[str, slice], threads: int
+    ) -> None:
         """`places` tells which outputs are written to which part of the array given to `run`."""
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 4
-        options.enable_mem_pattern = False  # planned memory is a second copy of the arena's: megabytes, and no faster
-        # One level below the highest, which only adds a memory layout that pays off where weights are constants.
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # an idle device should be idle
-        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        self._session = _loaded(graph, threads)
         self._binding = self._session.io_binding()
-        inputs = [i.name for i in self._session.get_inputs()]
         where = {f"w.{n}": (s, shape) for n, s, shape in zip(layout.names, layout.slices, layout.shapes, strict=True)}
+        inputs, outputs = signature.inputs, signature.outputs
         self._weights = [(name, where[name][0].start * ITEM, where[name][1]) for name in inputs if name in where]
         self._others = {name for name in inputs if name not in where}
-        outputs = {o.name: o for o in self._session.get_outputs()}
-        self._into = [(n, places[n].start * ITEM, o.shape) for n, o in outputs.items() if n in places]
-        self._result = next(((n, outputs[n].shape) for n in RESULTS if n in outputs), None)
-        self._kept = [(n, TYPES[o.type], o.shape) for n, o in outputs.items() if n not in places and n not in RESULTS]
+        self._into = [(n, places[n].start * ITEM, v.shape) for n, v in outputs.items() if n in places]
+        self._result = next((n for n in RESULTS if n in outputs), None)
+        self._kept = [n for n in outputs if n not in places and n not in RESULTS]
         self.unused = [s for n, s in places.items() if n not in outputs]
-        self._cut = cut(self._kept, 0)
+        self._cut = cut((), -1)
         self._bound: dict[str, object] = {}
 
-    def run(
-        self, w: Vector, feeds: Mapping[str, Array], out: Vector | None = None, kept: Kept | None = None
+    def run(  # noqa: PLR0917 - what a graph is given
+        self,
+        signature: Signature,
+        options: onnxruntime.RunOptions,
+        w: Vector,
+        feeds: Mapping[str, Array],
+        out: Vector | None = None,
+        kept: Kept | None = None,
     ) -> "Outcome":
         """The graph's result, and what it hands over; what has a place in `out` is written there.
 
@@ -203,19 +221,24 @@ class Session:
         if out is not None and self._moved("out", at := out.ctypes.data):
             for name, offset, shape in self._into:
                 bind.bind_output(name, "cpu", 0, np.float32, shape, at + offset)
-        outcome = self._outcome(len(feeds["x"]))
-        self._session.run_with_iobinding(bind)
+        outcome = self._outcome(signature, len(feeds["x"]))
+        try:
+            self._session.run_with_iobinding(bind, options)
+        except Exception as error:  # onnxruntime's errors have no class of their own
+            if options.terminate:
+                raise Interrupted("the model was told to stop") from None
+            raise RemoteError("model.failed", f"onnxruntime: {' '.join(str(error).split())}") from error
         return outcome
 
-    def _outcome(self, batch: int) -> "Outcome":
+    def _outcome(self, signature: Signature, batch: int) -> "Outcome":
         """Memory for what a run with so many samples gives."""
         bind, result = self._binding, NOTHING
         if self._result:
-            name, dims = self._result
-            result = np.empty([size(d, batch) for d in dims], np.float32)
-            bind.bind_output(name, "cpu", 0, np.float32, result.shape, result.ctypes.data)
+            result = np.empty(signature.outputs[self._result].shape, np.float32)
+            bind.bind_output(self._result, "cpu", 0, np.float32, result.shape, result.ctypes.data)
         if self._cut.batch != batch:
-            self._cut = cut(self._kept, batch)
+            kept = {name: signature.outputs[name] for name in self._kept}
+            self._cut = cut(((name, TYPES[value.type], value.shape) for name, value in kept.items()), batch)
         made = fresh(self._cut)
         if self._moved("made", made.place):
             for name, part in made.cut.parts.items():
@@ -233,3 +256,18 @@ class Outcome(NamedTuple):
 
     result: Array  # logits or dx
     kept: Kept  # for the pullback
+
+
+def _loaded(graph: bytes, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4
+    options.enable_mem_pattern = False  # planned memory is a second copy of the arena's: megabytes, and no faster
+    # One level below the highest, which only adds a memory layout that pays off where weights are constants.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # an idle device should be idle
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # and not what else its first bytes may mean
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no class of their own
+        raise RemoteError("model.failed", f"onnxruntime: {' '.join(str(error).split())}") from error

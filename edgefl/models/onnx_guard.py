@@ -1,239 +1,128 @@
 """What a device checks before it gives a graph to onnxruntime, with nothing but the standard library.
 
-A graph from the network must keep everything inside its file, use standard operators only, and say how large each
-of its values is, so that the memory it needs is known before any of it is taken.
+A graph from the network must keep everything inside its file and use only operators that our exporter writes. What it
+binds must have the names, types and shapes of what it is given. How large each of its values is follows from those,
+node by node (`onnx_infer`); what the file says about it is compared and never believed. So the memory that it needs,
+and the longest step that nothing can interrupt, are known before any of it runs.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
 
 from edgefl.errors import RemoteError
-
-STANDARD = ("", "ai.onnx")
-DEEPEST = 4  # bodies of loops inside bodies of loops
-MOST_NODES = 200_000
-WIDTH = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}  # bytes per ONNX type
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-
-Field: TypeAlias = tuple[int, "int | memoryview"]  # its number, and a number or bytes
+from edgefl.models.onnx_file import WIDTH, Dim, Value, read_file
+from edgefl.models.onnx_infer import Step, infer
+from edgefl.models.onnx_values import Known
 
 
-@dataclass(slots=True)
-class Shape:
-    """Type and sizes of a value; a size in text is a multiple of the batch size, such as `16N`."""
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a graph binds for a batch of one size, and the memory it needs for that."""
 
-    type: int
-    dims: "tuple[int | str, ...]"
-
-    def bytes(self, batch: int) -> int:
-        """How much memory it takes."""
-        return prod(size(d, batch) for d in self.dims) * WIDTH.get(self.type, 8)
+    inputs: dict[str, Known]
+    outputs: dict[str, Known]
+    need: int  # bytes
 
 
-@dataclass(slots=True)
-class Summary:
-    """What matters of a graph: its operators, what each reads and writes, and the size of all values."""
+def verify(data: bytes, given: Mapping[str, Known], steady: Iterable[str], *, batch: int, limit: int) -> Signature:
+    """What a graph from the network binds of what it is `given`; RemoteError if it must not run.
 
-    steps: list[tuple[list[str], list[str]]] = field(default_factory=list)
-    sizes: dict[str, Shape] = field(default_factory=dict)
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
-    constants: int = 0  # bytes
+    The shapes of `steady` are the same for every batch.
+    """
+    graph = read_file(data)
+    _fits(graph.inputs, given, batch, "asks for", "model.binding")
+    asked = {value.name: given[value.name] for value in graph.inputs}
+    known = infer(graph, asked, set(steady))
+    _fits(graph.outputs, known.values, batch, "gives", "model.binding")
+    _fits(graph.said, known.values, batch, "speaks of", "model.shape")
+    outputs = {value.name: known.values[value.name] for value in graph.outputs}
+    if set(outputs) & (given.keys() | graph.constants.keys()):
+        raise RemoteError("model.binding", "the graph gives back what it was given")
+    sizes = {name: value.bytes for name, value in (*given.items(), *known.values.items())}
+    held = [name for name in (*given, *outputs) if name not in known.lasting]
+    need = peak(known.steps, sizes, held, known.lasting) + known.constants
+    _within(need, batch, limit)
+    return Signature(asked, outputs, need)
 
 
-def verify(graph: bytes, *, batch: int, limit: int) -> int:
-    """The memory in bytes that this graph needs for a batch of that size; RemoteError if it must not run."""
-    try:
-        summary = Summary()
-        _model(memoryview(graph), summary)
-        need = peak(summary, batch)
-    except (IndexError, ValueError, UnicodeDecodeError) as error:
-        raise RemoteError("model.malformed", f"not an ONNX graph: {error}") from None
+def verify_own(data: bytes, *, batch: int, limit: int) -> int:
+    """The memory in bytes that a file of the operator's own says it needs; RemoteError if it must not run.
+
+    It may use any standard operator, so the sizes it says are believed: they protect from mistakes, not from malice.
+    """
+    graph = read_file(data)
+    said = {value.name: value for value in (*graph.inputs, *graph.outputs, *graph.said)}
+    steps = [Step(node.reads, tuple(w for w in node.writes if w), 0) for node in graph.nodes]
+    for name in (*(v.name for v in graph.inputs), *(name for step in steps for name in step.writes)):
+        if not _said(said.get(name)):
+            raise RemoteError("model.too_large", f"the graph does not say how large its value '{name}' is")
+    sizes = {name: _bytes(value, batch) for name, value in said.items() if _said(value)}
+    constants = sum(tensor.bytes for part in (graph, *graph.bodies()) for tensor in part.tensors())
+    need = peak(steps, sizes, [v.name for v in (*graph.inputs, *graph.outputs)], set()) + constants
+    _within(need, batch, limit)
+    return need
+
+
+def peak(steps: list[Step], sizes: Mapping[str, int], held: Iterable[str], lasting: set[str]) -> int:
+    """The most bytes alive at one time, if each value lives from its making to its last use.
+
+    What is `held` is there from beginning to end; what is `lasting` is counted elsewhere.
+    """
+    always = set(held)
+    last: dict[str, int] = {}
+    for i, step in enumerate(steps):
+        last.update(dict.fromkeys((*step.writes, *step.reads), i))
+    now = most = sum(sizes.get(name, 0) for name in always)
+    alive: dict[str, int] = {}
+    for i, step in enumerate(steps):
+        for name in step.writes:
+            if name not in always and name not in lasting:
+                alive[name] = sizes.get(name, 0)
+                now += alive[name]
+        most = max(most, now + step.scratch)
+        for name in {*step.reads, *step.writes}:
+            if last[name] == i:
+                now -= alive.pop(name, 0)
+    return most
+
+
+def size(dim: Dim, batch: int) -> int:
+    """A size of a value, for a batch of so many samples; below zero if it is not said."""
+    if isinstance(dim, str):
+        return int(dim[:-1] or 1) * batch
+    return -1 if dim is None else dim
+
+
+def _fits(said: list[Value], known: Mapping[str, Known], batch: int, what: str, code: str) -> None:
+    if len({value.name for value in said}) != len(said):
+        raise RemoteError(code, "the graph names a value twice")
+    for value in said:
+        true = known.get(value.name)
+        if true is None:
+            raise RemoteError(code, f"the graph {what} '{value.name}', which is not there")
+        shape = None if value.dims is None else tuple(size(d, batch) for d in value.dims)
+        if value.type != true.type or shape != true.shape:
+            raise RemoteError(
+                code,
+                f"the graph {what} '{value.name}' of type {value.type} and shape {shape} for a batch of {batch},"
+                f" where type {true.type} and shape {true.shape} is true",
+            )
+
+
+def _within(need: int, batch: int, limit: int) -> None:
     if need > limit:
         raise RemoteError(
             "model.too_large", f"the graph needs {need >> 20} MiB for a batch of {batch}, allowed are {limit >> 20} MiB"
         )
-    return need
 
 
-def peak(summary: Summary, batch: int) -> int:
-    """The most bytes alive at one time, if each value lives from its making to its last use."""
-    last: dict[str, int] = {}
-    for i, (reads, _) in enumerate(summary.steps):
-        last.update(dict.fromkeys(reads, i))
-    last.update(dict.fromkeys((*summary.inputs, *summary.outputs), len(summary.steps)))
-    nameless = next(
-        (n for _, writes in summary.steps for n in (*summary.inputs, *writes) if n not in summary.sizes), None
-    )
-    if nameless is not None:
-        raise RemoteError("model.too_large", f"the graph does not say how large its value '{nameless}' is")
-    held = {name: summary.sizes[name].bytes(batch) for name in summary.inputs}
-    now = most = sum(held.values())
-    for i, (reads, writes) in enumerate(summary.steps):
-        for name in writes:
-            held[name] = summary.sizes[name].bytes(batch)
-            now += held[name]
-        most = max(most, now)
-        for name in {*reads, *writes}:
-            if last.get(name, i) == i:
-                now -= held.pop(name, 0)
-    return most + summary.constants
+def _said(value: Value | None) -> bool:
+    return value is not None and value.dims is not None and None not in value.dims
 
 
-def size(dim: int | str, batch: int) -> int:
-    """A size of a value, for a batch of so many samples."""
-    if isinstance(dim, int):
-        return dim
-    return int(dim[:-1] or 1) * batch
-
-
-def fields(data: memoryview) -> Iterator[Field]:
-    """The fields of a protobuf message, in the order they are written."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == VARINT:
-            value, at = _varint(data, at)
-            yield key >> 3, value
-        else:
-            if kind == BYTES:
-                size, at = _varint(data, at)
-            elif kind in (FIXED64, FIXED32):
-                size = 8 if kind == FIXED64 else 4
-            else:
-                raise ValueError(f"wire type {kind}")
-            if at + size > len(data):
-                raise ValueError("it ends in the middle of a field")
-            yield key >> 3, data[at : at + size]
-            at += size
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError("a number that does not end")
-
-
-def _parts(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The fields that are messages or text."""
-    for number, value in fields(data):
-        if isinstance(value, memoryview):
-            yield number, value
-
-
-def _text(value: memoryview) -> str:
-    return bytes(value).decode()
-
-
-def _model(data: memoryview, summary: Summary) -> None:
-    graphs = []
-    for number, value in _parts(data):
-        if number == 8:  # opset_import: domain, version
-            _standard(next((_text(v) for n, v in _parts(value) if n == 1), ""))
-        elif number == 7:
-            graphs.append(value)
-        elif number in (20, 25):
-            raise RemoteError(
-                "model.domain", "the graph defines functions or training of its own; only operators may be used"
-            )
-    if len(graphs) != 1:
-        raise ValueError(f"{len(graphs)} graphs in the file")
-    _graph(graphs[0], summary, depth=0)
-
-
-def _standard(domain: str) -> None:
-    if domain not in STANDARD:
-        raise RemoteError("model.domain", f"the graph uses operators of '{domain}'; only standard ONNX may be used")
-
-
-def _graph(data: memoryview, summary: Summary, *, depth: int) -> None:
-    if depth > DEEPEST:
-        raise ValueError("loops are nested too deeply")
-    for number, value in _parts(data):
-        if number == 1:
-            _node(value, summary, depth)
-        elif number == 5:
-            summary.constants += _tensor(value)
-        elif number in (11, 12, 13) and depth == 0:
-            name, shape = _value(value)
-            if shape:
-                summary.sizes[name] = shape
-            {11: summary.inputs, 12: summary.outputs, 13: []}[number].append(name)
-        elif number == 15:
-            raise ValueError("sparse constants")
-
-
-def _node(data: memoryview, summary: Summary, depth: int) -> None:
-    reads, writes = [], []
-    for number, value in _parts(data):
-        if number == 1:
-            reads.append(_text(value))
-        elif number == 2:
-            writes.append(_text(value))
-        elif number == 7:
-            _standard(_text(value))
-        elif number == 5:
-            _attribute(value, summary, depth)
-    if depth == 0:
-        summary.steps.append((reads, [w for w in writes if w]))
-    if len(summary.steps) > MOST_NODES:
-        raise ValueError(f"more than {MOST_NODES} operators")
-
-
-def _attribute(data: memoryview, summary: Summary, depth: int) -> None:
-    for number, value in _parts(data):
-        if number in (5, 10):
-            summary.constants += _tensor(value)
-        elif number in (6, 11):
-            _graph(value, summary, depth=depth + 1)
-        elif number in (22, 23):
-            raise ValueError("sparse constants")
-
-
-def _tensor(data: memoryview) -> int:
-    """The size of a constant, which must lie in the file itself."""
-    for number, value in fields(data):
-        if number == 13 or (number == 14 and value):
-            raise RemoteError("model.external_data", "the graph keeps data outside its file; everything must be inside")
-    return len(data)
-
-
-def _value(data: memoryview) -> tuple[str, Shape | None]:
-    name, shape = "", None
-    for number, value in _parts(data):
-        if number == 1:
-            name = _text(value)
-        elif number == 2:
-            for kind, tensor in _parts(value):
-                if kind != 1:
-                    raise ValueError(f"'{name}' is no tensor")
-                shape = _tensor_type(tensor)
-    return name, shape
-
-
-def _tensor_type(data: memoryview) -> Shape | None:
-    type, dims = 0, None
-    for number, value in fields(data):
-        if number == 1 and isinstance(value, int):
-            type = value
-        elif number == 2 and isinstance(value, memoryview):
-            dims = tuple(_dim(d) for n, d in _parts(value) if n == 1)
-    return None if dims is None or None in dims else Shape(type, tuple(d for d in dims if d is not None))
-
-
-def _dim(data: memoryview) -> int | str | None:
-    for number, value in fields(data):
-        if number == 1 and isinstance(value, int):
-            return value
-        if number == 2 and isinstance(value, memoryview):
-            text = _text(value)
-            return text if text[-1:] == "N" and (text[:-1].isdecimal() or text == "N") else None
-    return None
+def _bytes(value: Value, batch: int) -> int:
+    dims = [size(d, batch) for d in value.dims or ()]
+    if any(d < 0 for d in dims):
+        raise RemoteError("model.malformed", f"'{value.name}' has sizes below zero")
+    return prod(dims) * WIDTH.get(value.type, 8)

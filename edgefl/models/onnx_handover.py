@@ -11,13 +11,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from edgefl.models.onnx_guard import size
 from edgefl.vector import Array
 
 PIECE = 16 * 2**20  # bytes: what is smaller, glibc gives again without asking the system for fresh pages
 ALIGN = 64  # bytes: a line of the cache
 
-Output: TypeAlias = tuple[str, Any, Sequence[int | str]]  # name, numpy type, sizes that may depend on the batch
+Output: TypeAlias = tuple[str, Any, Sequence[int]]  # name, numpy type, shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,10 @@ class Kept:
 
 
 def cut(outputs: Iterable[Output], batch: int) -> Cut:
-    """Values one after the other, in a new piece where the last one would grow too large."""
+    """Values for this batch size one after the other, in a new piece where the last one would grow too large."""
     pieces, parts = list[int](), dict[str, Part]()
     for name, dtype, dims in outputs:
-        shape = tuple(size(d, batch) for d in dims)
+        shape = tuple(dims)
         need = -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // ALIGN) * ALIGN
         if not pieces or pieces[-1] + need > PIECE:
             pieces.append(0)

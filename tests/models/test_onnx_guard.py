@@ -10,43 +10,118 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from edgefl.errors import RemoteError
-from edgefl.models.onnx_guard import verify
+from edgefl.models.onnx_file import FLOAT, INT64
+from edgefl.models.onnx_guard import verify, verify_own
+from edgefl.models.onnx_values import Known
 
 LIMIT = 2**20
+GIVEN = {"x": Known(FLOAT, (10, 4)), "i": Known(INT64, (10, 4))}
+node, value = helper.make_node, helper.make_tensor_value_info
 
 
-def graph(*nodes, constants=(), known=(), domains=("",)):
-    value = helper.make_tensor_value_info
+def graph(*nodes, constants=(), known=(), domains=("",), y=("N", 4), inputs=(("x", TensorProto.FLOAT, ("N", 4)),)):
     body = helper.make_graph(
-        list(nodes), "g", [value("x", TensorProto.FLOAT, ["N", 4])], [value("y", TensorProto.FLOAT, ["N", 4])],
+        list(nodes), "g", [value(*i) for i in inputs], [value("y", TensorProto.FLOAT, y)],
         list(constants), value_info=[value(n, TensorProto.FLOAT, d) for n, d in known],
     )  # fmt: skip
     return helper.make_model(body, opset_imports=[helper.make_opsetid(d, 18) for d in domains], ir_version=8)
 
 
+def accepted(model, limit=LIMIT):
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    return verify(data, GIVEN, (), batch=10, limit=limit)
+
+
 def refused(model, limit=LIMIT):
     with pytest.raises(RemoteError) as error:
-        verify(model if isinstance(model, bytes) else model.SerializeToString(), batch=10, limit=limit)
+        accepted(model, limit)
     return error.value.code
 
 
+def whole(name, *numbers):
+    return numpy_helper.from_array(np.array(numbers, np.int64), name)
+
+
 def test_a_plain_graph_needs_the_memory_of_what_lives_at_one_time():
-    nodes = [
-        helper.make_node(op, [a], [b]) for op, a, b in [("Relu", "x", "a"), ("Relu", "a", "b"), ("Relu", "b", "y")]
-    ]
-    model = graph(*nodes, known=[("a", ["N", 4]), ("b", ["N", 4])])
-    assert verify(model.SerializeToString(), batch=10, limit=LIMIT) == 3 * 10 * 4 * 4  # x, and two of a, b, y
+    chain = [node(op, [a], [b]) for op, a, b in [("Relu", "x", "a"), ("Relu", "a", "b"), ("Relu", "b", "y")]]
+    offered = 10 * 4 * 4 + 10 * 4 * 8  # x, and i, whether it is asked for or not
+    assert accepted(graph(*chain)).need == offered + 3 * 10 * 4 * 4  # and y, which is ours, and a and b
 
 
 def test_a_graph_larger_than_allowed_is_refused():
-    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
-    assert refused(graph(*nodes, known=[("a", ["1000000N", 4])])) == "model.too_large"
+    large = [node("ConstantOfShape", ["s"], ["a"]), node("ReduceMean", ["a", "all"], ["m"], keepdims=0)]
+    sums = [*large, node("Add", ["x", "m"], ["y"])]
+    constants = [whole("s", 1000, 1000), whole("all", 0, 1)]
+    assert refused(graph(*sums, constants=constants)) == "model.too_large"
+    assert accepted(graph(*sums, constants=constants), limit=8 * LIMIT).need > 4_000_000
 
 
-def test_a_value_without_a_size_is_refused():
-    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
-    assert refused(graph(*nodes)) == "model.too_large"
-    assert refused(graph(*nodes, known=[("a", ["what", 4])])) == "model.too_large"
+def test_what_the_file_says_of_a_size_is_compared_and_never_believed():
+    nodes = [node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["y"])]
+    assert accepted(graph(*nodes)).outputs["y"].shape == (10, 4)
+    assert accepted(graph(*nodes, known=[("a", ["N", 4])]))
+    assert refused(graph(*nodes, known=[("a", ["N", 1])])) == "model.shape"
+    assert refused(graph(*nodes, known=[("a", ["what", 4])])) == "model.shape"
+    assert refused(graph(*nodes, y=("N", 5))) == "model.binding"
+    assert refused(graph(*nodes, y=("2N", 4))) == "model.binding"
+
+
+def test_a_size_that_depends_on_data_is_refused():
+    filled = [node("Gather", ["i", "zero"], ["row"], axis=0), node("ConstantOfShape", ["row"], ["y"])]
+    inputs = (("i", TensorProto.INT64, ("N", 4)),)
+    zero = numpy_helper.from_array(np.array(0), "zero")
+    assert refused(graph(*filled, constants=[zero], inputs=inputs, y=None)) == "model.shape"
+
+
+def test_only_what_is_given_can_be_asked_for():
+    relu = node("Relu", ["x"], ["y"])
+    assert refused(graph(relu, inputs=(("x", TensorProto.FLOAT, ("N", 5)),))) == "model.binding"
+    assert refused(graph(relu, inputs=(("x", TensorProto.DOUBLE, ("N", 4)),))) == "model.binding"
+    assert refused(graph(relu, inputs=(("x", TensorProto.FLOAT, None),))) == "model.binding"
+    assert refused(graph(node("Relu", ["z"], ["y"]), inputs=(("z", TensorProto.FLOAT, ("N", 4)),))) == "model.binding"
+    twice = (("x", TensorProto.FLOAT, ("N", 4)),) * 2
+    assert refused(graph(relu, inputs=twice)) == "model.binding"
+    assert refused(graph(node("Relu", ["i"], ["y"]))) == "model.shape"  # given, but not asked for
+    assert refused(graph(relu, node("Relu", ["x"], ["y"]))) == "model.shape"  # the same name twice
+
+
+@pytest.mark.parametrize("op", ["If", "Loop", "SequenceMap", "NonZero", "Constant", "Mod", "RandomNormal", "Optional"])
+def test_an_operator_that_the_exporter_never_writes_is_refused(op):
+    assert refused(graph(node(op, ["x"], ["y"]))) == "model.operator"
+
+
+def test_a_loop_is_counted_with_its_body():
+    body = helper.make_graph(
+        [node("ConstantOfShape", ["s"], ["big"]), node("ReduceMean", ["big", "all"], ["m"], keepdims=0),
+         node("Add", ["step", "m"], ["out"])],
+        "b", [value("step", TensorProto.FLOAT, None)], [value("out", TensorProto.FLOAT, None)],
+        [whole("s", 1000, 1000), whole("all", 0, 1)],
+    )  # fmt: skip
+    assert refused(graph(node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1))) == "model.too_large"
+    del body.node[0], body.node[0]
+    body.node[0].input[1] = "step"
+    assert accepted(graph(node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)))
+    body.node[0].op_type = "Loop"
+    assert refused(graph(node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1))) == "model.operator"
+
+
+def test_whole_numbers_are_not_divided_by_what_may_be_zero():
+    inputs = (("i", TensorProto.INT64, ("N", 4)),)
+    cast = node("Cast", ["q"], ["y"], to=TensorProto.FLOAT)
+    assert refused(graph(node("Div", ["i", "i"], ["q"]), cast, inputs=inputs)) == "model.shape"
+    assert (
+        refused(graph(node("Div", ["i", "c"], ["q"]), cast, inputs=inputs, constants=[whole("c", 0)])) == "model.shape"
+    )
+    assert accepted(graph(node("Div", ["i", "c"], ["q"]), cast, inputs=inputs, constants=[whole("c", 2)]))
+
+
+def test_one_operator_must_not_take_for_ever():
+    nodes = [
+        node("ReduceMean", ["x", "all"], ["a"]), node("Expand", ["a", "s"], ["b"]), node("MatMul", ["b", "b"], ["c"]),
+        node("ReduceMean", ["c", "all"], ["m"]), node("Add", ["x", "m"], ["y"]),
+    ]  # fmt: skip
+    constants = [whole("all", 0, 1), whole("s", 8192, 8192)]
+    assert refused(graph(*nodes, constants=constants), limit=1 << 40) == "model.too_long"
 
 
 def test_a_foreign_operator_is_refused_wherever_it_hides():
@@ -75,15 +150,37 @@ def test_data_outside_the_file_is_refused():
     assert refused(graph(constant, add)) == "model.external_data"
 
 
+def test_what_two_readers_could_read_in_two_ways_is_refused():
+    plain = graph(node("Relu", ["x"], ["y"])).SerializeToString()
+    assert accepted(plain)
+    assert refused(plain + bytes([0x3A, 0])) == "model.malformed"  # a second graph: some readers merge the two
+    assert refused(plain + bytes([0x08, 8])) == "model.malformed"  # a version again
+    assert refused(plain + bytes([0xF2, 0x06, 0])) == "model.malformed"  # a field that nobody knows
+    assert refused(plain + bytes([0x0B])) == "model.malformed"  # a group
+    assert refused(plain + bytes([0x22, 0x80])) == "model.malformed"  # a length that does not end
+
+
+def test_a_file_of_ones_own_may_use_any_standard_operator_and_must_say_its_sizes():
+    nodes = [node("Mod", ["x", "x"], ["a"], fmod=1), node("Relu", ["a"], ["y"])]
+    said = graph(*nodes, known=[("a", ["N", 4])]).SerializeToString()
+    assert verify_own(said, batch=10, limit=LIMIT) == 3 * 10 * 4 * 4
+    for bad in (graph(*nodes), graph(*nodes, known=[("a", ["1000000N", 4])])):
+        with pytest.raises(RemoteError) as error:
+            verify_own(bad.SerializeToString(), batch=10, limit=LIMIT)
+        assert error.value.code == "model.too_large"
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data):
     with suppress(RemoteError):
-        verify(data, batch=10, limit=LIMIT)
+        accepted(data)
 
 
 @given(st.integers(0, 400), st.integers(0, 255))
 def test_a_graph_with_one_byte_changed_is_read_or_refused(place, byte):
-    data = bytearray(graph(helper.make_node("Relu", ["x"], ["y"])).SerializeToString())
+    chain = node("Slice", ["x", "a", "b", "c", "d"], ["z"]), node("Gemm", ["z", "z"], ["y"], transB=1)
+    constants = [whole("a", 0), whole("b", 2**62), whole("c", 0), whole("d", 1)]
+    data = bytearray(graph(*chain, constants=constants).SerializeToString())
     data[place % len(data)] = byte
     with suppress(RemoteError):
-        verify(bytes(data), batch=10, limit=LIMIT)
+        accepted(bytes(data))

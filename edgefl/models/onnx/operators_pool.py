@@ -107,7 +107,10 @@ def _to_first(g: Graph, dy: Value, x: Value, y: Value, k: list[int]) -> str:
     winner = g("MaxPool", g("Mul", largest, board), kernel_shape=k, strides=k)
     corners = np.arange(0, h, down)[:, None] * w + np.arange(0, w, across) + numbers.max()
     place = g("Sub", g.constant(corners), g("Cast", winner, to=ONNX_TYPES[torch.int64]))
-    return g("MaxUnpool", dy, g.early(g("Add", place, _images(g, x))), kernel_shape=k, strides=k)
+    where = g.early(g("Add", place, _images(g, x)))
+    # It is within these limits already. A device only takes places that a Clip keeps inside the result (`onnx_guard`).
+    last = g("Sub", g("Squeeze", g.numel(x.shape)), g.constant(1))
+    return g("MaxUnpool", dy, g("Clip", where, g.constant(0), last), kernel_shape=k, strides=k)
 
 
 def _images(g: Graph, x: Value) -> str:

@@ -13,7 +13,7 @@ from edgefl.models.onnx.graph import Graph, Node, Value, describe, named, proto
 
 OPSET, IR = 18, 8
 TRIALS = (11, 13)
-VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Identity", "Shape", "Size", "ConstantOfShape", "Expand"}
+VIEWS = {"Reshape", "Unsqueeze", "Squeeze", "Identity", "Shape", "ConstantOfShape", "Expand"}
 
 
 @dataclass(frozen=True, slots=True)

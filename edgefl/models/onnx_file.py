@@ -1,0 +1,305 @@
+"""An ONNX file, read with nothing but the standard library, and strictly.
+
+onnxruntime must see the same graph as we do. So what two readers of protobuf could understand in two ways is refused: a
+field that we do not know, one of another wire type than it should have, one that is given twice.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from struct import unpack
+from typing import TypeAlias
+
+from edgefl.errors import RemoteError
+
+STANDARD = ("", "ai.onnx")
+DEEPEST = 4  # bodies of loops inside bodies of loops
+MOST_NODES = 20_000  # which take onnxruntime some ten seconds to load
+FLOAT, INT32, INT64, BOOL, DOUBLE = 1, 6, 7, 9, 11
+WIDTH = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}  # bytes per ONNX type
+FORMAT = {FLOAT: "f", INT32: "i", INT64: "q", BOOL: "?", DOUBLE: "d"}  # of `struct`, for contents that we read
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+Dim: TypeAlias = "int | str | None"  # a size in text is a multiple of the batch size, such as `16N`; None is not said
+Attribute: TypeAlias = "int | float | str | tuple[int, ...] | Tensor | Graph | None"  # None: nobody reads it
+Found: TypeAlias = "dict[int, list[int | memoryview]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A constant; its content lies in the file."""
+
+    name: str
+    type: int
+    dims: tuple[int, ...]
+    raw: "memoryview | None"  # None where the file writes numbers in another way
+    bytes: int  # in the file
+
+    def numbers(self) -> "tuple[int | float, ...]":
+        """Its content."""
+        form = f"<{prod(self.dims)}{FORMAT.get(self.type, '')}"
+        if self.raw is None or self.type not in FORMAT:
+            raise ValueError(f"the constant '{self.name}' is not written as plain bytes")
+        return unpack(form, self.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What the file says about a value: its type and sizes."""
+
+    name: str
+    type: int
+    dims: "tuple[Dim, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A call of an operator."""
+
+    op: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    attributes: "Mapping[str, Attribute]"
+
+
+@dataclass(slots=True)
+class Graph:
+    """What matters of a graph."""
+
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Tensor] = field(default_factory=dict)
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    said: list[Value] = field(default_factory=list)  # about values in between
+
+    def bodies(self) -> "Iterator[Graph]":
+        """The graphs inside its nodes."""
+        for node in self.nodes:
+            for attribute in node.attributes.values():
+                if isinstance(attribute, Graph):
+                    yield attribute
+                    yield from attribute.bodies()
+
+    def tensors(self) -> "Iterator[Tensor]":
+        """Its constants, those inside its nodes too."""
+        yield from self.constants.values()
+        for node in self.nodes:
+            yield from (attribute for attribute in node.attributes.values() if isinstance(attribute, Tensor))
+
+
+# Of each message: which fields there may be, and how they are written; those that may come more than once are negative.
+MODEL = {1: VARINT, 2: BYTES, 3: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, 7: BYTES, -8: BYTES, -14: BYTES}
+OPSET = {1: BYTES, 2: VARINT}
+GRAPH = {-1: BYTES, 2: BYTES, -5: BYTES, 10: BYTES, -11: BYTES, -12: BYTES, -13: BYTES, -14: BYTES, -16: BYTES}
+NODE = {-1: BYTES, -2: BYTES, 3: BYTES, 4: BYTES, -5: BYTES, 6: BYTES, 7: BYTES, -9: BYTES}
+ATTRIBUTE = {
+    1: BYTES, 2: FIXED32, 3: VARINT, 4: BYTES, 5: BYTES, 6: BYTES, -7: FIXED32, -8: VARINT, -9: BYTES, 13: BYTES,
+    20: VARINT,
+}  # fmt: skip
+TENSOR = {
+    -1: VARINT, 2: VARINT, -4: FIXED32, -5: VARINT, -7: VARINT, 8: BYTES, 9: BYTES, -10: FIXED64, -11: VARINT,
+    12: BYTES, 14: VARINT, -16: BYTES,
+}  # fmt: skip
+VALUE = {1: BYTES, 2: BYTES, 3: BYTES, -4: BYTES}
+TYPE = {1: BYTES, 6: BYTES}
+TENSOR_TYPE = {1: VARINT, 2: BYTES}
+SHAPE = {-1: BYTES}
+DIM = {1: VARINT, 2: BYTES, 3: BYTES}
+FILLED = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 9}  # which field an attribute of each type fills
+
+
+def read_file(data: bytes) -> Graph:
+    """The graph of an ONNX file; RemoteError if it is none, or one that must not run."""
+    try:
+        return _model(memoryview(data))
+    except (IndexError, ValueError) as error:  # a UnicodeDecodeError is a ValueError
+        raise RemoteError("model.malformed", f"not an ONNX graph: {error}") from None
+
+
+def _model(data: memoryview) -> Graph:
+    for number, _, _ in _fields(data):
+        if number in (20, 25):
+            raise RemoteError(
+                "model.domain", "the graph defines functions or training of its own; only operators may be used"
+            )
+    found = _message(data, MODEL)
+    for opset in _parts(found, 8):
+        _standard(_text(_message(opset, OPSET), 1))
+    graphs = _parts(found, 7)
+    if len(graphs) != 1:
+        raise ValueError("no graph in the file")
+    return _graph(graphs[0], depth=0)
+
+
+def _standard(domain: str) -> None:
+    if domain not in STANDARD:
+        raise RemoteError("model.domain", f"the graph uses operators of '{domain}'; only standard ONNX may be used")
+
+
+def _graph(data: memoryview, *, depth: int) -> Graph:
+    if depth > DEEPEST:
+        raise ValueError("loops are nested too deeply")
+    found = _message(data, GRAPH)
+    if len(found.get(1, ())) > MOST_NODES:
+        raise ValueError(f"more than {MOST_NODES} operators")
+    graph = Graph(
+        [_node(part, depth) for part in _parts(found, 1)],
+        inputs=[_value(part) for part in _parts(found, 11)],
+        outputs=[_value(part) for part in _parts(found, 12)],
+        said=[_value(part) for part in _parts(found, 13)],
+    )
+    for part in _parts(found, 5):
+        tensor = _tensor(part)
+        if not tensor.name or tensor.name in graph.constants:
+            raise ValueError(f"the constant '{tensor.name}' is there twice, or has no name")
+        graph.constants[tensor.name] = tensor
+    return graph
+
+
+def _node(data: memoryview, depth: int) -> Node:
+    found = _message(data, NODE)
+    _standard(_text(found, 7))
+    attributes = dict(_attribute(part, depth) for part in _parts(found, 5))
+    if len(attributes) != len(found.get(5, ())):
+        raise ValueError("an attribute is given twice")
+    reads, writes = (tuple(str(part, "utf-8") for part in _parts(found, number)) for number in (1, 2))
+    return Node(_text(found, 4), reads, writes, attributes)
+
+
+def _attribute(data: memoryview, depth: int) -> tuple[str, Attribute]:
+    found = _message(data, ATTRIBUTE)
+    name, type = _text(found, 1), _number(found, 20)
+    if {number for number in found if number not in (1, 13, 20)} - {FILLED.get(type)}:
+        raise ValueError(f"the attribute '{name}' is not of the type it says")
+    return name, _content(found, type, depth)
+
+
+def _content(found: Found, type: int, depth: int) -> Attribute:  # noqa: PLR0911  one line for each type
+    match type:
+        case 1:
+            return float(unpack("<f", _parts(found, 2)[0])[0]) if 2 in found else 0.0
+        case 2:
+            return _number(found, 3)
+        case 3:
+            return _text(found, 4)
+        case 4:
+            return _tensor(_parts(found, 5)[0])
+        case 5:
+            return _graph(_parts(found, 6)[0], depth=depth + 1)
+        case 7:
+            return _numbers(found, 8)
+        case 6 | 8:
+            return None
+    raise ValueError(f"an attribute of type {type}")
+
+
+def _tensor(data: memoryview) -> Tensor:
+    for number, _, value in _fields(data):
+        if number == 13 or (number == 14 and value):
+            raise RemoteError("model.external_data", "the graph keeps data outside its file; everything must be inside")
+    found = _message(data, TENSOR)
+    dims, type, name = _numbers(found, 1), _number(found, 2), _text(found, 8)
+    if any(d < 0 for d in dims):
+        raise ValueError(f"the constant '{name}' has sizes below zero")
+    plain = 9 in found and not {4, 5, 7, 10, 11} & found.keys()
+    raw = _parts(found, 9)[0] if plain else None
+    if raw is not None and len(raw) != prod(dims) * WIDTH.get(type, 0):
+        raise ValueError(f"the constant '{name}' is not as long as it says")
+    return Tensor(name, type, dims, raw, len(data))
+
+
+def _value(data: memoryview) -> Value:
+    found = _message(data, VALUE)
+    name, type, dims = _text(found, 1), 0, None
+    for part in _parts(found, 2):
+        tensors = _parts(_message(part, TYPE), 1)
+        if not tensors:
+            raise ValueError(f"'{name}' is no tensor")
+        tensor = _message(tensors[0], TENSOR_TYPE)
+        type = _number(tensor, 1)
+        for shape in _parts(tensor, 2):
+            dims = tuple(_dim(d) for d in _parts(_message(shape, SHAPE), 1))
+    return Value(name, type, dims)
+
+
+def _dim(data: memoryview) -> Dim:
+    found = _message(data, DIM)
+    if 1 in found and 2 in found:
+        raise ValueError("a size that is a number and a text")
+    if 1 in found:
+        return _number(found, 1)
+    text = _text(found, 2)
+    return text if text[-1:] == "N" and (text == "N" or (text[:-1].isascii() and text[:-1].isdigit())) else None
+
+
+def _message(data: memoryview, allowed: Mapping[int, int]) -> Found:
+    """The fields of a message, each in the order they are written."""
+    found: Found = {}
+    for number, wire, value in _fields(data):
+        many = -number in allowed
+        expected = allowed.get(-number if many else number)
+        packed = many and wire == BYTES and expected != BYTES
+        if expected is None or (wire != expected and not packed) or (number in found and not many):
+            raise ValueError(f"field {number} is unknown, of another form, or given twice")
+        if packed and expected == VARINT and isinstance(value, memoryview):
+            found.setdefault(number, []).extend(_packed(value))
+        else:
+            found.setdefault(number, []).append(value)
+    return found
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, int, "int | memoryview"]]:
+    """Number, wire type and content of each field of a protobuf message."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == VARINT:
+            value, at = _varint(data, at)
+            yield key >> 3, kind, value
+        else:
+            if kind == BYTES:
+                size, at = _varint(data, at)
+            elif kind in (FIXED64, FIXED32):
+                size = 8 if kind == FIXED64 else 4
+            else:
+                raise ValueError(f"wire type {kind}")
+            if at + size > len(data):
+                raise ValueError("it ends in the middle of a field")
+            yield key >> 3, kind, data[at : at + size]
+            at += size
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128 and value < 2**64:
+            return value, at
+    raise ValueError("a number that does not end")
+
+
+def _packed(data: memoryview) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        yield value
+
+
+def _parts(found: Found, number: int) -> list[memoryview]:
+    return [value for value in found.get(number, ()) if isinstance(value, memoryview)]
+
+
+def _numbers(found: Found, number: int) -> tuple[int, ...]:
+    """Whole numbers of 64 bits, with their sign."""
+    return tuple(v - 2**64 if v >= 2**63 else v for v in found.get(number, ()) if isinstance(v, int))
+
+
+def _number(found: Found, number: int) -> int:
+    return next(iter(_numbers(found, number)), 0)
+
+
+def _text(found: Found, number: int) -> str:
+    return next((str(value, "utf-8") for value in _parts(found, number)), "")

@@ -1,0 +1,235 @@
+"""Bundles of somebody who holds the coordinator's key, played against a real agent.
+
+The victim runs in this process. What a bundle does to its memory must not be done to the tests, so they start it as a
+child: `python hostile.py FOLDER [NAME ...]` prints one line of JSON for each bundle that the process survived.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[1] / "fleet"))
+
+from fleets import Fleet, prepared, run_file
+
+from coordinator.service import Coordinator
+from edgefl.config import LocalCompute
+from edgefl.models.onnx.bundle import Bundle, Mask, pack, unpack
+from edgefl.protocol.memory import MemoryBroker
+
+RUN = run_file({"name": "fedavg"}, task={"model": "mlp_bn"})
+VICTIM = "device-00"
+LONG = 1_000_000  # numbers, where a few hundred fit
+node = helper.make_node
+
+
+def honest() -> Bundle:
+    return unpack(prepared(RUN)[0].graphs or b"")
+
+
+def edited(bundle: Bundle, graph: str, edit: Callable[[ModelProto], None]) -> Bundle:
+    """The bundle with one of its graphs changed; its hash is right again."""
+    model = onnx.load_from_string(getattr(bundle, graph))
+    edit(model)
+    return replace(bundle, **{graph: model.SerializeToString()})
+
+
+def insert(model: ModelProto, nodes: list[NodeProto], **constants: Any) -> None:
+    """Nodes that run before all others."""
+    there = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend([*nodes, *there])
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items())
+
+
+def say(model: ModelProto, **sizes: list[int]) -> None:
+    """What the file says of its values."""
+    model.graph.value_info.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in sizes.items()
+    )
+
+
+def output_of(model: ModelProto, prefix: str) -> Any:
+    return next(value for value in model.graph.output if value.name.startswith(prefix))
+
+
+def renamed(model: ModelProto, prefix: str) -> Any:
+    """An output whose name is free for something else; what it was is called `before`."""
+    value = output_of(model, prefix)
+    maker = next(made for made in model.graph.node if value.name in made.output)
+    maker.output[0] = "before"
+    model.graph.value_info.add().CopyFrom(value)
+    model.graph.value_info[-1].name = "before"
+    return value
+
+
+def lengthen(prefix: str) -> Callable[[ModelProto], None]:
+    """An output that is a million numbers long, and says so: bound with its own shape, it runs over what follows."""
+
+    def edit(model: ModelProto) -> None:
+        value = renamed(model, prefix)
+        insert(model, [], long=np.array([LONG]))
+        fill = numpy_helper.from_array(np.full(1, 7, np.float32))
+        model.graph.node.append(node("ConstantOfShape", ["long"], [value.name], value=fill))
+        value.CopyFrom(helper.make_tensor_value_info(value.name, TensorProto.FLOAT, [LONG]))
+
+    return edit
+
+
+def other_type(model: ModelProto) -> None:
+    value = renamed(model, "grad.")
+    model.graph.node.append(node("Cast", ["before"], [value.name], to=TensorProto.DOUBLE))
+    value.type.tensor_type.elem_type = TensorProto.DOUBLE
+
+
+def branch(name: str) -> onnx.GraphProto:
+    big = [node("ConstantOfShape", [f"{name}.s"], [f"{name}.big"]), node("ReduceSum", [f"{name}.big"], [name])]
+    shape = numpy_helper.from_array(np.array([300_000_000]), f"{name}.s")
+    return helper.make_graph(big, name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)], [shape])
+
+
+def in_a_branch(model: ModelProto) -> None:
+    insert(
+        model,
+        [
+            node("ReduceSum", ["x", "both"], ["sum"], keepdims=0),
+            node("Greater", ["sum", "zero"], ["more"]),
+            node("If", ["more"], ["used"], then_branch=branch("then"), else_branch=branch("else")),
+        ],
+        zero=np.float32(0),
+        both=np.array([0, 1]),
+    )
+    say(model, sum=[], used=[1])
+    model.graph.value_info.append(helper.make_tensor_value_info("more", TensorProto.BOOL, []))
+
+
+def small_word(model: ModelProto) -> None:
+    """A gigabyte that is said to be four bytes."""
+    ones = node("ConstantOfShape", ["size"], ["ones"])
+    insert(model, [node("Shape", ["x"], ["n"], start=0, end=1), node("Mul", ["n", "many"], ["size"]), ones],
+           many=np.array([5_000_000]))  # fmt: skip
+    say(model, ones=[1])
+    model.graph.value_info.extend(helper.make_tensor_value_info(n, TensorProto.INT64, [1]) for n in ("n", "size"))
+
+
+def endless(model: ModelProto) -> None:
+    body = helper.make_graph(
+        [node("Identity", ["go"], ["on"]), node("Identity", ["held"], ["kept"])], "body",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, []),
+         helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("held", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("kept", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    insert(model, [node("Loop", ["times", "true", "one"], ["looped"], body=body)],
+           times=np.array(2**62), true=np.array(True), one=np.ones(1, np.float32))  # fmt: skip
+    say(model, looped=[1])
+
+
+def by_zero(model: ModelProto) -> None:
+    """Whole numbers divided by zero: the processor ends the process."""
+    insert(
+        model, [node("Shape", ["x"], ["n"]), node("Sub", ["n", "n"], ["none"]), node("Div", ["n", "none"], ["bang"])]
+    )
+    rank = len(next(i for i in model.graph.input if i.name == "x").type.tensor_type.shape.dim)
+    names = ("n", "none", "bang")
+    model.graph.value_info.extend(helper.make_tensor_value_info(n, TensorProto.INT64, [rank]) for n in names)
+
+
+def wild_places(model: ModelProto) -> None:
+    """A maximum that goes back to where the graph likes; old versions of onnxruntime write there."""
+    insert(model, [node("MaxUnpool", ["pool", "places"], ["spread"], kernel_shape=[2, 2], strides=[2, 2])],
+           pool=np.ones([1, 1, 2, 2], np.float32), places=np.full([1, 1, 2, 2], 2**30))  # fmt: skip
+    say(model, spread=[1, 1, 4, 4])
+
+
+def short_columns(model: ModelProto) -> None:
+    """Columns of a smaller image than is asked for; old versions of onnxruntime read on."""
+    insert(model, [node("Col2Im", ["columns", "image", "block"], ["leak"])],
+           columns=np.ones([1, 1, 4], np.float32), image=np.array([64, 64]), block=np.array([1, 1]))  # fmt: skip
+    say(model, leak=[1, 1, 64, 64])
+
+
+def long_product(model: ModelProto) -> None:
+    """One operator that runs for minutes, which nobody can interrupt."""
+    insert(model, [node("ReduceSum", ["x", "both"], ["s"]), node("Expand", ["s", "wide"], ["a"]),
+                   node("MatMul", ["a", "a"], ["b"])],
+           both=np.array([0, 1]), wide=np.array([9000, 9000]))  # fmt: skip
+    say(model, s=[1, 1], a=[9000, 9000], b=[9000, 9000])
+
+
+def other_input(model: ModelProto) -> None:
+    model.graph.input.append(helper.make_tensor_value_info("w.none", TensorProto.FLOAT, [4]))
+
+
+def same_twice(model: ModelProto) -> None:
+    model.graph.output.append(output_of(model, "logits"))
+
+
+def without_logits(model: ModelProto) -> None:
+    model.graph.output.remove(output_of(model, "logits"))
+
+
+def two_formats(bundle: Bundle) -> Bundle:
+    """An ONNX file that onnxruntime would take for one of its own format, which nobody has looked at."""
+    model = onnx.load_from_string(bundle.training)
+    model.producer_name = "ORTM" + " " * 60
+    data = model.SerializeToString()
+    assert data[4:8] == b"ORTM"
+    return replace(bundle, training=data)
+
+
+BUNDLES: dict[str, tuple[str, Callable[[], Bundle]]] = {
+    "past the end of the gradient": ("model.binding", lambda: edited(honest(), "backward", lengthen("grad."))),
+    "past the end of the statistics": ("model.binding", lambda: edited(honest(), "training", lengthen("new."))),
+    "past the end of the outputs": ("model.binding", lambda: edited(honest(), "training", lengthen("logits"))),
+    "numbers twice as wide": ("model.binding", lambda: edited(honest(), "backward", other_type)),
+    "a gigabyte in a branch": ("model.operator", lambda: edited(honest(), "training", in_a_branch)),
+    "a gigabyte that is said to be small": ("model.shape", lambda: edited(honest(), "training", small_word)),
+    "an endless loop": ("model.operator", lambda: edited(honest(), "training", endless)),
+    "a division by zero": ("model.shape", lambda: edited(honest(), "training", by_zero)),
+    "places outside a result": ("model.shape", lambda: edited(honest(), "training", wild_places)),
+    "columns that are too short": ("model.shape", lambda: edited(honest(), "training", short_columns)),
+    "a product that takes minutes": ("model.too_long", lambda: edited(honest(), "training", long_product)),
+    "an input that does not exist": ("model.binding", lambda: edited(honest(), "training", other_input)),
+    "the same output twice": ("model.binding", lambda: edited(honest(), "training", same_twice)),
+    "no outputs": ("model.binding", lambda: edited(honest(), "training", without_logits)),
+    "a mask of terabytes": (
+        "model.too_large",
+        lambda: replace(honest(), masks=(Mask("mask.0", (-(2**31) + 1, 1000), 0.5),)),
+    ),
+    "a file of two formats": ("", lambda: two_formats(honest())),  # what was checked is what is run: it trains
+    "samples of another shape": ("model.shape", lambda: replace(honest(), shape=(7,))),
+}
+
+
+def played(bundle: Bundle, folder: Path) -> tuple[list[str], tuple[int, str]]:
+    """What the victim says to a run with this bundle, and how it ends; the others need no graphs."""
+    told: list[dict[str, Any]] = []
+    broker = MemoryBroker()
+    fleet = Fleet(RUN, folder, broker.client)
+    for name in fleet.data:
+        fleet.start(fleet.agent(name, compute=LocalCompute(backend="onnx" if name == VICTIM else "torch")))
+    job = replace(prepared(RUN)[0], graphs=pack(bundle))
+    Coordinator(RUN, broker.client("coordinator"), lambda: job, tell=told.append).run()
+    fleet.join()
+    declined = [event["reason"] for event in told if event["event"] == "declined" and event["device"] == VICTIM]
+    return declined, fleet.exits[VICTIM]
+
+
+def main(folder: Path, names: list[str]) -> None:
+    for number, name in enumerate(names or BUNDLES):
+        said, left = played(BUNDLES[name][1](), folder / str(number))
+        print(json.dumps({"bundle": name, "said": said, "left": left}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,124 @@
+"""Work that would go on for minutes ends when it is no longer wanted, in the middle of a graph."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from time import monotonic, sleep
+
+import hostile
+import numpy as np
+import pytest
+from fleets import Fleet, prepared
+from hostile import RUN, VICTIM, edited, honest, insert, node
+from onnx import ModelProto
+
+from coordinator.service import Coordinator
+from device_agent.training import Outcome, Trained, Trainer
+from edgefl.algorithms.base import Budget, Task
+from edgefl.config import LocalCompute
+from edgefl.errors import Interrupted
+from edgefl.models.base import Model
+from edgefl.models.onnx.bundle import pack
+from edgefl.models.onnx_backend import OnnxModel
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.messages import Manifest
+from edgefl.work import Place, Worker
+
+PRODUCTS = 4_000  # of two matrices, some twenty milliseconds each
+
+
+def slow(model: ModelProto) -> None:
+    """A chain of products that the outputs do not need; each is short, all together take minutes."""
+    chain = [node("MatMul", [f"p{i}", "p0"], [f"p{i + 1}"]) for i in range(PRODUCTS)]
+    first = [node("ReduceSum", ["x", "both"], ["s"]), node("Expand", ["s", "wide"], ["p0"])]
+    last = [node("ReduceSum", [f"p{PRODUCTS}", "both"], ["total"]), node("Mul", ["total", "nothing"], ["zero"])]
+    constants = {"both": np.array([0, 1]), "wide": np.array([1024, 1024]), "nothing": np.zeros((), np.float32)}
+    insert(model, [*first, *chain, *last], **constants)
+    logits = hostile.renamed(model, "logits")
+    model.graph.node.append(node("Add", ["before", "zero"], [logits.name]))
+
+
+def eventually(what: Callable[[], object]) -> None:
+    until = monotonic() + 60
+    while not what():
+        assert monotonic() < until
+        sleep(0.01)
+
+
+def test_a_graph_ends_between_two_operators_and_runs_again_when_it_may() -> None:
+    model = OnnxModel(edited(honest(), "forward", slow))
+    w, x = prepared(RUN)[0].start, np.ones((4, *honest().shape), np.float32)
+    ends: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            model.logits(w, x)
+        except Interrupted as end:
+            ends.append(end)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    eventually(lambda: "forward" in model._sessions)
+    model.interrupt()
+    thread.join(60)
+    assert ends
+    with pytest.raises(Interrupted):
+        model.vjp(w, x)
+    model.resume()
+    assert np.isfinite(model.vjp(w, x)[0]).all()
+
+
+def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
+    job, held = prepared(RUN)
+    told: SimpleQueue[Outcome] = SimpleQueue()
+    trainer = Trainer(told.put)
+    stuck, quick = OnnxModel(edited(honest(), "training", slow)), OnnxModel(honest())
+
+    def start(model: OnnxModel, round: int) -> None:
+        worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.codec, 1)
+        trainer.start(Task(round, job.start, Budget(batches=1), {}), Place("run", "model"), {}, lambda: worker)
+
+    start(stuck, 1)
+    eventually(lambda: "training" in stuck._sessions)
+    start(quick, 2)
+    outcome = told.get(timeout=60)
+    trainer.close()
+    assert isinstance(outcome, Trained)
+    assert outcome.round == 2
+
+
+def test_an_agent_that_is_told_to_stop_does_not_finish_its_graph_first(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    fleet = Fleet(RUN, tmp_path, broker.client)
+    built: list[Model] = []
+    for name in fleet.data:
+        fleet.start(fleet.agent(name, compute=LocalCompute(backend="onnx" if name == VICTIM else "torch")))
+    victim = fleet.agents[VICTIM]
+    make = victim.make_model
+
+    def watched(manifest: Manifest, graphs: bytes | bytearray | None) -> Model:
+        built.append(make(manifest, graphs))
+        return built[-1]
+
+    victim.make_model = watched
+    job = replace(prepared(RUN)[0], graphs=pack(edited(honest(), "training", slow)))
+    coordinator = Coordinator(RUN, broker.client("coordinator"), lambda: job)
+
+    def serve() -> None:
+        with suppress(Interrupted):
+            coordinator.run()
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    eventually(lambda: built and "training" in vars(built[0])["_sessions"])
+    victim.stop()
+    fleet.threads[0].join(60)
+    assert fleet.exits[VICTIM][0] == 0
+    coordinator.stop()
+    for agent in fleet.agents.values():
+        agent.stop()
+    fleet.join()
+    serving.join(60)

@@ -1,0 +1,61 @@
+"""The sizes that a device infers are those that onnxruntime computes."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import defs, helper
+from onnx_checker import SMALL, exported
+
+from edgefl.models.onnx.bundle import GRAPHS
+from edgefl.models.onnx_backend import TYPES
+from edgefl.models.onnx_bindings import Bindings
+from edgefl.models.onnx_file import read_file
+from edgefl.models.onnx_infer import infer
+from edgefl.models.onnx_rules import OPERATORS
+
+EXPORTER = Path(__file__).parents[2] / "edgefl" / "models" / "onnx"
+
+
+def computed(graph, inputs):
+    """Every value of a graph, as onnxruntime computes it from zeros."""
+    model = onnx.load_from_string(graph)
+    del model.graph.value_info[:], model.graph.output[:]
+    names = [name for node in model.graph.node for name in node.output if name]
+    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feeds = {name: np.zeros(value.shape, TYPES[value.type]) for name, value in inputs.items()}
+    feeds |= {n: np.array(v.numbers, TYPES[v.type]).reshape(v.shape) for n, v in inputs.items() if v.numbers}
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("name", SMALL)
+def test_sizes_are_what_onnxruntime_computes(name, rows):
+    bundle = exported(name)[1]
+    bindings = Bindings(bundle, 1 << 30)
+    for kind in GRAPHS:
+        if data := getattr(bundle, kind):
+            signature = bindings.signature(kind, rows)
+            known = infer(read_file(data), signature.inputs, set()).values
+            for value, array in computed(data, signature.inputs).items():
+                assert (known[value].shape, TYPES[known[value].type]) == (array.shape, array.dtype), (kind, value)
+                if known[value].numbers is not None:
+                    assert list(known[value].numbers) == array.ravel().tolist(), (kind, value)
+
+
+def test_the_operators_that_are_allowed_are_those_that_the_exporter_writes():
+    standard = {schema.name for schema in defs.get_all_schemas() if not schema.domain}
+    words = {
+        part.value
+        for path in EXPORTER.glob("*.py")
+        for part in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    }
+    assert {*OPERATORS, "Scan"} == words & standard
