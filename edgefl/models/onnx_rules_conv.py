@@ -100,7 +100,7 @@ def _pool(c: Call) -> list[Known]:
 
 @on("MaxUnpool", inputs=(2, 2), attributes="kernel_shape strides")
 def _unpool(c: Call) -> list[Known]:
-    """Before 1.25, onnxruntime writes wherever the second input says: it must come straight from a Clip."""
+    """Older versions of onnxruntime write wherever the second input says, so it must come straight from a Clip."""
     x, where = _image(c), c[1]
     v = _window(c, len(x.shape) - 2)
     need(where.type == INT64 and where.shape == x.shape, "as many numbers as places")
