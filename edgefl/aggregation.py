@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Update
-from edgefl.divergence import likely_cause
+from edgefl.divergence import likely_cause, quiet
 from edgefl.errors import Diverged, RunError
 from edgefl.vector import State, Vector, norm
 
@@ -123,7 +123,7 @@ def merge(
     arrived, late = dict(sorted(updates.items())), dict(sorted((late or {}).items()))
     draft = Draft(round, params, arrived, np.zeros_like(params), population or len(arrived), late)
     after = dict(states)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what they warn of is looked at below
+    with quiet():
         for stage in stages:
             where = f"coordinator, round {round}: aggregation '{stage.name}'"
             try:

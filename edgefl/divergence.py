@@ -14,6 +14,11 @@ UNSCALED = 100.0  # beyond this they certainly were not
 BLOCK = 4096  # samples that are looked at in one go: the mask of a whole image set would be large
 
 
+def quiet() -> np.errstate:
+    """Where numpy need not warn of numbers that are not finite: they are looked for, and said better."""
+    return np.errstate(over="ignore", invalid="ignore", divide="ignore")
+
+
 def check_loss(loss: float) -> None:
     """Refuse a loss that is not finite: no gradient of it leads anywhere."""
     if not isfinite(loss):
@@ -22,13 +27,15 @@ def check_loss(loss: float) -> None:
 
 def is_finite(w: Vector) -> bool:
     """Whether all numbers are finite, in one pass and without a mask; a vector as long as 1e19 counts as infinite."""
-    return isfinite(float(np.dot(w, w)))
+    with quiet():
+        return isfinite(float(np.dot(w, w)))
 
 
 def checked_step(number: int, step: Callable[..., Vector], w: Vector, *batch: Array) -> Vector:
     """The weights after one step of training; one that leaves the finite numbers is named."""
     try:
-        after = step(w, *batch)
+        with quiet():
+            after = step(w, *batch)
     except Diverged as error:
         raise Diverged(f"step {number}: {error}") from None
     if not is_finite(after):

@@ -21,7 +21,7 @@ from edgefl.data.labels import settled
 from edgefl.data.made_up import made_up
 from edgefl.data.partition import Partition
 from edgefl.data.sources import load
-from edgefl.divergence import likely_cause, unscaled
+from edgefl.divergence import likely_cause, quiet, unscaled
 from edgefl.errors import ConfigError, Diverged
 from edgefl.losses import LOSSES, Loss
 from edgefl.models.agreement import check_agreement
@@ -210,7 +210,7 @@ def look(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
     """The course with what the test data say about its model."""
     if job.test is None:
         return course
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what they warn of is looked at below
+    with quiet():
         now = metrics.evaluate(job.model, course.params, job.test, job.loss)
     if not np.isfinite(now.loss):
         cause = likely_cause(job.test, getattr(job.algorithm, "lr", None))  # not every algorithm has a rate

@@ -58,7 +58,7 @@ def evaluating(event: Mapping[str, Any]) -> str:
     kinds = f" in {event['classes']} classes" if event["classes"] else ", real targets"
     named = f" ({', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''})" if classes else ""
     aside = event["set_aside"]
-    rest = f"; {aside} more are set aside as a training part that nobody trains on" if aside else ""
+    rest = f"; {aside} more are set aside, its training part (x_test and y_test in an .npz divide it)" if aside else ""
     public = f"; {event['public']} are public data" if event["public"] else ""
     top = event.get("unscaled")
     scale = f"; features go up to {top:.6g}: scale them to about -1 to 1, or learning will probably fail" if top else ""

@@ -9,7 +9,7 @@ import numpy as np
 from edgefl import blas, seeds
 from edgefl.algorithms.base import Algorithm, Site, Task, Update
 from edgefl.data.dataset import Dataset
-from edgefl.divergence import likely_cause
+from edgefl.divergence import likely_cause, quiet
 from edgefl.errors import Diverged, WireError
 from edgefl.losses import Loss
 from edgefl.models.base import Model
@@ -113,7 +113,7 @@ class Worker:
     def _train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         """The device half; learning that leaves the finite numbers ends there, with its likely cause."""
         try:
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # it is said once, and better, below
+            with quiet():
                 return self.algorithm.train(task, state, site)
         except Diverged as error:
             cause = likely_cause(self.data, getattr(self.algorithm, "lr", None))  # not every algorithm has a rate
