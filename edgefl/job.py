@@ -131,10 +131,15 @@ def _device_model(
 
 
 def _trial_samples(like: Array, classes: int) -> Array:
-    """A few samples to compare networks on: real ones, from all over the data, if there are enough of them."""
-    if len(like) < TRIAL_SAMPLES:
-        return made_up(like.shape[1:], classes, like, seed=0, name="agreement", count=TRIAL_SAMPLES).x
-    return np.asarray(like[np.linspace(0, len(like) - 1, TRIAL_SAMPLES).astype(int)])
+    """A few samples to compare networks on, half of them real ones from all over the data, if there are enough.
+
+    The other half is made up, and of length one: real ones may be so large that they hide a difference.
+    """
+    half = TRIAL_SAMPLES // 2
+    made: Array = made_up(like.shape[1:], classes, like, seed=0, name="agreement", count=TRIAL_SAMPLES).x
+    if len(like) < half:
+        return made
+    return np.concatenate([like[np.linspace(0, len(like) - 1, half).astype(int)], made[half:].astype(like.dtype)])
 
 
 def export_graphs(network: str, sample: tuple[int, ...], classes: int, seed: int, like: Array) -> bytes:

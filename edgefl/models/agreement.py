@@ -28,13 +28,14 @@ def check_agreement(
     near = shifted(coordinator, w)
     if np.isfinite(coordinator.logits(near, x)).all():
         w = near
-    gap = output_gap(coordinator, device, w, x)
+    half = len(x) // 2
+    batches = x[:half], x[half:]
+    gap = max(output_gap(coordinator, device, w, batch) for batch in batches)
     if not gap <= OUTPUTS:
         raise ConfigError(_refusal(network, "outputs", gap))
     if masked:
         return
-    half = len(x) // 2  # the better of two batches: one with an unlucky sample proves nothing
-    gap = min(gradient_gap(coordinator, device, w, part) for part in (x[:half], x[half:]))
+    gap = min(gradient_gap(coordinator, device, w, batch) for batch in batches)  # an unlucky sample proves nothing
     if not gap <= GRADIENTS:
         raise ConfigError(_refusal(network, "gradients", gap))
 
