@@ -357,7 +357,7 @@ class Coordinator:
             update = unpack_answer(said, sealed.body(body_limit(self.pattern, size)), size)
             if self.pattern:
                 self.pattern.check(update.extra)
-            self.inbox.guard.check(device.id, update, device.presence.samples, self.length)
+            self.inbox.guard.check(device.id, update, self.length)
         except WireError as error:
             self.voice.receipt(device.id, said.round, kept.digest, "refused", str(error))
             self._feed(rounds.Declined(device.id, said.round, monotonic(), str(error)))

@@ -203,7 +203,8 @@ def _line(event: dict[str, Any]) -> str:
                 scores += f"  forgot {event['local_forgetting']:.3f} in training"
                 scores += f", {event['aggregation_forgetting']:.3f} in merging"
             traffic = f"up {size(event['bytes_up'])}  down {size(event['bytes_down'])}"
-            return f"round {event['round']}  devices {event['devices']}{scores}  {traffic}  {event['seconds']:.2f} s"
+            line = f"round {event['round']}  devices {event['devices']}{scores}  {traffic}  {event['seconds']:.2f} s"
+            return f"{line}  bounded {', '.join(event['bounded'])}" if event.get("bounded") else line
         case "done":
             words = [f"done: {event['rounds']} rounds", wording.scores(event), wording.best(event)]
             words += [wording.weakest(event), f"model {event['model_sha256'][:16]}"]

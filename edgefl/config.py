@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,9 +17,12 @@ from edgefl.protocol import signing
 from edgefl.protocol.address import without_password
 from edgefl.protocol.codecs import CODECS
 from edgefl.protocol.topics import check_name
+from edgefl.robustness import Caps
 from edgefl.simulation.profiles import PROFILES, Availability, Profile
 
 LIMIT_MB = 256  # of a model, on a device
+
+Cap = Annotated[float, Field(ge=1)] | Literal["off"]
 
 
 class Section(BaseModel):
@@ -117,12 +120,18 @@ class Wire(Section):
 class Guards(Section):
     """What the coordinator puts up with."""
 
-    norm_factor: Annotated[float, Field(gt=1)] = 1000.0  # times the usual length of an update
-    weight_factor: Annotated[float, Field(ge=1)] = 1000.0  # times the samples a device announced
+    weight_cap: Cap = 5.0  # times the usual weight of an answer, or "off"
+    norm_cap: Cap = 4.0  # times the usual length of an update, or "off"
+    extra_cap: Cap = 10.0  # times the usual length of an array that an algorithm sends beside it, or "off"
     strikes: Annotated[int, Field(ge=1)] = 3  # messages that cannot be used, before quarantine
     quarantine_seconds: Annotated[float, Field(gt=0)] = 600.0
     megabytes_per_minute: Annotated[float, Field(gt=0)] = 6000.0  # from one device
     messages_per_minute: Annotated[float, Field(gt=0)] = 600.0  # from one device, answers to a round aside
+
+    def caps(self) -> Caps:
+        """What one answer may do to the model."""
+        numbers = (inf if cap == "off" else cap for cap in (self.weight_cap, self.norm_cap, self.extra_cap))
+        return Caps(*numbers)
 
 
 class Tls(Section):

@@ -3,6 +3,7 @@
 A job never changes; a course is a value that each round replaces. Loop, emulator and coordinator all call these.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl import blas, counters, metrics, seeds
+from edgefl import blas, counters, metrics, robustness, seeds
 from edgefl.aggregation import merge
 from edgefl.algorithms.base import Algorithm, Site, Stage, Update
 from edgefl.config import RunFile
@@ -33,6 +34,8 @@ from edgefl.protocol.codecs import Codec, codec
 from edgefl.vector import Array, State, Vector
 
 TRIAL_SAMPLES = 16  # on which the networks of coordinator and devices are compared
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Course:
     forgetting: float | None = None
     best: float | None = None  # accuracy so far; the lowest loss, where there is no accuracy
     reached: int | None = None  # the first round that met the target
+    bounded: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # what was taken from whom in this round
 
     @property
     def accuracy(self) -> float | None:
@@ -191,18 +195,24 @@ def advance(
     """Merge one round's updates, and look at the result."""
     round = course.round + 1
     site = Site(job.model, job.public, seeds.stream(job.run.run.seed, round, "coordinator"), job.loss)
+    known, trainable = course.states.get(robustness.NAME, {}), job.model.layout.trainable
     with blas.one_thread():
+        within = robustness.bound(updates, late or {}, known, trainable=trainable, caps=job.run.guards.caps())
+        for device, factors in within.changed.items():
+            log.info("bounded round=%d device=%s %s", round, device, _factors(factors))
         params, states = merge(
             round,
             course.params,
-            updates,
+            within.updates,
             stages=job.stages,
-            states=course.states,
+            states={**course.states, robustness.NAME: within.state} if within.state else course.states,
             site=site,
             population=population,
-            late=late,
+            late=within.late,
         )
-    after = Course(round, params, course.params, states, best=course.best, reached=course.reached)
+    after = Course(
+        round, params, course.params, states, best=course.best, reached=course.reached, bounded=within.changed
+    )
     return look(job, after, before=course.evaluation)
 
 
@@ -235,6 +245,7 @@ def look(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
         forgetting=lost,
         best=_better(course.best, now),
         reached=reached,
+        bounded=course.bounded,
     )
 
 
@@ -292,6 +303,7 @@ def report(course: Course, updates: Mapping[str, Update], **more: Any) -> dict[s
         "devices": len(updates),
         "updates": counters.of_updates(updates),
         "stages": counters.of_stages(course.states),
+        "bounded": {device: dict(factors) for device, factors in course.bounded.items()},
         **more,
     }
 
@@ -314,6 +326,10 @@ def summary(job: Job, course: Course, **more: Any) -> dict[str, Any]:
         **more,
         "model_sha256": course.sha256(),
     }
+
+
+def _factors(factors: Mapping[str, float]) -> str:
+    return " ".join(f"{what}*{by:.3g}" for what, by in factors.items())
 
 
 def _numbers(array: Array) -> list[float | None]:

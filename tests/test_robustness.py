@@ -1,0 +1,142 @@
+"""No device outweighs the others: bounds on weight and length, learned only from what is merged."""
+
+import numpy as np
+import pytest
+
+from edgefl.algorithms.base import Update
+from edgefl.robustness import ROUNDS, Bounded, Caps, bound, lower_median
+from edgefl.vector import norm
+
+CAPS = Caps(weight=5.0, norm=4.0, extra=10.0)
+
+
+def update(length=1.0, weight=10.0, statistics=0.0, **extra):
+    return Update(np.array([length, 0.0, statistics], np.float32), weight, 1, extra)
+
+
+def fleet(count, **others):
+    return {f"d{i}": update() for i in range(count)} | others
+
+
+def bounded(updates, state=None, late=None, caps=CAPS) -> Bounded:
+    return bound(updates, late or {}, state or {}, trainable=2, caps=caps)
+
+
+def test_what_is_within_its_bounds_is_handed_on_as_it_is():
+    updates = fleet(4, big=update(length=4.0, weight=40.0))
+    after = bounded(updates)
+    assert all(after.updates[device] is updates[device] for device in updates)
+    assert after.changed == {}
+
+
+def test_a_weight_beyond_the_cap_counts_the_less_the_more_is_claimed():
+    weights = [bounded(fleet(9, liar=update(weight=claimed))).updates["liar"].weight for claimed in (50, 51, 100, 1e12)]
+    assert weights == pytest.approx([50, 50 * 50 / 51, 25, 2.5e-9])
+
+
+@pytest.mark.parametrize(("others", "most"), [(1, 50), (2, 20), (3, 30), (4, 40), (9, 50)])
+def test_nobody_weighs_more_than_all_the_others(others, most):
+    assert bounded(fleet(others, big=update(weight=50.0))).updates["big"].weight == most
+
+
+def test_alone_in_the_first_round_nothing_is_bounded():
+    only = {"d": update(length=1e5, weight=1e12)}
+    assert bounded(only).updates["d"] is only["d"]
+
+
+def test_an_update_beyond_the_bound_is_scaled_down_and_weighs_less():
+    after = bounded(fleet(4, loud=update(length=40.0)))
+    assert norm(after.updates["loud"].delta) == pytest.approx(0.4), "ten times the bound of 4: the tenth part of it"
+    assert after.updates["loud"].weight == pytest.approx(1.0)
+    assert after.changed == {"loud": {"delta": pytest.approx(0.01), "weight": pytest.approx(0.1)}}
+
+
+def test_statistics_have_a_bound_of_their_own():
+    updates = {f"d{i}": update(statistics=1.0) for i in range(4)} | {"bad": update(statistics=-400.0)}
+    delta = bounded(updates).updates["bad"].delta
+    assert delta.tolist() == pytest.approx([1.0, 0.0, -0.04])
+
+
+def test_arrays_beside_an_update_are_bounded_and_keep_their_type():
+    counts = {f"d{i}": update(counts=np.array([3, 4])) for i in range(3)}
+    after = bounded({**counts, "bad": update(counts=np.array([300, 400]))})
+    assert after.updates["bad"].extra["counts"].tolist() == [3, 4]
+    assert after.updates["bad"].extra["counts"].dtype == np.int64
+    assert after.changed == {"bad": {"extra/counts": pytest.approx(0.01)}}
+
+
+def test_a_single_number_beside_an_update_is_left_alone():
+    after = bounded({**fleet(3), "odd": update(seen=np.array(1e9))})
+    assert after.updates["odd"].extra["seen"] == 1e9
+
+
+def test_what_is_usual_is_learned_from_what_was_merged():
+    state = bounded(fleet(4, loud=update(length=1e6))).state
+    assert state["delta"].tolist() == [1.0]
+    alone = bounded({"d": update(length=8.0)}, state)
+    assert norm(alone.updates["d"].delta) == pytest.approx(2.0), "bounded by the round before, with nobody beside it"
+    assert alone.state["delta"].tolist() == [1.0, 2.0]
+
+
+def test_a_few_odd_rounds_change_little():
+    state = bounded(fleet(4)).state
+    for _ in range(6):
+        state = bounded(fleet(4), state).state
+    for _ in range(6):
+        state = bounded({"tiny": update(length=1e-9)}, state).state
+    after = bounded(fleet(2), state)
+    assert after.changed == {}
+    assert len(after.state["delta"]) <= ROUNDS
+
+
+def test_tiny_answers_of_a_minority_bring_nobody_down():
+    state = {}
+    for _ in range(20):
+        after = bounded(fleet(3, a=update(length=1e-9, weight=1e-9), b=update(length=1e-9, weight=1e-9)), state)
+        assert after.changed == {}
+        state = after.state
+
+
+def test_the_length_of_all_may_grow_from_round_to_round():
+    state = bounded(fleet(4)).state
+    assert bounded({f"d{i}": update(length=3.9) for i in range(4)}, state).changed == {}
+
+
+def test_a_round_of_liars_is_bounded_by_the_rounds_before():
+    state = bounded(fleet(4)).state
+    after = bounded({f"d{i}": update(length=1e6) for i in range(4)}, state)
+    assert all(norm(one.delta) < 4.0 for one in after.updates.values())
+
+
+def test_late_answers_are_bounded_and_teach_nothing():
+    after = bounded(fleet(4), late={"late": update(length=40.0)})
+    assert norm(after.late["late"].delta) == pytest.approx(0.4)
+    assert after.state.keys() == bounded(fleet(4)).state.keys()
+    assert all(np.array_equal(after.state[name], bounded(fleet(4)).state[name]) for name in after.state)
+
+
+def test_switched_off_it_does_and_keeps_nothing():
+    updates = fleet(4, loud=update(length=1e6, weight=1e12))
+    after = bounded(updates, caps=Caps())
+    assert after.updates is updates
+    assert after.state == {}
+
+
+def test_each_cap_can_be_off_alone():
+    loud = fleet(4, loud=update(length=100.0, weight=1e6))
+    heavy = bounded(loud, caps=Caps(norm=4.0)).updates["loud"]
+    long = bounded(loud, caps=Caps(weight=5.0)).updates["loud"]
+    assert heavy.weight == pytest.approx(1e6 * 4 / 100)
+    assert norm(long.delta) == 100.0
+
+
+def test_nothing_depends_on_the_order_of_arrival():
+    updates = fleet(4, loud=update(length=9.0), heavy=update(weight=99.0))
+    one, other = bounded(updates), bounded(dict(reversed(updates.items())))
+    assert one.changed == other.changed
+    assert all(np.array_equal(one.state[name], other.state[name]) for name in one.state)
+
+
+def test_the_median_of_two_is_the_smaller():
+    assert lower_median([5.0, 1.0]) == 1.0
+    assert lower_median([5.0, 1.0, 3.0]) == 3.0
