@@ -5,12 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fleets import Fleet, loop, run_file
 
+from device_agent.spool import Held, Spool, Spools
 from edgefl.config import RunFile
 from edgefl.job import Course
+from edgefl.protocol import chunks
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer
+from edgefl.protocol.transport import Transport
 
 
 def a_run(name: str, algorithm: str) -> RunFile:
@@ -22,10 +27,20 @@ def a_run(name: str, algorithm: str) -> RunFile:
     )
 
 
-def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes(tmp_path: Path):
+@pytest.fixture(params=["in memory", "mosquitto"])
+def connect(request: pytest.FixtureRequest) -> Callable[[str], Transport]:
+    if request.param == "in memory":
+        return MemoryBroker().client
+    address = request.getfixturevalue("mosquitto").address
+    return lambda name: MqttTransport(address, name)
+
+
+def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes(
+    connect: Callable[[str], Transport], tmp_path: Path
+):
     runs = [a_run("first", "scaffold"), a_run("second", "fedavg")]
-    broker, signer = MemoryBroker(), Signer.new()
-    fleet = Fleet(runs[0], tmp_path, broker.client, once=False)
+    signer = Signer.new()
+    fleet = Fleet(runs[0], tmp_path, connect, once=False)
     fleet.start_all()
     told: dict[str, list[dict[str, Any]]] = {"first": [], "second": []}
     ends: dict[str, Course] = {}
@@ -60,3 +75,16 @@ def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes
         agent.stop()
     fleet.join()
     assert {code for code, _ in fleet.exits.values()} == {0}
+
+
+def test_an_update_for_a_coordinator_that_is_away_holds_no_other_run_up_and_is_kept(tmp_path: Path):
+    broker, run = MemoryBroker(), a_run("second", "fedavg")
+    frame = b"trained last night"
+    held = Held("away", "away.life", 3, "1", "m3", frame, chunks.digest(frame), {})
+    (tmp_path / "device-00").mkdir()
+    Spool(tmp_path / "device-00").put(held)
+    fleet = Fleet(run, tmp_path, broker.client)
+    fleet.start_all()
+    assert fleet.coordinator().run().sha256() == loop(run).sha256()
+    fleet.join()
+    assert Spools(tmp_path / "device-00", 5).take() == {"away.life": held}
