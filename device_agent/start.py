@@ -11,6 +11,7 @@ from device_agent.samples import samples_of
 from device_agent.service import Agent, stopper
 from edgefl import config_reader, frugal, logs
 from edgefl.config import AgentFile
+from edgefl.divergence import unscaled
 from edgefl.locks import own
 from edgefl.protocol.address import parse
 from edgefl.protocol.mqtt import MqttTransport
@@ -39,6 +40,8 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False,
     back_end = choose(file.compute)
     samples = samples_of(file.data, root)
     log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(samples.data), back_end)
+    if top := unscaled(samples.data):
+        log.warning("features go up to %.6g: scale them to about -1 to 1, or learning will probably fail", top)
     # A suffix, so that a second agent of this name is noticed by the coordinator and told, not silently swapped in.
     transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=me.tls)
     return Agent(

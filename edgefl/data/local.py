@@ -1,5 +1,6 @@
 """A device's own samples, as its agent file names them."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from edgefl.data.holdings import part
 from edgefl.data.labels import understood
 from edgefl.data.source import Source
 from edgefl.data.sources import load
+
+log = logging.getLogger(__name__)
 
 
 def local_source(wanted: LocalData, root: Path | None = None) -> Source:
@@ -25,5 +28,6 @@ def local_data(wanted: LocalData, root: Path | None = None) -> Dataset:
     """The device's samples: all of the source's train part, or one part of it in a trial."""
     source = local_source(wanted, root)
     if wanted.partition is None:
+        log.info("data source=%s samples=%d held_back=%d", wanted.source, len(source.train), len(source.test))
         return source.train
     return part(source, wanted.partition, wanted.public, wanted.seed, wanted.part)
