@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from edgefl import job as jobs
+from edgefl.cli import compare as command
 from edgefl.cli.app import app
 from edgefl.compare.kept import NAME, Kept, digest
 from edgefl.compare.outcomes import Played
@@ -160,6 +162,19 @@ def test_the_command_writes_everything_and_the_same_command_again_plays_nothing(
     before = {(r["label"], r["seed"]): r["done"]["model_sha256"] for r in results["runs"]}
     assert told["plain", 1] == before["fedavg", 1]
     assert told["ft", 0] == before["ft", 0]
+
+
+def test_data_and_network_are_made_once_for_each_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    command._preparation.cache_clear()
+    made, real = list[int](), jobs.holdings
+
+    def holdings(run: RunFile, root: Path | None = None) -> Any:
+        made.append(run.run.seed)
+        return real(run, root)
+
+    monkeypatch.setattr(jobs, "holdings", holdings)
+    assert compare(tmp_path, "fedavg,fedprox,ft=fedavg+finetune", "--seeds", "2").exit_code == 0
+    assert made == [0, 1]
 
 
 def test_a_run_that_fails_costs_the_exit_code_and_no_other_run(tmp_path: Path):

@@ -95,10 +95,11 @@ def check_site(layer: LinearLayer, site: Site) -> tuple[Array, Array]:
     """Features, one row each, and labels, in double precision; refuses what the proof does not cover."""
     check_loss(site.loss)
     x = np.asarray(site.data.x, np.float64).reshape(len(site.data), -1)
-    longest = float(np.sqrt((x * x).sum(axis=1).max(initial=0.0)))
+    lengths = np.sqrt((x * x).sum(axis=1))
+    longest = float(lengths.max(initial=0.0))
     if longest > 1 + 1e-6:  # float32 rounding of a normalised row is no reason to refuse
         raise ConfigError(f"privacy: a feature vector has length {longest:.4g}; scale the features to at most 1")
-    x /= max(1.0, longest)
+    x /= np.maximum(1.0, lengths)[:, None]  # each by itself: what a record says must not change another
     w = np.random.default_rng(0).normal(size=site.model.layout.size).astype(np.float32)
     few = site.data.x[:LOOK]
     if x.shape[1] != layer.features or not np.allclose(
