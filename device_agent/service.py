@@ -28,6 +28,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.labels import of_device
 from edgefl.errors import ConfigError, StoreError, WireError, nearest
 from edgefl.losses import LOSSES
+from edgefl.printable import printable
 from edgefl.privacy import Price, keep_spent
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import codec
@@ -96,7 +97,6 @@ class Agent:
         self.assignments: dict[TaskKey, Assignment] = {}  # of the tasks that the session knows of
         self.library = Library(transport, fleet, Trust(folder, fleet, coordinator), limit_mb << 20)
         self.refusals: Counter[str] = Counter()
-        self.complaint = ""
         self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
         self.spools = Spools(folder, session.MOST_HELD + 1)  # one more: it is written before the oldest makes room
         self.held = self.spools.take()  # by the life of the job
@@ -106,8 +106,8 @@ class Agent:
         self.session = _resumed(self.held)
         self.installation, self.birth = _birth(folder)
         self.published = self.queued = 0  # messages so far; those up to the last chunk of an update
-        self.unfinished: set[str] = set()  # lives of jobs that were seen at work
-        self.failure = ""  # why this device cannot do what it is asked
+        self.unfinished: deque[str] = deque(maxlen=64)  # lives of jobs that were seen at work
+        self.failures: dict[str, str] = {}  # why this device cannot work for a life of a job
         self.pause = Pause(device)
         self.announce_at: float | None = None  # again, after somebody had something against it
         self.stopping = Event()
@@ -157,9 +157,7 @@ class Agent:
                     self._message(event)
                 except WireError as error:
                     self.refusals[error.code] += 1
-                    level = logging.WARNING if self.complaint != str(error) else logging.DEBUG  # the same: said once
-                    log.log(level, "ignored topic=%s code=%s why=%s", event.topic, error.code, error)
-                    self.complaint = str(error)
+                    self._complain(f"ignored topic={printable(event.topic)} code={error.code} why={error}")
             case Connected():
                 log.info("connected device=%s", self.device)
                 mine = topics.down(self.fleet, "+", self.device), topics.presence(self.fleet, self.device)
@@ -254,18 +252,25 @@ class Agent:
             return
         self.transport.spread(state.spread)
         self._feed(session.StateSeen(_life(state), state.round, state.phase))
-        if state.phase != "finished":
-            self.unfinished.add(_life(state))
-            return
-        self.library.forget(state.run)
-        if self.once and self.run_name in (None, job) and _life(state) in self.unfinished:  # not one from long ago
-            self.exit = (2, self.failure) if self.failure else (0, f"job '{job}' has finished")
-        self.unfinished.discard(_life(state))
+        life = _life(state)
+        if state.phase == "finished":
+            self._finished(job, life)
+            self.library.forget(state.run)
+        elif life not in self.unfinished:
+            self.unfinished.append(life)
+
+    def _finished(self, job: str, life: str) -> None:
+        """With `once` that is the end, if it is our own run and not one from long ago."""
+        failure = self.failures.pop(life, None)
+        if life in self.unfinished:
+            self.unfinished.remove(life)
+            if self.once and self.run_name in (None, job):
+                self.exit = (2, failure) if failure else (0, f"job '{job}' has finished")
 
     def _failed(self, round: int, reason: str, mistake: bool) -> None:
         """Not the end of the agent: what is wanted comes from outside, and the next one may want something else."""
-        if mistake:
-            self.failure = reason
+        if mistake and self.session.task:
+            self.failures = {**dict(list(self.failures.items())[-7:]), self.session.task.job: reason}
             self._complain(reason)
         self._feed(session.TrainingFailed(round, reason))
 
@@ -417,7 +422,8 @@ class Agent:
         if asked is None:
             return
         held = Held(asked.job, _life(asked), round, str(asked.attempt), _key(asked), data, known_as, kept)
-        self.held[held.life], self.failure = held, ""
+        self.held[held.life] = held
+        self.failures.pop(held.life, None)
         try:
             self.spools.put(held)
         except StoreError as error:  # still worth sending: it only does not survive a power cut

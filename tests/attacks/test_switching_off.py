@@ -87,7 +87,7 @@ def test_a_run_whose_model_does_not_fit_the_data_is_declined_and_the_next_one_se
     signer = Signer.new()
     fleet.coordinator(run=wrong, signer=signer).run()
     agent = fleet.agents[DEVICE]
-    until(lambda: "shape [3]" in agent.failure)
+    assert any("shape [3]" in line for line in agent.complaints)
     agent.data = good
     course = fleet.coordinator(signer=signer).run()
     assert fleet.exits == {}
