@@ -6,6 +6,7 @@ has new noise on it. So an event is on disk before anything else happens to its 
 
 import json
 import logging
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,11 @@ class Ledger:
                 ) from None
 
     def spend(self, life: str, price: Price) -> None:
-        """After this returns, one more event of this life is on disk."""
+        """After this returns, one more event of this life is on disk.
+
+        All are reckoned with the fewest samples that any of them had: more of them make an update cheaper.
+        """
+        price = replace(price, samples=min(price.samples, int(self.lives.get(life, {}).get("samples", price.samples))))
         events = self.events(life) + 1
         cost, noise = price.of(events), price.mechanism.noise
         epsilon = cost["epsilon"] if isfinite(cost["epsilon"]) else None  # seeded noise promises nothing

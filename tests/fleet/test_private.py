@@ -12,7 +12,7 @@ from device_agent.ledger import NAME, Ledger
 from device_agent.service import Agent
 from edgefl.config import RunFile
 from edgefl.errors import Interrupted, StoreError
-from edgefl.privacy import Output, Price, upcycled_epsilon
+from edgefl.privacy import Objective, Output, Price, objective_epsilon, upcycled_epsilon
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.vector import Layout
 
@@ -109,6 +109,14 @@ def test_the_count_survives_a_restart_and_belongs_to_one_life_of_a_job(tmp_path:
     again = Ledger(tmp_path)
     assert [again.events(life) for life in ("job.one", "job.two", "job.three")] == [2, 1, 0]
     assert again.state("job.one")["odd_updates"].dtype == np.int64
+
+
+def test_samples_that_came_later_do_not_make_earlier_updates_cheaper(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    for samples in (400, 200, 300):
+        ledger.spend("job.one", Price(Objective(), samples, 0.1, Layout(("w", "b"), ((2, 3), (2,)))))
+    assert ledger.lives["job.one"]["samples"] == 200
+    assert ledger.lives["job.one"]["epsilon"] > objective_epsilon(3, 20, 2.0, 1.0, 200, 0.1)
 
 
 def test_what_the_algorithm_is_told_is_what_the_ledger_says_and_not_what_was_committed(tmp_path: Path) -> None:
