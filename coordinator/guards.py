@@ -12,6 +12,7 @@ from edgefl.errors import WireError
 
 MINUTE = 60.0
 ABSURD = 1e6  # times the model: such a number would overflow the mean
+RECORDS = 20_000  # devices whose behaviour is remembered
 LARGEST = 1e30  # of the numbers beside an update: their squares can be added up
 
 
@@ -88,4 +89,7 @@ class Guard:
         return True
 
     def _record(self, device: str) -> _Record:
+        if device not in self.records and len(self.records) >= RECORDS:
+            oldest = next((known for known, record in self.records.items() if not record.until), device)
+            self.records.pop(oldest, None)
         return self.records.setdefault(device, _Record())

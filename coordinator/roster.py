@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from edgefl.errors import WireError
 from edgefl.protocol.chunks import Assembler
 from edgefl.protocol.messages import SMALL, Presence
+
+DEVICES = 10_000  # whose names are kept
 
 
 @dataclass(slots=True)
@@ -44,6 +47,8 @@ class Roster:
         device that is offline, or that nobody has heard of since the coordinator started.
         """
         known = self.devices.get(id)
+        if known is None and len(self.devices) >= DEVICES:
+            raise WireError("device.too_many", f"{DEVICES} devices are known, '{id}' would be one more")
         if known is None:
             self.devices[id] = Device(id, new, Assembler(self.limit), live=not retained)
             return None

@@ -105,6 +105,8 @@ class LiveView:
                 height = event["r2"] if event["accuracy"] is None else event["accuracy"]
                 if height is not None:
                     self.curve.append(height)
+                if event.get("bounded"):
+                    self._note(f"bounded: round {event['round']}: {', '.join(event['bounded'])}")
             case "evaluating":
                 self.opening = event
                 self.console.print(Text(wording.evaluating(event), style="dim"))

@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ class Attacked:
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
         with self.news:
-            assert self.news.wait_for(holds, 20), self.events[-5:]
+            assert self.news.wait_for(holds, 120), self.events[-5:]
 
     def count(self, event: str, **more: Any) -> int:
         return sum({"event": event, **more}.items() <= told.items() for told in list(self.events))
@@ -275,6 +276,24 @@ def test_all_unfinished_transfers_together_are_bounded_and_the_one_that_waits_lo
             assert inbox.held == sum(device.assembler.held() for device in inbox.devices.values()) <= inbox.total
     devices = inbox.devices
     assert [devices[name].assembler.missing(chunks.digest(frames[name])) for name in "abc"] == [[], [2], [0, 2]]
+
+
+def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.roster.DEVICES", 3)
+    monkeypatch.setattr("coordinator.guards.RECORDS", 5)
+    told: list[dict[str, Any]] = []
+    inbox = Inbox(Voice(MemoryBroker().client("c"), "default", "fleet", "r"), Guards(strikes=1), 1 << 20, told.append)
+    here = Presence(online=True, installation="x", birth=1).model_dump_json().encode()
+    for i in range(3):
+        inbox.announced(f"pi-{i}", here, retained=False)
+    inbox.blame("pi-0", WireError("wire.malformed", "nonsense"))
+    for i in range(3, 50):
+        with pytest.raises(WireError, match="3 devices are known"):
+            inbox.announced(f"ghost-{i}", here, retained=False)
+    assert list(inbox.devices) == ["pi-0", "pi-1", "pi-2"]
+    assert len(inbox.guard.records) == 5
+    assert inbox.guard.quarantined("pi-0", monotonic()), "who is in quarantine is not forgotten for it"
+    inbox.announced("pi-1", here, retained=False)
 
 
 def test_memory_grows_with_what_has_come() -> None:
