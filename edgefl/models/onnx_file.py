@@ -4,7 +4,7 @@ onnxruntime must see the same graph as we do. So what two readers of protobuf co
 field that we do not know, one of another wire type than it should have, one that is given twice.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from struct import unpack
@@ -15,6 +15,9 @@ from edgefl.errors import RemoteError
 STANDARD = ("", "ai.onnx")
 DEEPEST = 4  # bodies of loops inside bodies of loops
 MOST_NODES = 20_000  # which take onnxruntime some ten seconds to load
+MOST_AXES = 64
+MOST_FIELDS = 100_000  # of one message
+MOST_TEXT = 8 << 20  # bytes of a file besides its constants: fields become objects, which are many times as large
 FLOAT, INT32, INT64, BOOL, DOUBLE = 1, 6, 7, 9, 11
 WIDTH = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}  # bytes per ONNX type
 FORMAT = {FLOAT: "f", INT32: "i", INT64: "q", BOOL: "?", DOUBLE: "d"}  # of `struct`, for contents that we read
@@ -105,6 +108,7 @@ TYPE = {1: BYTES, 6: BYTES}
 TENSOR_TYPE = {1: VARINT, 2: BYTES}
 SHAPE = {-1: BYTES}
 DIM = {1: VARINT, 2: BYTES, 3: BYTES}
+UNREAD = {4, 5, 7, 10, 11}  # where a constant keeps its numbers if they are not plain bytes
 FILLED = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 9}  # which field an attribute of each type fills
 
 
@@ -139,9 +143,12 @@ def _standard(domain: str) -> None:
 def _graph(data: memoryview, *, depth: int) -> Graph:
     if depth > DEEPEST:
         raise ValueError("loops are nested too deeply")
+    constants = sum(len(value) for number, _, value in _fields(data) if number == 5 and isinstance(value, memoryview))
+    if len(data) - constants > MOST_TEXT:
+        raise ValueError(f"more than {MOST_TEXT >> 20} MiB besides its constants")
     found = _message(data, GRAPH)
-    if len(found.get(1, ())) > MOST_NODES:
-        raise ValueError(f"more than {MOST_NODES} operators")
+    if max(len(found.get(1, ())), len(found.get(5, ()))) > MOST_NODES:
+        raise ValueError(f"more than {MOST_NODES} operators or constants")
     graph = Graph(
         [_node(part, depth) for part in _parts(found, 1)],
         inputs=[_value(part) for part in _parts(found, 11)],
@@ -197,11 +204,11 @@ def _tensor(data: memoryview) -> Tensor:
     for number, _, value in _fields(data):
         if number == 13 or (number == 14 and value):
             raise RemoteError("model.external_data", "the graph keeps data outside its file; everything must be inside")
-    found = _message(data, TENSOR)
+    found = _message(data, TENSOR, UNREAD)
     dims, type, name = _numbers(found, 1), _number(found, 2), _text(found, 8)
-    if any(d < 0 for d in dims):
-        raise ValueError(f"the constant '{name}' has sizes below zero")
-    plain = 9 in found and not {4, 5, 7, 10, 11} & found.keys()
+    if len(dims) > MOST_AXES or any(d < 0 for d in dims):
+        raise ValueError(f"the constant '{name}' has sizes below zero, or too many")
+    plain = 9 in found and not UNREAD & found.keys()
     raw = _parts(found, 9)[0] if plain else None
     if raw is not None and len(raw) != prod(dims) * WIDTH.get(type, 0):
         raise ValueError(f"the constant '{name}' is not as long as it says")
@@ -232,15 +239,20 @@ def _dim(data: memoryview) -> Dim:
     return text if text[-1:] == "N" and (text == "N" or (text[:-1].isascii() and text[:-1].isdigit())) else None
 
 
-def _message(data: memoryview, allowed: Mapping[int, int]) -> Found:
-    """The fields of a message, each in the order they are written."""
+def _message(data: memoryview, allowed: Mapping[int, int], unread: Container[int] = ()) -> Found:
+    """The fields of a message, each in the order they are written; of `unread` ones, only that they are there."""
     found: Found = {}
-    for number, wire, value in _fields(data):
+    for count, (number, wire, value) in enumerate(_fields(data)):
         many = -number in allowed
         expected = allowed.get(-number if many else number)
         packed = many and wire == BYTES and expected != BYTES
         if expected is None or (wire != expected and not packed) or (number in found and not many):
             raise ValueError(f"field {number} is unknown, of another form, or given twice")
+        if number in unread:
+            found[number] = []
+            continue
+        if count > MOST_FIELDS:
+            raise ValueError(f"a message of more than {MOST_FIELDS} fields")
         if packed and expected == VARINT and isinstance(value, memoryview):
             found.setdefault(number, []).extend(_packed(value))
         else:
@@ -282,6 +294,8 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _packed(data: memoryview) -> Iterator[int]:
+    if len(data) > MOST_FIELDS:
+        raise ValueError(f"a list of more than {MOST_FIELDS} numbers")
     at = 0
     while at < len(data):
         value, at = _varint(data, at)

@@ -114,9 +114,9 @@ def _followed(c: Call, type: int) -> list[int] | None:
     a, b = c[0], c[1]
     if type not in WHOLES or a.numbers is None or b.numbers is None or c.op not in ARITHMETIC:
         return None
-    if a.shape != b.shape and 1 not in (a.count, b.count):
-        return None
     count = max(a.count, b.count)
+    if a.shape != b.shape and sorted((a.count, b.count)) != [1, count]:
+        return None
     left, right = (c.wholes(i) if c[i].count == count else c.wholes(i) * count for i in (0, 1))
     return [ARITHMETIC[c.op](x, y) for x, y in zip(left, right, strict=True)]
 
@@ -332,7 +332,7 @@ def _reduce(c: Call) -> list[Known]:
     need(x.type in REALS or (c.op == "ReduceSum" and x.type in WHOLES), "only for real numbers")
     axes = places(c.wholes(1), len(x.shape))
     need(axes or not x.shape, "a reduction over no axis")
-    return [sized(x.type, _without(x.shape, axes, keep=c.number("keepdims", 1)))]
+    return [sized(x.type, _without(x.shape, axes, keep=c.flag("keepdims", 1)))]
 
 
 @on("ArgMax", inputs=(1, 1), attributes="axis keepdims")
@@ -340,15 +340,16 @@ def _arg_max(c: Call) -> list[Known]:
     x = c[0]
     axis = c.axis(len(x.shape))
     need(x.type in REALS and x.shape[axis], "no largest number")
-    return [sized(INT64, _without(x.shape, [axis], keep=c.number("keepdims", 1)))]
+    return [sized(INT64, _without(x.shape, [axis], keep=c.flag("keepdims", 1)))]
 
 
-def _without(shape: tuple[int, ...], axes: list[int], *, keep: int) -> list[int]:
+def _without(shape: tuple[int, ...], axes: list[int], *, keep: bool) -> list[int]:
     return [1 if i in axes else d for i, d in enumerate(shape) if keep or i not in axes]
 
 
 @on("CumSum", inputs=(2, 2), attributes="exclusive")
 def _cumulated(c: Call) -> list[Known]:
+    c.flag("exclusive")
     need(c[1].count == 1, "along one axis")
     place(c.wholes(1)[0], len(c[0].shape))
     need(c[0].type != BOOL, "only for numbers")
@@ -369,7 +370,7 @@ def _matmul(c: Call) -> list[Known]:
 def _gemm(c: Call) -> list[Known]:
     a, b = c[0], c[1]
     need(a.type == b.type and a.type in REALS and len(a.shape) == len(b.shape) == 2, "only for matrices")
-    (m, inner), (rows, n) = (v.shape[:: -1 if c.number(turn) else 1] for v, turn in ((a, "transA"), (b, "transB")))
+    (m, inner), (rows, n) = (v.shape[:: -1 if c.flag(turn) else 1] for v, turn in ((a, "transA"), (b, "transB")))
     need(inner == rows, f"{a.shape} times {b.shape}")
     if c.has(2):
         need(c[2].type == a.type and broadcast(c[2].shape, (m, n)) == (m, n), "a summand that does not fit")
@@ -391,5 +392,5 @@ def _layer_norm(c: Call) -> list[Known]:
     axis = c.axis(len(x.shape), -1)
     need(x.type in REALS, "only for real numbers")
     need(all(c[i].type == x.type and c[i].shape == x.shape[axis:] for i in range(1, len(c.given))), "other scales")
-    row = sized(FLOAT, _without(x.shape, list(range(axis, len(x.shape))), keep=1))
+    row = sized(FLOAT, _without(x.shape, list(range(axis, len(x.shape))), keep=True))
     return [sized(x.type, x.shape), row, row][: c.results]

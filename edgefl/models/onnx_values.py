@@ -72,6 +72,11 @@ class Call:
         need(isinstance(value, int), f"the attribute '{name}' is no whole number")
         return value if isinstance(value, int) else 0
 
+    def flag(self, name: str, default: int = 0) -> bool:
+        value = self.number(name, default)
+        need(value in (0, 1), f"the attribute '{name}' is neither yes nor no")
+        return bool(value)
+
     def numbers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
         value = self.attributes.get(name, default)
         need(isinstance(value, tuple) and len(value) == len(default), f"the attribute '{name}' has another length")

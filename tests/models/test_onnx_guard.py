@@ -124,6 +124,26 @@ def test_one_operator_must_not_take_for_ever():
     assert refused(graph(*nodes, constants=constants), limit=1 << 40) == "model.too_long"
 
 
+def test_a_flag_that_is_neither_yes_nor_no_is_refused():
+    def kept(flag):
+        rows = node("ReduceSum", ["x", "first"], ["s"], keepdims=flag)
+        return graph(rows, node("Add", ["x", "s"], ["y"]), constants=[whole("first", 0)])
+
+    assert accepted(kept(0))
+    assert accepted(kept(1))
+    assert refused(kept(3)) == "model.shape"  # onnxruntime takes it for no, others may not
+
+
+def test_sizes_of_nothing_are_followed_too():
+    nothing = [
+        node("Mul", ["none", "two"], ["s"]),
+        node("ConstantOfShape", ["s"], ["c"]),
+        node("Add", ["x", "c"], ["y"]),
+    ]
+    none = numpy_helper.from_array(np.empty(0, np.int64), "none")
+    assert refused(graph(*nothing, constants=[none, whole("two", 2)])) == "model.shape"
+
+
 def test_a_foreign_operator_is_refused_wherever_it_hides():
     foreign = helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")
     assert refused(graph(foreign)) == "model.domain"
@@ -158,6 +178,16 @@ def test_what_two_readers_could_read_in_two_ways_is_refused():
     assert refused(plain + bytes([0xF2, 0x06, 0])) == "model.malformed"  # a field that nobody knows
     assert refused(plain + bytes([0x0B])) == "model.malformed"  # a group
     assert refused(plain + bytes([0x22, 0x80])) == "model.malformed"  # a length that does not end
+
+
+def test_a_file_of_many_small_fields_is_refused_before_they_become_objects():
+    plain = graph(node("Relu", ["x"], ["y"]))
+    assert refused(plain.SerializeToString() + bytes([0x72, 0]) * 200_000) == "model.malformed"  # of the file
+    many = graph(node("Relu", ["x"], ["y"]))
+    many.graph.doc_string = "x" * (9 << 20)
+    assert refused(many) == "model.malformed"
+    tensor = TensorProto(name="c", data_type=TensorProto.FLOAT, dims=[1] * 200_000, raw_data=bytes(4))
+    assert refused(graph(node("Relu", ["x"], ["y"]), constants=[tensor])) == "model.malformed"
 
 
 def test_a_file_of_ones_own_may_use_any_standard_operator_and_must_say_its_sizes():
