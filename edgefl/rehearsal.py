@@ -62,7 +62,7 @@ def rehearse(run: RunFile, root: Path | None = None) -> Job:
     try:
         if len(held.devices) or len(held.public) or len(held.test):
             _learns(job, real)
-        play(trial, veteran, newcomer, scale(job, len(held.devices)))
+        play(trial, veteran, newcomer, scale(job, known_devices(run)))
     except Diverged as error:
         raise Diverged(f"rehearsal of '{run.run.name}' on its own data: {error}") from None
     except EdgeflError:
@@ -82,6 +82,7 @@ class Scale:
     fleet: tuple[str, ...]
     answers: int  # in a round, of those that are asked
     rounds: int  # in which devices answer; free ones come on top
+    capped: bool  # whether a round of the run has more answers
 
 
 def scale(job: Job, devices: int) -> Scale:
@@ -90,11 +91,15 @@ def scale(job: Job, devices: int) -> Scale:
     remembered = max((stage.size for stage in job.stages if isinstance(stage, Memory)), default=0)
     population = devices or max(cohort, remembered) + 1
     answers = min(cohort, population, max(FEWEST, NUMBERS // size))
-    if answers < min(cohort, population):
-        log.warning("rehearsed with answers=%d of cohort=%d: the model has %d numbers", answers, cohort, size)
     until_full = 1 + ceil((min(remembered, population) + 1) / answers)
     affordable = until_full * answers * size <= NUMBERS
-    return Scale(jobs.device_names(population), answers, max(TRAINED, min(ROUNDS, until_full if affordable else 0)))
+    rounds = max(TRAINED, min(ROUNDS, until_full if affordable else 0))
+    return Scale(jobs.device_names(population), answers, rounds, capped=answers < min(cohort, population))
+
+
+def known_devices(run: RunFile) -> int:
+    """How many devices the run divides its data among; 0 where they bring their own."""
+    return run.task.partition.devices if run.task.partition else 0
 
 
 def play(trial: Job, veteran: Worker, newcomer: Worker, scale: Scale) -> Course:
