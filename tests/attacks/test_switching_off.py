@@ -12,6 +12,7 @@ from fleets import Fleet, loop, run_file
 from paho.mqtt.enums import CallbackAPIVersion
 
 from device_agent import session
+from device_agent.samples import Samples
 from device_agent.service import Agent
 from edgefl.data.dataset import Dataset
 from edgefl.protocol import chunks, topics
@@ -78,7 +79,8 @@ def test_agents_outlive_the_message_say_it_once_and_serve_the_next_run(
 def test_a_run_whose_model_does_not_fit_the_data_is_declined_and_the_next_one_served(tmp_path: Path) -> None:
     """A manifest decides which shape is wrong: a message must not end the agent by it."""
     broker = MemoryBroker()
-    fleet = Fleet(RUN, tmp_path, broker.client, once=False)
+    everybody = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4})
+    fleet = Fleet(everybody, tmp_path, broker.client, once=False)
     wrong = run_file({"name": "fedavg"}, run={"name": "wrong", "rounds": 1}, rounds={"cohort": 4, "quorum": 1})
     misfit = Dataset(np.zeros((5, 3), np.float32), np.zeros(5, np.int64), 10)
     good = fleet.data[DEVICE]
@@ -88,10 +90,10 @@ def test_a_run_whose_model_does_not_fit_the_data_is_declined_and_the_next_one_se
     fleet.coordinator(run=wrong, signer=signer).run()
     agent = fleet.agents[DEVICE]
     assert any("shape [3]" in line for line in agent.complaints)
-    agent.data = good
+    agent.samples = Samples(good)
     course = fleet.coordinator(signer=signer).run()
     assert fleet.exits == {}
-    assert course.sha256() == loop(RUN).sha256()
+    assert course.sha256() == loop(everybody).sha256()
     for agent in fleet.agents.values():
         agent.stop()
     fleet.join()
