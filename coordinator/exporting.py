@@ -51,8 +51,10 @@ class Exported:
     samples: int
     accuracy: float | None = None  # of the model, with torch
     exported_accuracy: float | None = None
+    rmse: float | None = None  # the same two of a regression
+    exported_rmse: float | None = None
     tested: int = 0
-    untested: str = ""  # why there is no accuracy
+    untested: str = ""  # why there is none of these
     int8_bytes: int | None = None  # how large the file would be with int8 weights, if it were written so
     about: str = ""  # what the file says about itself
 
@@ -180,4 +182,6 @@ def _made_up(trained: Trained) -> Array:
 def _tried(made: Exported, model: Model, trained: Trained, test: Dataset) -> Exported:
     before = metrics.evaluate(model, trained.params, test, LOSSES[trained.run.task.loss])
     after = judge(Deployed(made.path, memory=1 << 62), test)
-    return replace(made, accuracy=before.accuracy, exported_accuracy=after.accuracy, tested=len(test))
+    rmse = before.errors.rmse if before.errors else None
+    made = replace(made, accuracy=before.accuracy, exported_accuracy=after.accuracy, tested=len(test))
+    return replace(made, rmse=rmse, exported_rmse=after.rmse)

@@ -6,8 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coordinator import checkpoint
+from coordinator.exporting import export_checkpoint
 from coordinator.view import LiveView, PlainView
+from edgefl import job as jobs
 from edgefl import wording
+from edgefl.cli.export import told as exported
 from edgefl.cli.simulate import play
 from edgefl.compare.outcomes import Played
 from edgefl.compare.page import page
@@ -112,3 +116,11 @@ def test_a_stage_with_patience_validates_by_the_loss_of_the_targets(table: dict[
     stages = [{"name": "mean"}, {"name": "finetune", "patience": 2, "lr": 0.01}]
     events = told({**table, "aggregation": stages, "task": {**table["task"], "public": 0.2}})
     assert events[-1]["r2"] > events[1]["r2"]
+
+
+def test_an_exported_model_is_judged_by_its_errors(table: dict[str, Any], tmp_path: Path) -> None:
+    job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
+    path = checkpoint.save(tmp_path, job, checkpoint.Saved(jobs.begin(job), (), 0, 0))
+    made = export_checkpoint(path, tmp_path / "model.onnx")
+    assert made.exported_rmse == pytest.approx(made.rmse, rel=1e-4)
+    assert any(line.startswith("RMSE: ") for line in exported(made))

@@ -49,6 +49,8 @@ def told(made: "Exported") -> list[str]:
         lines.append(
             f"accuracy: {made.accuracy:.4f} before, {made.exported_accuracy:.4f} as exported, on {made.tested} samples"
         )
+    elif made.tested and made.rmse is not None:
+        lines.append(f"RMSE: {made.rmse:.4g} before, {made.exported_rmse:.4g} as exported, on {made.tested} samples")
     elif made.untested:
         lines.append(f"accuracy: not measured, {made.untested}")
     return lines
