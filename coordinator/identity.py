@@ -17,7 +17,7 @@ from edgefl.errors import ConfigError, StoreError
 from edgefl.faults import before_write
 from edgefl.protocol.address import parse
 from edgefl.protocol.signing import Signer
-from edgefl.store import sync_folder
+from edgefl.store import make_folder, sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def _make(file: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
 
     pem = Ed25519PrivateKey.generate().private_bytes(ways.Encoding.PEM, ways.PrivateFormat.PKCS8, ways.NoEncryption())
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(file.parent)
     before_write()
     handle, fresh = mkstemp(dir=file.parent, prefix=f".{file.name}.")  # which nobody else can read
     try:

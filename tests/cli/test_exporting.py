@@ -183,7 +183,8 @@ def test_predictions_come_as_a_table_or_as_a_file(edgefl: Edgefl, models: dict[s
     edgefl("agent", "predict", "agent.toml", model, "new.csv", "--out", "said.npz")
     assert from_npz == from_csv
     assert from_npz.splitlines()[0] == "prediction,confidence,class"
-    said = np.load("said.npz")
+    with np.load("said.npz") as file:
+        said = dict(file)
     assert said["prediction"].tolist() == [int(line.split(",")[0]) for line in from_npz.splitlines()[1:]]
     assert said["class"].tolist() == [str(number) for number in said["prediction"]]
     assert ((said["confidence"] >= 0.1) & (said["confidence"] <= 1)).all()
