@@ -20,6 +20,7 @@ from edgefl import __version__, store
 from edgefl import job as jobs
 from edgefl.errors import ConfigError, StoreError
 from edgefl.job import Course, Job
+from edgefl.models.base import Model
 from edgefl.vector import Layout, State, Vector
 
 log = logging.getLogger(__name__)
@@ -109,9 +110,15 @@ def latest(folder: Path, job: Job) -> Saved | None:
                 f"{path}: holds another model than task.model = '{job.run.task.model}' makes"
                 f" (tensors {fingerprint(about['layout'])} there, {fingerprint(here)} here); use --fresh"
             )
+        vector = params(path, model, about)
+        if changed := frozen_otherwise(model, job.model, vector):
+            raise ConfigError(
+                f"{path}: what is frozen in '{changed}' is not what task.model = '{job.run.task.model}' makes here: its"
+                " code or torch has changed; go back, or use --fresh"
+            )
         course = Course(
             about["round"],
-            params(path, model, about),
+            vector,
             state.get(_PREVIOUS),
             _stages(state, about_state["stages"]),
             best=about_state["best"],
@@ -131,6 +138,14 @@ def params(path: Path, model: State, about: dict[str, Any]) -> Vector:
     rest = set(names) - set(model)
     more = {name: _state(path, about)[0][_UNNAMED + name] for name in rest}
     return layout.flatten({**model, **more})
+
+
+def frozen_otherwise(model: State, here: Model, vector: Vector) -> str:
+    """The first tensor of a checkpoint that is not trained and not the one that the model has here; none: empty."""
+    for name, tensor in here.tensors(vector).items():
+        if name not in here.layout.names and name in model and not np.array_equal(tensor, model[name]):
+            return name
+    return ""
 
 
 def fingerprint(layout: list[Any]) -> str:

@@ -17,7 +17,7 @@ from edgefl.models.base import Model
 from edgefl.models.build import build, build_module
 from edgefl.models.card import card, line
 from edgefl.models.deployed import Deployed, judge
-from edgefl.vector import Array, Vector
+from edgefl.vector import Array, State, Vector
 
 SHOWN = 64  # samples on which the file is compared with the model
 
@@ -33,6 +33,7 @@ class Trained:
     sample: tuple[int, ...]
     classes: int
     layout: list[Any]  # names, shapes, number of statistics: as JSON has them
+    tensors: State  # as they are in the file
     facts: dict[str, str]  # what the file will say about itself
 
 
@@ -122,7 +123,7 @@ def read(source: Path) -> Trained:
         raise ConfigError(f"{path}: no such checkpoint; name the folder of a run, e.g. runs/demo")
     try:
         model, about = store.load(path)
-        return _trained(path, RunFile.model_validate(about["run"]), checkpoint.params(path, model, about), about)
+        return _trained(path, RunFile.model_validate(about["run"]), model, about)
     except StoreError as error:
         raise ConfigError(str(error)) from None
     except (KeyError, ValueError) as error:
@@ -130,7 +131,8 @@ def read(source: Path) -> Trained:
         raise ConfigError(f"{path}: not the checkpoint of a run of this version ({words[:200]})") from None
 
 
-def _trained(path: Path, run: RunFile, params: Vector, about: dict[str, Any]) -> Trained:
+def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any]) -> Trained:
+    params = checkpoint.params(path, model, about)
     sample = tuple(int(size) for size in about["sample"])
     facts = card(
         run,
@@ -141,7 +143,7 @@ def _trained(path: Path, run: RunFile, params: Vector, about: dict[str, Any]) ->
         class_names=about.get("class_names"),  # not in those of version 0.1, as the scores
         scores=about.get("scores", {}),
     )
-    return Trained(path, run, about["round"], params, sample, about["classes"], about["layout"], facts)
+    return Trained(path, run, about["round"], params, sample, about["classes"], about["layout"], model, facts)
 
 
 def _model(trained: Trained) -> Model:
@@ -153,6 +155,11 @@ def _model(trained: Trained) -> Model:
             f"{trained.path}: holds other tensors than task.model = '{task.model}' makes here"
             f" ({checkpoint.fingerprint(trained.layout)} there, {checkpoint.fingerprint(here)} here);"
             " export with the model's code it was trained with"
+        )
+    if changed := checkpoint.frozen_otherwise(trained.tensors, model, trained.params):
+        raise ConfigError(
+            f"{trained.path}: what is frozen in '{changed}' is not what task.model = '{task.model}' makes here;"
+            " export with the code and torch it was trained with"
         )
     return model
 

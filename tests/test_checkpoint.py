@@ -17,9 +17,11 @@ from torch import nn
 
 from coordinator import checkpoint, recall
 from coordinator.checkpoint import Saved
+from coordinator.exporting import export_checkpoint
 from coordinator.journal import Journal, Kept
 from coordinator.rounds import Answered, Joined, Merged, Rounds, Rules, step
 from edgefl import job as jobs
+from edgefl import store
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.errors import ConfigError, StoreError
@@ -170,6 +172,33 @@ def test_plain_safetensors_opens_a_checkpoint_and_the_torch_module_takes_it(tmp_
     saved = checkpoint.latest(tmp_path, job)
     assert saved is not None
     assert saved.course.sha256() == course.sha256()
+
+
+def test_a_frozen_tensor_that_is_another_one_now_is_the_operators_business(tmp_path):
+    job = job_of("test_checkpoint:odd_network")
+    (path,) = save(tmp_path, job, 3)
+    arrays, about = store.load(path)
+    store.save(path, {**arrays, "3.weight": arrays["3.weight"] + 1}, about)
+    with pytest.raises(ConfigError, match=r"what is frozen in '3\.weight' is not what task\.model"):
+        checkpoint.latest(tmp_path, job)
+    with pytest.raises(ConfigError, match=r"what is frozen in '3\.weight' is not what task\.model"):
+        export_checkpoint(tmp_path, tmp_path / "model.onnx")
+
+
+def test_what_the_coordinator_has_computed_meanwhile_does_not_show_in_a_checkpoint(tmp_path):
+    job = job_of("test_checkpoint:odd_network")
+    (path,) = save(tmp_path, job, 3)
+    before = path.read_bytes()
+    job.model.vjp(job.start, np.zeros((4, *job.sample), np.float32))
+    save(tmp_path, job, 3)
+    assert path.read_bytes() == before
+    assert checkpoint.latest(tmp_path, job_of("test_checkpoint:odd_network")) is not None
+
+
+def test_a_model_with_frozen_and_tied_tensors_is_exported_from_its_checkpoint(tmp_path):
+    save(tmp_path, job_of("test_checkpoint:odd_network"), 3)
+    made = export_checkpoint(tmp_path, tmp_path / "model.onnx")
+    assert made.parity < 1e-5
 
 
 def test_a_checkpoint_of_version_0_1_is_gone_on_with(tmp_path, job):

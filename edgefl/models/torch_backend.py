@@ -97,6 +97,12 @@ class TorchModel:
         self._sizes = [s.stop - s.start for s in self.layout]
         self._batch_norm = any(isinstance(m, _BatchNorm) for m in self._module.modules())
         self._random = True  # until a pass in training mode has drawn nothing
+        # Integers as they were made: BatchNorm counts the batches it sees, which says nothing about the weights.
+        self._integers = {
+            name: buffer.cpu().numpy().copy()
+            for name, buffer in self._module.named_buffers(remove_duplicate=False)
+            if not buffer.is_floating_point()
+        }
         self._lock = Lock()  # the module is a workbench: one call at a time
 
     def reads_tokens(self, shape: tuple[int, ...]) -> bool:
@@ -168,11 +174,9 @@ class TorchModel:
             trained, statistics = tensors_of(self._module)
             names = {id(tensor): name for name, tensor in (trained | statistics).items()}
             held = self._module.state_dict(keep_vars=True)  # the tensors themselves, so that they are known again
-            return {
-                name: learnt[names[id(t)]] if id(t) in names else t.detach().cpu().numpy()
-                for name, t in held.items()
-                if isinstance(t, Tensor)
-            }
+            made = {n: learnt[names[id(t)]] for n, t in held.items() if id(t) in names}
+            rest = {n: t.detach().cpu().numpy() for n, t in held.items() if n not in made and isinstance(t, Tensor)}
+            return made | rest | {n: a for n, a in self._integers.items() if n in held}
 
     def _cut(self, w: Vector) -> list[Tensor]:
         """Private tensors with the numbers of `w`, one per entry of the layout."""
