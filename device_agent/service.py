@@ -179,8 +179,8 @@ class Agent:
                 log.debug("of a training that was cancelled round=%d", event.round)
             case Trained(_, round, done):
                 self._trained(round, done.frame, done.kept)
-            case Failed(_, round, reason, mistake):
-                self._failed(round, reason, mistake)
+            case Failed():
+                self._failed(event)
             case Progressed(_, round, steps):
                 if asked := self._in_hand():
                     self._say(Working(job=asked.job, round=round, steps=steps))
@@ -267,12 +267,12 @@ class Agent:
             if self.once and self.run_name in (None, job):
                 self.exit = (2, failure) if failure else (0, f"job '{job}' has finished")
 
-    def _failed(self, round: int, reason: str, mistake: bool) -> None:
+    def _failed(self, failed: Failed) -> None:
         """Not the end of the agent: what is wanted comes from outside, and the next one may want something else."""
-        if mistake and self.session.task:
-            self.failures = {**dict(list(self.failures.items())[-7:]), self.session.task.job: reason}
-            self._complain(reason)
-        self._feed(session.TrainingFailed(round, reason))
+        if failed.mistake and self.session.task:
+            self.failures = {**dict(list(self.failures.items())[-7:]), self.session.task.job: failed.reason}
+            self._complain(failed.reason)
+        self._feed(session.TrainingFailed(failed.round, failed.told))
 
     def _complain(self, what: str) -> None:
         """Say what somebody has to do something about: once, however often it is seen."""

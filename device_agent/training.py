@@ -42,12 +42,13 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The work cannot be done here; `mistake` says that somebody's configuration is wrong."""
+    """The work cannot be done here. `told` is the reason for others, without values of the device's data."""
 
     number: int  # which training it was
     round: int
     reason: str
-    mistake: bool
+    told: str
+    mistake: bool  # somebody's configuration is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +136,16 @@ class Trainer:
         except (Cancelled, Interrupted):
             return
         except (RemoteError, Diverged) as error:  # of this task alone: the next one may be better
-            reason = f"{error.code}: {error}" if isinstance(error, RemoteError) else str(error)
+            reason = error.told if isinstance(error, RemoteError) else str(error)
             log.warning("declined round=%d why=%s", task.round, reason)
-            outcome = Failed(number, task.round, reason, mistake=False)
+            outcome = Failed(number, task.round, reason, error.told, mistake=False)
         except EdgeflError as error:
-            outcome = Failed(number, task.round, str(error), mistake=True)
+            outcome = Failed(number, task.round, str(error), error.told, mistake=True)
         except Exception as error:  # a model or data set of the user's may raise anything; say it, and go on serving
             log.exception("training failed round=%d", task.round)
-            outcome = Failed(number, task.round, f"{type(error).__name__}: {error}", mistake=False)
+            kind = type(error).__name__
+            brief = f"its training ended with a {kind}, of which the device's own log says more"  # it may quote samples
+            outcome = Failed(number, task.round, f"{kind}: {error}", brief, mistake=False)
         if not cancelled.is_set():
             self._tell(outcome)
 

@@ -55,16 +55,17 @@ def unscaled(data: Dataset) -> float | None:
     return top if top > UNSCALED else None
 
 
-def likely_cause(data: Dataset, lr: float | None) -> str:
-    """What most probably made learning on these data fail, and what to do about it."""
+def likely_cause(data: Dataset, lr: float | None, *, quote: bool = True) -> str:
+    """What most probably made learning on these data fail, and what to do; `quote` values of the data or not."""
     top, rate = largest(data), "algorithm.lr" if lr is None else f"algorithm.lr = {lr:g}"
     target = float(np.abs(data.y).max(initial=0.0)) if not data.classes else 0.0
     if data.x.dtype.kind == "f" and top > SCALED:
         also = " and targets" if target > SCALED else ""
         return (
-            f"the likely cause is unscaled inputs, the largest feature is {top:.6g}: scale features{also} to about"
-            f" -1 to 1, or lower {rate}"
+            f"the likely cause is unscaled inputs{f', the largest feature is {top:.6g}' if quote else ''}: scale"
+            f" features{also} to about -1 to 1, or lower {rate}"
         )
     if target > SCALED:
-        return f"the likely cause is unscaled targets, the largest is {target:.6g}: scale them to about -1 to 1"
+        value = f", the largest is {target:.6g}" if quote else ""
+        return f"the likely cause is unscaled targets{value}: scale them to about -1 to 1"
     return f"the likely cause is the step size: lower {rate}"

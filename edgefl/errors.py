@@ -20,12 +20,16 @@ from edgefl.printable import printable
 
 
 class EdgeflError(Exception):
-    """The root; never raised itself. Its message is one line, whatever it quotes."""
+    """The root; never raised itself. Its message is one line, whatever it quotes.
+
+    `told` is what a device says of it to others, where the message quotes values of its data: those stay at home.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, told: str | None = None) -> None:
         super().__init__(printable(message))
+        self.told = printable(message if told is None else told)
 
 
 class ConfigError(EdgeflError):
@@ -38,7 +42,7 @@ class RemoteError(EdgeflError):
     """The peer's: `code` is what is counted and what the peer is told."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message, told=f"{code}: {message}")
         self.code = code
 
 

@@ -116,8 +116,10 @@ class Worker:
             with quiet():
                 return self.algorithm.train(task, state, site)
         except Diverged as error:
-            cause = likely_cause(self.data, getattr(self.algorithm, "lr", None))  # not every algorithm has a rate
-            raise Diverged(f"device '{self.device}', round {task.round}, {error}; {cause}") from None
+            lr = getattr(self.algorithm, "lr", None)  # not every algorithm has a rate
+            what = f"device '{self.device}', round {task.round}, {error}"
+            cause, told = likely_cause(self.data, lr), likely_cause(self.data, lr, quote=False)
+            raise Diverged(f"{what}; {cause}", told=f"{what}; {told}") from None
 
 
 def unpack_answer(said: Answer, body: memoryview, size: int) -> Update:

@@ -29,9 +29,13 @@ def of_device(data: Dataset, classes: int, names: tuple[str, ...], where: str) -
     Names that a file happens to hold are no numbers: a device that lacks one would count differently from the others.
     """
     if classes and not names and not data.numbered:
+        how = (
+            "the run does not say which is class 0, 1, ...; set task.classes in the run file, or data.classes here, to"
+            " all their names in order"
+        )
         raise ConfigError(
-            f"{where} has texts as labels ({', '.join((data.class_names or ())[:10])}) and the run does not say which"
-            " is class 0, 1, ...; set task.classes in the run file, or data.classes here, to all their names in order"
+            f"{where} has texts as labels ({', '.join((data.class_names or ())[:10])}) and {how}",
+            told=f"{where} has texts as labels and {how}",
         )
     return understood(data, names or classes, where)
 
@@ -44,9 +48,12 @@ def understood(data: Dataset, classes: Classes, where: str) -> Dataset:
         return data.as_targets() if data.classes else data
     count = classes if isinstance(classes, int) else len(classes)
     if not data.classes:
+        how = (
+            f"the run has {count} classes; number the classes 0, 1, 2, ..., or set task.classes = 0 and"
+            " task.loss = 'squared_error'"
+        )
         raise ConfigError(
-            f"{where} has real labels (such as {_example(data.y)}), the run has {count} classes;"
-            " number the classes 0, 1, 2, ..., or set task.classes = 0 and task.loss = 'squared_error'"
+            f"{where} has real labels (such as {_example(data.y)}), {how}", told=f"{where} has real labels, {how}"
         )
     if not isinstance(classes, int) and data.class_names is not None:
         return _renamed(data, classes, where)
@@ -99,7 +106,8 @@ def _renamed(data: Dataset, names: tuple[str, ...], where: str) -> Dataset:
     if len(y) and int(y.min()) < 0:
         stranger = own[int(data.y[int(np.argmin(y))])]
         raise ConfigError(
-            f"{where}: its label '{stranger}' is no class of the run ({', '.join(names[:20])}); correct one"
+            f"{where}: its label '{stranger}' is no class of the run ({', '.join(names[:20])}); correct one",
+            told=f"{where}: one of its labels is no class of the run ({', '.join(names[:20])}); correct it",
         )
     return Dataset(data.x, y, len(names), names)
 

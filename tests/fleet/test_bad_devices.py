@@ -218,7 +218,9 @@ def test_a_device_whose_data_grow_uses_and_announces_them(fleet: Fleet) -> None:
     assert agent.announced == len(agent.samples.data) > 8
 
 
-def test_a_device_whose_learning_fails_declines_with_its_reason_and_lives(fleet: Fleet) -> None:
+def test_a_device_whose_learning_fails_declines_with_its_reason_and_lives(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
     running = Running(fleet)
     honest = fleet.data[DEVICE]
     huge = Dataset((honest.x * np.float32(1e30)).astype(np.float32), honest.y, honest.classes)
@@ -230,5 +232,29 @@ def test_a_device_whose_learning_fails_declines_with_its_reason_and_lives(fleet:
     running.finish()
     fleet.join()
     assert "step 1: " in declined["reason"]
-    assert "the largest feature is" in declined["reason"]
+    assert "the likely cause is unscaled inputs: scale features" in declined["reason"]
+    assert "the largest feature is" in caplog.text  # of its own log: values of its data do not leave the device
     assert fleet.exits[DEVICE][0] == 0
+
+
+def test_what_a_failure_quotes_of_the_data_stays_on_the_device(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    running = Running(fleet)
+    names = list(fleet.data)
+    ill = fleet.data[names[0]]
+    texts = Dataset(ill.x, ill.y, ill.classes, tuple(f"patient {n}" for n in range(ill.classes)), numbered=False)
+    first = fleet.agent(names[0], texts)
+    second = fleet.agent(names[1])
+
+    def raises(*_: Any) -> Any:
+        raise ValueError("row 7 is patient 99")
+
+    second.make_model = raises
+    for agent in (first, second, *(fleet.agent(name) for name in names[2:])):
+        fleet.start(agent)
+    reasons = [running.story.wait_for(event="declined", device=name)["reason"] for name in names[:2]]
+    running.finish()
+    assert "texts as labels and the run does not say" in reasons[0]
+    assert "its training ended with a ValueError" in reasons[1]
+    assert not any("patient" in json.dumps(event) for event in running.story.events)
+    assert "patient 0" in caplog.text
+    assert "row 7 is patient 99" in caplog.text
