@@ -9,9 +9,10 @@ bound becomes the c-th part of it, and where the update itself is too long, its 
 most that can be had is the bound, and who shouts is hardly heard.
 
 What is usual is the median of this round's answers or the median of the last rounds' medians, whichever is larger: one
-number per device and round, and only of answers that are merged, as they are merged. A device that answers more often,
-louder or to no purpose moves nothing, as long as fewer than half of the answers lie. Of two answers, one may weigh
-`weight_cap` times as much as the other; one weight alone is not bounded, nor a length with nothing beside or before.
+number per device and round, only of answers that are merged, and none above its bound. A device that answers more
+often, louder or to no purpose moves nothing, as long as fewer than half of the answers lie. Of two answers, one may
+weigh `weight_cap` times as much as the other; one weight alone is not bounded, nor a length with nothing beside or
+before it.
 
 The medians are part of the course (`Course.states["guards"]`): they survive a restart, and are the same in loop,
 emulator and coordinator. Single numbers beside an update are counters: reported, not merged, not bounded.
@@ -113,10 +114,8 @@ def _limits(answers: Iterable[Lengths], state: State, caps: Caps) -> tuple[dict[
     for name, now in sorted(by_name.items()):
         known = _known(state, name)
         usual = max(known, lower_median(now) if len(now) > 1 else 0.0)
-        if known:
-            usual = min(usual, caps.of(name) * known)  # however many agree
         limits[name] = caps.of(name) * usual if usual else inf
-        medians[name] = _remembered(state, name, lower_median(length * factor(length, limits[name]) for length in now))
+        medians[name] = _remembered(state, name, lower_median(min(length, limits[name]) for length in now))
     return limits, medians
 
 

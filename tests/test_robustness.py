@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgefl.algorithms.base import Update
 from edgefl.robustness import ROUNDS, Bounded, Caps, bound, lower_median
@@ -75,7 +77,7 @@ def test_what_is_usual_is_learned_from_what_was_merged():
     assert state["delta"].tolist() == [1.0]
     alone = bounded({"d": update(length=8.0)}, state)
     assert norm(alone.updates["d"].delta) == pytest.approx(2.0), "bounded by the round before, with nobody beside it"
-    assert alone.state["delta"].tolist() == [1.0, 2.0]
+    assert alone.state["delta"].tolist() == [1.0, 4.0], "as much of it as was within the bound"
 
 
 def test_a_few_odd_rounds_change_little():
@@ -102,10 +104,19 @@ def test_the_length_of_all_may_grow_from_round_to_round():
     assert bounded({f"d{i}": update(length=3.9) for i in range(4)}, state).changed == {}
 
 
-def test_a_round_of_liars_is_bounded_by_the_rounds_before():
-    state = bounded(fleet(4)).state
-    after = bounded({f"d{i}": update(length=1e6) for i in range(4)}, state)
-    assert all(norm(one.delta) < 4.0 for one in after.updates.values())
+def test_a_quiet_beginning_does_not_hold_a_run_back():
+    state = bounded({f"d{i}": update(length=1e-30) for i in range(4)}).state
+    assert bounded(fleet(4), state).changed == {}
+
+
+def test_one_that_is_always_alone_may_change_its_length_in_time():
+    state = bounded({"d": update(length=0.1)}).state
+    bounds = []
+    for _ in range(4):
+        after = bounded({"d": update()}, state)
+        bounds.append(bool(after.changed))
+        state = after.state
+    assert bounds == [True, True, False, False]
 
 
 def test_late_answers_are_bounded_and_teach_nothing():
@@ -140,3 +151,21 @@ def test_nothing_depends_on_the_order_of_arrival():
 def test_the_median_of_two_is_the_smaller():
     assert lower_median([5.0, 1.0]) == 1.0
     assert lower_median([5.0, 1.0, 3.0]) == 3.0
+
+
+lengths = st.floats(0, 1e6, width=32)
+answers = st.lists(st.tuples(lengths, st.floats(1e-9, 1e12), lengths), min_size=2, max_size=6)
+
+
+@given(st.lists(answers, min_size=1, max_size=6))
+def test_whatever_comes_nothing_grows_and_what_is_within_stays(rounds):
+    state = {}
+    for claimed in rounds:
+        sent = {f"d{i}": update(length, weight, counts) for i, (length, weight, counts) in enumerate(claimed)}
+        after = bounded(sent, state)
+        for device, one in after.updates.items():
+            assert norm(one.delta) <= norm(sent[device].delta)
+            assert 0 < one.weight <= sent[device].weight
+            assert (one is sent[device]) == (device not in after.changed)
+        assert all(np.isfinite(medians).all() for medians in after.state.values())
+        state = after.state
