@@ -10,7 +10,7 @@ from edgefl.models.onnx_file import Graph, Node
 from edgefl.models.onnx_rules import MANY, OPERATORS, Operator
 from edgefl.models.onnx_values import Call, Known, Unfit, need, of_constant, sized
 
-MOST_WORK = 2**38  # of one operator, which nothing can interrupt: seconds on a server, a minute or two on a small board
+MOST_WORK = 2**37  # of one operator, which nothing can interrupt; VGG16 with 64 samples of 224 x 224 is just below
 MOST_LOADING = 2**32  # of all that may be computed while a graph is loaded, which nothing can interrupt either
 SCAN = Operator(
     1,
@@ -88,7 +88,10 @@ def _visit(node: Node, known: Inferred) -> None:
         _add(known, name, value)
     _remember(node, reads, work, known)
     if work > MOST_WORK:
-        raise RemoteError("model.too_long", f"one {node.op} takes {work:.1e} steps, allowed are {MOST_WORK:.1e}")
+        raise RemoteError(
+            "model.too_long",
+            f"one {node.op} takes {work:.1e} steps, allowed are {MOST_WORK:.1e}; a smaller batch helps",
+        )
     if known.loading > MOST_LOADING:
         raise RemoteError("model.too_long", f"its constants take more than {MOST_LOADING:.1e} steps to compute")
     known.steps.append(Step(reads, node.writes, call.scratch))
