@@ -1,13 +1,18 @@
-"""Brokers for tests that talk to a real one: each its own, on a free loopback port. And nobody's home is touched."""
+"""What all tests share: brokers, each its own on a free loopback port; nobody's home is touched; no test is timed."""
 
 import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from edgefl import beside
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.broker import Broker
+
+# How fast a machine is says nothing about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 BROKERS = {"mosquitto", "iotcore_broker", "broker"}
 
