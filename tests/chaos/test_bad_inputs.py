@@ -90,7 +90,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
     14: (
         "a norm of a million times the median",
         "update.norm",
-        ("test_guards.py::test_a_million_times_the_usual_length_is_refused", f"{UPDATES}[absurdly long]"),
+        ("test_guards.py::test_only_the_absurd_is_refused_whatever_others_sent", f"{UPDATES}[absurdly long]"),
     ),
     15: (
         "a missing, additional or transposed tensor",
@@ -102,7 +102,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "wire.malformed; the weight is capped",
         (
             "protocol/test_messages.py::test_a_weight_must_be_a_positive_number_within_reason[2**63]",
-            "test_guards.py::test_more_weight_than_samples_can_explain_is_refused",
+            "test_robustness.py::test_a_weight_beyond_the_cap_counts_the_less_the_more_is_claimed",
             f"{UPDATES}[weight 2^63]",
         ),
     ),
