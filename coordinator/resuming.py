@@ -10,6 +10,7 @@ SECTIONS = {"broker", "compute", "guards", "fleet"}
 KEYS = {
     "run.rounds",
     "run.target_accuracy",
+    "run.target_loss",
     "run.forgetting",
     "run.folder",
     "rounds.quorum",

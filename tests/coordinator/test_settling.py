@@ -41,6 +41,7 @@ def story(folder: Path) -> list[dict[str, Any]]:
     [
         ({"run": {"rounds": 99}}, ("run.rounds", 20, 99)),
         ({"run": {"target_accuracy": 0.9}}, ("run.target_accuracy", None, 0.9)),
+        ({"run": {"target_loss": 0.1}}, ("run.target_loss", None, 0.1)),
         ({"run": {"forgetting": True}}, ("run.forgetting", False, True)),
         ({"run": {"folder": "elsewhere"}}, ("run.folder", "runs", "elsewhere")),
         ({"rounds": {"cohort": 2, "quorum": 1}}, ("rounds.quorum", None, 1)),
