@@ -98,7 +98,7 @@ class Agent:
         self.library = Library(transport, fleet, Trust(folder, fleet, coordinator), limit_mb << 20)
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
-        self.spools = Spools(folder, session.MOST_HELD + 1)  # one more: it is written before the oldest makes room
+        self.spools = Spools(folder, session.MOST_HELD)
         self.held = self.spools.take()  # by the life of the job
         self.offered = {held.digest for held in self.held.values()}  # what may have been sent, whole or in part
         self.states: dict[str, State] = {}

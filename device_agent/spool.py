@@ -29,20 +29,34 @@ class Held:
 
 
 class Spools:
-    """Updates of different runs wait side by side; of each run at most one: a newer task supersedes an older one."""
+    """Updates of different runs wait side by side, `most` of them.
+
+    Of each run there is at most one: a newer task supersedes an older one.
+    """
 
     def __init__(self, folder: Path, most: int) -> None:
-        self._free = [Spool(folder, number) for number in range(most)]
+        self._most = most
+        # One more: a new update is written before an old one makes room.
+        self._free = [Spool(folder, number) for number in range(most + 1)]
         self._used: dict[str, Spool] = {}  # by the life of the job
 
     def take(self) -> dict[str, Held]:
-        """What waited when the device was last switched off, by the life of its job."""
+        """What waited when the device was last switched off, by the life of its job, the oldest first.
+
+        A power cut may have come after a new update was written and before an old one was cleared: then the old one is
+        there as well, of the same life or as one too many.
+        """
         taken: dict[str, Held] = {}
-        for spool in tuple(self._free):
-            if held := spool.take():
-                taken[held.life] = held
-                self._free.remove(spool)
-                self._used[held.life] = spool
+        waiting = [(spool, held) for spool in self._free if (held := spool.take())]
+        for spool, held in sorted(waiting, key=lambda pair: pair[0].path.stat().st_mtime_ns):
+            taken.pop(held.life, None)
+            self.clear(held.life)
+            taken[held.life] = held
+            self._free.remove(spool)
+            self._used[held.life] = spool
+        for life in list(taken)[: -self._most]:
+            del taken[life]
+            self.clear(life)
         return taken
 
     def put(self, held: Held) -> None:

@@ -1,5 +1,6 @@
 """The spool: an update is there until its receipt, whole, or not at all."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,3 +106,27 @@ def test_updates_of_different_runs_wait_side_by_side(tmp_path):
     again.put(third)
     assert set(Spools(tmp_path, 2).take()) == {"third.life", "other.life"}
     assert len(list(tmp_path.iterdir())) == 2, "a place that is free is used again"
+
+
+def written(folder: Path, number: int, held: Held, at: int) -> None:
+    spool = Spool(folder, number)
+    spool.put(held)
+    os.utime(spool.path, ns=(at, at))  # no test depends on the clock
+
+
+def test_a_power_cut_before_the_oldest_was_cleared_leaves_room_for_the_next(tmp_path):
+    for number, at in enumerate((40, 10, 30, 20, 50)):  # in which order they were written, wherever there was room
+        written(tmp_path, number, replace(HELD, life=f"job.{at}"), at)
+    spools = Spools(tmp_path, 4)
+    assert list(spools.take()) == ["job.20", "job.30", "job.40", "job.50"]
+    spools.put(replace(HELD, life="job.60"))
+    assert "job.10" not in Spools(tmp_path, 5).take()
+
+
+def test_of_two_updates_of_one_run_the_newer_one_counts(tmp_path):
+    written(tmp_path, 0, replace(HELD, round=4), 20)
+    written(tmp_path, 1, HELD, 10)  # cleared, but the power failed before the disk knew
+    spools = Spools(tmp_path, 1)
+    assert [held.round for held in spools.take().values()] == [4]
+    spools.put(replace(HELD, life="other.life"))  # where the older one was
+    assert {life: held.round for life, held in Spools(tmp_path, 2).take().items()} == {"job.life": 4, "other.life": 3}
