@@ -23,6 +23,11 @@ def jitter(who: str, number: int) -> float:
     return zlib.crc32(f"{who}/{number}".encode()) / 2**32
 
 
+def backoff(who: str, times: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many failures: ever longer, up to a cap, and out of step with everybody else."""
+    return min(longest, first * 2.0 ** min(times - 1, 16)) * (0.5 + 0.5 * jitter(who, times))
+
+
 @dataclass(slots=True)
 class Pace:
     """One client's patience."""
@@ -44,13 +49,12 @@ class Pace:
         return self._backoff()
 
     def _backoff(self) -> float:
-        longest = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(self._failed - 1, 16))
-        return longest * (0.5 + 0.5 * jitter(self.who, self._failed))
+        return backoff(self.who, self._failed, FIRST_DELAY, LONGEST_DELAY)
 
 
 @dataclass(slots=True)
 class Pause:
-    """How long somebody who was turned away waits before he comes again: ever longer, up to a cap."""
+    """How long somebody who was turned away waits before he comes again."""
 
     who: str
     first: float = 2.0  # seconds
@@ -60,9 +64,7 @@ class Pause:
     def next(self) -> float:
         """Seconds to wait now."""
         self._times += 1
-        return min(self.longest, self.first * 2.0 ** min(self._times - 1, 16)) * (
-            0.5 + 0.5 * jitter(self.who, self._times)
-        )
+        return backoff(self.who, self._times, self.first, self.longest)
 
     def over(self) -> None:
         """All is well again."""
