@@ -18,7 +18,7 @@ from edgefl.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-FILES = ("npz:", "csv:")
+FILES = ("npz", "csv")
 
 
 class Samples:
@@ -67,7 +67,7 @@ def samples_of(wanted: LocalData, root: Path | None = None) -> Samples:
     kind, colon, rest = wanted.source.partition(":")
     if wanted.partition is not None or not colon:
         return Samples(local_data(wanted, root))
-    if f"{kind}:" not in FILES:
+    if kind not in FILES:
         return Samples(local_data(wanted, root), lambda: local_data(wanted, root))
     path = located(Path(rest))
     seen = file_version(path)
