@@ -160,9 +160,6 @@ class AnyWeather(RuleBasedStateMachine):
                 spare = before.present.difference(before.asked, {device})
                 assert not spare or len(self.s.asked) == len(before.asked) + 1, "a spare steps in"
 
-    def left(self, before: Rounds) -> set[str]:
-        return set(outstanding(before)) - set(outstanding(self.s))
-
     def check_action(self, before: Rounds, event: Event, action: Action) -> None:
         match action:
             case Invite(round, devices, attempt):
