@@ -53,7 +53,7 @@ def rehearse(run: RunFile, root: Path | None = None) -> Job:
     """The job, if it works."""
     job, held = jobs.prepare(run, root)
     (_, real), _ = chosen = trainees(job, held)
-    short = run.model_copy(update={"algorithm": {**run.algorithm, **_brief(run, STEPS)}})
+    short = shortened(run, STEPS)
     trial = replace(
         job, run=short, algorithm=short.make_algorithm(), stages=short.make_stages(),
         test=None if job.test is None else some(job.test, TESTED), public=some(job.public, PUBLIC),
@@ -183,8 +183,7 @@ def some(data: Dataset, count: int) -> Dataset:
 
 def _learns(job: Job, data: Dataset) -> None:
     """Some steps on real samples, more than the rounds take: learning that fails does so only after a few."""
-    long = job.run.model_copy(update={"algorithm": {**job.run.algorithm, **_brief(job.run, LEARNING_STEPS)}})
-    (worker,) = workers(long, job.device_model, {"rehearsal": data}).values()
+    (worker,) = workers(shortened(job.run, LEARNING_STEPS), job.device_model, {"rehearsal": data}).values()
     told = jobs.plan(job, Course(0, job.start)) or {}
     try:
         worker.work(Task(1, job.start, Budget(LEARNING_STEPS), told), Place(LIFE, "rehearsal"), {})
@@ -194,9 +193,11 @@ def _learns(job: Job, data: Dataset) -> None:
         log.debug("learning was not looked at: %s", error)
 
 
-def _brief(run: RunFile, steps: int) -> dict[str, int]:
-    """Few steps are enough to see whether it works."""
-    return {"batches": steps} if "batches" in describe(run.make_algorithm()) else {}
+def shortened(run: RunFile, steps: int) -> RunFile:
+    """The same run, but devices train so many steps: few are enough to see whether it works."""
+    if "batches" not in describe(run.make_algorithm()):
+        return run
+    return run.model_copy(update={"algorithm": {**run.algorithm, "batches": steps}})
 
 
 def rehearse_apart(path: Path, sets: Sequence[str], root: Path | None) -> None:

@@ -4,14 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from edgefl import job as jobs
-from edgefl.algorithms import shelf
 from edgefl.config import RunFile
 from edgefl.data.holdings import Holdings
 from edgefl.job import Job
 from edgefl.protocol.codecs import codec
+from edgefl.rehearsal import shortened, some
 from edgefl.simulation.loop import simulate
 
 OWN = {"algorithm", "aggregation", "privacy", "rounds", "wire", "broker", "guards", "fleet"}  # nothing is made of these
@@ -45,18 +43,9 @@ def _needs(run: RunFile) -> str:
 
 def briefly(job: Job, held: Holdings) -> None:
     """Play two rounds of one mini-batch each, unseen: a mistake that only a merge can find is found here."""
-    run = job.run
-    short = run.model_copy(
-        update={
-            "run": run.run.model_copy(update={"rounds": TRIED, "target_accuracy": None}),
-            "algorithm": {**run.algorithm, **_one_batch(run)},
-        }
-    )
-    public = job.public.take(np.arange(min(TRIED_PUBLIC, len(job.public))))
+    short = shortened(job.run, 1)
+    short = short.model_copy(update={"run": short.run.model_copy(update={"rounds": TRIED})})
     algorithm, stages = short.make_algorithm(), short.make_stages()
+    public = some(job.public, TRIED_PUBLIC)
     trial = replace(job, run=short, algorithm=algorithm, stages=stages, public=public, test=None)
     simulate(trial, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)))
-
-
-def _one_batch(run: RunFile) -> dict[str, int]:
-    return {"batches": 1} if "batches" in shelf.describe(run.make_algorithm()) else {}
