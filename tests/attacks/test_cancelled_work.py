@@ -1,17 +1,15 @@
 """Work that would go on for minutes ends when it is no longer wanted, in the middle of a graph."""
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from time import monotonic, sleep
 
 import hostile
 import numpy as np
 import pytest
-from fleets import Fleet, prepared
+from fleets import Fleet, prepared, until
 from hostile import RUN, VICTIM, edited, honest, insert, node
 from onnx import ModelProto
 
@@ -41,13 +39,6 @@ def slow(model: ModelProto) -> None:
     model.graph.node.append(node("Add", ["before", "zero"], [logits.name]))
 
 
-def eventually(what: Callable[[], object]) -> None:
-    until = monotonic() + 60
-    while not what():
-        assert monotonic() < until
-        sleep(0.01)
-
-
 def test_a_graph_ends_between_two_operators_and_runs_again_when_it_may() -> None:
     model = OnnxModel(edited(honest(), "forward", slow))
     w, x = prepared(RUN)[0].start, np.ones((4, *honest().shape), np.float32)
@@ -61,7 +52,7 @@ def test_a_graph_ends_between_two_operators_and_runs_again_when_it_may() -> None
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    eventually(lambda: "forward" in model._sessions)
+    until(lambda: "forward" in model._sessions)
     model.interrupt()
     thread.join(60)
     assert ends
@@ -82,7 +73,7 @@ def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
         trainer.start(Task(round, job.start, Budget(batches=1), {}), Place("run", "model"), {}, lambda: worker)
 
     start(stuck, 1)
-    eventually(lambda: "training" in stuck._sessions)
+    until(lambda: "training" in stuck._sessions)
     start(quick, 2)
     outcome = told.get(timeout=60)
     trainer.close()
@@ -113,7 +104,7 @@ def test_an_agent_that_is_told_to_stop_does_not_finish_its_graph_first(tmp_path:
 
     serving = threading.Thread(target=serve, daemon=True)
     serving.start()
-    eventually(lambda: built and "training" in vars(built[0])["_sessions"])
+    until(lambda: built and "training" in vars(built[0])["_sessions"])
     victim.stop()
     fleet.threads[0].join(60)
     assert fleet.exits[VICTIM][0] == 0

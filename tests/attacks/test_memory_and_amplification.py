@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fleets import Fleet, prepared, run_file
+from fleets import prepared, run_file
+from listening import agent_that_heard
 from puppet import Puppet, answer
 
 from coordinator.guards import Guard
@@ -22,7 +23,6 @@ from coordinator.inbox import Inbox
 from coordinator.service import Coordinator
 from coordinator.voice import Voice
 from device_agent.download import Download
-from device_agent.service import Agent
 from device_agent.trust import Trust, Wanted
 from edgefl.config import LIMIT_MB, Guards
 from edgefl.errors import WireError
@@ -31,7 +31,6 @@ from edgefl.protocol import chunks, topics
 from edgefl.protocol.frames import zstd
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Absent, Answer, Assignment, Holding, Presence, Receipt, Tensor, Working, frame
-from edgefl.protocol.transport import Message
 
 MIB = 1 << 20
 CLAIM = 512 * MIB
@@ -219,29 +218,12 @@ def test_a_presence_of_a_megabyte_is_not_read(attacked: Attacked) -> None:
 # ---- the agent -----------------------------------------------------------------------------------------------------
 
 
-def agent_that_heard(folder: Path, messages: list[tuple[str, bytes]]) -> Agent:
-    """A real agent, after these messages came from the broker, and it ended."""
-    broker = MemoryBroker()
-    fleet = Fleet(RUN, folder, broker.client)
-    agent = fleet.agent(BAD)
-    forger, announced = broker.client("forger"), threading.Event()
-    forger.start(lambda event: announced.set() if isinstance(event, Message) else None)
-    forger.subscribe(topics.presence("default", BAD))
-    thread = fleet.start(agent)
-    assert announced.wait(60)
-    for topic, payload in messages:
-        forger.publish(topic, payload)
-    agent.stop()
-    thread.join(60)
-    return agent
-
-
 def test_an_agent_believes_no_claim_and_opens_no_bomb(tmp_path: Path) -> None:
     receipt = bomb(Receipt(job="fleet", round=1, digest=bytes(32), verdict="accepted"))
     down = topics.down("default", "fleet", BAD)
     claimed = [(down, message) for seed in (1, 2) for message in claims(seed)]
     with at_most(16 * MIB):
-        agent = agent_that_heard(tmp_path, [*claimed, (down, next(chunks.split(receipt, chunks.digest(receipt))))])
+        agent = agent_that_heard(RUN, tmp_path, [*claimed, (down, next(chunks.split(receipt, chunks.digest(receipt))))])
     assert agent.refusals == {"wire.too_large": 5}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fleets import Fleet, run_file
+from listening import DEVICE, agent_that_heard
 from puppet import Puppet
 from rich.console import Console
 
@@ -21,7 +22,6 @@ from edgefl.protocol import chunks, topics
 from edgefl.protocol.frames import pack
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Assignment, Declined, Presence, frame
-from edgefl.protocol.transport import Message
 
 NASTY = "[/x] [bold red]\n2026-11-16 12:00:00,000 INFO coordinator: forged\r\x1b[2J\u202e{0}"
 RUN = run_file({"name": "fedavg"}, task={"partition": {"kind": "iid", "devices": 4}}, rounds={"cohort": 4, "quorum": 3})
@@ -39,19 +39,9 @@ PATHS = [
 
 def told(folder: Path, topic_job: str, task: dict[str, Any]) -> Agent:
     """A real agent, after it was given this task on the topic of that job, and ended."""
-    broker = MemoryBroker()
-    fleet = Fleet(RUN, folder, broker.client)
-    agent = fleet.agent("device-00")
-    forger, announced = broker.client("forger"), threading.Event()
-    forger.start(lambda event: announced.set() if isinstance(event, Message) else None)
-    forger.subscribe(topics.presence("default", "device-00"))
-    thread = fleet.start(agent)
-    assert announced.wait(60)
     data = pack(task)
-    forger.publish(topics.down("default", topic_job, "device-00"), next(chunks.split(data, chunks.digest(data))))
-    agent.stop()
-    thread.join(60)
-    return agent
+    chunk = next(chunks.split(data, chunks.digest(data)))
+    return agent_that_heard(RUN, folder, [(topics.down("default", topic_job, DEVICE), chunk)])
 
 
 @pytest.mark.parametrize("lie", PATHS, ids="+".join)

@@ -1,14 +1,13 @@
 """Nobody can switch a fleet off with a message: agents log it, wait, and serve whoever comes next."""
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import paho.mqtt.client as paho
 import pytest
-from fleets import Fleet, loop, run_file
+from fleets import Fleet, loop, run_file, until
 from paho.mqtt.enums import CallbackAPIVersion
 
 from device_agent import session
@@ -25,14 +24,6 @@ from edgefl.protocol.transport import Disconnected, Transport
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2})
 DEVICE = "device-00"
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if true():
-            return
-        time.sleep(0.01)
-    pytest.fail("it never happened")
 
 
 def attacker(broker: MemoryBroker) -> Transport:

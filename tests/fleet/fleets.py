@@ -1,6 +1,7 @@
 """A whole fleet in one test: a real coordinator and real agents, over any transport."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -53,6 +54,15 @@ def loop(run: RunFile) -> Course:
     """What the specification says."""
     job, held = prepared(run)
     return simulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)))
+
+
+def until(true: Callable[[], object], patience: float = 60.0) -> None:
+    """Wait until something holds that no event tells of."""
+    for _ in range(int(100 * patience)):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never happened")
 
 
 class Fleet:

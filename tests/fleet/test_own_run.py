@@ -2,11 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fleets import Fleet, loop, run_file
+from fleets import Fleet, loop, run_file, until
 
 from coordinator.voice import FINISHED_EXPIRES, Voice
 from device_agent.service import Agent
@@ -22,14 +21,6 @@ from edgefl.protocol.transport import Connected, Message, Transport, TransportEv
 RUN = run_file({"name": "fedavg"}, run={"name": "mine", "rounds": 2})
 OTHER = run_file({"name": "fedavg"}, run={"name": "other", "rounds": 1})
 DEVICE = "device-00"
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if true():
-            return
-        time.sleep(0.01)
-    pytest.fail("it never happened")
 
 
 def say(client: Transport, job: str, run: str, phase: str) -> None:

@@ -1,0 +1,32 @@
+"""A real agent that hears what a forger at its broker says."""
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from fleets import Fleet
+
+from device_agent.service import Agent
+from edgefl.config import RunFile
+from edgefl.protocol import topics
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.transport import Message
+
+DEVICE = "device-00"
+
+
+def agent_that_heard(run: RunFile, folder: Path, messages: Iterable[tuple[str, bytes]]) -> Agent:
+    """The agent, after these messages (topic and payload) came from the broker, and it ended."""
+    broker = MemoryBroker()
+    fleet = Fleet(run, folder, broker.client)
+    agent = fleet.agent(DEVICE)
+    forger, announced = broker.client("forger"), threading.Event()
+    forger.start(lambda event: announced.set() if isinstance(event, Message) else None)
+    forger.subscribe(topics.presence("default", DEVICE))
+    thread = fleet.start(agent)
+    assert announced.wait(60)
+    for topic, payload in messages:
+        forger.publish(topic, payload)
+    agent.stop()
+    thread.join(60)
+    return agent
