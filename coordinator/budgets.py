@@ -3,6 +3,7 @@
 from edgefl.algorithms.base import Budget
 
 SHARE = 0.8  # of the deadline; the rest is for the network
+MOST = 2**31  # batches: a pace is a device's own word, and may be as good as none
 
 
 def budget(seconds_per_step: float | None, deadline: float) -> Budget:
@@ -10,4 +11,4 @@ def budget(seconds_per_step: float | None, deadline: float) -> Budget:
     seconds = SHARE * deadline
     if not seconds_per_step:
         return Budget(seconds=seconds)
-    return Budget(batches=max(1, int(seconds / seconds_per_step)), seconds=seconds)
+    return Budget(batches=max(1, int(min(seconds / seconds_per_step, MOST))), seconds=seconds)

@@ -377,8 +377,12 @@ def _objection(s: Rounds, device: str, round: int) -> Reason | None:
 
 
 def _replace_one(s: Rounds) -> Step:
-    """Ask a spare in place of a device that will not answer, or see whether the round is complete without it."""
-    spare = _spares(s, 1)
+    """Ask a spare in place of a device that will not answer, or see whether the round is complete without it.
+
+    One that comes and goes has its place taken once: who was asked for it is still there.
+    """
+    expected = len(s.answered) + len(outstanding(s))
+    spare = _spares(s, 1) if expected < s.rules.size else ()
     return _ask(s, spare) if spare else _settle(s)
 
 

@@ -11,8 +11,8 @@ most that can be had is the bound, and who shouts is hardly heard.
 What is usual is the median of this round's answers or the median of the last rounds' medians, whichever is larger: one
 number per device and round, only of answers that are merged, and none above its bound. A device that answers more
 often, louder or to no purpose moves nothing, as long as fewer than half of the answers lie. Of two answers, one may
-weigh `weight_cap` times as much as the other; one weight alone is not bounded, nor a length with nothing beside or
-before it.
+weigh `weight_cap` times as much as the other, and one that claims more than that weighs no less than the other; one
+weight alone is not bounded, nor a length with nothing beside or before it.
 
 The medians are part of the course (`Course.states["guards"]`): they survive a restart, and are the same in loop,
 emulator and coordinator. Single numbers beside an update are counters: reported, not merged, not bounded.
@@ -100,8 +100,10 @@ def _weights(claimed: Mapping[str, float], state: State, caps: Caps) -> dict[str
     if len(claimed) < 2 or caps.weight == inf:
         return dict(claimed)
     usual = max(lower_median(claimed.values()), _known(state, WEIGHT))
-    together = inf if len(claimed) == 2 else (len(claimed) - 1) * usual
-    return {device: min(weight * factor(weight, caps.weight * usual), together) for device, weight in claimed.items()}
+    heard = {device: weight * factor(weight, caps.weight * usual) for device, weight in claimed.items()}
+    if len(claimed) == 2:  # who whispers must not make the other one look like a shouter
+        return {device: max(weight, min(claimed[device], usual)) for device, weight in heard.items()}
+    return {device: min(weight, (len(claimed) - 1) * usual) for device, weight in heard.items()}
 
 
 def _limits(answers: Iterable[Lengths], state: State, caps: Caps) -> tuple[dict[str, float], State]:

@@ -41,6 +41,21 @@ def test_nobody_weighs_more_than_all_the_others(others, most):
     assert bounded(fleet(others, big=update(weight=50.0))).updates["big"].weight == most
 
 
+@pytest.mark.parametrize("claimed", [1e12, 1e-9])
+def test_of_two_neither_shouting_nor_whispering_makes_the_other_vanish(claimed):
+    state = {}
+    for _ in range(3):
+        after = bounded({"honest": update(weight=100.0), "liar": update(weight=claimed)}, state)
+        weights = {device: one.weight for device, one in after.updates.items()}
+        assert weights["honest"] >= 0.999 * weights["liar"]
+        state = after.state
+
+
+def test_of_two_the_weight_goes_back_to_that_of_the_other_and_no_further():
+    weights = [bounded(fleet(1, big=update(weight=w))).updates["big"].weight for w in (50, 100, 250, 1000, 1e12)]
+    assert weights == pytest.approx([50, 25, 10, 10, 10])
+
+
 def test_alone_in_the_first_round_nothing_is_bounded():
     only = {"d": update(length=1e5, weight=1e12)}
     assert bounded(only).updates["d"] is only["d"]

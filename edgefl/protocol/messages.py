@@ -21,6 +21,8 @@ Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for 
 Label = Annotated[str, Field(max_length=255), AfterValidator(printable)]  # a short one, quoted in others
 INDEXES = 16384  # chunks that are asked for at once: those of a frame of 2 GB
 Round = Annotated[int, Field(ge=0, le=2**31)]
+Count = Annotated[int, Field(ge=0, le=2**53)]  # of anything: JSON would take thousands of digits
+Version = Annotated[int, Field(ge=0, le=2**31)]
 Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
 
 
@@ -35,20 +37,20 @@ class _Said(BaseModel):
 class Presence(_Said):
     """A device is there, or (as its last will) is not. `birth` grows with every start of the same installation."""
 
-    protocol: int = PROTOCOL
+    protocol: Version = PROTOCOL
     online: bool
     installation: Name
-    birth: Annotated[int, Field(ge=0)]
+    birth: Count
     host: Label = ""
     version: Label = ""
-    samples: Annotated[int, Field(ge=0)] = 0
+    samples: Count = 0
     back_end: Label = ""
 
 
 class JobState(_Said):
     """Where a job stands; the first thing a device reads."""
 
-    protocol: int = PROTOCOL
+    protocol: Version = PROTOCOL
     job: Name
     run: Name  # which life of the job: a name may be used again, a run never is
     phase: Literal["gathering", "training", "finished"]
@@ -91,7 +93,7 @@ class Manifest(_Said):
 
     limit: ClassVar[int] = 1 << 22  # its layout names every tensor
 
-    protocol: int = PROTOCOL
+    protocol: Version = PROTOCOL
     job: Name
     run: Name
     round: Round
@@ -155,9 +157,9 @@ class Answer(_Said):
     round: Round
     device: Name
     model: Name
-    weight: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+    weight: Annotated[float, Field(ge=1e-9, le=1e12, allow_inf_nan=False)]  # never so small that it vanishes
     steps: Annotated[int, Field(ge=0, le=2**40)]
-    seconds_per_step: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    seconds_per_step: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
     tensors: tuple[Tensor, ...]
 
 
@@ -234,7 +236,7 @@ class Working(_Said):
     kind: Literal["working"] = "working"
     job: Name
     round: Round
-    steps: Annotated[int, Field(ge=0)]
+    steps: Count
 
 
 ToDevice: TypeAlias = Annotated[Assignment | Receipt | Refusal | Missing, Field(discriminator="kind")]

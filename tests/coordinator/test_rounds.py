@@ -202,6 +202,13 @@ def test_declining_twice_asks_one_spare():
     assert did[1:] == [Ignore(s.asked[0], 1, "duplicate")]
 
 
+def test_a_device_that_comes_and_goes_has_its_place_taken_once():
+    s = opened(fleet=FLEET)
+    flapping = s.asked[0]
+    s, _ = feed(s, *[Lost(flapping, 1.0), Joined(flapping, 1.0)] * 9)
+    assert len(s.asked) == RULES.cohort + 1
+
+
 def test_a_device_that_comes_back_is_asked_again_in_the_same_opening():
     _, did = feed(opened(), Lost("a", 1.0), Joined("a", 2.0))
     assert did == [Invite(1, ("a",), 1)]
