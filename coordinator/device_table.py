@@ -12,7 +12,7 @@ from coordinator.rounds import Rounds, outstanding
 from edgefl.printable import printable
 
 FORGOTTEN = 60.0  # seconds after which a device that is offline has no row any more
-NAME, NUMBERS = 24, 27  # columns of the terminal: the longest name that is shown whole, and all figures together
+NAME, NUMBERS = 24, 28  # columns of the terminal: the longest name that is shown whole, and all figures together
 
 
 class Standing(IntEnum):
@@ -33,7 +33,7 @@ def standing(device: Device, rounds: Rounds) -> Standing:
     """What the device is doing for the round in hand; late is who is waited for when half of them have answered."""
     if not device.online:
         return Standing.OFFLINE
-    if device.doing.startswith(("declined", "in quarantine")):
+    if device.doing.startswith(("declined", "refused", "in quarantine")):
         return Standing.FAILING
     if rounds.phase == "open" and device.id in outstanding(rounds):
         return Standing.LATE if 2 * len(rounds.answered) >= len(rounds.asked) else Standing.WORKING
@@ -57,7 +57,8 @@ def ranked(
 def device_table(ranks: list[tuple[Standing, Device]], forgotten: int, rows: int, width: int) -> Table:
     """At most `rows` lines, its heading and the count of those that found no room included."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    doing = max(12, width - NUMBERS - 2 * 2 - min(NAME, max((len(d.id) for _, d in ranks), default=6)))
+    names = ["device", f"and {len(ranks) + forgotten} more", *(device.id for _, device in ranks)]
+    doing = max(12, width - NUMBERS - 2 * 2 - min(NAME, max(map(len, names))))
     for title, most in (("device", NAME), ("doing", doing), ("samples", None), ("ms/step", None), ("sent", None)):
         left = title in ("device", "doing")
         table.add_column(title, justify="left" if left else "right", no_wrap=True, overflow="ellipsis", max_width=most)

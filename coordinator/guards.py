@@ -2,16 +2,15 @@
 
 from collections import deque
 from dataclasses import dataclass, field
-from math import sqrt
 
 import numpy as np
 
 from edgefl.algorithms.base import Update
 from edgefl.config import Guards
+from edgefl.divergence import exploded
 from edgefl.errors import WireError
 
 MINUTE = 60.0
-ABSURD = 1e6  # times the model: such a number would overflow the mean
 RECORDS = 20_000  # devices whose behaviour is remembered
 LARGEST = 1e30  # of the numbers beside an update: their squares can be added up
 
@@ -38,11 +37,9 @@ class Guard:
 
         Whatever else is too much is bounded when it is merged, by what others sent: nothing is learned here.
         """
-        with np.errstate(over="ignore"):  # infinite is too long
-            length = sqrt(float(np.dot(update.delta, update.delta)))  # float32 will do for a million
-            beside = {name: float(np.abs(array).max(initial=0)) for name, array in update.extra.items()}
-        if not length <= ABSURD * (1 + model):
-            raise WireError("update.norm", f"device '{device}': norm {length:.3g} for a model of norm {model:.3g}")
+        if absurd := exploded(update.delta, model):
+            raise WireError("update.norm", f"device '{device}': {absurd}")
+        beside = {name: float(np.abs(array).max(initial=0)) for name, array in update.extra.items()}
         for name, largest in beside.items():
             if largest > LARGEST:
                 raise WireError("update.norm", f"device '{device}': '{name}' has a number of {largest:.3g}")

@@ -247,14 +247,23 @@ def waiting(s: Rounds) -> str:
         case "starting" | "gathering":
             return have
         case "open":
-            names = _some(sorted(outstanding(s))) or "the deadline: nobody is left to ask"
-            elsewhere = sorted(s.busy.intersection(outstanding(s)))
-            why = f" ({_some(elsewhere)}: busy with another run)" if elsewhere else ""
-            return f"round {s.round}: {len(s.answered)} of {len(s.asked)} answered; waiting for {names}{why}"
+            refusing = s.declined - s.busy
+            declined = f", {len(refusing)} declined ({_some(sorted(refusing))})" if refusing else ""
+            return f"round {s.round}: {len(s.answered)} of {len(s.asked)} answered{declined}; {_waiting_for(s)}"
         case "merging":
             return f"round {s.round}: merging {len(s.answered)} answers"
         case "finished":
             return f"finished after {s.round} rounds"
+
+
+def _waiting_for(s: Rounds) -> str:
+    names = sorted(outstanding(s))
+    elsewhere = sorted(s.busy.intersection(names))
+    if names:
+        return f"waiting for {_some(names)}" + (f" ({_some(elsewhere)}: busy with another run)" if elsewhere else "")
+    if _hopeless(s):
+        return f"nobody is left to ask, all are asked again when its {s.rules.deadline:g} s are up"
+    return "nobody is left to ask, waiting for devices to come (back)"
 
 
 # ── before a round ───────────────────────────────────────────────────────────────────────────────────────────
@@ -410,10 +419,12 @@ def _expired(s: Rounds) -> Step:
             return _gather(s)
         case "open" if len(s.answered) >= s.rules.quorum:
             return _close(s)
-        case "open" if s.extended < s.rules.attempts or _elsewhere(s):
+        case "open" if _elsewhere(s) or (s.extended < s.rules.attempts and not _hopeless(s)):
             return _extend(s)
         case "open":
-            reason = f"{len(s.answered)} of {len(s.asked)} answered, quorum is {s.rules.quorum}"
+            refusing = s.declined - s.busy
+            declined = f", {len(refusing)} declined" if refusing else ""
+            reason = f"{len(s.answered)} of {len(s.asked)} answered{declined}, quorum is {s.rules.quorum}"
             s, actions = _gather(s)
             return s, (Abandon(s.round, reason), *actions)
         case _:
@@ -432,6 +443,11 @@ def _extend(s: Rounds) -> Step:
 def _elsewhere(s: Rounds) -> bool:
     """Whether somebody who is waited for works for another run: that is no reason to give the round up."""
     return not s.busy.isdisjoint(outstanding(s))
+
+
+def _hopeless(s: Rounds) -> bool:
+    """Whether whoever is here has answered or declined: more time for this opening would change nothing."""
+    return s.present <= s.answered | s.declined and bool(s.declined - s.busy)
 
 
 def _merged(s: Rounds, round: int, done: bool) -> Step:

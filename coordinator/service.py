@@ -4,6 +4,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
@@ -55,6 +56,7 @@ log = logging.getLogger(__name__)
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 PATIENCE = 30.0  # seconds after a connection in which devices known from before must be heard of
 GLANCE = 5.0  # seconds between two looks at the clock, however much comes in
+QUIET = 15.0  # seconds after which it is told what is waited for, once for each reason
 
 
 class Stop:
@@ -117,6 +119,7 @@ class Coordinator:
         self.began = self.since = monotonic()  # of the run; of the round in hand, its waiting for devices included
         self.waited = 0.0  # seconds of that, until it was opened
         self.unheard: tuple[float, set[str]] | None = None
+        self.reason, self.untold_since = "", self.began  # why it waits, and since when nobody was told; inf: told
 
         rounds_rules = rules(run, run.make_algorithm().cohort_rounds)
         self.journal = Journal(folder / journal.NAME) if folder else None
@@ -270,9 +273,9 @@ class Coordinator:
             return
         if self.unheard:
             self.unheard[1].discard(id)
-        if self.preparing is None and self.job is None and device.online:
-            self.preparing = self.worker.submit(self.prepare)
         self.tell({"event": "joined" if device.online else "lost", "device": id})
+        if device.online:
+            self._prepare()
         if not device.online:
             self._feed(rounds.Lost(id, monotonic()))
         elif not self.inbox.quarantined(device):
@@ -295,7 +298,7 @@ class Coordinator:
         match said:
             case Declined(round=round, reason=reason):
                 device.doing = f"declined: {reason}"
-                log.warning("declined device=%s round=%d why=%s", device.id, round, reason)
+                log.info("declined device=%s round=%d why=%s", device.id, round, reason)  # whoever watches is told
                 self.tell({"event": "declined", "device": device.id, "round": round, "reason": reason})
                 self._feed(rounds.Declined(device.id, round, monotonic(), reason))
             case Busy(round=round, reason=reason):
@@ -359,6 +362,7 @@ class Coordinator:
                 self.pattern.check(update.extra)
             self.inbox.guard.check(device.id, update, self.length)
         except WireError as error:
+            device.doing = f"refused: {error}"
             self.voice.receipt(device.id, said.round, kept.digest, "refused", str(error))
             self._feed(rounds.Declined(device.id, said.round, monotonic(), str(error)))
             raise
@@ -437,7 +441,7 @@ class Coordinator:
             case rounds.Late(device, round):
                 log.info("late device=%s round=%d kept by policy", device, round)
             case rounds.Abandon(round, reason):
-                log.warning("abandoned round=%d why=%s", round, reason)
+                log.info("abandoned round=%d why=%s", round, reason)
                 self.tell({"event": "abandoned", "round": round, "reason": reason})
                 self.updates.clear()
             case rounds.Finish(completed):
@@ -517,10 +521,17 @@ class Coordinator:
             log.info("merged round=%d devices=%d took=%.2fs", report["round"], report["devices"], report["seconds"])
             self.tell(report)
 
+    def _prepare(self) -> Future[Job]:
+        """Begin to make the job, unless that is done; it takes some seconds, so it is said."""
+        if self.preparing is None:
+            self.tell({"event": "busy", "what": "preparing the model"})
+            self.preparing = self.worker.submit(self.prepare)
+        return self.preparing
+
     def _job(self) -> tuple[Job, Course, Publisher]:
         """The job, which the first round has to wait for; after a restart, as it stood."""
         if self.job is None or self.course is None or self.publisher is None:
-            self.job = self.preparing.result() if self.preparing else self.prepare()
+            self.job = self._prepare().result()
             self.tell(jobs.opening(self.job))
             saved = checkpoint.latest(self.folder, self.job) if self.folder else None
             self.course = saved.course if saved else jobs.begin(self.job)
@@ -558,6 +569,16 @@ class Coordinator:
         for id in self.inbox.released(now):
             self._feed(rounds.Joined(id, now))
         self.inbox.remind(now)
+        self._tell_why(now)
+
+    def _tell_why(self, now: float) -> None:
+        """What is waited for, to whoever reads lines: when it has been the same for a while, and once."""
+        reason = self.waiting()
+        if reason != self.reason:
+            self.reason, self.untold_since = reason, now
+        elif now - self.untold_since > QUIET:
+            self.untold_since = inf
+            self.tell({"event": "waiting", "reason": reason})
 
     def _say_state(self, phase: Phase | None = None) -> None:
         known: dict[str, Phase] = {"open": "training", "merging": "training", "finished": "finished"}

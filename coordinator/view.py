@@ -66,7 +66,7 @@ class PlainView:
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        print(f"{what} ...", flush=True)  # noqa: T201
+        self.tell({"event": "busy", "what": what})
         yield
 
     @contextmanager
@@ -106,7 +106,9 @@ class LiveView:
                 if height is not None:
                     self.curve.append(height)
                 if event.get("bounded"):
-                    self._note(f"bounded: round {event['round']}: {', '.join(event['bounded'])}")
+                    self._note(
+                        f"bounded: {', '.join(event['bounded'])}: scaled down, see guards.norm_cap and weight_cap"
+                    )
             case "evaluating":
                 self.opening = event
                 self.console.print(Text(wording.evaluating(event), style="dim"))
@@ -151,7 +153,8 @@ class LiveView:
         return Panel(Group(*parts), title=title, title_align="left", width=outer)
 
     def _head(self, c: Coordinator, width: int) -> RenderableType:
-        total, done = c.run_file.run.rounds, self.last.get("round", 0)
+        # What was reported before a restart is told again only when the model is there.
+        total, done = c.run_file.run.rounds, max(self.last.get("round", 0), c.rounds.round - 1)
         where = f"round {min(done + 1, total)} of {total}"
         figures = wording.scores(self.last) if self.last else ""
         weakest = wording.weakest({**self.opening, **self.last})
@@ -197,7 +200,7 @@ def spark(values: list[float]) -> str:
     return "".join(BLOCKS[min(8, max(0, round(8 * v)))] for v in values)
 
 
-def _line(event: dict[str, Any]) -> str:
+def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911  one event, one line
     match event["event"]:
         case "round":
             scores = "  " + wording.scores(event) if event["loss"] is not None else ""
@@ -213,6 +216,10 @@ def _line(event: dict[str, Any]) -> str:
             return "  ".join(word for word in words if word)
         case "evaluating":
             return wording.evaluating(event)
+        case "busy":
+            return f"{event['what']} ..."
+        case "waiting":
+            return printable(str(event["reason"]))
         case "declined" | "refused" | "abandoned" | "disconnected":
             return _note(event)
         case _:

@@ -1,7 +1,7 @@
 """Learning that failed: a loss or a model that is not finite, noticed where it happens, with its likely cause."""
 
 from collections.abc import Callable
-from math import isfinite
+from math import isfinite, sqrt
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from edgefl.vector import Array, Vector
 
 SCALED = 10.0  # features, and real targets, beyond this were probably never scaled
 UNSCALED = 100.0  # beyond this they certainly were not
+EXPLODED = 1e6  # times the model: learning has failed, and such a number would overflow the mean
 BLOCK = 4096  # samples that are looked at in one go: the mask of a whole image set would be large
 
 
@@ -29,6 +30,19 @@ def is_finite(w: Vector) -> bool:
     """Whether all numbers are finite, in one pass and without a mask; a vector as long as 1e19 counts as infinite."""
     with quiet():
         return isfinite(float(np.dot(w, w)))
+
+
+def exploded(delta: Vector, model: float) -> str:
+    """What is wrong with the length of an update to a model of this length; empty if nothing is."""
+    length = _length(delta)
+    too_long = not length <= EXPLODED * (1 + model)
+    return f"the update has norm {length:.3g}, the model itself {model:.3g}" if too_long else ""
+
+
+def check_length(delta: Vector, params: Vector) -> None:
+    """Refuse an update that is out of all measure: the coordinator would not take it."""
+    if absurd := exploded(delta, _length(params)):
+        raise Diverged(absurd)
 
 
 def checked_step(number: int, step: Callable[..., Vector], w: Vector, *batch: Array) -> Vector:
@@ -69,3 +83,9 @@ def likely_cause(data: Dataset, lr: float | None, *, quote: bool = True) -> str:
         value = f", the largest is {target:.6g}" if quote else ""
         return f"the likely cause is unscaled targets{value}: scale them to about -1 to 1"
     return f"the likely cause is the step size: lower {rate}"
+
+
+def _length(v: Vector) -> float:
+    """In float32 and without a copy, which will do where a factor of a million is looked for."""
+    with quiet():
+        return sqrt(float(np.dot(v, v)))

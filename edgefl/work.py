@@ -9,7 +9,7 @@ import numpy as np
 from edgefl import blas, seeds
 from edgefl.algorithms.base import Algorithm, Site, Task, Update
 from edgefl.data.dataset import Dataset
-from edgefl.divergence import likely_cause, quiet
+from edgefl.divergence import check_length, likely_cause, quiet
 from edgefl.errors import Diverged, WireError
 from edgefl.losses import Loss
 from edgefl.models.base import Model
@@ -111,15 +111,17 @@ class Worker:
         return Done(frame(answer, parts, compress=self.compress), kept, pace)
 
     def _train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
-        """The device half; learning that leaves the finite numbers ends there, with its likely cause."""
+        """The device half; learning that leaves the finite numbers, or all measure, ends with its likely cause."""
         try:
             with quiet():
-                return self.algorithm.train(task, state, site)
+                update, kept = self.algorithm.train(task, state, site)
+            check_length(update.delta, task.params)
         except Diverged as error:
             lr = getattr(self.algorithm, "lr", None)  # not every algorithm has a rate
             what = f"device '{self.device}', round {task.round}, {error}"
             cause, told = likely_cause(self.data, lr), likely_cause(self.data, lr, quote=False)
             raise Diverged(f"{what}; {cause}", told=f"{what}; {told}") from None
+        return update, kept
 
 
 def unpack_answer(said: Answer, body: memoryview, size: int) -> Update:

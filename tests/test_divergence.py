@@ -133,3 +133,12 @@ def test_the_start_of_a_run_warns_of_unscaled_features(table: dict[str, Any], ca
     job, _ = jobs.prepare(run_file(table))
     PlainView().tell(jobs.opening(job))
     assert "scale them to about -1 to 1" in capsys.readouterr().out
+
+
+def test_an_update_out_of_all_measure_is_declined_by_the_device_itself():
+    task = Task(1, np.zeros(4, np.float32))
+    with pytest.raises(Diverged) as told:
+        worker("fedavg", unscaled_clouds(), lr=1e6, batches=1).work(task, Place("run", "model"), {})
+    said = str(told.value)
+    assert said.startswith("device 'pi-01', round 1, the update has norm ")
+    assert "unscaled inputs" in said

@@ -307,6 +307,13 @@ def test_after_three_extensions_the_round_is_abandoned_and_opened_anew():
     assert s.answered == frozenset()
 
 
+def test_where_all_have_declined_the_deadline_is_not_extended_for_nobody():
+    s, _ = feed(opened(), *(Declined(device, 1, 1.0) for device in "abc"))
+    _, did = expire(s)
+    assert did[0] == Abandon(1, "0 of 3 answered, 3 declined, quorum is 2")
+    assert did[1:] == [Invite(1, seeds.sample(7, 1, "abc", 3), 2), SetTimer(1, 2, 30.0)]
+
+
 def test_an_answer_to_an_abandoned_opening_counts_in_the_next_if_its_device_is_asked_again():
     s = opened()
     for _ in range(4):
@@ -406,7 +413,12 @@ def test_waiting_says_why():
     s, _ = feed(opened(), *answers(1, "b"))
     assert waiting(s) == "round 1: 1 of 3 answered; waiting for a, c"
     s, _ = feed(s, Lost("a", 1.0), Lost("c", 1.0))
-    assert waiting(s) == "round 1: 1 of 3 answered; waiting for the deadline: nobody is left to ask"
+    assert waiting(s) == "round 1: 1 of 3 answered; nobody is left to ask, waiting for devices to come (back)"
+    s, _ = feed(opened(), *answers(1, "b"), Declined("a", 1, 1.0))
+    assert waiting(s) == "round 1: 1 of 3 answered, 1 declined (a); waiting for c"
+    s, _ = feed(s, Declined("c", 1, 1.0))
+    again = "nobody is left to ask, all are asked again when its 30 s are up"
+    assert waiting(s) == f"round 1: 1 of 3 answered, 2 declined (a, c); {again}"
     s, _ = feed(opened(), *answers(1, "a", "b", "c"))
     assert waiting(s) == "round 1: merging 3 answers"
     s, _ = feed(s, Merged(3, 1.0))

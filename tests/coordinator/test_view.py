@@ -119,6 +119,40 @@ def test_a_long_note_keeps_within_the_frame_and_a_repeated_one_is_counted():
     assert any("refused: a: short (2 times)" in line for line in lines(live))
 
 
+def test_a_device_that_is_bounded_in_every_round_is_one_note():
+    live, _ = watched(device("a"))
+    scores = {"accuracy": 0.5, "balanced_accuracy": 0.5, "loss": 1.0, "r2": None}
+    for round in range(1, 4):
+        live.tell({"event": "round", "round": round, **scores, "bounded": {"a": {"delta": 0.1}}})
+    assert next(line for line in lines(live) if "bounded" in line).count("(3 times)") == 1
+    assert len(live.notes) == 1
+
+
+def test_a_resumed_run_shows_its_own_round_before_its_reports_are_told_again():
+    live, _ = watched(round=20, phase="gathering")
+    assert any("round 20 of" in line for line in lines(live))
+
+
+def test_what_is_waited_for_is_told_once_when_it_lasts(capsys):
+    _, coordinator = watched(round=2, phase="gathering")
+    told: list[dict[str, Any]] = []
+    coordinator.tell = told.append
+    for second in range(0, 60, 5):
+        coordinator._tell_why(coordinator.began + second)
+    assert told == [{"event": "waiting", "reason": "round 2 needs 2 devices, have 0"}]
+    PlainView().tell(told[0])
+    assert capsys.readouterr().out == "round 2 needs 2 devices, have 0\n"
+
+
+def test_figures_are_never_cut_by_long_words():
+    fleet = [device("d-1", "declined: " + "its samples have another shape " * 9), device("d-2", "answered")]
+    fleet += [device(f"ghost-{i}", "offline", live=False) for i in range(30)]
+    fleet[1].bytes_up = 128_400_000
+    live, _ = watched(*fleet)
+    picture = "\n".join(lines(live))
+    assert all(whole in picture for whole in ("samples", "ms/step", "128.4 MB", "and 30 more", "30 offline"))
+
+
 def test_old_notes_fade_and_go(monkeypatch):
     now = 1000.0
     monkeypatch.setattr(view, "monotonic", lambda: now)
