@@ -112,7 +112,7 @@ class LiveView:
             case "evaluating":
                 self.opening = event
                 self.console.print(Text(wording.evaluating(event), style="dim"))
-            case "declined" | "refused" | "abandoned" | "disconnected":
+            case "declined" | "refused" | "quarantined" | "abandoned" | "disconnected":
                 self._note(_note(event))
             case "lost":
                 self.gone.setdefault(event["device"], monotonic())
@@ -220,7 +220,7 @@ def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911  one event, one line
             return f"{event['what']} ..."
         case "waiting":
             return printable(str(event["reason"]))
-        case "declined" | "refused" | "abandoned" | "disconnected":
+        case "declined" | "refused" | "quarantined" | "abandoned" | "disconnected":
             return _note(event)
         case _:
             return ""

@@ -107,10 +107,12 @@ def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureF
     handler = logging.StreamHandler(written)
     handler.setFormatter(Lines(FORMAT))
     logging.getLogger().addHandler(handler)
+    logging.getLogger("coordinator").setLevel(logging.INFO)
     try:
         watched = Watched(tmp_path)
         watched.play()
     finally:
+        logging.getLogger("coordinator").setLevel(logging.NOTSET)
         logging.getLogger().removeHandler(handler)
     shown = watched.console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     assert "declined: device-03: [/x] [bold red]\\n2026-11-16" in shown
