@@ -7,16 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgefl.errors import ConfigError, StoreError
-from edgefl.store import OURS, make_private
+from edgefl.store import OURS, make_folder, make_private
 
 
 @contextmanager
-def own(folder: Path) -> Iterator[None]:
-    """Own the folder while the block runs; nobody else can read it."""
+def own(folder: Path, *, private: bool = True) -> Iterator[None]:
+    """Own the folder while the block runs; if it is private, nobody else can read it."""
     try:
-        make_private(folder)
+        if private:
+            make_private(folder)
+        else:
+            make_folder(folder, private=False)
         file = (folder / "lock").open("a+")
-        os.fchmod(file.fileno(), OURS)
+        if private:
+            os.fchmod(file.fileno(), OURS)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be used ({error.strerror}); choose another folder") from None
     with file:

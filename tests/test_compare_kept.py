@@ -164,6 +164,17 @@ def test_the_command_writes_everything_and_the_same_command_again_plays_nothing(
     assert told["ft", 0] == before["ft", 0]
 
 
+def test_other_things_in_the_folder_stay_as_open_as_they_were(tmp_path: Path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").touch()
+    for path, mode in ((out, 0o755), (out / "notes.txt", 0o644)):
+        path.chmod(mode)
+    assert compare(tmp_path, "fedavg").exit_code == 0
+    assert [path.stat().st_mode & 0o777 for path in (out, out / "notes.txt")] == [0o755, 0o644]
+    assert (out / "index.html").stat().st_mode == (out / "accuracy.png").stat().st_mode, "to be shown around"
+
+
 def test_data_and_network_are_made_once_for_each_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     command._preparation.cache_clear()
     made, real = list[int](), jobs.holdings

@@ -57,7 +57,7 @@ def compare(  # noqa: PLR0917 - the options of the command
     if wanted[0].run.task.partition is None:
         raise ConfigError(f"{run}: a comparison divides one data set among devices: give task.partition")
     folder = out or wanted[0].run.run.folder / f"{wanted[0].run.run.name}-compare"
-    with own(folder):
+    with own(folder, private=False):  # a folder of the user's choice, perhaps with other things in it
         kept = Kept(folder, data_root, fresh=fresh)
         try:
             with watching({variant.label: variant.run.run.rounds for variant in wanted}, seeds) as watcher:

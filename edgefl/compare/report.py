@@ -25,14 +25,15 @@ def write(folder: Path, variants: Sequence[Variant], runs: Sequence[Outcome], le
     command = " ".join(["edgefl", *(shlex.quote(word) for word in sys.argv[1:])])
     whole = [run for run in runs if isinstance(run, Played)]
     said = "\n".join([text(lines, levels), *(f"\n{reason(run)}" for run in runs if isinstance(run, Failed))])
-    write_atomically(folder / RESULTS, json.dumps({"command": command, **as_json(runs, levels)}).encode())
-    write_atomically(folder / TABLE, f"{said}\n".encode())
+    results = json.dumps({"command": command, **as_json(runs, levels)})
+    write_atomically(folder / RESULTS, results.encode(), private=False)
+    write_atomically(folder / TABLE, f"{said}\n".encode(), private=False)
     try:
         pictures = draw(whole, folder, title) if whole else {}
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written ({error.strerror}); choose another with --out") from None
     written = page(title, command, lines=lines, levels=levels, pictures=pictures, runs=files)
-    write_atomically(folder / PAGE, written.encode())
+    write_atomically(folder / PAGE, written.encode(), private=False)
     return folder / PAGE
 
 
