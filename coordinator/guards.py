@@ -87,6 +87,6 @@ class Guard:
 
     def _record(self, device: str) -> _Record:
         if device not in self.records and len(self.records) >= RECORDS:
-            oldest = next((known for known, record in self.records.items() if not record.until), device)
-            self.records.pop(oldest, None)
+            free = (known for known, record in self.records.items() if not record.until)
+            del self.records[next(free, next(iter(self.records)))]  # the oldest; of those in quarantine only if all are
         return self.records.setdefault(device, _Record())

@@ -276,6 +276,9 @@ def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatc
     assert len(inbox.guard.records) == 5
     assert inbox.guard.quarantined("pi-0", monotonic()), "who is in quarantine is not forgotten for it"
     inbox.announced("pi-1", here, retained=False)
+    for i in range(50):
+        inbox.blame(f"ghost-{i}", WireError("device.too_many", "one more"))
+    assert len(inbox.guard.records) == 5, "however many are in quarantine"
 
 
 def test_memory_grows_with_what_has_come() -> None:
