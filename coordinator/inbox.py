@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 REMINDERS = 5  # how often a device is asked for missing chunks before its transfer is forgotten
 SILENT = 2.0  # seconds without a chunk before a device is asked for those that are missing
 ABANDONED = 600.0  # seconds after which the chunks of a device that is gone are no longer kept
+QUOTED = 64  # characters of a name from outside, which may be as long as a topic
+NAMELESS = "-"  # stands for all whose name cannot be one: they are kept in mind as one device, and not answered
 
 Tell: TypeAlias = Callable[[dict[str, Any]], None]
 
@@ -45,7 +47,7 @@ class Inbox:
     def announced(self, id: str, payload: bytes, *, retained: bool) -> Device | None:
         """The device that came or went; None where the message does not stand."""
         if not topics.is_name(id):
-            raise WireError("device.name", f"'{id}' cannot be the name of a device")
+            raise WireError("device.name", f"'{id[:QUOTED]}' cannot be the name of a device")
         self._count(id)
         presence = read_json(Presence, payload)
         if presence.protocol != topics.PROTOCOL:
@@ -70,7 +72,7 @@ class Inbox:
         """The device of this name, which must have announced itself."""
         device = self.devices.get(id)
         if device is None:
-            raise WireError("device.unknown", f"device '{id}' has not announced itself")
+            raise WireError("device.unknown", f"device '{id[:QUOTED]}' has not announced itself")
         return device
 
     def gather(self, device: Device, payload: bytes) -> tuple[bytes, bytes | bytearray] | None:
@@ -107,6 +109,8 @@ class Inbox:
     def blame(self, id: str, error: WireError) -> bool:
         """Count what could not be used; True when the device goes into quarantine for it."""
         self.refusals[error.code] += 1
+        if not topics.is_name(id):
+            id = NAMELESS
         if self.guard.quarantined(id, monotonic()):
             return False
         log.warning("ignored device=%s code=%s why=%s", id, error.code, error)
@@ -116,6 +120,8 @@ class Inbox:
         reason = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
         log.warning("quarantined device=%s", id)
         self.tell({"event": "quarantined", "device": id, "reason": reason})
+        if id == NAMELESS:
+            return False
         self.voice.say(id, Refusal(code="device.quarantined", reason=reason))
         return True
 

@@ -281,6 +281,20 @@ def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatc
     assert len(inbox.guard.records) == 5, "however many are in quarantine"
 
 
+def test_names_as_long_as_a_topic_are_neither_kept_nor_repeated(attacked: Attacked) -> None:
+    nothing = attacked.bad._presence(online=True)
+    long = [f"{i}{'x' * 60_000}" for i in range(200)]
+    with at_most(32 * MIB):  # all of them may be on their way at once
+        for i, name in enumerate(long):
+            topic = topics.presence("default", name) if i % 2 else topics.up("default", "fleet", name)
+            attacked.bad.transport.publish(topic, nothing)
+        attacked.settled()
+    assert attacked.coordinator.inbox.refusals == {"device.name": 100, "device.unknown": 100}
+    assert attacked.count("refused") == 3
+    assert attacked.count("quarantined", device="-") == 1
+    assert not any(len(str(event)) > 1000 for event in attacked.events)
+
+
 def test_memory_grows_with_what_has_come() -> None:
     assembler = chunks.Assembler(CLAIM)
     with at_most(2 * MIB):
