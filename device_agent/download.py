@@ -18,7 +18,8 @@ class Download:
     trust: Trust
     limit: int
     manifest: Manifest | None = None
-    touched: float = 0.0  # when something last came
+    touched: float = 0.0  # when something last came, or was asked for again
+    progressed: float = 0.0  # when something last came
     refused: int = 0  # manifests that were not believed
     received: int = 0
     _group: int = 0

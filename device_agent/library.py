@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 KEPT = 4  # of each run: a model, the one before it, its graphs, and one that was just superseded
 MOST = 4 * KEPT  # of all runs
 STALLED = 3.0  # seconds without a chunk before the coordinator is asked to publish again
+HOPELESS = 30.0  # seconds without a chunk before others, if any wait, have their turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Library:
             download = self.underway.get(one.id)
             if download is None or download.wanted != one:
                 download = self.underway[one.id] = Download(self.fleet, one, self.trust, self.limit)
+                download.progressed = monotonic()
             download.touched = monotonic()
             self.transport.subscribe(*download.filters())
 
@@ -52,13 +54,18 @@ class Library:
             if download := self.underway.pop(one.id, None):
                 self.transport.unsubscribe(*download.filters())
 
+    def keep(self, wanted: Iterable[Wanted]) -> None:
+        """Fetch nothing but these any longer."""
+        still = set(wanted)
+        self.give_up([download.wanted for download in self.underway.values() if download.wanted not in still])
+
     def take(self, id: str, last: str, payload: bytes) -> bool:
         """Take in a message of a model's topic; True when something has just come whole."""
         download = self.underway.get(id)
         if download is None:
             return False
         asked_more = download.add(last, payload)
-        download.touched = monotonic()  # not by what is refused: that it does not come must show
+        download.touched = download.progressed = monotonic()  # not by what is refused: that it does not come must show
         if asked_more:
             self.transport.subscribe(*download.filters())
         if download.manifest is None or download.frame is None:
@@ -85,6 +92,11 @@ class Library:
     def __getitem__(self, id: str) -> Item:
         self.items.move_to_end(id)
         return self.items[id]
+
+    def hopeless(self) -> Download | None:
+        """A download that nothing has come of for so long that others may go first."""
+        late = monotonic() - HOPELESS
+        return next((download for download in self.underway.values() if download.progressed < late), None)
 
     def stalled(self) -> Iterator[Download]:
         """Downloads that nothing has come of for a while; each is asked for again."""

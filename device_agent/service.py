@@ -61,6 +61,7 @@ log = logging.getLogger(__name__)
 
 DISBELIEF = 3  # manifests of a model that are not the coordinator's, before the task is declined
 RETRY = 1.0  # seconds between two attempts to write to a full disk
+TICK = 1.0  # seconds between two looks at the clock
 
 TaskKey: TypeAlias = tuple[str, int, str, str]  # life of the job, round, model, attempt
 
@@ -110,6 +111,7 @@ class Agent:
         self.failures: dict[str, str] = {}  # why this device cannot work for a life of a job
         self.pause = Pause(device)
         self.announce_at: float | None = None  # again, after somebody had something against it
+        self.looked = monotonic()
         self.stopping = Event()
         self.exit: tuple[int, str] | None = None
 
@@ -123,7 +125,7 @@ class Agent:
         last = Disconnected("no answer")
         while self.exit is None:
             try:
-                event = self.inbox.get(timeout=1.0)
+                event = self.inbox.get(timeout=TICK)
             except Empty:
                 self._tick()
             else:
@@ -132,6 +134,8 @@ class Agent:
                 elif isinstance(event, Connected):
                     give_up = None
                 self._handle(event)
+                if monotonic() - self.looked > TICK:  # who floods us must not stop the clock
+                    self._tick()
             self._announce_when_due()
             if give_up is not None and monotonic() > give_up:
                 remedy = last.remedy or "start it, or correct agent.broker"
@@ -193,6 +197,8 @@ class Agent:
             self._perform(action)
         known = {_task_key(task) for task in session.known(self.session)}
         self.assignments = {key: asked for key, asked in self.assignments.items() if key in known}
+        asked = self._in_hand()
+        self.library.keep(_needs(asked) if asked else ())
 
     def _in_hand(self) -> Assignment | None:
         """What the coordinator said about the task in hand."""
@@ -378,9 +384,13 @@ class Agent:
             return
         item = self.library[asked.model]
         graphs = self.library[asked.graphs].frame if asked.graphs else None
-        size = item.manifest.layout.layout().size
-        params, extra = unpack_broadcast(item.frame, size)
-        previous = unpack_broadcast(self.library[asked.previous].frame, size)[0] if asked.previous else None
+        size, most = item.manifest.layout.layout().size, self.library.limit
+        try:
+            params, extra = unpack_broadcast(item.frame, size, most)
+            previous = unpack_broadcast(self.library[asked.previous].frame, size, most)[0] if asked.previous else None
+        except WireError as error:  # signed, and still no model: the task is over, or nobody else would ever be served
+            self._feed(session.TrainingFailed(round, f"{error.code}: {error}"))
+            return
         task = Task(round, params, Budget(asked.batches, asked.seconds), extra, previous)
         place, state = Place(asked.run, asked.model), self.kept(_life(asked))
         self.trainer.start(task, place, state, lambda: self._worker(item.manifest, graphs))
@@ -442,7 +452,7 @@ class Agent:
             self._send(held, range(chunks.count(len(held.frame))))
 
     def _send(self, held: Held, indexes: Iterable[int]) -> None:
-        for index in indexes:
+        for index in dict.fromkeys(indexes):  # each once, however often it is asked for
             if index < chunks.count(len(held.frame)):
                 part = chunks.chunk(held.frame, held.digest, index)
                 self._publish(topics.up(self.fleet, held.job, self.device), part)
@@ -495,10 +505,15 @@ class Agent:
     # ---- small things ------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Once a quiet second: a model that does not come is asked for again."""
-        if self.session.online:
-            for download in self.library.stalled():
-                self._say(Absent(job=download.wanted.job, model=download.id))
+        """Once a second: a model that does not come is asked for again, and not for ever if other runs wait."""
+        self.looked = monotonic()
+        if not self.session.online:
+            return
+        for download in self.library.stalled():
+            self._say(Absent(job=download.wanted.job, model=download.id))
+        missing, asked = self.library.hopeless(), self._in_hand()
+        if missing and asked and self.session.queue:
+            self._feed(session.TrainingFailed(asked.round, f"model {missing.id} does not come, and other runs wait"))
 
     def _say(self, message: Declined | Busy | Working | Absent | Holding) -> None:
         data = frame(message)

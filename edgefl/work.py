@@ -33,9 +33,10 @@ def pack_broadcast(
     return frame(Broadcast(job=job, round=round, tensors=described), parts, compress=compress)
 
 
-def unpack_broadcast(data: bytes | bytearray, size: int) -> tuple[Vector, State]:
-    """The model and the plan's additions behind a broadcast."""
-    said, opened = read(BROADCAST, data, limit=plain_limit(data, size))
+def unpack_broadcast(data: bytes | bytearray, size: int, most: int | None = None) -> tuple[Vector, State]:
+    """The model and the plan's additions behind a broadcast, which takes `most` bytes when it is opened."""
+    limit = plain_limit(data, size)
+    said, opened = read(BROADCAST, data, limit=limit if most is None else min(limit, most))
     arrays = tensors.decode(said.tensors, opened.body)
     return _vector(arrays, _PARAMS, size), _extra(arrays)
 
