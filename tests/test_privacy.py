@@ -137,7 +137,6 @@ def test_objective_epsilon_is_a_sum_over_the_odd_updates_made():
         ({"samples": 4}, "too few"),
         ({"classes": 3}, "two classes"),
         ({"rank": 0}, "rank = 0"),
-        ({"feature_norm": 1.01}, "length 1.01"),
         ({"mu": 0.0}, "mu = 0"),
         ({"odd_updates": -1}, "negative"),
     ],

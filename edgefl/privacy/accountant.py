@@ -60,7 +60,6 @@ def objective_epsilon(  # noqa: PLR0917 - the six symbols of the theorem, in its
     *,
     classes: int = 2,
     rank: int = 1,
-    feature_norm: float = 1.0,
     terms: Literal["made", "paper"] = "made",
 ) -> float:
     """The epsilon of objective perturbation, delta being 0; refuses what the theorem does not cover.
@@ -81,8 +80,6 @@ def objective_epsilon(  # noqa: PLR0917 - the six symbols of the theorem, in its
             f"privacy: the Hessian of {classes} logits has rank {classes - 1}, and rank = {rank} is only enough for"
             f" {'two' if rank == 1 else rank + 1} classes; give rank = {classes - 1}, or use 'output'"
         )
-    if feature_norm > 1 + 1e-6:  # float32 rounding of a normalised row is no reason to refuse
-        raise ConfigError(f"privacy: a feature vector has length {feature_norm:.4g}; scale the features to at most 1")
     if samples * mu < 2 * u2:
         raise ConfigError(
             f"privacy: {samples} samples with mu = {mu:g} are too few for objective perturbation; "
