@@ -176,7 +176,7 @@ def test_a_free_round_belongs_to_the_round_before_it_and_is_counted_apart():
     )
     run = Played("up", 0, rounds, {"cpu_seconds": 1.0})
     (line,) = scores([run], levels=(0.3, 0.6, 0.95))
-    assert run.accuracy == [0.4, 0.6, 0.9]
+    assert run.judged == [0.4, 0.6, 0.9]
     assert line.rounds_to == (1, 2, None)
     assert line.megabytes_to == (1.0, 2.0, None)
     assert line.megabytes == 3.0
@@ -258,7 +258,7 @@ def test_runs_come_back_by_variant_and_seed_however_many_are_played_at_a_time(wo
     found = play_all(
         variants("a=fedavg,b=fedavg:lr=0.5", BASE, "run.toml"), 2, None, pretend, workers=workers, watcher=watching
     )
-    assert [(p.label, p.seed, p.accuracy) for p in found if isinstance(p, Played)] == [
+    assert [(p.label, p.seed, p.judged) for p in found if isinstance(p, Played)] == [
         ("a", 4, [4.2] * 3),
         ("a", 5, [5.2] * 3),
         ("b", 4, [4.5] * 3),

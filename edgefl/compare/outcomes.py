@@ -54,11 +54,6 @@ class Played:
         return self.rounds[0]["accuracy"] is None
 
     @property
-    def accuracy(self) -> list[float]:
-        """After every round that asked devices."""
-        return self.column("accuracy")
-
-    @property
     def quality(self) -> list[float]:
         """What levels are counted on, the higher the better: accuracy, or R2."""
         return self.column("r2" if self.regression else "accuracy")
