@@ -63,13 +63,10 @@ class Output:
         """The epsilon of so many updates at this `delta`, and the paper's figure."""
         price = updates, self.clip, self.sigma, samples, self.delta
         return {
-            "epsilon": self._known(upcycled_epsilon(*price, sensitivity="worst_case")),
+            "epsilon": inf if self.noise == "seeded" else upcycled_epsilon(*price, sensitivity="worst_case"),
             "delta": self.delta,
             "as_published": upcycled_epsilon(*price, sensitivity="paper"),
         }
-
-    def _known(self, epsilon: float) -> float:
-        return inf if self.noise == "seeded" else epsilon
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
