@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, EdgeflError, StoreError
 from edgefl.losses import LOSSES
 from edgefl.models.base import Model
-from edgefl.models.build import build, build_module
+from edgefl.models.build import build
 from edgefl.models.card import card, line
 from edgefl.models.deployed import Deployed, judge
 from edgefl.vector import Array, State, Vector
+
+if TYPE_CHECKING:
+    from edgefl.models.torch_backend import TorchModel
 
 SHOWN = 64  # samples on which the file is compared with the model
 
@@ -72,7 +75,7 @@ def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path
     trained = read(source)
     model = _model(trained)
     test, untested = _test(trained, root)
-    x = _made_up(trained) if test is None else test.x[:SHOWN]
+    x = _made_up(trained.sample, tokens=model.reads_tokens(trained.sample)) if test is None else test.x[:SHOWN]
     network, params = trained.run.task.model, trained.params
     parity = gap = deploy.save_onnx(
         out,
@@ -146,7 +149,7 @@ def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any]) -> T
     return Trained(path, run, about["round"], params, sample, about["classes"], about["layout"], model, facts)
 
 
-def _model(trained: Trained) -> Model:
+def _model(trained: Trained) -> "TorchModel":
     task = trained.run.task
     model, _ = build(task.model, trained.sample, trained.classes, trained.run.run.seed, device="cpu")
     here = checkpoint.described(model.layout)
@@ -175,13 +178,10 @@ def _test(trained: Trained, root: Path | None) -> tuple[Dataset | None, str]:
     return (test, "") if test.shape == trained.sample else (None, "the run's test data have another shape now")
 
 
-def _made_up(trained: Trained) -> Array:
+def _made_up(sample: tuple[int, ...], *, tokens: bool) -> Array:
     """Samples of the right shape and type, where there are no real ones."""
-    from edgefl.models.torch_backend import takes_tokens  # noqa: PLC0415 - torch, as above
-
-    shape, rng = (SHOWN, *trained.sample), seeds.stream(0, "export")
-    module = build_module(trained.run.task.model, trained.sample, trained.classes, trained.run.run.seed)
-    if takes_tokens(module, trained.sample):
+    shape, rng = (SHOWN, *sample), seeds.stream(0, "export")
+    if tokens:
         return np.zeros(shape, np.int64) + rng.integers(0, 2, shape)
     return rng.standard_normal(shape).astype(np.float32)
 
