@@ -56,7 +56,8 @@ class Download:
         part = read(payload, self.limit)
         if not part.digest.hex().startswith(known_as):
             raise WireError("wire.corrupt", f"model {self.id} came with chunks of another one")
-        if part.size != self.manifest.size if self.manifest else part.index >= topics.GROUP:
+        strange = part.size != self.manifest.size if self.manifest else part.index >= topics.GROUP
+        if strange:
             raise WireError("wire.too_large", f"model {self.id} came with a chunk that nobody asked for")
         self.received += len(payload)
         whole = self._assembler.add(payload)
