@@ -25,7 +25,7 @@ from edgefl.config import LocalCompute
 from edgefl.models.onnx.bundle import Bundle, Mask, pack, unpack
 from edgefl.protocol.memory import MemoryBroker
 
-RUN = run_file({"name": "fedavg"}, task={"model": "mlp_bn"})
+RUN = run_file({"name": "fedavg"}, run={"rounds": 1}, task={"model": "mlp_bn"}, rounds={"cohort": 4, "quorum": 3})
 VICTIM = "device-00"
 LONG = 1_000_000  # numbers, where a few hundred fit
 node = helper.make_node
