@@ -83,10 +83,11 @@ def _ask(source: Source, loss: str, classes: Classes) -> None:
                 f"data set '{name}' has labels such as {_example(labels)}, and task.loss = '{loss}' is for classes;"
                 f" set task.loss = 'squared_error' if they are real targets, else {number}"
             )
-        present = len(np.unique(labels))
-        if classes is None and source.train.class_names is None and known > MANY and 2 * present < known:
+        present, lowest = len(np.unique(labels)), int(labels.min())
+        odd = known > MANY and (2 * present < known or lowest > 1)  # who numbers classes begins with 0, or with 1
+        if classes is None and source.train.class_names is None and odd:
             raise ConfigError(
-                f"data set '{name}' has {present} different labels between 0 and {known - 1}; set task.classes ="
+                f"data set '{name}' has {present} different labels between {lowest} and {known - 1}; set task.classes ="
                 f" {known} if they are classes, or task.classes = 0 and task.loss = 'squared_error' if they are targets"
             )
     elif known and classes is None:

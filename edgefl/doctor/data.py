@@ -35,6 +35,8 @@ def labels(held: Dataset) -> str:
     if not held.classes:
         return f"real targets from {held.y.min():.6g} to {held.y.max():.6g}"
     names = held.class_names or tuple(str(i) for i in range(held.classes))
-    counts = [f"{name}: {count}" for name, count in zip(names, held.counts().tolist(), strict=True)]
+    counts = [f"{name}: {count}" for name, count in zip(names, held.counts().tolist(), strict=True) if count]
     rest = ", ..." if len(counts) > SHOWN else ""
-    return f"{held.classes} classes ({', '.join(counts[:SHOWN])}{rest})"
+    lacking = held.classes - len(counts)
+    none = f"; no sample of {lacking}" if lacking else ""
+    return f"{held.classes} classes ({', '.join(counts[:SHOWN])}{rest}{none})"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from edgefl.config import LocalData
-from edgefl.doctor.data import data
+from edgefl.data.dataset import Dataset
+from edgefl.doctor.data import data, labels
 
 
 def look(tmp_path: Path, text: str) -> list[tuple[str, str, str]]:
@@ -56,3 +57,8 @@ def test_arrays_are_looked_at_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.ones((10, 3, 4)), y=np.arange(10) % 2)
     first = next(iter(data(LocalData(source=f"npz:{tmp_path / 'a.npz'}"))))
     assert "8 samples of shape [3, 4], 2 classes (0: " in first.text
+
+
+def test_classes_without_a_sample_are_counted_not_listed():
+    held = Dataset(np.ones((3, 2), np.float32), np.array([20, 21, 21]), 22)
+    assert labels(held) == "22 classes (20: 1, 21: 2; no sample of 20)"
