@@ -67,8 +67,8 @@ def samples_of(wanted: LocalData, root: Path | None = None) -> Samples:
     kind, colon, rest = wanted.source.partition(":")
     if wanted.partition is not None or not colon:
         return Samples(local_data(wanted, root))
-    if kind not in FILES:
-        return Samples(local_data(wanted, root), lambda: local_data(wanted, root))
+    if kind not in FILES:  # called before every task: not worth a line each time
+        return Samples(local_data(wanted, root), lambda: local_data(wanted, root, log_level=logging.DEBUG))
     path = located(Path(rest))
     seen = file_version(path)
     return Samples(local_data(wanted, root), lambda: local_data(wanted, root), lambda: file_version(path), seen)

@@ -24,10 +24,11 @@ def local_source(wanted: LocalData, root: Path | None = None) -> Source:
     return replace(source, train=train, test=test)
 
 
-def local_data(wanted: LocalData, root: Path | None = None) -> Dataset:
+def local_data(wanted: LocalData, root: Path | None = None, *, log_level: int = logging.INFO) -> Dataset:
     """The device's samples: all of the source's train part, or one part of it in a trial."""
     source = local_source(wanted, root)
     if wanted.partition is None:
-        log.info("data source=%s samples=%d held_back=%d", wanted.source, len(source.train), len(source.test))
+        sizes = len(source.train), len(source.test)
+        log.log(log_level, "data source=%s samples=%d held_back=%d", wanted.source, *sizes)
         return source.train
     return part(source, wanted.partition, wanted.public, wanted.seed, wanted.part)

@@ -55,6 +55,7 @@ def line(facts: Mapping[str, str]) -> str:
     if "version" not in facts or "algorithm" not in facts:
         return ""
     scored = f", accuracy {float(facts['accuracy']):.1%}" if _is_number(facts.get("accuracy")) else ""
+    scored += f", RMSE {float(facts['rmse']):.4g}" if _is_number(facts.get("rmse")) else ""
     names = class_names(facts)
     known = f", classes {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else ""
     how = f"{facts['algorithm']}, {facts.get('rounds', '?')} rounds on {facts.get('data', 'data of its devices')}"
