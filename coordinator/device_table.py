@@ -10,6 +10,7 @@ from rich.text import Text
 from coordinator.roster import Device
 from coordinator.rounds import Rounds, outstanding
 from edgefl.printable import printable
+from edgefl.wording import size
 
 FORGOTTEN = 60.0  # seconds after which a device that is offline has no row any more
 NAME, NUMBERS = 24, 28  # columns of the terminal: the longest name that is shown whole, and all figures together
@@ -73,15 +74,6 @@ def device_table(ranks: list[tuple[Standing, Device]], forgotten: int, rows: int
         kinds = ", ".join(f"{count} {rank.name.lower()}" for rank, count in sorted(left_out.items()))
         table.add_row(Text(f"and {left_out.total()} more"), Text(kinds), "", "", "", style="dim")
     return table
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.2f} GB"
 
 
 def _doing(device: Device, rank: Standing) -> str:

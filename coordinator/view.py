@@ -15,10 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.device_table import device_table, ranked, size
+from coordinator.device_table import device_table, ranked
 from coordinator.service import Coordinator
 from edgefl import wording
 from edgefl.printable import printable
+from edgefl.wording import size
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 CURVE = 48  # rounds in the little curve, if there is room

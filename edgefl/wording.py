@@ -63,3 +63,12 @@ def evaluating(event: Mapping[str, Any]) -> str:
     top = event.get("unscaled")
     scale = f"; features go up to {top:.6g}: scale them to about -1 to 1, or learning will probably fail" if top else ""
     return f"evaluates on {event['samples']} samples of '{event['data']}'{kinds}{named}{public}{rest}{scale}"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"

@@ -15,7 +15,7 @@ from edgefl.compare.page import page
 from edgefl.compare.plots import draw
 from edgefl.compare.preparing import Preparation
 from edgefl.compare.running import play_all
-from edgefl.compare.table import MEDIAN, scores, text
+from edgefl.compare.table import MEDIAN, _megabytes, scores, text
 from edgefl.compare.variants import seeded, variants
 from edgefl.config import RunFile
 from edgefl.errors import ConfigError, RunError
@@ -220,6 +220,11 @@ def test_the_table_is_markdown_with_a_row_for_each_line():
     assert len(rows) == 3
     assert "| to 50% | MB to 50% |" in rows[0]
     assert "virtual s" in rows[0]
+
+
+@pytest.mark.parametrize(("sent", "told"), [(None, "-"), (0.0021, "0.0021"), (0.999, "1"), (12.34, "12.3")])
+def test_the_traffic_of_a_small_model_is_not_nothing(sent: float | None, told: str):
+    assert _megabytes(sent) == told
 
 
 # ── playing ──────────────────────────────────────────────────────────────────────────────────────────────────

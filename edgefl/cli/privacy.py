@@ -24,8 +24,8 @@ def calibrate(  # noqa: PLR0917 - the options of the command
         int | None, typer.Option(min=1, help="Of the smallest device: also say what the paper's formula would give.")
     ] = None,
     algorithm: Annotated[
-        Literal["fedprox", "upcycled"], typer.Option(help="upcycled uses data in every second round only.")
-    ] = "upcycled",
+        Literal["fedprox", "upcycled"], typer.Option(help="The run's; upcycled uses data in every second round only.")
+    ] = "fedprox",
     json: Json = False,
 ) -> None:
     """Find the sigma of output perturbation that spends exactly epsilon at delta over the whole run.
@@ -44,6 +44,7 @@ def calibrate(  # noqa: PLR0917 - the options of the command
         found = {"sigma": sigma, "clip": clip, "delta": delta, "epsilon": epsilon, "updates": updates}
         typer.echo(dumps({**found, "sigma_as_published": published}))
         return
-    typer.echo(f"sigma = {sigma:.6g}    # {updates} private updates of one device, clip = {clip:g}, delta = {delta:g}")
+    what = f"{algorithm}: {updates} private updates of one device, clip = {clip:g}, delta = {delta:g}"
+    typer.echo(f"sigma = {sigma:.6g}    # {what}")
     if published is not None:
         typer.echo(f"as published: {published:.6g} for {samples} samples, which promises no such epsilon")

@@ -78,8 +78,8 @@ def _line(event: dict[str, Any]) -> None:
             seconds = f"{event['seconds']:.2f} s" if took is None else f"{took:.1f} virtual s"
             typer.echo(
                 f"round {event['round']:4d}  {wording.scores(event)}"
-                f"{_forgot(event)}  up {event['bytes_up'] / 1e6:.2f} MB"
-                f"  down {event['bytes_down'] / 1e6:.2f} MB  {seconds}"
+                f"{_forgot(event)}  up {wording.size(event['bytes_up'])}"
+                f"  down {wording.size(event['bytes_down'])}  {seconds}"
             )
         case "abandoned":
             typer.echo(f"round {event['round']:4d}  abandoned: {event['reason']}")

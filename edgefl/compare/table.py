@@ -149,9 +149,9 @@ def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
         *(_number(value, line) for value in (line.best, line.last, line.last_five)),
         *(_number(value, line) for value in ((line.mae, line.rmse, line.r2) if line.regression else (line.balanced,))),
         *("-" if rounds is None else f"{rounds:g}" for rounds in line.rounds_to),
-        *("-" if sent is None else f"{sent:.1f}" for sent in line.megabytes_to),
+        *map(_megabytes, line.megabytes_to),
         *([] if line.regression else [f"{line.forgetting:.3f}"]),
-        f"{line.megabytes:.1f}",
+        _megabytes(line.megabytes),
         f"{line.cpu_seconds:.1f}",
         *(counted[title] for title in rare),
     ]
@@ -184,6 +184,13 @@ def _known(values: Sequence[float | None]) -> float | None:
     """The median of those that are there."""
     there = [value for value in values if value is not None]
     return median(there) if there else None
+
+
+def _megabytes(value: float | None) -> str:
+    """A small model's traffic is not nothing."""
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def _number(value: float | None, line: Score) -> str:

@@ -48,6 +48,11 @@ def test_the_sigma_that_calibrate_finds_spends_what_was_asked(algorithm: str, up
     assert "as published" in plain.stdout
 
 
+def test_unless_told_otherwise_every_round_is_paid_for() -> None:
+    found = json.loads(edgefl("privacy", "calibrate", "--epsilon", "8", "--rounds", "9", "--json").stdout)
+    assert found["updates"] == 9
+
+
 def test_a_wish_that_cannot_be_met_is_one_line() -> None:
     refused = edgefl("privacy", "calibrate", "--epsilon", "-1", "--rounds", "9")
     assert isinstance(refused.exception, ConfigError)
