@@ -20,24 +20,24 @@ class Standing(IntEnum):
     """How much a device matters to somebody who watches, most first."""
 
     FAILING = 0
-    LATE = 1
+    AWAITED = 1
     WORKING = 2
     ANSWERED = 3
     IDLE = 4
     OFFLINE = 5
 
 
-STYLES = {Standing.FAILING: "red", Standing.LATE: "yellow", Standing.WORKING: "cyan", Standing.OFFLINE: "dim"}
+STYLES = {Standing.FAILING: "red", Standing.AWAITED: "yellow", Standing.WORKING: "cyan", Standing.OFFLINE: "dim"}
 
 
 def standing(device: Device, rounds: Rounds) -> Standing:
-    """What the device is doing for the round in hand; late is who is waited for when half of them have answered."""
+    """What the device is doing for the round in hand; awaited is who others wait for: half of them have answered."""
     if not device.online:
         return Standing.OFFLINE
     if device.doing.startswith(("declined", "refused", "in quarantine")):
         return Standing.FAILING
     if rounds.phase == "open" and device.id in outstanding(rounds):
-        return Standing.LATE if 2 * len(rounds.answered) >= len(rounds.asked) else Standing.WORKING
+        return Standing.AWAITED if 2 * len(rounds.answered) >= len(rounds.asked) else Standing.WORKING
     if device.doing.startswith(("asked", "training", "sending")):
         return Standing.WORKING
     return Standing.ANSWERED if device.doing == "answered" else Standing.IDLE
@@ -79,4 +79,4 @@ def device_table(ranks: list[tuple[Standing, Device]], forgotten: int, rows: int
 def _doing(device: Device, rank: Standing) -> str:
     share = device.assembler.share() if device.doing == "sending" else None
     doing = device.doing if share is None else f"sending {share:.0%}"
-    return f"late: {doing}" if rank is Standing.LATE else doing
+    return f"awaited: {doing}" if rank is Standing.AWAITED else doing

@@ -64,7 +64,7 @@ def test_who_matters_comes_first_and_ghosts_last():
     _, coordinator = watched(**state, answered=frozenset(asked[:1]))
     ranks, _ = ranked(fleet, coordinator.rounds, {}, 0.0)
     assert [d.id[0] for _, d in ranks] == ["e", "f", "d", "c", "b", "a"]
-    assert ranks[1][0] is Standing.LATE
+    assert ranks[1][0] is Standing.AWAITED
 
 
 def test_nobody_is_late_before_half_have_answered():
