@@ -19,7 +19,12 @@ MANY = 20  # up to so many classes may well lack samples
 def settled(source: Source, loss: str, classes: Classes) -> Source:
     """The coordinator's data as its run file means them: `task.loss`, `task.classes`."""
     _ask(source, loss, classes)
-    train, test = (understood(part, classes, f"data set '{source.name}'") for part in (source.train, source.test))
+    return understood_source(source, classes, f"data set '{source.name}'")
+
+
+def understood_source(source: Source, classes: Classes, where: str) -> Source:
+    """The source, both its parts as `understood` gives them."""
+    train, test = (understood(part, classes, where) for part in (source.train, source.test))
     return replace(source, train=train, test=test)
 
 

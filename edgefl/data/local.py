@@ -1,13 +1,12 @@
 """A device's own samples, as its agent file names them."""
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 from edgefl.config import LocalData
 from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import part
-from edgefl.data.labels import understood
+from edgefl.data.labels import understood_source
 from edgefl.data.source import Source
 from edgefl.data.sources import load
 
@@ -16,12 +15,7 @@ log = logging.getLogger(__name__)
 
 def local_source(wanted: LocalData, root: Path | None = None) -> Source:
     """The source that a device's agent file names, its classes numbered as the file says."""
-    source = load(wanted.source, root)
-    if wanted.classes is None:
-        return source
-    where = f"data.source = '{wanted.source}'"
-    train, test = (understood(part, wanted.classes, where) for part in (source.train, source.test))
-    return replace(source, train=train, test=test)
+    return understood_source(load(wanted.source, root), wanted.classes, f"data.source = '{wanted.source}'")
 
 
 def local_data(wanted: LocalData, root: Path | None = None, *, log_level: int = logging.INFO) -> Dataset:
