@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
+from idle_agents import idle_agent
 
 from device_agent.service import Agent
-from edgefl.data.dataset import Dataset
-from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Assignment
 
 TASK = Assignment(job="job", run="life", round=3, attempt=1, model="m3", batches=5)
@@ -15,15 +13,7 @@ TASK = Assignment(job="job", run="life", round=3, attempt=1, model="m3", batches
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Agent:
-    return Agent(
-        device="pi",
-        fleet="default",
-        transport=MemoryBroker().client("pi"),
-        data=Dataset(np.zeros((2, 3), np.float32), np.zeros(2, np.int64), 2),
-        make_model=lambda *_: pytest.fail("nothing is trained here"),
-        back_end="none",
-        folder=tmp_path,
-    )
+    return idle_agent(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,12 @@
 """What the agent puts on the wire for an update: all of it once, then only what is missing."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
+from idle_agents import idle_agent
 
 from device_agent import session
 from device_agent.service import Agent
 from device_agent.spool import Held, Spool
-from edgefl.data.dataset import Dataset
 from edgefl.protocol import chunks
-from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import TO_COORDINATOR, Holding, read
 
 FRAME = bytes(range(250))
@@ -20,19 +16,6 @@ HELD = Held("job", "job.life", 3, "1", "m3", FRAME, chunks.digest(FRAME), {})
 @pytest.fixture(autouse=True)
 def three_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK", 100)
-
-
-def an_agent(folder: Path) -> Agent:
-    """It has no connection: what it says stays in its outbox, as on a very slow one."""
-    return Agent(
-        device="pi",
-        fleet="default",
-        transport=MemoryBroker().client("pi"),
-        data=Dataset(np.zeros((2, 3), np.float32), np.zeros(2, np.int64), 2),
-        make_model=lambda *_: pytest.fail("nothing is trained here"),
-        back_end="none",
-        folder=folder,
-    )
 
 
 def said(agent: Agent) -> list[object]:
@@ -50,7 +33,7 @@ def said(agent: Agent) -> list[object]:
 
 
 def test_an_update_is_sent_whole_and_then_only_offered(tmp_path):
-    agent = an_agent(tmp_path)
+    agent = idle_agent(tmp_path)
     agent.held[HELD.life] = HELD
     agent._perform(session.Send(3, HELD.digest.hex()))
     assert said(agent) == [0, 1, 2]
@@ -60,7 +43,7 @@ def test_an_update_is_sent_whole_and_then_only_offered(tmp_path):
 
 def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):
     Spool(tmp_path).put(HELD)
-    agent = an_agent(tmp_path)
+    agent = idle_agent(tmp_path)
     agent._perform(session.Send(3, HELD.digest.hex()))
     assert said(agent) == [Holding(job="job", run="life", round=3, digest=HELD.digest, size=250)]
     agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2, 7)))
@@ -68,7 +51,7 @@ def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):
 
 
 def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
-    agent = an_agent(tmp_path)
+    agent = idle_agent(tmp_path)
     agent.held[HELD.life] = HELD
     agent._perform(session.Send(3, HELD.digest.hex()))
     agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2)))
@@ -79,12 +62,12 @@ def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
 
 def test_a_birth_file_that_cannot_be_read_makes_a_new_installation(tmp_path):
     (tmp_path / "birth").write_text("torn fi")
-    assert an_agent(tmp_path).birth == 1
-    assert an_agent(tmp_path).birth == 2
+    assert idle_agent(tmp_path).birth == 1
+    assert idle_agent(tmp_path).birth == 2
 
 
 def test_what_is_kept_between_rounds_is_lost_with_a_warning_when_it_is_damaged(tmp_path, caplog):
-    agent = an_agent(tmp_path)
+    agent = idle_agent(tmp_path)
     (tmp_path / "job.life.state").write_bytes(b"not one of ours")
     assert agent._state_of("job.life") == {}
     assert "is lost" in caplog.text
