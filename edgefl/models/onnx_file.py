@@ -132,7 +132,11 @@ def _model(data: memoryview) -> Graph:
     graphs = _parts(found, 7)
     if len(graphs) != 1:
         raise ValueError("no graph in the file")
-    return _graph(graphs[0], depth=0)
+    graph = _graph(graphs[0], depth=0)
+    every = (graph, *graph.bodies())
+    if max(sum(len(part.nodes) for part in every), sum(len(part.constants) for part in every)) > MOST_NODES:
+        raise ValueError(f"more than {MOST_NODES} operators or constants in all loops together")
+    return graph
 
 
 def _standard(domain: str) -> None:

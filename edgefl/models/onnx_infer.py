@@ -139,7 +139,9 @@ def _scan(c: Call, known: Inferred) -> tuple[list[Known], tuple[str, ...]]:
     for before, after in zip(states, made, strict=False):
         need((before.type, before.shape) == (after.type, after.shape), "a state that changes")
     here = own.values.maps[0] if isinstance(own.values, ChainMap) else own.values
-    c.scratch = 2 * sum(v.bytes for v in here.values()) + own.constants
+    c.scratch = 2 * sum(v.bytes for v in here.values())
+    known.constants += own.constants  # a body's constants stay as those around it do
+    known.loading += own.loading
     captured = {name for step in own.steps for name in step.reads if name not in here}
     length = walked[0].shape[0]
     stacked = [sized(v.type, (length, *v.shape)) for v in made[len(states) :]]

@@ -249,7 +249,8 @@ def _slice(c: Call) -> list[Known]:
     need(len(starts) == len(ends) == len(axes) == len(steps) and all(steps), "slices that do not fit")
     dims, content = list(x.shape), x.numbers if len(x.shape) == 1 else None
     for start, end, axis, step in zip(starts, ends, places(axes, len(dims)), steps, strict=True):
-        cut = range(dims[axis])[start:end:step]  # ONNX clamps as Python does
+        need(step > 0 or start >= -dims[axis], f"backwards from {start}")
+        cut = range(dims[axis])[start:end:step]  # ONNX clamps as Python does, but for where it begins backwards
         dims[axis] = len(cut)
         content = None if content is None else tuple(content[i] for i in cut)
     return [sized(x.type, dims, content)]

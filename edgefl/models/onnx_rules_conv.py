@@ -7,6 +7,8 @@ from edgefl.models.onnx_file import INT64
 from edgefl.models.onnx_rules import on
 from edgefl.models.onnx_values import REALS, Call, Known, need, sized
 
+FAR = 2**31  # of a stride, padding or dilation: what is added up from them stays a number of 64 bits
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -46,6 +48,7 @@ def _window(c: Call, n: int, kernel: tuple[int, ...] | None = None) -> Window:
     need(n and len(window.kernel) == n, "no kernel")
     need(all(v > 0 for v in (*window.kernel, *window.strides, *window.dilations)), "a kernel of no size")
     need(all(v >= 0 for v in window.pads), "padding below zero")
+    need(max(*window.strides, *window.pads, *window.dilations) < FAR, "a kernel that walks too far")
     return window
 
 

@@ -4,6 +4,7 @@ The victim runs in this process. What a bundle does to its memory must not be do
 child: `python hostile.py FOLDER [NAME ...]` prints one line of JSON for each bundle that the process survived.
 """
 
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -166,6 +167,56 @@ def long_product(model: ModelProto) -> None:
     say(model, s=[1, 1], a=[9000, 9000], b=[9000, 9000])
 
 
+def backwards(model: ModelProto) -> None:
+    """Backwards from before the beginning: nothing to Python, one number to onnxruntime, and a gigabyte when tiled."""
+    insert(model, [node("Slice", ["few", "from", "to", "axis", "back"], ["none"]),
+                   node("Tile", ["none", "many"], ["large"])],
+           few=np.ones(5, np.float32), to=np.array([-200]), axis=np.array([0]), back=np.array([-1]),
+           many=np.array([300_000_000]), **{"from": np.array([-100])})  # fmt: skip
+    say(model, none=[0], large=[0])
+
+
+def in_many_loops(model: ModelProto) -> None:
+    """Constants of 100 MB in the bodies of 60 loops, computed when the graph is loaded and kept from then on."""
+    filled = numpy_helper.from_array(np.full(1, 2, np.float32))
+    for i in range(60):
+        nodes = [node("ConstantOfShape", [f"{i}.s"], [f"{i}.big"], value=filled),
+                 node("Mul", [f"{i}.big", f"{i}.e"], [f"{i}.m"]),
+                 node("ReduceSum", [f"{i}.m", f"{i}.axis"], [f"{i}.sum"], keepdims=0)]  # fmt: skip
+        constants = {f"{i}.s": np.array([25_000_000]), f"{i}.axis": np.array([0])}
+        body = helper.make_graph(
+            nodes, f"body{i}", [helper.make_tensor_value_info(f"{i}.e", TensorProto.FLOAT, [])],
+            [helper.make_tensor_value_info(f"{i}.sum", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(value, name) for name, value in constants.items()],
+        )  # fmt: skip
+        insert(model, [node("Scan", ["sequence"], [f"sums{i}"], body=body, num_scan_inputs=1)])
+        say(model, **{f"sums{i}": [2]})
+    insert(model, [], sequence=np.ones(2, np.float32))
+
+
+def many_in_loops(model: ModelProto) -> None:
+    """More operators than a graph may have, in loops that each have fewer."""
+    for i in range(3):
+        names = [f"{i}.e", *(f"{i}.{n}" for n in range(9_000))]
+        nodes = [node("Neg", [a], [b]) for a, b in itertools.pairwise(names)]
+        body = helper.make_graph(
+            nodes, f"body{i}", [helper.make_tensor_value_info(names[0], TensorProto.FLOAT, [])],
+            [helper.make_tensor_value_info(names[-1], TensorProto.FLOAT, None)],
+        )  # fmt: skip
+        insert(model, [node("Scan", ["sequence"], [f"ends{i}"], body=body, num_scan_inputs=1)])
+        say(model, **{f"ends{i}": [2]})
+    insert(model, [], sequence=np.ones(2, np.float32))
+
+
+def far_away(model: ModelProto) -> None:
+    """Padding whose sum is no number of 64 bits, and a stride that makes little of it."""
+    insert(model, [node("ReduceSum", ["x", "both"], ["s"]), node("Reshape", ["s", "four"], ["image"]),
+                   node("Conv", ["image", "kernel"], ["moved"], kernel_shape=[1, 1], strides=[2**62, 1],
+                        pads=[2**62, 0, 2**62, 0])],
+           both=np.array([0, 1]), four=np.array([1, 1, 1, 1]), kernel=np.ones([1, 1, 1, 1], np.float32))  # fmt: skip
+    say(model, s=[1, 1], image=[1, 1, 1, 1], moved=[1, 1, 3, 1])
+
+
 def other_input(model: ModelProto) -> None:
     model.graph.input.append(helper.make_tensor_value_info("w.none", TensorProto.FLOAT, [4]))
 
@@ -199,6 +250,10 @@ BUNDLES: dict[str, tuple[str, Callable[[], Bundle]]] = {
     "places outside a result": ("model.shape", lambda: edited(honest(), "training", wild_places)),
     "columns that are too short": ("model.shape", lambda: edited(honest(), "training", short_columns)),
     "a product that takes minutes": ("model.too_long", lambda: edited(honest(), "training", long_product)),
+    "a slice backwards from nowhere": ("model.shape", lambda: edited(honest(), "training", backwards)),
+    "gigabytes in many loops": ("model.too_large", lambda: edited(honest(), "training", in_many_loops)),
+    "too many operators in loops": ("model.malformed", lambda: edited(honest(), "training", many_in_loops)),
+    "padding without end": ("model.shape", lambda: edited(honest(), "training", far_away)),
     "an input that does not exist": ("model.binding", lambda: edited(honest(), "training", other_input)),
     "the same output twice": ("model.binding", lambda: edited(honest(), "training", same_twice)),
     "no outputs": ("model.binding", lambda: edited(honest(), "training", without_logits)),
