@@ -117,7 +117,8 @@ def reachable(address: Address, timeout: float = 3.0) -> None:
 def _hidden(url: str) -> str:
     """The url without what stands before the last @, where a password may be."""
     head, at, tail = url.rpartition("@")
-    return f"{head.partition('://')[0]}://…@{tail}" if at else url
+    scheme, colon, _ = head.partition("://")
+    return f"{scheme + colon if colon else ''}…@{tail}" if at else url
 
 
 def _brief(bad: ValueError) -> str:

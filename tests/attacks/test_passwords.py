@@ -15,7 +15,7 @@ from edgefl.cli.app import main
 from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import load, parse
 from edgefl.errors import ConfigError
-from edgefl.protocol import broker
+from edgefl.protocol import address, broker
 from edgefl.protocol.memory import MemoryBroker
 
 SECRET = "h0rse-battery"
@@ -98,6 +98,13 @@ def test_fleet_start_refuses_it_too(
 def test_a_mistake_beside_it_does_not_show_it(table: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as refused:
         parse(RunFile, {"rounds": {"cohort": 2}, **table}, "test", environment={})
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("start", ["", "mqtt:/", "mqtt//", "http://"])
+def test_an_address_that_is_none_does_not_show_it(start: str) -> None:
+    with pytest.raises(ConfigError, match=r"…@host") as refused:
+        address.parse(f"{start}fleet:{SECRET}@host:1883")
     assert SECRET not in str(refused.value)
 
 
