@@ -41,7 +41,8 @@ def write_atomically(path: Path, data: bytes, *, private: bool = True) -> None:
     try:
         make_folder(path.parent, private=private)
         before_write()
-        with fresh.open("wb") as file:
+        fresh.unlink(missing_ok=True)
+        with fresh.open("xb") as file:  # a new one, and not what somebody's link of this name leads to
             if private:
                 os.fchmod(file.fileno(), OURS)
             file.write(data)

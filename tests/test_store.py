@@ -118,3 +118,12 @@ def test_a_folder_that_cannot_be_made_is_the_disk_s_fault(tmp_path):
     (tmp_path / "a").write_bytes(b"a file stands where the folder should")
     with pytest.raises(StoreError, match="cannot be written"):
         write_atomically(tmp_path / "a" / "b" / "c", b"x")
+
+
+def test_a_link_that_somebody_laid_is_not_written_through(tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"precious")
+    (tmp_path / ".ours.new").symlink_to(theirs)
+    write_atomically(tmp_path / "ours", b"data")
+    assert theirs.read_bytes() == b"precious"
+    assert not (tmp_path / "ours").is_symlink()

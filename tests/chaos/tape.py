@@ -156,8 +156,8 @@ class Tape(AbstractContextManager["Tape"]):
 
     def _unlink(self, real: Callable[..., Any], path: Path, *args: Any, **more: Any) -> None:
         real(path, *args, **more)
-        self.ops.append(Name(self._name(path), None))
-        del self._files[self._name(path)]
+        if self._files.pop(self._name(path), None) is not None:  # else there was none
+            self.ops.append(Name(self._name(path), None))
 
     def _mkdir(self, real: Callable[..., Any], path: Path, *args: Any, **more: Any) -> None:
         new = not path.exists()
