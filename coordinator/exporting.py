@@ -75,7 +75,7 @@ def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path
     trained = read(source)
     model = _model(trained)
     test, untested = _test(trained, root)
-    x = _made_up(trained.sample, tokens=model.reads_tokens(trained.sample)) if test is None else test.x[:SHOWN]
+    x = made_up(trained.sample, tokens=model.reads_tokens(trained.sample)) if test is None else test.x[:SHOWN]
     network, params = trained.run.task.model, trained.params
     parity = gap = deploy.save_onnx(
         out,
@@ -172,13 +172,13 @@ def _test(trained: Trained, root: Path | None) -> tuple[Dataset | None, str]:
     try:
         test = jobs.holdings(trained.run, root).test
     except EdgeflError as error:
-        return None, str(error)
+        return None, f"{error} (relative paths count from the current folder here)"
     if not len(test):
         return None, "the run has no test data"
     return (test, "") if test.shape == trained.sample else (None, "the run's test data have another shape now")
 
 
-def _made_up(sample: tuple[int, ...], *, tokens: bool) -> Array:
+def made_up(sample: tuple[int, ...], *, tokens: bool) -> Array:
     """Samples of the right shape and type, where there are no real ones."""
     shape, rng = (SHOWN, *sample), seeds.stream(0, "export")
     if tokens:

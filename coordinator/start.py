@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator import checkpoint, identity, journal
+from coordinator.exporting import SHOWN, made_up
 from coordinator.resuming import ON_THE_WIRE, changes
 from coordinator.rounds import reopened
 from coordinator.service import Coordinator, rules
@@ -250,18 +251,20 @@ def _stop_on_signals(serving: Coordinator) -> Callable[[], None]:
 
 def _export(path: Path, job: Job, course: Course) -> None:
     from edgefl.models.deploy import save_onnx  # noqa: PLC0415 - onnx and torch only when there is a model to write
+    from edgefl.models.torch_backend import TorchModel  # noqa: PLC0415
 
     shown = job.test if job.test is not None else job.public
-    if len(shown):
-        facts = card(
-            job.run,
-            round=course.round,
-            sha256=course.sha256(),
-            sample=job.sample,
-            classes=job.classes,
-            class_names=job.class_names,
-            scores=jobs.scores(course.evaluation),
-        )
-        network, x, seed = job.run.task.model, shown.x[:64], job.run.run.seed
-        gap = save_onnx(path, network, job.model, course.params, x=x, classes=job.classes, seed=seed, facts=facts)
-        log.info("exported path=%s largest_difference=%.1e", path, gap)
+    tokens = isinstance(job.model, TorchModel) and job.model.reads_tokens(job.sample)
+    x = shown.x[:SHOWN] if len(shown) else made_up(job.sample, tokens=tokens)
+    facts = card(
+        job.run,
+        round=course.round,
+        sha256=course.sha256(),
+        sample=job.sample,
+        classes=job.classes,
+        class_names=job.class_names,
+        scores=jobs.scores(course.evaluation),
+    )
+    network, seed = job.run.task.model, job.run.run.seed
+    gap = save_onnx(path, network, job.model, course.params, x=x, classes=job.classes, seed=seed, facts=facts)
+    log.info("exported path=%s largest_difference=%.1e", path, gap)

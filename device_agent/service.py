@@ -270,6 +270,7 @@ class Agent:
         failure = self.failures.pop(life, None)
         if life in self.unfinished:
             self.unfinished.remove(life)
+            log.info("finished job=%s", job)
             if self.once and self.run_name in (None, job):
                 self.exit = (2, failure) if failure else (0, f"job '{job}' has finished")
 

@@ -52,5 +52,5 @@ def told(made: "Exported") -> list[str]:
     elif made.tested and made.rmse is not None:
         lines.append(f"RMSE: {made.rmse:.4g} before, {made.exported_rmse:.4g} as exported, on {made.tested} samples")
     elif made.untested:
-        lines.append(f"not measured: {made.untested} (relative paths count from the current folder here)")
+        lines.append(f"not measured: {made.untested}")
     return lines

@@ -14,6 +14,7 @@ import pytest
 from coordinator import checkpoint
 from coordinator.checkpoint import Saved
 from coordinator.exporting import Exported, export_checkpoint
+from coordinator.start import _export
 from edgefl import __version__
 from edgefl import job as jobs
 from edgefl.cli.app import main
@@ -99,6 +100,14 @@ def test_without_the_runs_data_the_model_is_exported_all_the_same(edgefl: Edgefl
     assert code == 0
     assert "not measured" in out
     assert "mine.npz" in out
+
+
+def test_a_run_without_test_data_ends_with_a_model_too(tmp_path: Path) -> None:
+    task = {"data": "none", "sample": [4], "classes": 3, "model": "softmax"}
+    table = {"task": task, "algorithm": {"name": "fedavg"}, "rounds": {"cohort": 2, "quorum": 1}}
+    job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
+    _export(tmp_path / "model.onnx", job, jobs.begin(job))
+    onnx.checker.check_model(tmp_path / "model.onnx", full_check=True)
 
 
 @pytest.mark.parametrize(
