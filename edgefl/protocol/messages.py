@@ -5,7 +5,16 @@ Keys that a newer peer adds are ignored; everything we rely on is required and b
 
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from edgefl.errors import WireError
 from edgefl.printable import printable
@@ -19,6 +28,7 @@ Key = Annotated[str, Field(pattern=r"^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]{0,200}$")]  # 
 TEXT = 2000  # characters
 Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for people: one line, whatever came
 Label = Annotated[str, Field(max_length=255), AfterValidator(printable)]  # a short one, quoted in others
+MOST_TENSORS = 4096  # in one frame
 INDEXES = 16384  # chunks that are asked for at once: those of a frame of 2 GB
 Round = Annotated[int, Field(ge=0, le=2**31)]
 Count = Annotated[int, Field(ge=0, le=2**53)]  # of anything: JSON would take thousands of digits
@@ -64,15 +74,19 @@ class Tensor(_Said):
     name: Key
     kind: Name
     dtype: Annotated[Key, Field(max_length=16)] = "<f4"
-    shape: Annotated[tuple[Annotated[int, Field(ge=0, le=2**40)], ...], Field(max_length=16)]
+    shape: Annotated[tuple[Annotated[int, Field(ge=0, le=2**40)], ...], Field(max_length=16), FailFast()]
     bytes: Annotated[int, Field(ge=0)]
+
+
+# The first mistake is enough: a list of them would be a thousand times as large as the message.
+Tensors: TypeAlias = Annotated[tuple[Tensor, ...], Field(max_length=MOST_TENSORS), FailFast()]
 
 
 class Shape(_Said):
     """A layout, on the wire."""
 
-    names: tuple[Key, ...]
-    shapes: tuple[tuple[Annotated[int, Field(ge=0, le=2**31)], ...], ...]
+    names: Annotated[tuple[Key, ...], FailFast()]
+    shapes: Annotated[tuple[tuple[Annotated[int, Field(ge=0, le=2**31)], ...], ...], FailFast()]
     buffers: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
@@ -108,7 +122,7 @@ class Manifest(_Said):
     codec: Name
     seed: int
     compress: bool = False
-    class_names: Annotated[tuple[Label, ...], Field(max_length=100_000)] = ()  # where the run names its classes
+    class_names: Annotated[tuple[Label, ...], Field(max_length=100_000), FailFast()] = ()  # where a run names its own
 
 
 # ---- headers of frames ---------------------------------------------------------------------------------------------
@@ -120,7 +134,7 @@ class Broadcast(_Said):
     kind: Literal["model"] = "model"
     job: Name
     round: Round
-    tensors: tuple[Tensor, ...]
+    tensors: Tensors
 
 
 class Graphs(_Said):
@@ -160,7 +174,7 @@ class Answer(_Said):
     weight: Annotated[float, Field(ge=1e-9, le=1e12, allow_inf_nan=False)]  # never so small that it vanishes
     steps: Annotated[int, Field(ge=0, le=2**40)]
     seconds_per_step: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    tensors: tuple[Tensor, ...]
+    tensors: Tensors
 
 
 class Receipt(_Said):
@@ -189,7 +203,7 @@ class Missing(_Said):
 
     kind: Literal["missing"] = "missing"
     digest: Digest
-    indexes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=INDEXES)]
+    indexes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=INDEXES), FailFast()]
 
 
 class Holding(_Said):

@@ -28,7 +28,7 @@ from edgefl.config import LIMIT_MB, Guards
 from edgefl.errors import WireError
 from edgefl.pattern import Pattern, body_limit
 from edgefl.protocol import chunks, topics
-from edgefl.protocol.frames import zstd
+from edgefl.protocol.frames import pack, zstd
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Absent, Answer, Assignment, Holding, Presence, Receipt, Tensor, Working, frame
 
@@ -148,6 +148,17 @@ def test_a_bomb_inside_a_small_message_is_not_opened(attacked: Attacked) -> None
         attacked.quarantined()
         attacked.settled()
     assert attacked.coordinator.inbox.refusals == {"wire.too_large": 3, "device.quarantined": 27}
+
+
+@pytest.mark.parametrize("tensors", [[{}] * 65_000, [{"name": "a", "kind": "b", "bytes": 1, "shape": [-1] * 65_000}]])
+def test_a_header_of_mistakes_is_put_away_at_the_first(tensors: list[dict[str, Any]], attacked: Attacked) -> None:
+    """Each mistake would become an object: 65 KB were half a gigabyte."""
+    said = {"kind": "answer", "job": "fleet", "run": "r", "round": 1, "device": BAD, "model": "m", "weight": 1.0}
+    mistakes = pack({**said, "steps": 1, "tensors": tensors})
+    with at_most(16 * MIB):
+        for _ in range(3):
+            attacked.bad.say(mistakes)
+        attacked.quarantined()
 
 
 def test_an_answer_expands_to_what_the_model_says_and_no_further(attacked: Attacked) -> None:
