@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 the run failed, 2 a file or an option is wrong, 130 interr
 """
 
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -70,6 +71,8 @@ def options(
 
 def main() -> None:
     """Run a command; a mistake gets one line, never a traceback."""
+    if isinstance(sys.stdout, TextIOWrapper):  # what a device says may have letters that this terminal has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except EdgeflError as error:

@@ -3,6 +3,9 @@
 import io
 import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -149,3 +152,14 @@ def test_a_traceback_does_not_forge_lines() -> None:
 
 def test_what_a_journal_quotes_is_no_template() -> None:
     assert "note text={0} {x}" in story._line(0.0, "note", {"text": "{0} {x}"})
+
+
+def test_letters_that_a_terminal_has_not_do_not_end_a_command(tmp_path: Path) -> None:
+    book = journal.Journal(tmp_path / journal.NAME)
+    book.note("declined", device="pi", round=1, reason="\N{SNOWMAN}")
+    book.close()
+    command = [sys.executable, "-m", "edgefl", "replay", str(tmp_path / journal.NAME)]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u2603" in done.stdout
