@@ -119,7 +119,8 @@ def sized(type: int, shape: Iterable[int], numbers: "Iterable[int | float] | Non
     need(all(0 <= d < HIGHEST for d in dims) and prod(dims) < HIGHEST, f"the shape {dims}")
     content = None if numbers is None or prod(dims) > FEW else tuple(numbers)
     if content is not None:
-        need(len(content) == prod(dims) and all(-HIGHEST < n < HIGHEST for n in content), "numbers out of range")
+        highest = 2**31 if type == INT32 else HIGHEST  # beyond, onnxruntime begins again at the other end
+        need(len(content) == prod(dims) and all(-highest < n < highest for n in content), "numbers out of range")
     return Known(type, dims, content)
 
 

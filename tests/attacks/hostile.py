@@ -176,6 +176,16 @@ def backwards(model: ModelProto) -> None:
     say(model, none=[0], large=[0])
 
 
+def wrapped(model: ModelProto) -> None:
+    """Below the lowest whole number of 32 bits is the highest one: a gigabyte where we would count nothing."""
+    insert(model, [node("Sub", ["low", "one"], ["c"]), node("Div", ["c", "high"], ["d"]),
+                   node("Add", ["d", "one"], ["e"]), node("Cast", ["e"], ["f"], to=TensorProto.INT64),
+                   node("Mul", ["f", "many"], ["g"]), node("ConstantOfShape", ["g"], ["large"])],
+           low=np.array([-(2**31)], np.int32), high=np.array([2**31 - 1], np.int32), one=np.array([1], np.int32),
+           many=np.array([150_000_000]))  # fmt: skip
+    say(model, large=[0])
+
+
 def in_many_loops(model: ModelProto) -> None:
     """Constants of 100 MB in the bodies of 60 loops, computed when the graph is loaded and kept from then on."""
     filled = numpy_helper.from_array(np.full(1, 2, np.float32))
@@ -251,6 +261,7 @@ BUNDLES: dict[str, tuple[str, Callable[[], Bundle]]] = {
     "columns that are too short": ("model.shape", lambda: edited(honest(), "training", short_columns)),
     "a product that takes minutes": ("model.too_long", lambda: edited(honest(), "training", long_product)),
     "a slice backwards from nowhere": ("model.shape", lambda: edited(honest(), "training", backwards)),
+    "a size that wraps around": ("model.shape", lambda: edited(honest(), "training", wrapped)),
     "gigabytes in many loops": ("model.too_large", lambda: edited(honest(), "training", in_many_loops)),
     "too many operators in loops": ("model.malformed", lambda: edited(honest(), "training", many_in_loops)),
     "padding without end": ("model.shape", lambda: edited(honest(), "training", far_away)),
