@@ -4,9 +4,11 @@
     length   up to `norm_cap` times the usual one: of the update, and of the statistics in it
              up to `extra_cap` times the usual one: of each array beside it
 
-What is within its bound stays as it is. What is beyond it is scaled down, the further the more was claimed: c times the
-bound becomes the c-th part of it, and where the update itself is too long, its weight is divided by c as well. So the
-most that can be had is the bound, and who shouts is hardly heard.
+What is within its bound stays as it is. Up to `FADES` times the bound it is clipped to it: an honest device that was
+long away, or has data like nobody's, is heard as loud as anybody may be. Beyond that it fades, the further the more: c
+times where fading begins becomes the c-th part of the bound, and where the update itself is so long, its weight is
+divided by c as well. Arrays beside the update fade from their bound on, which is wide. So the most that can be had is
+the bound, and who shouts is hardly heard.
 
 What is usual is the median of this round's answers or the median of the last rounds' medians, whichever is larger: one
 number per device and round, only of answers that are merged, and none above its bound. A device that answers more
@@ -29,6 +31,7 @@ from edgefl.vector import Array, State, norm
 
 NAME = "guards"  # of the state; no stage may be called so
 ROUNDS = 16  # whose medians are remembered
+FADES = 4.0  # times its bound, from which on an answer is not honest any more, only loud
 WEIGHT, DELTA, STATISTICS, EXTRA = "weight", "delta", "statistics", "extra/"
 
 Lengths = Mapping[str, float]  # by the name of the array
@@ -73,7 +76,7 @@ def bound(
     lengths = {device: _lengths(update, trainable) for device, update in (fresh | dict(late)).items()}
     limits, medians = _limits([lengths[device] for device in fresh], state, caps)
     factors = {device: _factors(lengths[device], limits) for device in lengths}
-    heard = {device: update.weight * sqrt(factors[device].get(DELTA, 1.0)) for device, update in fresh.items()}
+    heard = {device: update.weight * _fading(factors[device].get(DELTA, 1.0)) for device, update in fresh.items()}
     weights = _weights(heard, state, caps)
     changed = {device: dict(found) for device, found in factors.items() if found}
     for device, weight in weights.items():
@@ -121,13 +124,24 @@ def _limits(answers: Iterable[Lengths], state: State, caps: Caps) -> tuple[dict[
     return limits, medians
 
 
-def factor(size: float, limit: float) -> float:
-    """What something of this size is multiplied by."""
-    return 1.0 if size <= limit else (limit / size) ** 2
+def factor(size: float, limit: float, fades: float = FADES) -> float:
+    """What something of this size is multiplied by; from `fades` times the limit on it fades."""
+    if size <= limit:
+        return 1.0
+    clipped = limit / size
+    return clipped * min(1.0, fades * clipped)
+
+
+def _fading(factor: float) -> float:
+    """The part of a factor that is beyond clipping: 1 up to `FADES` times the bound, then falling with the size."""
+    return min(1.0, sqrt(FADES * factor))
 
 
 def _factors(lengths: Lengths, limits: Lengths) -> dict[str, float]:
-    found = {name: factor(length, limits.get(name, inf)) for name, length in lengths.items()}
+    found = {
+        name: factor(length, limits.get(name, inf), fades=1.0 if name.startswith(EXTRA) else FADES)
+        for name, length in lengths.items()
+    }
     return {name: by for name, by in found.items() if by < 1}
 
 

@@ -31,9 +31,10 @@ def test_what_is_within_its_bounds_is_handed_on_as_it_is():
     assert after.changed == {}
 
 
-def test_a_weight_beyond_the_cap_counts_the_less_the_more_is_claimed():
-    weights = [bounded(fleet(9, liar=update(weight=claimed))).updates["liar"].weight for claimed in (50, 51, 100, 1e12)]
-    assert weights == pytest.approx([50, 50 * 50 / 51, 25, 2.5e-9])
+def test_a_weight_beyond_the_cap_is_cut_to_it_and_far_beyond_counts_the_less_the_more_is_claimed():
+    claims = (50, 51, 100, 200, 400, 1e12)
+    weights = [bounded(fleet(9, liar=update(weight=claimed))).updates["liar"].weight for claimed in claims]
+    assert weights == pytest.approx([50, 50, 50, 50, 25, 1e-8])
 
 
 @pytest.mark.parametrize(("others", "most"), [(1, 50), (2, 20), (3, 30), (4, 40), (9, 50)])
@@ -53,7 +54,7 @@ def test_of_two_neither_shouting_nor_whispering_makes_the_other_vanish(claimed):
 
 def test_of_two_the_weight_goes_back_to_that_of_the_other_and_no_further():
     weights = [bounded(fleet(1, big=update(weight=w))).updates["big"].weight for w in (50, 100, 250, 1000, 1e12)]
-    assert weights == pytest.approx([50, 25, 10, 10, 10])
+    assert weights == pytest.approx([50, 50, 40, 10, 10])
 
 
 def test_alone_in_the_first_round_nothing_is_bounded():
@@ -61,17 +62,27 @@ def test_alone_in_the_first_round_nothing_is_bounded():
     assert bounded(only).updates["d"] is only["d"]
 
 
-def test_an_update_beyond_the_bound_is_scaled_down_and_weighs_less():
-    after = bounded(fleet(4, loud=update(length=40.0)))
-    assert norm(after.updates["loud"].delta) == pytest.approx(0.4), "ten times the bound of 4: the tenth part of it"
+@pytest.mark.parametrize("length", [5.0, 16.0])
+def test_an_update_beyond_the_bound_is_clipped_to_it_and_keeps_its_weight(length):
+    after = bounded(fleet(4, rare=update(length=length)))
+    assert norm(after.updates["rare"].delta) == pytest.approx(4.0)
+    assert after.updates["rare"].weight == 10.0
+    assert after.changed == {"rare": {"delta": pytest.approx(4.0 / length)}}
+
+
+def test_an_update_far_beyond_the_bound_fades_and_weighs_less():
+    after = bounded(fleet(4, loud=update(length=160.0)))
+    assert norm(after.updates["loud"].delta) == pytest.approx(0.4), (
+        "ten times where fading begins: a tenth of the bound"
+    )
     assert after.updates["loud"].weight == pytest.approx(1.0)
-    assert after.changed == {"loud": {"delta": pytest.approx(0.01), "weight": pytest.approx(0.1)}}
+    assert after.changed == {"loud": {"delta": pytest.approx(0.0025), "weight": pytest.approx(0.1)}}
 
 
 def test_statistics_have_a_bound_of_their_own():
     updates = {f"d{i}": update(statistics=1.0) for i in range(4)} | {"bad": update(statistics=-400.0)}
     delta = bounded(updates).updates["bad"].delta
-    assert delta.tolist() == pytest.approx([1.0, 0.0, -0.04])
+    assert delta.tolist() == pytest.approx([1.0, 0.0, -0.16])
 
 
 def test_arrays_beside_an_update_are_bounded_and_keep_their_type():
@@ -91,7 +102,7 @@ def test_what_is_usual_is_learned_from_what_was_merged():
     state = bounded(fleet(4, loud=update(length=1e6))).state
     assert state["delta"].tolist() == [1.0]
     alone = bounded({"d": update(length=8.0)}, state)
-    assert norm(alone.updates["d"].delta) == pytest.approx(2.0), "bounded by the round before, with nobody beside it"
+    assert norm(alone.updates["d"].delta) == pytest.approx(4.0), "bounded by the round before, with nobody beside it"
     assert alone.state["delta"].tolist() == [1.0, 4.0], "as much of it as was within the bound"
 
 
@@ -136,7 +147,7 @@ def test_one_that_is_always_alone_may_change_its_length_in_time():
 
 def test_late_answers_are_bounded_and_teach_nothing():
     after = bounded(fleet(4), late={"late": update(length=40.0)})
-    assert norm(after.late["late"].delta) == pytest.approx(0.4)
+    assert norm(after.late["late"].delta) == pytest.approx(1.6)
     assert after.state.keys() == bounded(fleet(4)).state.keys()
     assert all(np.array_equal(after.state[name], bounded(fleet(4)).state[name]) for name in after.state)
 
@@ -152,7 +163,7 @@ def test_each_cap_can_be_off_alone():
     loud = fleet(4, loud=update(length=100.0, weight=1e6))
     heavy = bounded(loud, caps=Caps(norm=4.0)).updates["loud"]
     long = bounded(loud, caps=Caps(weight=5.0)).updates["loud"]
-    assert heavy.weight == pytest.approx(1e6 * 4 / 100)
+    assert heavy.weight == pytest.approx(1e6 * 4 * 4 / 100)
     assert norm(long.delta) == 100.0
 
 
