@@ -210,7 +210,7 @@ def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911  one event, one line
                 scores += f", {event['aggregation_forgetting']:.3f} in merging"
             traffic = f"up {size(event['bytes_up'])}  down {size(event['bytes_down'])}"
             line = f"round {event['round']}  devices {event['devices']}{scores}  {traffic}  {event['seconds']:.2f} s"
-            return f"{line}  bounded {', '.join(event['bounded'])}" if event.get("bounded") else line
+            return line + wording.bounded(event)
         case "done":
             words = [f"done: {event['rounds']} rounds", wording.scores(event), wording.best(event)]
             words += [wording.weakest(event), f"model {event['model_sha256'][:16]}"]

@@ -45,6 +45,13 @@ def spent(event: Mapping[str, Any]) -> str:
     )
 
 
+def bounded(event: Mapping[str, Any]) -> str:
+    """Whose answers `[guards]` scaled down in a round, if anybody's."""
+    names = list(event.get("bounded", ()))
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"  bounded {', '.join(names[:5])}{more}" if names else ""
+
+
 def number(value: float | None) -> str:
     """Three places, or a dash."""
     return "-" if value is None else f"{value:.3f}"

@@ -214,6 +214,15 @@ def test_projections_that_were_given_up_have_a_column_where_there_are_any():
     assert [row.split("|")[-2].strip() for row in rows[2:]] == ["0", "3"]
 
 
+def test_answers_that_guards_scaled_down_have_a_column_where_there_are_any():
+    untouched = played("a", 0, [0.5, 0.7], bounded={})
+    touched = played("b", 0, [0.5, 0.7], bounded={"d1": {"delta": 0.5}, "d2": {"weight": 0.9}})
+    assert "bounded" not in text(scores([untouched], ()), ())
+    rows = text(scores([untouched, touched], ()), ()).splitlines()
+    assert rows[0].endswith("bounded |")
+    assert [row.split("|")[-2].strip() for row in rows[2:]] == ["0", "4"], "two in each of two rounds"
+
+
 def test_the_table_is_markdown_with_a_row_for_each_line():
     lines = scores([played("a|b", 0, [0.5, 0.7], virtual_seconds=60.0)], levels=(0.5,))
     rows = text(lines, (0.5,)).splitlines()

@@ -79,7 +79,7 @@ def _line(event: dict[str, Any]) -> None:
             typer.echo(
                 f"round {event['round']:4d}  {wording.scores(event)}"
                 f"{_forgot(event)}  up {wording.size(event['bytes_up'])}"
-                f"  down {wording.size(event['bytes_down'])}  {seconds}"
+                f"  down {wording.size(event['bytes_down'])}  {seconds}{wording.bounded(event)}"
             )
         case "abandoned":
             typer.echo(f"round {event['round']:4d}  abandoned: {event['reason']}")

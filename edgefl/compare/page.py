@@ -63,7 +63,8 @@ def page(
 <div class="wide">{_table(lines, levels)}</div>
 <p>{_legend(lines)}; megabytes both ways; CPU seconds of the whole run. A free round asks
 no device: it belongs to the round before it and is counted in no column but its own. Every algorithm saw the same
-devices in the same rounds for the same seed. The best values are underlined{_unsolved(lines)}{_private(lines)}.</p>
+devices in the same rounds for the same seed. The best values are
+underlined{_unsolved(lines)}{_bounded(lines)}{_private(lines)}.</p>
 {_failures(lines)}
 <h2>Curves</h2>
 <p>Bold: the median over the seeds. Thin: each seed.</p>
@@ -109,6 +110,11 @@ def _legend(lines: Sequence[Line]) -> str:
         " last round; rounds until a level was first reached (- is never), and the megabytes sent until then; mean"
         " round forgetting"
     )
+
+
+def _bounded(lines: Sequence[Line]) -> str:
+    some = any(line.bounded for line in lines if isinstance(line, Score))
+    return "; bounded counts the answers that [guards] scaled down, which no paper does" if some else ""
 
 
 def _unsolved(lines: Sequence[Line]) -> str:

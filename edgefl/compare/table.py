@@ -30,6 +30,7 @@ class Score:
     virtual_seconds: float | None  # None without a virtual clock
     free_rounds: float  # that asked nobody: counted here and in no other column
     unsolved: float  # projections that were given up, over the whole run
+    bounded: float  # answers that `[guards]` scaled down, over the whole run
     regression: bool = False
     balanced: float | None = None  # accuracy after the last round, every class counted alike
     mae: float | None = None  # after the last round, of a regression; so are the next two
@@ -62,6 +63,7 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         run.done.get("virtual_seconds"),
         run.free,
         unsolved(run),
+        sum(len(report.get("bounded", ())) for report in run.rounds),
         run.regression,
         *(run.rounds[-1].get(key) for key in ("balanced_accuracy", "mae", "rmse", "r2")),
         *(run.done.get("privacy", {}).get(key) for key in ("epsilon", "as_published")),
@@ -93,6 +95,7 @@ def middle(scores: Sequence[Score]) -> Score:
         median(virtual) if virtual else None,
         median(s.free_rounds for s in scores),
         median(s.unsolved for s in scores),
+        median(s.bounded for s in scores),
         first.regression,
         *(
             _known([getattr(s, key) for s in scores])
@@ -120,6 +123,7 @@ def cells(lines: Sequence[Line], levels: Sequence[float]) -> tuple[list[str], li
         "virtual s": any(line.virtual_seconds is not None for line in whole),
         "free rounds": any(line.free_rounds for line in whole),
         "unsolved": any(line.unsolved for line in whole),
+        "bounded": any(line.bounded for line in whole),
         "epsilon": any(line.as_published is not None for line in whole),
         "as published": any(line.as_published is not None for line in whole),
     }
@@ -140,6 +144,7 @@ def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
         "virtual s": "-" if line.virtual_seconds is None else f"{line.virtual_seconds:.0f}",
         "free rounds": f"{line.free_rounds:g}",
         "unsolved": f"{line.unsolved:g}",
+        "bounded": f"{line.bounded:g}",
         "epsilon": "-" if line.epsilon is None else f"{line.epsilon:.4g}",
         "as published": "-" if line.as_published is None else f"{line.as_published:.4g}",
     }
