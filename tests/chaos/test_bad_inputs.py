@@ -102,7 +102,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "wire.malformed; the weight is capped",
         (
             "protocol/test_messages.py::test_a_weight_must_be_a_positive_number_within_reason[2**63]",
-            "test_robustness.py::test_a_weight_beyond_the_cap_counts_the_less_the_more_is_claimed",
+            "test_robustness.py::test_a_weight_beyond_the_cap_is_cut_to_it_and_far_beyond_counts_the_less_the_more_is_claimed",
             f"{UPDATES}[weight 2^63]",
         ),
     ),
