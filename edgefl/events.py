@@ -1,0 +1,371 @@
+"""Facts: what happened in a run, each defined here once, whoever drives the run and whoever reads of it.
+
+Loop, emulated fleet and coordinator tell the same facts. Journal, `metrics.jsonl`, the live view, `edgefl compare` and
+`edgefl replay` are readers of this one stream; none of them looks into a coordinator.
+
+* `at` is when it was told: seconds since 1970, or virtual seconds of an emulated fleet. Fields that read a clock are
+  marked with `CLOCK`; everything else of an undisturbed run is the same in every driver.
+* A fact that only matters while somebody watches is not `lasting`: it is shown, and never written down.
+* In JSON a fact is one object: its `event` (the name of its class, in small letters), then its fields.
+
+To add one: write the class, add it to `FACTS`, tell it where it happens. The docstring is its documentation.
+
+How quantities are counted, everywhere:
+
+  bytes_down   frames of models that devices have to fetch: each model once for each device that is asked to work on
+               it and does not have it (one that is asked again has it; an algorithm that looks back needs two from
+               a device that missed the round before). Graphs, chunk headers and small messages are not counted.
+  bytes_up     frames of answers that arrived whole since the last merge, whatever became of them
+  seconds      of a round: from the merge before it (or the start) to its own, waiting included
+  waiting_seconds  of these, until the round was opened: nobody was asked for anything
+  late         answers since the last merge to a round that was closed already, kept by policy or not
+  refused      messages since the last merge that could not be used
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, TypeAlias
+
+Verdict: TypeAlias = Literal["accepted", "late", "ignored", "refused"]
+
+
+CLOCK = {"clock": True}  # a field that reads a clock: drivers of the same run differ in it
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something happened."""
+
+    lasting: ClassVar[bool] = True
+    at: float = field(default=0.0, kw_only=True, metadata=CLOCK)
+
+
+# ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Fact):
+    """A coordinator is at its broker, for the first time or again; its models are signed with this key."""
+
+    run: str
+    run_id: str
+    broker: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing(Fact):
+    """Something keeps us from the run for some seconds."""
+
+    lasting: ClassVar[bool] = False
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluating(Fact):
+    """What the run will be judged by: how many samples are looked at, and how many are not."""
+
+    data: str | None
+    samples: int
+    set_aside: int
+    unscaled: Any
+    public: int
+    classes: int
+    class_names: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Fact):
+    """The coordinator was restarted, and goes on with this round."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Fact):
+    """A resumed run goes on with another value of this key of its run file."""
+
+    key: str
+    before: Any
+    now: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Connected(Fact):
+    """The broker is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected(Fact):
+    """The broker is gone, or could not be reached."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused(Fact):
+    """Nothing goes on until this is mended; nothing is lost."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting(Fact):
+    """Why the run waits, in one line for a human, or nothing when it does not."""
+
+    lasting: ClassVar[bool] = False
+    reason: str
+
+
+# ── devices ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Fact):
+    """A device is there."""
+
+    device: str
+    samples: int = 0
+    host: str = ""
+    version: str = ""
+    back_end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Fact):
+    """A device is gone: it said so, its connection broke, or it was not heard of again."""
+
+    device: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed(Fact):
+    """A device is at this step of its work."""
+
+    lasting: ClassVar[bool] = False
+    device: str
+    round: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sending(Fact):
+    """The first part of an answer is here."""
+
+    lasting: ClassVar[bool] = False
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Fact):
+    """An answer arrived whole. `verdict` is what became of it, `reason` why, unless it simply counts."""
+
+    device: str
+    round: int
+    bytes: int
+    verdict: Verdict = "accepted"
+    reason: str = ""
+    steps: int = 0
+    took: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # since it was asked
+    seconds_per_step: float | None = field(default=None, kw_only=True, metadata=CLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class Declined(Fact):
+    """A device will not answer this round, and says why."""
+
+    device: str
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Busy(Fact):
+    """A device works for another run first, and keeps the task until then."""
+
+    device: str
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Fact):
+    """A message that cannot be used, and whose it was as far as that is known."""
+
+    device: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined(Fact):
+    """A device sent too much that cannot be used; it is not heard for a while."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Fact):
+    """A device's quarantine is over."""
+
+    device: str
+
+
+# ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Fact):
+    """These devices were asked to work on a round; one opening of a round may ask several times."""
+
+    round: int
+    opening: int
+    devices: tuple[str, ...]
+    bytes_down: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extended(Fact):
+    """The time of a round is up, and too few have answered: it gets more."""
+
+    round: int
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned(Fact):
+    """A round is given up, and will be opened again."""
+
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed(Fact):
+    """A round has all that it will be merged from; late answers to earlier rounds are merged with it."""
+
+    round: int
+    devices: tuple[str, ...]
+    missing: tuple[str, ...] = ()  # were asked, and did not answer
+    late: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Round(Fact):
+    """A round is merged, and this is how good its model is. One without devices needed nobody."""
+
+    round: int
+    accuracy: float | None = None
+    balanced_accuracy: float | None = None
+    loss: float | None = None
+    mae: float | None = None
+    rmse: float | None = None
+    r2: float | None = None
+    forgetting: float | None = None
+    local_forgetting: float | None = None
+    aggregation_forgetting: float | None = None
+    per_class: tuple[float | None, ...] | None = None
+    devices: int = 0
+    late: int = 0
+    refused: int = 0
+    updates: Mapping[str, float] = field(default_factory=dict)  # what updates counted, summed over the devices
+    stages: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # what stages counted
+    bounded: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # what was taken from whom
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
+    waiting_seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
+    virtual_seconds: float | None = field(
+        default=None, kw_only=True, metadata=CLOCK
+    )  # of the whole run so far, on an emulated fleet's clock
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Fact):
+    """The run has ended."""
+
+    run: str
+    algorithm: str
+    rounds: int
+    accuracy: float | None = None
+    balanced_accuracy: float | None = None
+    loss: float | None = None
+    mae: float | None = None
+    rmse: float | None = None
+    r2: float | None = None
+    best_accuracy: float | None = None
+    best_loss: float | None = None
+    per_class: tuple[float | None, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+    rounds_to_target: int | None = None
+    bytes_up: int = 0
+    bytes_down: int = 0
+    bytes_to_target: int | None = None
+    late: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)  # by code
+    spent: Mapping[str, Any] = field(default_factory=dict)  # of privacy
+    model_sha256: str = ""
+    seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
+    cpu_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)
+    virtual_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)
+    virtual_seconds_to_target: float | None = field(default=None, kw_only=True, metadata=CLOCK)
+
+
+FACTS: tuple[type[Fact], ...] = (
+    Started,
+    Preparing,
+    Evaluating,
+    Resumed,
+    Changed,
+    Connected,
+    Disconnected,
+    Paused,
+    Waiting,
+    Joined,
+    Lost,
+    Progressed,
+    Sending,
+    Answered,
+    Declined,
+    Busy,
+    Refused,
+    Quarantined,
+    Released,
+    Asked,
+    Extended,
+    Abandoned,
+    Closed,
+    Round,
+    Done,
+)
+_BY_NAME = {fact.__name__.lower(): fact for fact in FACTS}
+
+Tell: TypeAlias = Callable[[Fact], None]
+
+
+def as_json(fact: Fact) -> dict[str, Any]:
+    """The fact as one JSON object: what happened first, then its fields, when it was told last."""
+    named = {one.name: getattr(fact, one.name) for one in fields(fact)}
+    at = named.pop("at")
+    return {"event": type(fact).__name__.lower(), **named, "at": at}
+
+
+def from_json(told: Mapping[str, Any]) -> Fact:
+    """The fact behind a JSON object; fields that this version does not know are left out."""
+    kind = _BY_NAME[told["event"]]
+    known = {one.name for one in fields(kind)}
+    return kind(**{key: _frozen(value) for key, value in told.items() if key in known})
+
+
+def timeless(fact: Fact) -> dict[str, Any]:
+    """The same without what reads a clock: what all drivers of a run agree on."""
+    told = as_json(fact)
+    return {"event": told["event"]} | {
+        one.name: told[one.name] for one in fields(fact) if not one.metadata.get("clock")
+    }
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

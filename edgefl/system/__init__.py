@@ -1,0 +1,1 @@
+"""The machine underneath: clocks, disks, processes, logs."""

@@ -1,0 +1,50 @@
+"""Slow work outside the loop, which comes back as events."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+Put: TypeAlias = Callable[[Any], None]
+Work: TypeAlias = Callable[[Put], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The work ended with an error that it did not tell itself."""
+
+    error: Exception
+
+
+class Background(Protocol):
+    """Somebody who works, one thing after another, in the order they were given.
+
+    Work is called with `put`; whatever it puts reaches the loop of its owner as an event. It owns what it was given and
+    reads nothing of its owner's. It never waits: what has to be tried again later is an event, and the owner's timer.
+    """
+
+    def start(self, work: Work) -> None: ...
+
+    def close(self) -> None:
+        """No more work is begun, and none is under way when this returns."""
+        ...
+
+
+class Threads:
+    """A thread of its own."""
+
+    def __init__(self, put: Put, name: str) -> None:
+        self._put = put
+        self._pool = ThreadPoolExecutor(1, name)
+
+    def start(self, work: Work) -> None:
+        self._pool.submit(self._run, work)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self, work: Work) -> None:
+        try:
+            work(self._put)
+        except Exception as error:  # noqa: BLE001 - handed to the owner's loop, which raises it
+            self._put(Crashed(error))
