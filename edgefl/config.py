@@ -16,6 +16,7 @@ from edgefl.losses import LOSSES
 from edgefl.protocol import signing
 from edgefl.protocol.address import without_password
 from edgefl.protocol.codecs import CODECS
+from edgefl.protocol.tls import Tls
 from edgefl.protocol.topics import check_name
 from edgefl.robustness import Caps
 from edgefl.simulation.profiles import PROFILES, Availability, Profile
@@ -132,20 +133,6 @@ class Guards(Section):
         """What one answer may do to the model."""
         numbers = (inf if cap == "off" else cap for cap in (self.weight_cap, self.norm_cap, self.extra_cap))
         return Caps(*numbers)
-
-
-class Tls(Section):
-    """Files for `mqtts://`: whom to trust, and how to prove who we are."""
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-
-    @model_validator(mode="after")
-    def _key_belongs_to_a_certificate(self) -> "Tls":
-        if self.key is not None and self.certificate is None:
-            raise ValueError("tls.key needs tls.certificate beside it")
-        return self
 
 
 class Broker(Section):

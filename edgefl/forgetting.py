@@ -4,31 +4,34 @@ Told with `run.forgetting`; it costs one evaluation per device and round.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from edgefl import metrics
 from edgefl.algorithms.base import Update
-from edgefl.job import Course, Job
 from edgefl.vector import Array
+
+if TYPE_CHECKING:
+    from edgefl.job import Course, Job  # which evaluates: it must not be needed to be imported
 
 Shares = dict[str, float | None]
 UNKNOWN: Shares = {"local_forgetting": None, "aggregation_forgetting": None}  # nobody trained, or nobody looked
 
 
-def of_round(job: Job, before: Course, updates: Mapping[str, Update], after: Course) -> Shares:
+def of_round(job: "Job", before: "Course", updates: Mapping[str, Update], after: "Course") -> Shares:
     """What a round's report says about it: nothing, unless the run asks for it."""
     if not job.run.run.forgetting:
         return {}
     return shares(before, list(local_accuracies(job, before, updates)), after)
 
 
-def local_accuracies(job: Job, before: Course, updates: Mapping[str, Update]) -> Iterator[Array]:
+def local_accuracies(job: "Job", before: "Course", updates: Mapping[str, Update]) -> Iterator[Array]:
     """The accuracy per class of every device's own model, one by one."""
     for _, update in sorted(updates.items()):  # by device, as everywhere: the mean is the same to the last bit
         if job.test is not None:
             yield metrics.evaluate(job.model, before.params + update.delta, job.test, job.loss).per_class
 
 
-def shares(before: Course, local: Sequence[Array], after: Course) -> Shares:
+def shares(before: "Course", local: Sequence[Array], after: "Course") -> Shares:
     """Local and aggregation forgetting, from the accuracies of the devices' models."""
     if not local or before.evaluation is None or after.evaluation is None:
         return UNKNOWN

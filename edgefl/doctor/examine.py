@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgefl.config import AgentFile, RunFile, Tls
+from edgefl.config import AgentFile, RunFile
 from edgefl.doctor import engines
 from edgefl.doctor.certificates import own, today
 from edgefl.doctor.data import data
@@ -13,6 +13,7 @@ from edgefl.doctor.machine import machine
 from edgefl.doctor.network import broker, program
 from edgefl.errors import ConfigError
 from edgefl.protocol.address import Address, parse
+from edgefl.protocol.tls import Tls
 
 
 def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> Iterator[Finding]:

@@ -7,7 +7,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 
-from edgefl.config import Tls
 from edgefl.doctor import certificates
 from edgefl.doctor.finding import Finding, ok, warning, wrong
 from edgefl.doctor.visit import PATIENCE, Visit, visit
@@ -17,6 +16,7 @@ from edgefl.protocol.address import PASSWORD, Address, reachable
 from edgefl.protocol.certificates import explain
 from edgefl.protocol.chunks import CHUNK, HEAD
 from edgefl.protocol.mqtt import tls_context
+from edgefl.protocol.tls import Tls
 from edgefl.protocol.topics import ROOT
 
 LARGEST = CHUNK + HEAD + 512  # bytes of the largest packet we send: a chunk, its topic and the frame around it

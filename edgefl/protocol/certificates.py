@@ -14,8 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefl.config import Tls
 from edgefl.protocol.address import Address
+from edgefl.protocol.tls import Tls
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate, Name

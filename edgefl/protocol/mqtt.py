@@ -27,11 +27,11 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from edgefl.config import Tls
 from edgefl.errors import ConfigError
 from edgefl.protocol.address import PASSWORD, Address
 from edgefl.protocol.certificates import explain, refused
 from edgefl.protocol.pace import LONGEST_DELAY, Pace
+from edgefl.protocol.tls import Tls
 from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Undelivered, Will
 
 log = logging.getLogger(__name__)

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from papers import DAY, NOW, Authority, mosquitto
 
-from edgefl.config import Tls
 from edgefl.doctor import network
 from edgefl.doctor.certificates import dated, own
 from edgefl.doctor.network import LARGEST, broker, program
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import Address
+from edgefl.protocol.tls import Tls
 
 ACL = Path(__file__).parents[2] / "deploy" / "mosquitto" / "acl"
 pytestmark = pytest.mark.broker

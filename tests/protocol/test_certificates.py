@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from authority import EXPIRED, NOT_YET, VALID, Authority, Dates, shown
 
-from edgefl.config import Tls
 from edgefl.errors import ConfigError
 from edgefl.processes import Child
 from edgefl.protocol.address import Address, reachable
 from edgefl.protocol.broker import find_mosquitto
 from edgefl.protocol.mqtt import MqttTransport, admitted
+from edgefl.protocol.tls import Tls
 from edgefl.protocol.transport import Connected, Disconnected, TransportEvent
 
 pytestmark = pytest.mark.broker

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.config import Tls
 from edgefl.errors import ConfigError
 from edgefl.protocol import broker as brokers
 from edgefl.protocol import mqtt
 from edgefl.protocol.address import Address
 from edgefl.protocol.broker import Broker
 from edgefl.protocol.mqtt import MqttTransport, tls_context
+from edgefl.protocol.tls import Tls
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
 
 PATIENCE = 20.0

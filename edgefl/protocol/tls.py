@@ -1,0 +1,21 @@
+"""Files for `mqtts://`, as a run or agent file names them."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class Tls(BaseModel):
+    """Whom to trust, and how to prove who we are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @model_validator(mode="after")
+    def _key_belongs_to_a_certificate(self) -> "Tls":
+        if self.key is not None and self.certificate is None:
+            raise ValueError("tls.key needs tls.certificate beside it")
+        return self
