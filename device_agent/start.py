@@ -12,8 +12,10 @@ from device_agent.service import Agent, stopper
 from edgefl import config_reader, frugal, logs
 from edgefl.config import AgentFile
 from edgefl.divergence import unscaled
+from edgefl.errors import ConfigError
 from edgefl.locks import own
 from edgefl.protocol.address import parse
+from edgefl.protocol.first_use import missing_key
 from edgefl.protocol.mqtt import MqttTransport
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,8 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False,
     """The agent of this file; what is wrong with it is said before anything is connected."""
     me = file.agent
     address = parse(me.broker)
+    if missing := missing_key(address, me.coordinator):
+        raise ConfigError(str(missing))
     back_end = choose(file.compute)
     samples = samples_of(file.data, root)
     log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(samples.data), back_end)

@@ -1,8 +1,8 @@
 """Whose models this device trains on: those of one coordinator, named by the agent file or met first.
 
-Without `agent.coordinator` the first key that signs a model for this device is written down and believed from then on
-(trust on first use). A manifest must also be of the very job, life and round that was asked for, so that an
-old one cannot stand in for a new one, however well it is signed.
+Without `agent.coordinator`, which only an agent at a broker on loopback may lack, the first key that signs a model for
+this device is written down and believed from then on (trust on first use). A manifest must also be of the very job,
+life and round that was asked for, so that an old one cannot stand in for a new one, however well it is signed.
 """
 
 import logging

@@ -284,7 +284,7 @@ class Identity(Section):
     fleet: str = "default"
     folder: Path = Path("~/.local/state/edgefl")
     connect_timeout: Annotated[float, Field(ge=0)] = 30.0  # seconds; 0 waits for ever
-    coordinator: str | None = None  # the key whose models are trained on; unless said, the first that is seen
+    coordinator: str | None = None  # the key whose models are trained on; unless said (loopback only), the first seen
     limit_mb: Annotated[int, Field(ge=1)] = LIMIT_MB  # the largest model that is fetched
     tls: Tls = Tls()
 

@@ -25,8 +25,15 @@ class Fleet(AbstractContextManager["Fleet"]):
             self.children[name] = Child(command, folder / f"{name}.log", environment=secret)
 
     @classmethod
-    def of(cls, run: RunFile, broker: str, devices: int | None = None, root: Path | None = None) -> "Fleet":
-        """One agent for each part of the run's partition."""
+    def of(
+        cls,
+        run: RunFile,
+        broker: str,
+        devices: int | None = None,
+        root: Path | None = None,
+        coordinator: str | None = None,
+    ) -> "Fleet":
+        """One agent for each part of the run's partition; `coordinator` is the key they trust."""
         held = run.task.partition
         if held is None or run.task.data is None:
             raise ConfigError("a fleet divides one data set among its agents: give task.data and task.partition")
@@ -45,7 +52,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         folder = agents_folder(run)
         make_private(folder)
         names = device_names(held.devices)[:wanted]
-        commands = {name: _command(run, str(address), folder, name, part, root) for part, name in enumerate(names)}
+        me = {"broker": str(address), "fleet": run.broker.fleet, "folder": str(folder)}
+        if coordinator is not None:
+            me["coordinator"] = coordinator
+        commands = {name: _command(run, {"id": name, **me}, folder, part, root) for part, name in enumerate(names)}
         return cls(folder, commands, address.password)
 
     def wait(self) -> dict[str, str]:
@@ -75,12 +85,12 @@ def agents_folder(run: RunFile) -> Path:
     return run.run.folder / f"{run.run.name}.agents"
 
 
-def _command(run: RunFile, broker: str, folder: Path, name: str, part: int, root: Path | None) -> list[str]:  # noqa: PLR0917
+def _command(run: RunFile, me: dict[str, str], folder: Path, part: int, root: Path | None) -> list[str]:
     """Write the agent's file, and say how to start it."""
     task = run.task
     partition = task.partition.model_dump(exclude_none=True) if task.partition else {}
     tables: dict[str, dict[str, object]] = {
-        "agent": {"id": name, "broker": broker, "fleet": run.broker.fleet, "folder": str(folder)},
+        "agent": {**me},
         "data": {
             "source": task.data,
             "partition": partition,
@@ -91,7 +101,7 @@ def _command(run: RunFile, broker: str, folder: Path, name: str, part: int, root
     }
     if task.backend == "torch" and ":" in task.model:
         tables["compute"] = {"factories": [task.model]}  # the operator's own run: its factory may be built here
-    path = folder / f"{name}.toml"
+    path = folder / f"{me['id']}.toml"
     text = "\n".join(_table(title, table) for title, table in tables.items())
     write_atomically(path, text.encode())
     command = [sys.executable, "-m", "edgefl", "agent", "start", str(path), "--once", "--run", run.run.name]

@@ -25,16 +25,20 @@ def start(  # noqa: PLR0917 - options of a command
     log: Log = "warning",
 ) -> None:
     """Start real agent processes, one for each part of the run's partition, and wait until they end."""
+    from coordinator import identity
     from edgefl import logs
     from edgefl.config import RunFile
     from edgefl.config_reader import load
     from edgefl.fleet import Fleet
-    from edgefl.protocol.address import on_the_command_line
+    from edgefl.protocol.address import on_the_command_line, parse
 
     logs.set_up(log)
     on_the_command_line("--broker", broker)
     wanted = load(RunFile, run, set_ or ())
-    fleet = Fleet.of(wanted, broker or wanted.broker.url, devices, data_root)
+    where, key = broker or wanted.broker.url, None
+    if not parse(where).local and identity.path(wanted).exists():  # else each agent says what it lacks
+        key = identity.signer(wanted).key
+    fleet = Fleet.of(wanted, where, devices, data_root, key)
     signal.signal(signal.SIGTERM, lambda _s, _f: fleet.stop())
     with fleet:
         typer.echo(f"{len(fleet.children)} agents started; their logs are in {fleet.folder}")

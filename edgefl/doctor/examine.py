@@ -10,7 +10,7 @@ from edgefl.doctor.data import data
 from edgefl.doctor.finding import Finding, wrong
 from edgefl.doctor.folders import folder, key_file
 from edgefl.doctor.machine import machine
-from edgefl.doctor.network import broker, program
+from edgefl.doctor.network import broker, coordinator_key, program
 from edgefl.errors import ConfigError
 from edgefl.protocol.address import Address, parse
 from edgefl.protocol.tls import Tls
@@ -29,6 +29,7 @@ def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> 
     yield engines.torch(needed=wanted)
     if isinstance(file, AgentFile):
         me = file.agent
+        yield from coordinator_key(me)
         yield from _broker(me.broker, me.tls, "agent", me.id, me.fleet)
         return
     yield program(needed=file is not None and file.broker.url == "embedded")

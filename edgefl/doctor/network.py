@@ -7,14 +7,16 @@ import socket
 import ssl
 from collections.abc import Iterator
 
+from edgefl.config import Identity
 from edgefl.doctor import certificates
 from edgefl.doctor.finding import Finding, ok, warning, wrong
 from edgefl.doctor.visit import PATIENCE, Visit, visit
 from edgefl.errors import ConfigError
 from edgefl.protocol import broker as brokers
-from edgefl.protocol.address import PASSWORD, Address, reachable
+from edgefl.protocol.address import PASSWORD, Address, parse, reachable
 from edgefl.protocol.certificates import explain
 from edgefl.protocol.chunks import CHUNK, HEAD
+from edgefl.protocol.first_use import missing_key
 from edgefl.protocol.mqtt import tls_context
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.topics import ROOT
@@ -31,6 +33,18 @@ def program(*, needed: bool) -> Finding:
     remedy = "apt install mosquitto, or pip install 'edgefl[coordinator]'"
     text = "no broker is installed here"
     return wrong("Mosquitto", text, remedy) if needed else warning("Mosquitto", f"{text}; one server needs it", remedy)
+
+
+def coordinator_key(me: Identity) -> Iterator[Finding]:
+    """Whether the agent knows its coordinator; a broker's address that is wrong is told elsewhere."""
+    try:
+        missing = missing_key(parse(me.broker), me.coordinator)
+    except ConfigError:
+        return
+    if missing:
+        yield wrong("coordinator", missing.what, missing.remedy)
+    else:
+        yield ok("coordinator", me.coordinator or "the first one seen is believed, as the broker is on loopback")
 
 
 def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """Where the broker is: `mqtt://[user[:password]@]host[:port]`, `mqtts://…`, or `embedded`."""
 
+import ipaddress
 import os
 import socket
 from dataclasses import dataclass, field
@@ -29,6 +30,11 @@ class Address:
     @property
     def tls(self) -> bool:
         return self.scheme == "mqtts"
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can listen in or speak first."""
+        return self.embedded or is_loopback(self.host)
 
     def __str__(self) -> str:
         if self.embedded:
@@ -60,6 +66,14 @@ def parse(url: str) -> Address:
     username = unquote(parts.username) if parts.username else None
     password = os.environ.get(PASSWORD) or (unquote(parts.password) if parts.password else None)
     return Address(scheme, parts.hostname, port or PORTS[scheme], username, password if username else None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host is this machine by its address; of names, `localhost` alone: what others mean may change."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def without_password(value: Any) -> Any:  # Any: whatever TOML can say

@@ -8,7 +8,6 @@ loopback.
 import base64
 import hashlib
 import importlib.util
-import ipaddress
 import json
 import os
 import secrets
@@ -26,7 +25,7 @@ from typing import Literal
 
 from edgefl.errors import ConfigError, RunError
 from edgefl.processes import Child
-from edgefl.protocol.address import Address
+from edgefl.protocol.address import Address, is_loopback
 from edgefl.protocol.mqtt import LARGEST
 
 Kind = Literal["mosquitto", "iotcore"]
@@ -59,7 +58,7 @@ def start(
     users: Mapping[str, str] | None = None,
 ) -> Broker:
     """A broker that accepts connections; port 0 means any free one, `users` are names and passwords."""
-    if not users and not _loopback(bind):
+    if not users and not is_loopback(bind):
         raise ConfigError(f"broker bind {bind}: an open broker stays on 127.0.0.1; give it a user and a password")
     kind = _choose(prefer)
     port = _free(bind, port)
@@ -108,13 +107,6 @@ def _choose(prefer: str) -> Kind:
     }
     wanted = " or ".join(remedies.values()) if prefer == "auto" else remedies[prefer]
     raise ConfigError(f"no {'MQTT broker' if prefer == 'auto' else prefer} on this machine: {wanted}")
-
-
-def _loopback(bind: str) -> bool:
-    try:
-        return bind == "localhost" or ipaddress.ip_address(bind).is_loopback
-    except ValueError:
-        return False
 
 
 def _free(bind: str, port: int) -> int:

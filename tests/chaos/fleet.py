@@ -20,11 +20,13 @@ from cable import HERE, Cable
 from counter import Witness
 from lives import Place
 
+from coordinator.identity import opened
 from coordinator.journal import NAME, Journal
 from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.protocol import broker as brokers
+from edgefl.protocol.address import is_loopback
 from edgefl.protocol.broker import Broker
 from edgefl.simulation.loop import simulate
 from edgefl.toml_text import written
@@ -180,8 +182,10 @@ class Fleet(AbstractContextManager["Fleet"]):
     def agent_table(self, name: str, port: int | None = None) -> dict[str, Any]:
         """A device's file."""
         task = self.table["task"]
+        key = {} if is_loopback(self.host) else {"coordinator": opened(self.folder / "identity.key").key}
         return {
             "agent": {
+                **key,
                 "id": name,
                 "broker": f"mqtt://{self.login}{self.host}:{port or self.port}",
                 "folder": str(self.folder / "agents"),

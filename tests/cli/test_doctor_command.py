@@ -10,6 +10,7 @@ import pytest
 from edgefl.cli.app import main
 from edgefl.doctor import engines
 from edgefl.doctor.finding import ok
+from edgefl.doctor.visit import Visit
 from edgefl.protocol.broker import Broker
 
 Doctor = Callable[..., tuple[int, str, str]]
@@ -59,6 +60,22 @@ def test_one_wrong_thing_is_exit_code_one(doctor: Doctor) -> None:
     assert code == 1
     assert "wrong    broker       mqtt://127.0.0.1:1 is not reachable (connection refused): start it with" in out
     assert out.splitlines()[-1].endswith("1 wrong")
+
+
+@pytest.mark.parametrize(("host", "key"), [("192.0.2.1", ""), ("127.0.0.1", ""), ("192.0.2.1", "ed25519:" + "A" * 43)])
+def test_an_agent_across_a_network_must_know_its_coordinator(
+    host: str, key: str, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgefl.doctor.network.reachable", lambda _: None)  # nobody lives there, and it takes long
+    monkeypatch.setattr("edgefl.doctor.network.visit", lambda *_: Visit(""))
+    if key:
+        monkeypatch.setenv("EDGEFL_AGENT__COORDINATOR", key)
+    code, out, _ = doctor(agent(f"mqtt://pi-1@{host}:1883"), "--json")
+    found = {line["what"]: line for line in map(json.loads, out.splitlines())}
+    wrong = host != "127.0.0.1" and not key
+    assert code == 1
+    assert found["coordinator"]["level"] == ("wrong" if wrong else "ok")
+    assert wrong == ("`edgefl coordinator key run.toml` prints it" in (found["coordinator"]["remedy"] or ""))
 
 
 def test_an_address_that_is_none_is_a_finding(doctor: Doctor) -> None:
