@@ -1,10 +1,10 @@
 """A fleet of real agent processes on this machine, for demos and trials."""
 
-import json
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from edgefl import toml_text
 from edgefl.config import RunFile
 from edgefl.errors import ConfigError
 from edgefl.job import device_names
@@ -102,19 +102,7 @@ def _command(run: RunFile, me: dict[str, str], folder: Path, part: int, root: Pa
     if task.backend == "torch" and ":" in task.model:
         tables["compute"] = {"factories": [task.model]}  # the operator's own run: its factory may be built here
     path = folder / f"{me['id']}.toml"
-    text = "\n".join(_table(title, table) for title, table in tables.items())
+    text = "\n".join(toml_text.table(title, table) for title, table in tables.items())
     write_atomically(path, text.encode())
     command = [sys.executable, "-m", "edgefl", "agent", "start", str(path), "--once", "--run", run.run.name]
     return command if root is None else [*command, "--data-root", str(root)]
-
-
-def _table(title: str, table: dict[str, object]) -> str:
-    """A TOML table of plain values; JSON's strings, numbers and lists are TOML's too."""
-    lines = [f"[{title}]"]
-    for key, value in table.items():
-        if isinstance(value, dict):
-            inner = ", ".join(f"{k} = {json.dumps(v)}" for k, v in value.items())
-            lines.append(f"{key} = {{ {inner} }}")
-        else:
-            lines.append(f"{key} = {json.dumps(value)}")
-    return "\n".join(lines) + "\n"

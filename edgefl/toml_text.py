@@ -24,6 +24,11 @@ def written(value: Any) -> str:  # Any: whatever TOML can say
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def table(title: str, values: Mapping[str, Any]) -> str:  # Any: whatever TOML can say
+    """A table under its title; tables inside it stand in one line each."""
+    return "\n".join([f"[{title}]", *(f"{name(key)} = {written(value)}" for key, value in values.items())]) + "\n"
+
+
 def name(key: str) -> str:
     """The key as it stands in a TOML file."""
     return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)

@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from papers import DAY, NOW, Authority, mosquitto
+from certificates import DAY, LASTING, NOW, Authority, mosquitto
 
 from edgefl.doctor import network
 from edgefl.doctor.certificates import dated, own
@@ -102,17 +102,17 @@ def _with_acl(folder, text):
 
 @pytest.fixture
 def authority(tmp_path):
-    return Authority(tmp_path)
+    return Authority.new(tmp_path, dates=LASTING)
 
 
-def over_tls(folder, authority, certificate, key, *more):
-    lines = (f"cafile {authority.ca}", f"certfile {certificate}", f"keyfile {key}", "allow_anonymous true")
+def over_tls(folder, server, *more):
+    lines = (f"cafile {server.ca}", f"certfile {server.certificate}", f"keyfile {server.key}", "allow_anonymous true")
     return mosquitto(folder, *lines, *more)
 
 
 def test_a_good_certificate_is_told_with_its_dates(tmp_path, authority):
-    with over_tls(tmp_path, authority, *authority.issue("server")) as port:
-        found = looked(port, scheme="mqtts", ca=authority.ca)
+    with over_tls(tmp_path, authority.issue("server", LASTING)) as port:
+        found = looked(port, scheme="mqtts", ca=authority.path)
     assert set(levels(found).values()) == {"ok"}
     assert f"until {NOW + 90 * DAY:%Y-%m-%d}" in found["TLS"].text
 
@@ -123,8 +123,8 @@ def test_a_good_certificate_is_told_with_its_dates(tmp_path, authority):
 )
 def test_the_dates_of_the_broker_s_certificate_are_named(tmp_path, authority, days, level, words):
     since, until = (NOW + day * DAY for day in days)
-    with over_tls(tmp_path, authority, *authority.issue("server", since, until)) as port:
-        found = looked(port, scheme="mqtts", ca=authority.ca)["TLS"]
+    with over_tls(tmp_path, authority.issue("server", (since, until))) as port:
+        found = looked(port, scheme="mqtts", ca=authority.path)["TLS"]
     assert found.level == level
     assert words in found.text
     assert f"{since:%Y-%m-%d}" in found.text
@@ -133,8 +133,8 @@ def test_the_dates_of_the_broker_s_certificate_are_named(tmp_path, authority, da
 
 
 def test_a_certificate_of_a_stranger_is_refused_with_the_reason(tmp_path, authority):
-    with over_tls(tmp_path, authority, *authority.issue("server")) as port:
-        found = looked(port, scheme="mqtts", ca=Authority(tmp_path, "other").ca)["TLS"]
+    with over_tls(tmp_path, authority.issue("server", LASTING)) as port:
+        found = looked(port, scheme="mqtts", ca=Authority.new(tmp_path / "other", "other").path)["TLS"]
     assert found.level == "wrong"
     assert "does not vouch for" in found.text
     assert "tls.ca" in found.remedy
@@ -142,21 +142,21 @@ def test_a_certificate_of_a_stranger_is_refused_with_the_reason(tmp_path, author
 
 def test_a_plain_port_is_no_tls(tmp_path, authority):
     with mosquitto(tmp_path, "allow_anonymous true") as port:
-        found = looked(port, scheme="mqtts", ca=authority.ca)
+        found = looked(port, scheme="mqtts", ca=authority.path)
     assert levels(found) == {"broker": "ok", "TLS": "wrong"}
 
 
 def test_a_broker_that_asks_for_our_certificate_is_shown_it_or_refuses(tmp_path, authority):
-    server, mine = authority.issue("server"), authority.issue("pi-1")
-    with over_tls(tmp_path, authority, *server, "require_certificate true") as port:
-        with_it = looked(port, scheme="mqtts", ca=authority.ca, certificate=mine[0], key=mine[1])
-        without = looked(port, scheme="mqtts", ca=authority.ca)
+    server, mine = authority.issue("server", LASTING), authority.issue("pi-1", LASTING)
+    with over_tls(tmp_path, server, "require_certificate true") as port:
+        with_it = looked(port, scheme="mqtts", ca=mine.ca, certificate=mine.certificate, key=mine.key)
+        without = looked(port, scheme="mqtts", ca=authority.path)
     assert with_it["login"].level == "ok"
     assert without["login"].level == "wrong"
 
 
 def test_our_own_certificate_is_looked_at_before_the_broker_sees_it(tmp_path, authority):
-    good, _ = authority.issue("pi-1")
+    good = authority.issue("pi-1", LASTING).certificate
     assert own(good, "agent.tls.certificate", NOW).level == "ok"
     assert "has expired" in own(good, "agent.tls.certificate", NOW + 100 * DAY).text
     assert own(tmp_path / "none.crt", "agent.tls.certificate", NOW).level == "wrong"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from authority import EXPIRED, NOT_YET, VALID, Authority, Dates, shown
+from certificates import EXPIRED, NOT_YET, VALID, Authority, Dates, shown
 
 from edgefl.errors import ConfigError
 from edgefl.processes import Child

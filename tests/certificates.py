@@ -1,5 +1,9 @@
-"""A certificate authority for tests: certificates of any dates, for any name, in files as an operator has them."""
+"""A certificate authority for tests: certificates of any dates, for any name, as files; a Mosquitto that shows them."""
 
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
@@ -10,12 +14,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from edgefl.processes import Child
+from edgefl.protocol.broker import find_mosquitto
 from edgefl.protocol.tls import Tls
 
 NOW = datetime.now(timezone.utc).replace(microsecond=0)
 DAY = timedelta(days=1)
 Dates = tuple[datetime, datetime]
 VALID, EXPIRED, NOT_YET = (NOW - DAY, NOW + DAY), (NOW - 9 * DAY, NOW - DAY), (NOW + DAY, NOW + 9 * DAY)
+LASTING = (NOW - DAY, NOW + 90 * DAY)
 
 
 def shown(moment: datetime) -> str:
@@ -72,3 +79,22 @@ class Authority:
 
     def _signed(self, asked: x509.CertificateBuilder) -> bytes:
         return asked.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@contextmanager
+def mosquitto(folder: Path, *lines: str) -> Iterator[int]:
+    """The port of a Mosquitto with these lines in its configuration."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    stay = ["user root"] if os.geteuid() == 0 else []  # or it becomes one who cannot read a test's folder
+    (folder / "mosquitto.conf").write_text("\n".join([f"listener {port} 127.0.0.1", *lines, *stay, ""]))
+    child = Child([find_mosquitto() or "mosquitto", "-c", str(folder / "mosquitto.conf")], folder / "mosquitto.log")
+    try:
+        while not child.gone.wait(0.01):
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1.0).close()
+                break
+        assert not child.gone.is_set(), child.said()
+        yield port
+    finally:
+        child.stop()
