@@ -32,7 +32,7 @@ _START = b'{"__metadata__":{"edgefl":"{\\"sha256\\": \\"'  # how the header of o
 _HASH = slice(8 + len(_START), 8 + len(_START) + len(_UNSEALED))
 
 
-def write_atomically(path: Path, data: bytes, *, private: bool = True) -> None:
+def write_atomically(path: Path, data: bytes | bytearray | memoryview, *, private: bool = True) -> None:
     """After this returns, `path` holds exactly `data`, even if the power fails; before, what it held.
 
     What is not private is as readable as the umask makes it.

@@ -1,0 +1,211 @@
+"""One folder, and what can be promised about the files in it. Everything durable goes through here.
+
+    write      the old or the new content, never anything between; on the disk when it returns
+    append     as it was, or longer by all of this; on the disk when it returns
+    overwrite  on the disk when it returns; before that the file may be torn, which its reader must notice
+    patch      the first bytes only, and not synced: for what may as well not have happened
+    create     as write, but only where there is nothing yet
+
+`FolderDisk` is a real folder; `MemoryDisk` (memory_disk.py) is one that a test can cut the power of.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from io import FileIO
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Literal, Protocol, TypeAlias
+
+from edgefl.errors import StoreError
+from edgefl.faults import before_write
+from edgefl.store import OURS, make_folder, sync_folder, write_atomically
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+Mode: TypeAlias = Literal["ab", "r+b", "w+b"]
+
+
+class Disk(Protocol):
+    """Files by name, without folders in them. What cannot be done is a StoreError that names the file."""
+
+    def where(self, name: str = "") -> str:
+        """The file, or the folder, as a human would look for it."""
+        ...
+
+    def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
+        """The bytes of a file from `start` on, `size` of them if so many are there; None: there is no such file."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """How many bytes it has; None: there is no such file."""
+        ...
+
+    def names(self, pattern: str = "*") -> list[str]:
+        """The files that are there, sorted."""
+        ...
+
+    def write(self, name: str, data: Bytes) -> None:
+        """After this returns, the file holds exactly this, even if the power fails; before, what it held."""
+        ...
+
+    def create(self, name: str, data: Bytes) -> bool:
+        """The same, unless the file is there already: of two who do this at the same time, the first one's stays."""
+        ...
+
+    def append(self, name: str, *parts: Bytes) -> None:
+        """After this returns, the parts stand at the end; a power cut before may leave any piece of them there."""
+        ...
+
+    def overwrite(self, name: str, *parts: Bytes) -> None:
+        """After this returns, the file is these parts; a power cut before may leave it torn.
+
+        One sync and no rename: on an SD card that is most of what a small file costs.
+        """
+        ...
+
+    def patch(self, name: str, data: Bytes) -> None:
+        """The first bytes of a file are these from now on, or after a power cut perhaps not."""
+        ...
+
+    def truncate(self, name: str, size: int) -> None:
+        """After this returns, what stood behind these bytes is gone for good."""
+        ...
+
+    def sync(self, name: str) -> None:
+        """After this returns, what can be read here survives a power cut: somebody killed may have left it unsynced."""
+        ...
+
+    def rename(self, name: str, to: str) -> None:
+        """It has another name from now on, or after a power cut perhaps the old one."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """It is gone, if it was there; after a power cut perhaps not."""
+        ...
+
+
+class FolderDisk:
+    """A folder of the machine, made when something is first written, for its owner alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lasting: set[str] = set()  # names that we have synced ourselves: of others nobody knows
+
+    def where(self, name: str = "") -> str:
+        return str(self.folder / name)
+
+    def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
+        try:
+            with (self.folder / name).open("rb") as file:
+                file.seek(start)
+                return file.read(size)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{self.where(name)}: cannot be read ({error.strerror})") from None
+
+    def size(self, name: str) -> int | None:
+        path = self.folder / name
+        return path.stat().st_size if path.exists() else None
+
+    def names(self, pattern: str = "*") -> list[str]:
+        if not self.folder.is_dir():
+            return []
+        inside = (path.name for path in self.folder.iterdir() if path.is_file())
+        return sorted(name for name in inside if fnmatchcase(name, pattern) and not name.startswith("."))
+
+    def write(self, name: str, data: Bytes) -> None:
+        write_atomically(self.folder / name, data)
+        self._lasting.add(name)
+
+    def create(self, name: str, data: Bytes) -> bool:
+        path = self.folder / name
+        with self._reported(name):
+            make_folder(self.folder)
+            before_write()
+            handle, fresh = mkstemp(dir=self.folder, prefix=f".{name}.")  # which nobody else can read
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(handle)
+                os.link(fresh, path)
+            except FileExistsError:
+                return False
+            finally:
+                Path(fresh).unlink()
+                sync_folder(self.folder)
+            return True
+
+    def append(self, name: str, *parts: Bytes) -> None:
+        with self._reported(name):
+            before_write()
+            with self._opened(name, "ab") as file:
+                before = os.fstat(file.fileno()).st_size
+                try:
+                    _write_all(file, parts)
+                    os.fsync(file.fileno())
+                except OSError:
+                    with suppress(OSError):  # whoever goes on after this cuts it again, and durably
+                        os.ftruncate(file.fileno(), before)
+                    raise
+
+    def overwrite(self, name: str, *parts: Bytes) -> None:
+        with self._reported(name):
+            before_write()
+            with self._opened(name, "r+b" if (self.folder / name).exists() else "w+b") as file:
+                _write_all(file, parts)
+                file.truncate()
+                os.fsync(file.fileno())
+
+    def patch(self, name: str, data: Bytes) -> None:
+        with self._reported(name), (self.folder / name).open("r+b") as file:
+            file.write(data)
+
+    def truncate(self, name: str, size: int) -> None:
+        with self._reported(name), self._opened(name, "r+b") as file:
+            file.truncate(size)
+            os.fsync(file.fileno())
+
+    def sync(self, name: str) -> None:
+        with self._reported(name), self._opened(name, "r+b") as file:
+            os.fsync(file.fileno())
+
+    def rename(self, name: str, to: str) -> None:
+        with self._reported(name):
+            (self.folder / name).replace(self.folder / to)
+            self._lasting -= {name, to}
+
+    def remove(self, name: str) -> None:
+        with self._reported(name):
+            (self.folder / name).unlink(missing_ok=True)
+            self._lasting.discard(name)
+
+    @contextmanager
+    def _opened(self, name: str, mode: Mode) -> Iterator[FileIO]:
+        """The file, for its owner alone; its name lasts once it is closed."""
+        make_folder(self.folder)
+        with (self.folder / name).open(mode, buffering=0) as file:
+            os.fchmod(file.fileno(), OURS)
+            yield file
+        if name not in self._lasting:
+            sync_folder(self.folder)
+            self._lasting.add(name)
+
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"{self.where(name)}: cannot be written ({error.strerror}); free some space or choose another folder"
+            ) from None
+
+
+def _write_all(file: FileIO, parts: tuple[Bytes, ...]) -> None:
+    """Unbuffered: what could not be written must not come later, when the file is closed."""
+    for part in parts:
+        rest = memoryview(part)
+        while rest:
+            rest = rest[file.write(rest) :]
