@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import monotonic
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -110,13 +109,13 @@ def walk(
     `stream` replaces the freshly shuffled mini-batches, for a method that needs its own.
     """
     goal = steps_asked(len(site.data), batch, epochs, batches, budget, lone=lone(site))
-    end = None if budget.seconds is None else monotonic() + budget.seconds
+    end = None if budget.seconds is None else site.timer() + budget.seconds
     steps = samples = 0
     for x, y in stream or shuffled(site.data, batch, site.rng, lone=lone(site)):
         w = checked_step(steps + 1, step, w, x, y)
         steps, samples = steps + 1, samples + len(y)
         site.watch(steps)
-        if steps >= goal or (end is not None and monotonic() >= end):
+        if steps >= goal or (end is not None and site.timer() >= end):
             break
     return Walked(w, steps, samples)
 

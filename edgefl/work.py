@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 import numpy as np
 
@@ -48,11 +47,12 @@ def plain_limit(data: bytes | bytearray, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A round's work: the frame to send, what the device keeps once it is accepted, and its pace."""
+    """A round's work: the frame to send, what the device keeps once it is accepted, its steps and their pace."""
 
     frame: bytes
     kept: State
     seconds_per_step: float
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,9 @@ class Worker:
     seed: int
     compress: bool = False
     secret: bool = False  # a real device: the noise of a private version is its own
+    pace: float | None = (
+        None  # seconds that a step takes on the clock of a device that is simulated; None: they are measured
+    )
 
     def price(self, round: int) -> Price | None:
         """What must be counted when this round's update is computed, if the algorithm promises privacy."""
@@ -89,11 +92,13 @@ class Worker:
         rng = seeds.stream(self.seed, task.round, self.device)
         site = Site(self.model, self.data, rng, self.loss, noise=Entropy() if self.secret else None)
         site = replace(site, watch=watch) if watch else site
+        if self.pace is not None:
+            site = _paced(site, self.pace)
         own = {key: value for key, value in state.items() if key != _RESIDUAL}
-        began = perf_counter()
+        began = site.timer()
         with blas.one_thread():
             update, kept = self._train(task, own, site)
-        pace = (perf_counter() - began) / max(1, update.steps)
+        pace = (site.timer() - began) / max(1, update.steps) if self.pace is None else self.pace
         delta = update.delta if _RESIDUAL not in state else update.delta + state[_RESIDUAL]
         described, parts, seen = tensors.encode({_DELTA: delta, **_prefixed(update.extra)}, self.codec)
         if not self.codec.lossless:
@@ -109,7 +114,7 @@ class Worker:
             seconds_per_step=pace,
             tensors=described,
         )
-        return Done(frame(answer, parts, compress=self.compress), kept, pace)
+        return Done(frame(answer, parts, compress=self.compress), kept, pace, update.steps)
 
     def _train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         """The device half; learning that leaves the finite numbers, or all measure, ends with its likely cause."""
@@ -123,6 +128,18 @@ class Worker:
             cause, told = likely_cause(self.data, lr), likely_cause(self.data, lr, quote=False)
             raise Diverged(f"{what}; {cause}", told=f"{what}; {told}") from None
         return update, kept
+
+
+def _paced(site: Site, pace: float) -> Site:
+    """The site, on a clock that goes on by `pace` seconds with every step and stands still between them."""
+    steps = 0
+
+    def watch(done: int) -> None:
+        nonlocal steps
+        steps += 1
+        site.watch(done)
+
+    return replace(site, watch=watch, timer=lambda: steps * pace)
 
 
 def unpack_answer(said: Answer, body: memoryview, size: int) -> Update:

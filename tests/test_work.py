@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from tiny import Tiny, clouds
 
-from edgefl.algorithms.base import Task, Update
+from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.errors import WireError
 from edgefl.losses import cross_entropy
@@ -115,6 +115,28 @@ def test_the_algorithm_never_sees_the_residual():
 
 def test_a_lossless_codec_keeps_no_residual():
     assert set(worker(Says(Update(W, 1.0, 1))).work(Task(1, W), PLACE, {}).kept) == {"own"}
+
+
+# ---- the pace of a device that is simulated --------------------------------------------------------------------------
+
+
+def test_a_device_that_is_simulated_says_the_pace_it_was_given_and_the_steps_it_made():
+    done = worker(FedAvg(batches=3), pace=0.25).work(Task(1, W), PLACE, {})
+    assert (opened(done)[0].seconds_per_step, done.seconds_per_step, done.steps) == (0.25, 0.25, 3)
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.1, 1), (0.5, 2), (0.6, 3), (9.0, 4)])
+def test_its_seconds_are_counted_in_steps_and_the_bits_are_those_of_as_many_steps(seconds, steps):
+    timed = worker(FedAvg(batches=4), pace=0.25).work(Task(1, W, Budget(seconds=seconds)), PLACE, {})
+    plain = worker(FedAvg(batches=4)).work(Task(1, W, Budget(batches=steps)), PLACE, {})
+    assert timed.steps == steps
+    assert opened(timed)[1].delta.tobytes() == opened(plain)[1].delta.tobytes()
+
+
+def test_who_watches_a_device_that_is_simulated_hears_of_every_step():
+    heard = []
+    worker(FedAvg(batches=3), pace=1.0).work(Task(1, W), PLACE, {}, heard.append)
+    assert heard == [1, 2, 3]
 
 
 # ---- the way back --------------------------------------------------------------------------------------------------

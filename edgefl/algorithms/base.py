@@ -9,6 +9,7 @@ It is cut exactly where the network is, so the same file runs in a for-loop, in 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +45,7 @@ class Site:
     loss: Loss = cross_entropy
     watch: Callable[[int], None] = _unwatched  # told after every step; may raise to abandon the work
     noise: Noise | None = None  # on a real device; without it a private version takes its noise from `rng`
+    timer: Callable[[], float] = perf_counter  # seconds that only grow: a budget is counted in them
 
 
 @dataclass(frozen=True, slots=True)
