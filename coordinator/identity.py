@@ -45,8 +45,17 @@ def path(run: RunFile) -> Path:
         return run.broker.identity.expanduser()
     if parse(run.broker.url).embedded:
         return run.run.folder / run.run.name / NAME
-    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    return state / "edgefl" / "fleets" / f"{run.broker.fleet}.key"
+    return of_fleet(run.broker.fleet)
+
+
+def of_fleet(fleet: str) -> Path:
+    """Where the key of a fleet is, unless its run files say otherwise."""
+    return state_folder() / "fleets" / f"{fleet}.key"
+
+
+def state_folder() -> Path:
+    """Where what belongs to this operator, and to no run, is kept."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "edgefl"
 
 
 def opened(file: Path) -> Signer:

@@ -21,7 +21,7 @@ from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import load, read_toml
 from edgefl.errors import ConfigError
 from edgefl.processes import Child
-from edgefl.protocol import topics
+from edgefl.protocol import acl, topics
 from edgefl.protocol.address import Address, reachable
 from edgefl.protocol.broker import find_mosquitto
 from edgefl.protocol.mqtt import MqttTransport
@@ -306,6 +306,10 @@ def test_our_transport_trusts_a_ca_named_by_the_environment(
     finally:
         transport.close()
         child.stop()
+
+
+def test_a_broker_of_ones_own_has_the_acl_of_an_installed_one():
+    assert (DEPLOY / "mosquitto" / "acl").read_text() == acl.TEXT
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -1,8 +1,9 @@
 """A broker of one's own: Mosquitto if it is installed, otherwise rumqttd from the `iotcore` wheel.
 
 Either is a child process with a generated configuration. It dies with us, even when we are killed; it forgets
-everything when it stops, and nobody relies on it to remember. Without users it is open to everyone, so it stays on
-loopback.
+everything when it stops, and nobody relies on it to remember. Without users it is open to everyone, and with one user
+for all everyone can read and forge what others send: both stay on loopback. Elsewhere each user has rights of its
+own, which only Mosquitto knows.
 """
 
 import base64
@@ -25,6 +26,7 @@ from typing import Literal
 
 from edgefl.errors import ConfigError, RunError
 from edgefl.processes import Child
+from edgefl.protocol import acl
 from edgefl.protocol.address import Address, is_loopback
 from edgefl.protocol.mqtt import LARGEST
 
@@ -56,18 +58,25 @@ def start(
     directory: Path | None = None,
     prefer: Literal["auto", "mosquitto", "iotcore"] = "auto",
     users: Mapping[str, str] | None = None,
+    apart: bool = False,
 ) -> Broker:
-    """A broker that accepts connections; port 0 means any free one, `users` are names and passwords."""
-    if not users and not is_loopback(bind):
-        raise ConfigError(f"broker bind {bind}: an open broker stays on 127.0.0.1; give it a user and a password")
-    kind = _choose(prefer)
+    """A broker that accepts connections; port 0 means any free one, `users` are names and passwords.
+
+    `apart`: they are the coordinator and its devices, and each may only do what the ACL allows.
+    """
+    if not is_loopback(bind) and not (users and apart):
+        kind_of = "one user for everybody is for a bench and" if users else "an open broker"
+        raise ConfigError(
+            f"broker bind {bind}: {kind_of} stays on 127.0.0.1; give each device an account with --devices pi-01,pi-02"
+        )
+    kind = _choose(prefer, apart=apart)
     port = _free(bind, port)
     home = directory or Path(tempfile.mkdtemp(prefix="edgefl-broker-"))
     home.mkdir(parents=True, exist_ok=True)
     # As root we become nobody; but only a folder of our own may change hands, and it must be within nobody's reach.
     nobody = os.geteuid() == 0 and directory is None and all(p.stat().st_mode & stat.S_IXOTH for p in home.parents)
     address = Address("mqtt", "127.0.0.1" if bind == "0.0.0.0" else bind, port)  # noqa: S104  only compared
-    plan = _Plan(home, bind, port, users or {}, NOBODY if nobody else None)
+    plan = _Plan(home, bind, port, users or {}, apart, NOBODY if nobody else None)
 
     def tidy() -> None:
         if directory is None:
@@ -96,7 +105,9 @@ def has_iotcore() -> bool:
     return importlib.util.find_spec("iotcore") is not None
 
 
-def _choose(prefer: str) -> Kind:
+def _choose(prefer: str, *, apart: bool = False) -> Kind:
+    if apart and (prefer == "iotcore" or not find_mosquitto()):
+        raise ConfigError("only Mosquitto can keep devices apart by their accounts: apt install mosquitto")
     if prefer in ("auto", "mosquitto") and find_mosquitto():
         return "mosquitto"
     if prefer in ("auto", "iotcore") and has_iotcore():
@@ -132,6 +143,7 @@ class _Plan:
     bind: str
     port: int
     users: Mapping[str, str]
+    apart: bool
     user: str | None
 
 
@@ -149,10 +161,10 @@ def _mosquitto(plan: _Plan) -> Child:
         "log_type warning",
     ]
     if plan.users:
-        passwords = plan.home / "passwords"
-        passwords.touch(mode=0o600)
-        passwords.write_text("".join(f"{user}:{_hashed(password)}\n" for user, password in plan.users.items()))
-        lines.append(f"password_file {passwords}")
+        hashes = "".join(f"{user}:{_hashed(password)}\n" for user, password in plan.users.items())
+        lines.append(f"password_file {_private(plan.home / 'passwords', hashes)}")
+    if plan.apart:
+        lines.append(f"acl_file {_private(plan.home / 'acl', acl.TEXT)}")
     if os.geteuid() == 0:
         lines.append("user root")  # stay who you are: a change of user now would undo the kernel's watch
     config = plan.home / "mosquitto.conf"
@@ -161,6 +173,12 @@ def _mosquitto(plan: _Plan) -> Child:
         for path in (plan.home, *plan.home.iterdir()):
             shutil.chown(path, plan.user)
     return Child([find_mosquitto() or "mosquitto", "-c", str(config)], plan.home / "mosquitto.log", user=plan.user)
+
+
+def _private(path: Path, text: str) -> Path:
+    path.touch(mode=0o600)
+    path.write_text(text)
+    return path
 
 
 def _iotcore(plan: _Plan) -> Child:
@@ -185,9 +203,7 @@ dynamic_filters = true
 """
     if plan.users:
         text += "[v5.1.connections.auth]\n" + "".join(f"{_quoted(u)} = {_quoted(p)}\n" for u, p in plan.users.items())
-    config = plan.home / "rumqttd.toml"
-    config.touch(mode=0o600)
-    config.write_text(text)
+    config = _private(plan.home / "rumqttd.toml", text)
     # Its own entry point for child processes: it ends when the other end of its standard input closes.
     code = "import sys; sys.path[:] = [p for p in sys.path if p]; from iotcore._serve import main; main()"
     options = json.dumps({"config_path": str(config)})

@@ -39,7 +39,7 @@ class Cable(AbstractContextManager["Cable"]):
     def __init__(self) -> None:
         mark = secrets.token_hex(3)
         self.server, self.devices = f"edgefl-{mark}-s", f"edgefl-{mark}-d"
-        self.user, self.password = "fleet", secrets.token_hex(8)
+        self.password = secrets.token_hex(8)
         if os.geteuid() != 0:
             pytest.skip("needs root for network namespaces")
         if shutil.which("ip") is None:

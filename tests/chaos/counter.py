@@ -10,7 +10,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 CHUNK = struct.Struct("<2sBB32sIIQ")
-ECHO = "witness/echo"
+ECHO = "edgefl/v1/witness/echo"
 FRAME = struct.Struct("<4sBBIQ")
 
 

@@ -26,6 +26,7 @@ from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.protocol import broker as brokers
+from edgefl.protocol.acl import COORDINATOR
 from edgefl.protocol.address import is_loopback
 from edgefl.protocol.broker import Broker
 from edgefl.simulation.loop import simulate
@@ -144,20 +145,21 @@ class Fleet(AbstractContextManager["Fleet"]):
         folder.mkdir(parents=True, exist_ok=True)
         self.table = run_table(folder / "runs", **more)
         self.places: dict[str, Place] = {}
-        self.login, self.host = "", "127.0.0.1"
-        with cable.at_the_server() if cable else nullcontext():
-            open_to = {"bind": "0.0.0.0", "users": {cable.user: cable.password}} if cable else {}
-            self.broker: Broker = brokers.start(prefer="auto", **open_to)
-            self.witness = Witness(self.broker.address.port, *((cable.user, cable.password) if cable else ()))
-        self.port = through or self.broker.address.port
         self.names = jobs.device_names(self.table["task"]["partition"]["devices"])
+        self.password, self.host = "", "127.0.0.1"
+        with cable.at_the_server() if cable else nullcontext():
+            users = dict.fromkeys((COORDINATOR, *self.names), cable.password) if cable else {}
+            open_to = {"bind": "0.0.0.0", "users": users, "apart": True} if cable else {}
+            self.broker: Broker = brokers.start(prefer="auto", **open_to)
+            self.witness = Witness(self.broker.address.port, *((COORDINATOR, cable.password) if cable else ()))
+        self.port = through or self.broker.address.port
         self.agents: dict[str, Any] = {}
         self.lives: list[Life] = []
         self.broker_kills = 0
         if cable:
-            self.login, self.host = f"{cable.user}:{cable.password}@", HERE
+            self.password, self.host = cable.password, HERE
             self.places = {"coordinator": Place(cable.server), **dict.fromkeys(self.names, Place(cable.devices))}
-        address = f"mqtt://{self.login}127.0.0.1:{self.broker.address.port}"
+        address = f"mqtt://{self.login(COORDINATOR)}127.0.0.1:{self.broker.address.port}"
         self.table["broker"] = {"url": address, "identity": str(folder / "identity.key")}
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
@@ -170,6 +172,9 @@ class Fleet(AbstractContextManager["Fleet"]):
         if kind is not None:
             for log in sorted(self.folder.glob("*.log")):
                 print(f"---- {log.name}\n{log.read_text()[-3000:]}")
+
+    def login(self, name: str) -> str:
+        return f"{name}:{self.password}@" if self.password else ""
 
     # ---- who may be killed -------------------------------------------------------------------------------------
 
@@ -187,7 +192,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             "agent": {
                 **key,
                 "id": name,
-                "broker": f"mqtt://{self.login}{self.host}:{port or self.port}",
+                "broker": f"mqtt://{self.login(name)}{self.host}:{port or self.port}",
                 "folder": str(self.folder / "agents"),
                 "connect_timeout": 0,
             },
