@@ -10,8 +10,10 @@ the real ones; what they are handed (clock, background, transport) is virtual.
 import heapq
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any, TypeAlias
 
 from edgefl.errors import EdgeflError
@@ -124,9 +126,9 @@ class Process:
             self.world.watch(self, event)
         self._look()
 
-    def background(self, seconds: Seconds) -> "VirtualBackground":
+    def background(self, seconds: Seconds, executor: Executor | None = None) -> "VirtualBackground":
         """Somebody who works for this process."""
-        return VirtualBackground(self, seconds)
+        return VirtualBackground(self, seconds, executor)
 
     def _look(self) -> None:
         """Arrange to be woken; one wake that comes too early costs less than to take it back."""
@@ -157,42 +159,65 @@ class Process:
 
 
 class VirtualBackground:
-    """Work is done at once, and told of when its time has come: `seconds` since it began, for each event it puts."""
+    """Work is done at once, and told of when its time has come: `seconds` since it began, for each event it puts.
 
-    def __init__(self, process: Process, seconds: Seconds) -> None:
-        self._process, self._seconds = process, seconds
+    With an executor the work of several processes, begun in the same moment, is done at the same time. What takes for
+    ever never comes, and nothing after it.
+    """
+
+    def __init__(self, process: Process, seconds: Seconds, executor: Executor | None = None) -> None:
+        self._process, self._seconds, self._executor = process, seconds, executor
         self._waiting: deque[Work] = deque()
         self._busy = self._closed = False
+        self._number = 0  # of the work in hand: what comes of another one is not told
 
     def start(self, work: Work) -> None:
         if not self._closed:
             self._waiting.append(work)
-            if not self._busy:
-                self._begin()
+            self._begin()
+
+    def cancel(self) -> None:
+        self._waiting.clear()
+        self._number += 1
+        self._busy = False
 
     def close(self) -> None:
         self._closed = True
         self._waiting.clear()
 
     def _begin(self) -> None:
-        self._busy = True
-        self._process.world.later(0.0, self._work)  # after all that is begun in this moment: a pool may be at it
+        if self._waiting and not self._busy and not self._closed:
+            self._busy, work = True, self._waiting.popleft()
+            done = partial(_events, work) if self._executor is None else self._executor.submit(_events, work).result
+            # After all that is begun in this moment, so that an executor may be at all of it.
+            self._process.world.later(0.0, partial(self._done, self._number, done))
 
-    def _work(self) -> None:
-        if self._closed or not self._process.alive:
+    def _done(self, number: int, done: Callable[[], list[Any]]) -> None:
+        if number != self._number or not self._process.alive:
             return
-        events: list[Any] = []
-        try:
-            self._waiting.popleft()(events.append)
-        except Exception as error:  # noqa: BLE001 - handed to the owner's loop, which raises it
-            events.append(Crashed(error))
-        world, passed = self._process.world, 0.0
-        for event in events:
+        passed = 0.0
+        for event in done():
             passed = max(passed, self._seconds(event))
-            world.later(passed, partial(self._process.handle, event))
-        world.later(passed, self._free)
+            self._arrange(passed, number, partial(self._process.handle, event))
+        self._arrange(passed, number, self._free)
+
+    def _arrange(self, seconds: float, number: int, happening: Happening) -> None:
+        if seconds != inf:
+            self._process.world.later(seconds, partial(self._unless_cancelled, number, happening))
+
+    def _unless_cancelled(self, number: int, happening: Happening) -> None:
+        if number == self._number:
+            happening()
 
     def _free(self) -> None:
         self._busy = False
-        if self._waiting and not self._closed:
-            self._begin()
+        self._begin()
+
+
+def _events(work: Work) -> list[Any]:
+    events: list[Any] = []
+    try:
+        work(events.append)
+    except Exception as error:  # noqa: BLE001 - handed to the owner's loop, which raises it
+        events.append(Crashed(error))
+    return events

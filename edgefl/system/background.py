@@ -25,6 +25,10 @@ class Background(Protocol):
 
     def start(self, work: Work) -> None: ...
 
+    def cancel(self) -> None:
+        """Nobody wants what was begun any more: it was asked to stop, and what it still puts will be ignored."""
+        ...
+
     def close(self) -> None:
         """No more work is begun, and none is under way when this returns."""
         ...
@@ -39,6 +43,9 @@ class Threads:
 
     def start(self, work: Work) -> None:
         self._pool.submit(self._run, work)
+
+    def cancel(self) -> None:
+        """The work looks for itself whether it is still wanted."""
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,6 +1,9 @@
 """Reactors of a few lines in virtual time."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from typing import Any
 
 import pytest
@@ -162,6 +165,44 @@ def test_work_that_fails_is_told_and_the_next_is_done():
     crashed, done = [event for _, event in shell.pages[1:]]
     assert isinstance(crashed.error, ZeroDivisionError)
     assert done == "done"
+
+
+def test_cancelled_work_is_not_told_of_and_the_next_begins_at_once():
+    world = World()
+    process, shell = diary(world)
+    background = process.background(lambda _: 5.0)
+    background.start(lambda put: put("cancelled"))
+    background.start(lambda put: put("never begun"))
+    world.later(1.0, background.cancel)
+    world.later(1.0, partial(background.start, lambda put: put("wanted")))
+    world.run()
+    assert shell.pages[1:] == [(6.0, "wanted")]
+
+
+def test_work_that_never_ends_is_never_told_of():
+    world = World()
+    process, shell = diary(world)
+    background = process.background(lambda event: inf if event == "lost" else 1.0)
+    background.start(lambda put: put("lost"))
+    background.start(lambda put: put("waits for ever"))
+    world.run()
+    assert shell.pages[1:] == []
+
+
+def test_an_executor_does_what_is_begun_in_one_moment_at_the_same_time():
+    world, both = World(), threading.Barrier(2)
+
+    def work(put: Any) -> None:
+        put(both.wait(timeout=60))  # nobody passes alone
+
+    with ThreadPoolExecutor(2) as executor:
+        shells = []
+        for name in ("a", "b"):
+            process, shell = diary(world, name=name)
+            process.background(lambda _: 1.0, executor).start(work)
+            shells.append(shell)
+        world.run()
+    assert sorted(event for shell in shells for _, event in shell.pages[1:]) == [0, 1]
 
 
 def test_a_closed_background_begins_nothing_more():
