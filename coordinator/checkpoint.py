@@ -19,6 +19,7 @@ import numpy as np
 from edgefl import __version__, store
 from edgefl import job as jobs
 from edgefl.errors import ConfigError, StoreError
+from edgefl.events import Round, as_json, from_json
 from edgefl.job import Course, Job
 from edgefl.models.base import Model
 from edgefl.vector import Layout, State, Vector
@@ -34,7 +35,7 @@ class Saved:
     """Where a job stood: its course, and what had been told of it."""
 
     course: Course
-    reports: tuple[dict[str, Any], ...]
+    reports: tuple[Round, ...]
     bytes_up: int
     bytes_down: int
 
@@ -55,7 +56,7 @@ def save(folder: Path, job: Job, saved: Saved) -> Path:
         "best": course.best,
         "reached": course.reached,
         "stages": list(course.states),
-        "reports": saved.reports,
+        "reports": [as_json(report) for report in saved.reports],
         "bytes_up": saved.bytes_up,
         "bytes_down": saved.bytes_down,
     }
@@ -124,7 +125,7 @@ def latest(folder: Path, job: Job) -> Saved | None:
             best=about_state["best"],
             reached=about_state["reached"],
         )
-        told = tuple(about_state["reports"])
+        told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), Round))
         return Saved(jobs.look(job, course, None), told, about_state["bytes_up"], about_state["bytes_down"])
     return None
 

@@ -11,7 +11,7 @@ A device that breaks down loses its work in hand and is back after a while.
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count
@@ -25,11 +25,12 @@ from coordinator.emulated import Device, Work, fleet
 from coordinator.late import Latecomer
 from coordinator.rounds import Rounds, Rules, step, waiting
 from coordinator.service import rules
-from edgefl import forgetting, seeds
+from edgefl import events, forgetting, seeds
 from edgefl import job as jobs
 from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
+from edgefl.events import Tell
 from edgefl.job import Course, Job
 from edgefl.privacy import keep_spent
 from edgefl.privacy.spending import spending
@@ -42,8 +43,6 @@ from edgefl.work import Place, pack_broadcast, unpack_broadcast
 REBOOT = 60.0  # virtual seconds until a device that broke down is back
 PATIENCE = 100  # deadlines without a merge, after which nobody believes in the round any more
 CYCLES = 3  # of the longest hours, after which neither
-
-Tell: TypeAlias = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +265,7 @@ class Emulator:
                 case rounds.Merge(_, names):
                     self._merge(names)
                 case rounds.Abandon(round, reason):
-                    self.tell({"event": "abandoned", "round": round, "reason": reason})
+                    self.tell(events.Abandoned(round, reason))
                     self.updates.clear()
                 case _:
                     pass

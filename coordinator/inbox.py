@@ -6,13 +6,12 @@ while. What is left is a device that came or went, or a whole frame of one that 
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from time import monotonic
-from typing import Any, TypeAlias
 
 from coordinator.guards import Guard
 from coordinator.roster import Device, Roster
 from coordinator.voice import Voice
+from edgefl import events
 from edgefl.config import Guards
 from edgefl.errors import WireError
 from edgefl.protocol import topics
@@ -26,13 +25,11 @@ ABANDONED = 600.0  # seconds after which the chunks of a device that is gone are
 QUOTED = 64  # characters of a name from outside, which may be as long as a topic
 NAMELESS = "-"  # stands for all whose name cannot be one: they are kept in mind as one device, and not answered
 
-Tell: TypeAlias = Callable[[dict[str, Any]], None]
-
 
 class Inbox:
     """All devices, their unfinished transfers, and how each of them behaves."""
 
-    def __init__(self, voice: Voice, guards: Guards, limit: int, tell: Tell) -> None:
+    def __init__(self, voice: Voice, guards: Guards, limit: int, tell: events.Tell) -> None:
         self.voice, self.tell = voice, tell
         self.roster = Roster()
         self.total = limit  # bytes of all transfers together that are not complete
@@ -114,12 +111,12 @@ class Inbox:
         if self.guard.quarantined(id, monotonic()):
             return False
         log.warning("ignored device=%s code=%s why=%s", id, error.code, error)
-        self.tell({"event": "refused", "device": id, "code": error.code, "reason": str(error)})
+        self.tell(events.Refused(id, error.code, str(error)))
         if not self.guard.strike(id, monotonic()):
             return False
         reason = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
         log.warning("quarantined device=%s", id)
-        self.tell({"event": "quarantined", "device": id, "reason": reason})
+        self.tell(events.Quarantined(id, reason))
         if id == NAMELESS:
             return False
         self.voice.say(id, Refusal(code="device.quarantined", reason=reason))
@@ -183,6 +180,6 @@ class Inbox:
         if not presence.online:
             return
         log.warning("refused device=%s code=%s why=%s", id, code, reason)
-        self.tell({"event": "refused", "device": id, "code": code, "reason": reason})
+        self.tell(events.Refused(id, code, reason))
         said = Refusal(code=code, reason=reason[:TEXT], installation=presence.installation)
         self.voice.say(id, said)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import Any
 
 from coordinator import checkpoint
 from edgefl import forgetting
 from edgefl import job as jobs
 from edgefl.algorithms.base import Update
 from edgefl.errors import StoreError
+from edgefl.events import Round
 from edgefl.job import Course, Job
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
@@ -26,7 +26,7 @@ class Merged:
     """The next model is made and on disk."""
 
     course: Course
-    reports: tuple[dict[str, Any], ...]
+    reports: tuple[Round, ...]
     first: Course  # after the round that devices took part in, before those that needed nobody
 
 
@@ -34,7 +34,7 @@ class Merged:
 class Looked:
     """The reports that had to wait until somebody had looked at every device's model."""
 
-    reports: tuple[dict[str, Any], ...]
+    reports: tuple[Round, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +85,19 @@ class Merging:
     def merge(self) -> Merged:
         """The round, then those behind it that need no device."""
         job, course, first = self.job, self.course, None
-        reports: list[dict[str, Any]] = []
-        unknown = forgetting.UNKNOWN if job.run.run.forgetting else {}
+        reports: list[Round] = []
         updates, late, spent, since, waited = self.updates, self.late, self.spent, self.since, self.waited
         while True:
             course = jobs.advance(job, course, updates, population=self.population, late=late)
             first = first or course
             traffic = {"bytes_up": spent[0], "bytes_down": spent[1]}
             time = {"seconds": monotonic() - since, "waiting_seconds": waited}
-            reports.append(jobs.report(course, updates, **traffic, **time, **unknown))
+            reports.append(jobs.report(course, updates, **traffic, **time))
             if jobs.finished(job, course) or jobs.plan(job, course) is not None:
                 return Merged(course, tuple(reports), first)
             updates, late, spent, since, waited = {}, {}, (0, 0), monotonic(), 0.0
 
-    def look(self, merged: Merged, stopping: Event) -> tuple[dict[str, Any], ...]:
+    def look(self, merged: Merged, stopping: Event) -> tuple[Round, ...]:
         """The reports, with where the round forgot; as they are, when somebody wants an end first."""
         local = []
         for accuracy in forgetting.local_accuracies(self.job, self.course, self.updates):
@@ -106,7 +105,7 @@ class Merging:
             if stopping.is_set():
                 return merged.reports
         found = forgetting.shares(self.course, local, merged.first)
-        return {**merged.reports[0], **found}, *merged.reports[1:]
+        return replace(merged.reports[0], **found), *merged.reports[1:]
 
 
 def _save(folder: Path, job: Job, saved: checkpoint.Saved, stopping: Event, put: Callable[[Stuck], None]) -> bool:

@@ -9,11 +9,10 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
 from time import monotonic
-from typing import Any
 
 from coordinator import checkpoint, identity, journal, late, recall, rounds
 from coordinator.budgets import budget
-from coordinator.inbox import SILENT, Inbox, Tell
+from coordinator.inbox import SILENT, Inbox
 from coordinator.journal import Journal, Kept
 from coordinator.late import Latecomer
 from coordinator.leftovers import Leftovers
@@ -22,6 +21,7 @@ from coordinator.publisher import Publisher
 from coordinator.roster import Device
 from coordinator.rounds import Rounds, Rules, step
 from coordinator.voice import Phase, Voice
+from edgefl import events
 from edgefl import job as jobs
 from edgefl.algorithms.base import Update
 from edgefl.config import RunFile
@@ -92,7 +92,7 @@ class Coordinator:
         prepare: Callable[[], Job],
         *,
         folder: Path | None = None,
-        tell: Tell = lambda _: None,
+        tell: events.Tell = lambda _: None,
         signer: Signer | None = None,
     ) -> None:
         self.run_file, self.transport, self.prepare, self.folder, self.tell = run, transport, prepare, folder, tell
@@ -181,7 +181,7 @@ class Coordinator:
                 self._connected()
             case Disconnected():
                 log.info("disconnected reason=%s", event)  # whoever watches is told, and need not read it twice
-                self.tell({"event": "disconnected", "reason": str(event)})
+                self.tell(events.Disconnected(str(event)))
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
             case Merged():
@@ -213,7 +213,7 @@ class Coordinator:
         if self.resumed:
             self.resumed = False
             log.warning("resumed run=%s round=%d phase=%s", self.name, self.rounds.round, self.rounds.phase)
-            self.tell({"event": "resumed", "round": self.rounds.round})
+            self.tell(events.Resumed(self.rounds.round))
             self._go_on()
 
     def _go_on(self) -> None:
@@ -273,7 +273,7 @@ class Coordinator:
             return
         if self.unheard:
             self.unheard[1].discard(id)
-        self.tell({"event": "joined" if device.online else "lost", "device": id})
+        self.tell(events.Joined(id, device.presence.samples) if device.online else events.Lost(id))
         if device.online:
             self._prepare()
         if not device.online:
@@ -299,12 +299,12 @@ class Coordinator:
             case Declined(round=round, reason=reason):
                 device.doing = f"declined: {reason}"
                 log.info("declined device=%s round=%d why=%s", device.id, round, reason)  # whoever watches is told
-                self.tell({"event": "declined", "device": device.id, "round": round, "reason": reason})
+                self.tell(events.Declined(device.id, round, reason))
                 self._feed(rounds.Declined(device.id, round, monotonic(), reason))
             case Busy(round=round, reason=reason):
                 device.doing = f"busy: {reason}"
                 log.info("busy device=%s round=%d why=%s", device.id, round, reason)
-                self.tell({"event": "queued", "device": device.id, "round": round, "reason": reason})
+                self.tell(events.Busy(device.id, round, reason))
                 self._feed(rounds.Busy(device.id, round, monotonic(), reason))
             case Working(steps=steps):
                 device.doing = f"training, step {steps}"
@@ -386,7 +386,7 @@ class Coordinator:
                 self.updates[device.id] = update
                 device.doing = "answered"
                 self.voice.receipt(device.id, said.round, kept.digest, "accepted")
-                self.tell({"event": "answered", "device": device.id, "round": said.round, "bytes": size})
+                self.tell(events.Answered(device.id, said.round, size))
 
     # ---- the machine -------------------------------------------------------------------------------------------
 
@@ -417,7 +417,7 @@ class Coordinator:
     def _pause(self, why: str) -> None:
         if not self.paused:
             log.warning("paused why=%s", why)
-            self.tell({"event": "paused", "reason": why})
+            self.tell(events.Paused(why))
         self.paused = why
 
     def _feed(self, event: rounds.Event) -> None:
@@ -442,7 +442,7 @@ class Coordinator:
                 log.info("late device=%s round=%d kept by policy", device, round)
             case rounds.Abandon(round, reason):
                 log.info("abandoned round=%d why=%s", round, reason)
-                self.tell({"event": "abandoned", "round": round, "reason": reason})
+                self.tell(events.Abandoned(round, reason))
                 self.updates.clear()
             case rounds.Finish(completed):
                 self.timer = None
@@ -464,7 +464,7 @@ class Coordinator:
         made = publisher.publish(round, course.params, self.extra[1])
         self.leftovers.clear(publisher.ids())
         self._say_state("training")
-        self.tell({"event": "opened", "round": round, "devices": list(devices)})
+        self.tell(events.Asked(round, attempt, devices, 0))
         log.info("opened round=%d attempt=%d devices=%s", round, attempt, ",".join(devices))
         for id in devices:
             device = self.inbox.devices.get(id)
@@ -516,15 +516,15 @@ class Coordinator:
         done = jobs.finished(self._job()[0], merged.course)
         self._feed(rounds.Merged(merged.course.round, monotonic(), done=done))
 
-    def _report(self, reports: tuple[dict[str, Any], ...]) -> None:
+    def _report(self, reports: tuple[events.Round, ...]) -> None:
         for report in reports:
-            log.info("merged round=%d devices=%d took=%.2fs", report["round"], report["devices"], report["seconds"])
+            log.info("merged round=%d devices=%d took=%.2fs", report.round, report.devices, report.seconds)
             self.tell(report)
 
     def _prepare(self) -> Future[Job]:
         """Begin to make the job, unless that is done; it takes some seconds, so it is said."""
         if self.preparing is None:
-            self.tell({"event": "busy", "what": "preparing the model"})
+            self.tell(events.Preparing("preparing the model"))
             self.preparing = self.worker.submit(self.prepare)
         return self.preparing
 
@@ -578,7 +578,7 @@ class Coordinator:
             self.reason, self.untold_since = reason, now
         elif now - self.untold_since > QUIET:
             self.untold_since = inf
-            self.tell({"event": "waiting", "reason": reason})
+            self.tell(events.Waiting(reason))
 
     def _say_state(self, phase: Phase | None = None) -> None:
         known: dict[str, Phase] = {"open": "training", "merging": "training", "finished": "finished"}

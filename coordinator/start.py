@@ -20,6 +20,7 @@ from coordinator.view import View
 from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.errors import ConfigError, StoreError
+from edgefl.events import Done, Fact, Round, as_json, from_json
 from edgefl.job import Course, Job
 from edgefl.locks import own
 from edgefl.models.card import card
@@ -154,13 +155,13 @@ class _Telling(AbstractContextManager["_Telling"]):
         os.fchmod(self.file.fileno(), OURS)
         self.file.truncate(size)
 
-    def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] in {"done", "round"} and _number(event) not in self.written:
-            self.written.add(_number(event))
-            self.unwritten.append(json.dumps(event).encode() + b"\n")
+    def __call__(self, fact: Fact) -> None:
+        if isinstance(fact, Round | Done) and _number(fact) not in self.written:
+            self.written.add(_number(fact))
+            self.unwritten.append(json.dumps(as_json(fact)).encode() + b"\n")
         if self.unwritten:
             self._write(b"".join(self.unwritten))
-        self.view.tell(event)
+        self.view.tell(fact)
 
     def _write(self, lines: bytes) -> None:
         """All of it, or nothing: on a full disk it is tried again with the next event."""
@@ -184,19 +185,19 @@ def _lines(known: bytes) -> tuple[set[int | None], int]:
     size = 0
     for line in known.splitlines(keepends=True):
         try:
-            event = json.loads(line.decode())
-        except ValueError:
+            fact = from_json(json.loads(line.decode()))
+        except (ValueError, TypeError, KeyError):
             break
-        if not line.endswith(b"\n") or not isinstance(event, dict):
+        if not line.endswith(b"\n"):
             break
-        written.add(_number(event))
+        written.add(_number(fact))
         size += len(line)
     return written, size
 
 
-def _number(event: dict[str, Any]) -> int | None:
+def _number(fact: Fact) -> int | None:
     """Which line of the metrics this is: a round's, or the last one."""
-    return event["round"] if event["event"] == "round" else None
+    return fact.round if isinstance(fact, Round) else None
 
 
 def unfinished(run: RunFile) -> bool:

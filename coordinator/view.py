@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -18,6 +18,23 @@ from rich.text import Text
 from coordinator.device_table import device_table, ranked
 from coordinator.service import Coordinator
 from edgefl import wording
+from edgefl.events import (
+    Abandoned,
+    Declined,
+    Disconnected,
+    Done,
+    Evaluating,
+    Fact,
+    Joined,
+    Lost,
+    Preparing,
+    Quarantined,
+    Refused,
+    Round,
+    Started,
+    Waiting,
+    as_json,
+)
 from edgefl.printable import printable
 from edgefl.wording import size
 
@@ -31,7 +48,7 @@ NOTES, NOTE_LINES = 3, 3  # how many notes are shown, and how much of a long one
 class View(Protocol):
     """Somebody who watches a run."""
 
-    def tell(self, event: dict[str, Any]) -> None: ...
+    def tell(self, fact: Fact) -> None: ...
 
     def busy(self, what: str) -> AbstractContextManager[None]:
         """Say what keeps us from the run for some seconds."""
@@ -43,31 +60,31 @@ class View(Protocol):
 class JsonView:
     """One JSON object per event on stdout."""
 
-    def tell(self, event: dict[str, Any]) -> None:
-        print(json.dumps(event), flush=True)  # noqa: T201 - this is the result
+    def tell(self, fact: Fact) -> None:
+        print(json.dumps(as_json(fact)), flush=True)  # noqa: T201 - this is the result
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        self.tell({"event": "busy", "what": what})
+        self.tell(Preparing(what))
         yield
 
     @contextmanager
     def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
-        self.tell({"event": "started", "run": coordinator.name, "broker": broker, "key": coordinator.signer.key})
+        self.tell(Started(coordinator.name, coordinator.id, broker, coordinator.signer.key))
         yield
 
 
 class PlainView:
     """One line per round on stdout: for logs and pipes."""
 
-    def tell(self, event: dict[str, Any]) -> None:
-        line = _line(event)
+    def tell(self, fact: Fact) -> None:
+        line = _line(fact)
         if line:
             print(line, flush=True)  # noqa: T201 - this is the result
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        self.tell({"event": "busy", "what": what})
+        self.tell(Preparing(what))
         yield
 
     @contextmanager
@@ -92,33 +109,31 @@ class LiveView:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
         self.curve: list[float] = []
-        self.last: dict[str, Any] = {}
+        self.last: Round | None = None
         self.notes: list[Note] = []
         self.gone: dict[str, float] = {}  # since when each device that left is away
-        self.opening: dict[str, Any] = {}
+        self.opening: Evaluating | None = None
         self.coordinator: Coordinator | None = None
         self.broker = ""
 
-    def tell(self, event: dict[str, Any]) -> None:
-        match event["event"]:
-            case "round":
-                self.last = event
-                height = event["r2"] if event["accuracy"] is None else event["accuracy"]
+    def tell(self, fact: Fact) -> None:
+        match fact:
+            case Round(accuracy=accuracy, r2=r2, bounded=bounded):
+                self.last = fact
+                height = r2 if accuracy is None else accuracy
                 if height is not None:
                     self.curve.append(height)
-                if event.get("bounded"):
-                    self._note(
-                        f"bounded: {', '.join(event['bounded'])}: scaled down, see guards.norm_cap and weight_cap"
-                    )
-            case "evaluating":
-                self.opening = event
-                self.console.print(Text(wording.evaluating(event), style="dim"))
-            case "declined" | "refused" | "quarantined" | "abandoned" | "disconnected":
-                self._note(_note(event))
-            case "lost":
-                self.gone.setdefault(event["device"], monotonic())
-            case "joined":
-                self.gone.pop(event["device"], None)
+                if bounded:
+                    self._note(f"bounded: {', '.join(bounded)}: scaled down, see guards.norm_cap and weight_cap")
+            case Evaluating():
+                self.opening = fact
+                self.console.print(Text(wording.evaluating(fact), style="dim"))
+            case Declined() | Refused() | Quarantined() | Abandoned() | Disconnected():
+                self._note(_note(fact))
+            case Lost(device=device):
+                self.gone.setdefault(device, monotonic())
+            case Joined(device=device):
+                self.gone.pop(device, None)
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -155,10 +170,10 @@ class LiveView:
 
     def _head(self, c: Coordinator, width: int) -> RenderableType:
         # What was reported before a restart is told again only when the model is there.
-        total, done = c.run_file.run.rounds, max(self.last.get("round", 0), c.rounds.round - 1)
+        total, done = c.run_file.run.rounds, max(self.last.round if self.last else 0, c.rounds.round - 1)
         where = f"round {min(done + 1, total)} of {total}"
         figures = wording.scores(self.last) if self.last else ""
-        weakest = wording.weakest({**self.opening, **self.last})
+        weakest = wording.weakest(self.last, self.opening.class_names if self.opening else None) if self.last else ""
         bar = min(24, max(4, width - len(where) - len(figures) - 2 * 2))
         left = min(CURVE, width - len(weakest) - 2)
         head = Table.grid(padding=(0, 2))
@@ -201,32 +216,38 @@ def spark(values: list[float]) -> str:
     return "".join(BLOCKS[min(8, max(0, round(8 * v)))] for v in values)
 
 
-def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911  one event, one line
-    match event["event"]:
-        case "round":
-            scores = "  " + wording.scores(event) if event["loss"] is not None else ""
-            if event.get("local_forgetting") is not None:
-                scores += f"  forgot {event['local_forgetting']:.3f} in training"
-                scores += f", {event['aggregation_forgetting']:.3f} in merging"
-            traffic = f"up {size(event['bytes_up'])}  down {size(event['bytes_down'])}"
-            line = f"round {event['round']}  devices {event['devices']}{scores}  {traffic}  {event['seconds']:.2f} s"
-            return line + wording.bounded(event)
-        case "done":
-            words = [f"done: {event['rounds']} rounds", wording.scores(event), wording.best(event)]
-            words += [wording.weakest(event), f"model {event['model_sha256'][:16]}"]
+def _line(fact: Fact) -> str:  # noqa: PLR0911  one fact, one line
+    match fact:
+        case Round():
+            scores = "  " + wording.scores(fact) if fact.loss is not None else ""
+            if fact.local_forgetting is not None:
+                scores += f"  forgot {fact.local_forgetting:.3f} in training"
+                scores += f", {fact.aggregation_forgetting:.3f} in merging"
+            traffic = f"up {size(fact.bytes_up)}  down {size(fact.bytes_down)}"
+            line = f"round {fact.round}  devices {fact.devices}{scores}  {traffic}  {fact.seconds:.2f} s"
+            return line + wording.bounded(fact)
+        case Done():
+            words = [f"done: {fact.rounds} rounds", wording.scores(fact), wording.best(fact)]
+            words += [wording.weakest(fact, fact.class_names), f"model {fact.model_sha256[:16]}"]
             return "  ".join(word for word in words if word)
-        case "evaluating":
-            return wording.evaluating(event)
-        case "busy":
-            return f"{event['what']} ..."
-        case "waiting":
-            return printable(str(event["reason"]))
-        case "declined" | "refused" | "quarantined" | "abandoned" | "disconnected":
-            return _note(event)
+        case Evaluating():
+            return wording.evaluating(fact)
+        case Preparing(what=what):
+            return f"{what} ..."
+        case Waiting(reason=reason):
+            return printable(reason)
+        case Declined() | Refused() | Quarantined() | Abandoned() | Disconnected():
+            return _note(fact)
         case _:
             return ""
 
 
-def _note(event: dict[str, Any]) -> str:
-    who = event.get("device") or (f"round {event['round']}" if "round" in event else "broker")
-    return printable(f"{event['event']}: {who}: {event.get('reason', '')}")
+def _note(fact: Declined | Refused | Quarantined | Abandoned | Disconnected) -> str:
+    match fact:
+        case Abandoned(round=round):
+            who = f"round {round}"
+        case Disconnected():
+            who = "broker"
+        case _:
+            who = fact.device
+    return printable(f"{type(fact).__name__.lower()}: {who}: {fact.reason}")

@@ -277,9 +277,8 @@ class Round(Fact):
     bytes_down: int = 0
     seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
     waiting_seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
-    virtual_seconds: float | None = field(
-        default=None, kw_only=True, metadata=CLOCK
-    )  # of the whole run so far, on an emulated fleet's clock
+    virtual_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # the same two,
+    virtual_waiting_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # of an emulated fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +304,7 @@ class Done(Fact):
     bytes_to_target: int | None = None
     late: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)  # by code
-    spent: Mapping[str, Any] = field(default_factory=dict)  # of privacy
+    privacy: Mapping[str, Any] | None = None  # what a simulated fleet spent: the bill of the device that spent most
     model_sha256: str = ""
     seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
     cpu_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)

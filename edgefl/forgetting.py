@@ -4,7 +4,7 @@ Told with `run.forgetting`; it costs one evaluation per device and round.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgefl import metrics
 from edgefl.algorithms.base import Update
@@ -13,7 +13,7 @@ from edgefl.vector import Array
 if TYPE_CHECKING:
     from edgefl.job import Course, Job  # which evaluates: it must not be needed to be imported
 
-Shares = dict[str, float | None]
+Shares = dict[str, Any]  # the two fields of a round that tell it
 UNKNOWN: Shares = {"local_forgetting": None, "aggregation_forgetting": None}  # nobody trained, or nobody looked
 
 

@@ -24,6 +24,7 @@ from edgefl.data.partition import Partition
 from edgefl.data.sources import load
 from edgefl.divergence import likely_cause, quiet, unscaled
 from edgefl.errors import ConfigError, Diverged
+from edgefl.events import Done, Evaluating, Round
 from edgefl.losses import LOSSES, Loss
 from edgefl.models.agreement import check_agreement
 from edgefl.models.base import Model
@@ -263,19 +264,18 @@ def _better(best: float | None, now: metrics.Evaluation) -> float:
     return now.accuracy if best is None else max(best, now.accuracy)
 
 
-def opening(job: Job) -> dict[str, Any]:
-    """What the run will be judged by, as one JSON object: how many samples are looked at, and how many are not."""
+def opening(job: Job) -> Evaluating:
+    """What the run will be judged by."""
     test = job.test
-    return {
-        "event": "evaluating",
-        "data": job.run.task.data,
-        "samples": 0 if test is None else len(test),
-        "set_aside": job.set_aside,
-        "unscaled": None if test is None else unscaled(test),
-        "public": len(job.public),
-        "classes": job.classes,
-        "class_names": job.class_names,
-    }
+    return Evaluating(
+        data=job.run.task.data,
+        samples=0 if test is None else len(test),
+        set_aside=job.set_aside,
+        unscaled=None if test is None else unscaled(test),
+        public=len(job.public),
+        classes=job.classes,
+        class_names=job.class_names,
+    )
 
 
 def scores(seen: metrics.Evaluation | None) -> dict[str, Any]:
@@ -291,46 +291,44 @@ def scores(seen: metrics.Evaluation | None) -> dict[str, Any]:
     }
 
 
-def report(course: Course, updates: Mapping[str, Update], **more: Any) -> dict[str, Any]:
-    """One round, and the updates merged in it, as one JSON object."""
+def report(course: Course, updates: Mapping[str, Update], **more: Any) -> Round:
+    """One round, and the updates merged in it; `more` is what its driver counted and timed."""
     seen = course.evaluation
-    return {
-        "event": "round",
-        "round": course.round,
+    return Round(
+        course.round,
         **scores(seen),
-        "forgetting": course.forgetting,
-        "per_class": _numbers(seen.per_class) if seen else None,
-        "devices": len(updates),
-        "updates": counters.of_updates(updates),
-        "stages": counters.of_stages(course.states),
-        "bounded": {device: dict(factors) for device, factors in course.bounded.items()},
+        forgetting=course.forgetting,
+        per_class=_numbers(seen.per_class) if seen else None,
+        devices=len(updates),
+        updates=counters.of_updates(updates),
+        stages=counters.of_stages(course.states),
+        bounded={device: dict(factors) for device, factors in course.bounded.items()},
         **more,
-    }
+    )
 
 
-def summary(job: Job, course: Course, **more: Any) -> dict[str, Any]:
-    """The whole run as one JSON object."""
+def summary(job: Job, course: Course, **more: Any) -> Done:
+    """The whole run; `more` is what its driver counted and timed."""
     seen = course.evaluation
     regression = seen is not None and seen.accuracy is None
-    return {
-        "event": "done",
-        "run": job.name,
-        "algorithm": job.algorithm.name,
-        "rounds": course.round,
+    return Done(
+        job.name,
+        job.algorithm.name,
+        course.round,
         **scores(seen),
-        "best_accuracy": course.best if seen and not regression else None,
-        "best_loss": course.best if regression else None,
-        "per_class": _numbers(seen.per_class) if seen else None,
-        "class_names": job.class_names,
-        "rounds_to_target": course.reached,
+        best_accuracy=course.best if seen and not regression else None,
+        best_loss=course.best if regression else None,
+        per_class=_numbers(seen.per_class) if seen else None,
+        class_names=job.class_names,
+        rounds_to_target=course.reached,
+        model_sha256=course.sha256(),
         **more,
-        "model_sha256": course.sha256(),
-    }
+    )
 
 
 def _factors(factors: Mapping[str, float]) -> str:
     return " ".join(f"{what}*{by:.3g}" for what, by in factors.items())
 
 
-def _numbers(array: Array) -> list[float | None]:
-    return [None if np.isnan(v) else round(float(v), 6) for v in array]
+def _numbers(array: Array) -> tuple[float | None, ...]:
+    return tuple(None if np.isnan(v) else round(float(v), 6) for v in array)

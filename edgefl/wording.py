@@ -1,39 +1,57 @@
 """How a model's scores are said: the same words in views, logs, simulations and comparisons."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol
+
+from edgefl.events import Done, Evaluating, Round
 
 
-def scores(event: Mapping[str, Any]) -> str:
+class Scored(Protocol):
+    """Whatever says how good a model is; what its task does not have is None."""
+
+    @property
+    def accuracy(self) -> float | None: ...
+    @property
+    def balanced_accuracy(self) -> float | None: ...
+    @property
+    def loss(self) -> float | None: ...
+    @property
+    def mae(self) -> float | None: ...
+    @property
+    def rmse(self) -> float | None: ...
+    @property
+    def r2(self) -> float | None: ...
+
+
+def scores(event: Scored) -> str:
     """What a round's report, or the last word of a run, says about its model; empty if nobody looked."""
-    if event["loss"] is None:
+    if event.loss is None:
         return ""
-    if event["accuracy"] is None:
-        errors = f"  MAE {event['mae']:.4g}  RMSE {event['rmse']:.4g}  R2 {number(event['r2'])}"
-        return f"loss {event['loss']:.4g}{errors}"
-    return f"accuracy {event['accuracy']:5.1%}  balanced {event['balanced_accuracy']:5.1%}  loss {event['loss']:6.3f}"
+    if event.accuracy is None:
+        errors = f"  MAE {event.mae:.4g}  RMSE {event.rmse:.4g}  R2 {number(event.r2)}"
+        return f"loss {event.loss:.4g}{errors}"
+    return f"accuracy {event.accuracy:5.1%}  balanced {event.balanced_accuracy:5.1%}  loss {event.loss:6.3f}"
 
 
-def best(event: Mapping[str, Any]) -> str:
+def best(event: Done) -> str:
     """The best that a run came to, from its last word; empty if nobody looked."""
-    if event["best_accuracy"] is not None:
-        return f"best accuracy {event['best_accuracy']:.1%}"
-    return "" if event["best_loss"] is None else f"best loss {event['best_loss']:.4g}"
+    if event.best_accuracy is not None:
+        return f"best accuracy {event.best_accuracy:.1%}"
+    return "" if event.best_loss is None else f"best loss {event.best_loss:.4g}"
 
 
-def weakest(event: Mapping[str, Any]) -> str:
+def weakest(event: Round | Done, names: Sequence[str] | None) -> str:
     """The class that a model knows least, by its name; empty where there are no classes to tell apart."""
-    known = [(share, i) for i, share in enumerate(event.get("per_class") or ()) if share is not None]
+    known = [(share, i) for i, share in enumerate(event.per_class or ()) if share is not None]
     if len(known) < 2:
         return ""
     share, i = min(known)
-    names = event.get("class_names")
     return f"weakest class '{names[i]}' {share:.1%}" if names else f"weakest class {i} {share:.1%}"
 
 
-def spent(event: Mapping[str, Any]) -> str:
+def spent(event: Done) -> str:
     """What the last word of a private run says about privacy; empty if it promised none."""
-    bill = event.get("privacy")
+    bill = event.privacy
     if bill is None:
         return ""
     updates = f"{bill['updates']:.0f} private updates of the device that spent most"
@@ -45,9 +63,9 @@ def spent(event: Mapping[str, Any]) -> str:
     )
 
 
-def bounded(event: Mapping[str, Any]) -> str:
+def bounded(event: Round) -> str:
     """Whose answers `[guards]` scaled down in a round, if anybody's."""
-    names = list(event.get("bounded", ()))
+    names = list(event.bounded)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"  bounded {', '.join(names[:5])}{more}" if names else ""
 
@@ -57,19 +75,19 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def evaluating(event: Mapping[str, Any]) -> str:
+def evaluating(event: Evaluating) -> str:
     """What a run will be judged by, as it is said at its start."""
-    if not event["samples"]:
+    if not event.samples:
         return "has no test data: neither accuracy nor loss will be known (task.data names them)"
-    classes = event["class_names"]
-    kinds = f" in {event['classes']} classes" if event["classes"] else ", real targets"
+    classes = event.class_names
+    kinds = f" in {event.classes} classes" if event.classes else ", real targets"
     named = f" ({', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''})" if classes else ""
-    aside = event["set_aside"]
+    aside = event.set_aside
     rest = f"; {aside} more are set aside, its training part (x_test and y_test in an .npz divide it)" if aside else ""
-    public = f"; {event['public']} are public data" if event["public"] else ""
-    top = event.get("unscaled")
+    public = f"; {event.public} are public data" if event.public else ""
+    top = event.unscaled
     scale = f"; features go up to {top:.6g}: scale them to about -1 to 1, or learning will probably fail" if top else ""
-    return f"evaluates on {event['samples']} samples of '{event['data']}'{kinds}{named}{public}{rest}{scale}"
+    return f"evaluates on {event.samples} samples of '{event.data}'{kinds}{named}{public}{rest}{scale}"
 
 
 def size(count: float) -> str:

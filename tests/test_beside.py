@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from facts import in_json
 
 from edgefl import beside
 from edgefl.cli.simulate import play
@@ -63,7 +64,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_data_and_model_stand_beside_the_run_file_for_every_process_of_a_simulation(folder: Path) -> None:
     events: list[dict[str, Any]] = []
-    play(load(RunFile, folder / "run.toml", environment={}), None, events.append, workers=2)
+    play(load(RunFile, folder / "run.toml", environment={}), None, in_json(events.append), workers=2)
     assert events[-1]["event"] == "done"
 
 

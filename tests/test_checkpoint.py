@@ -25,6 +25,7 @@ from edgefl import store
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.errors import ConfigError, StoreError
+from edgefl.events import Round
 from edgefl.job import Course, Job
 from edgefl.models.build import build_module
 from edgefl.protocol import chunks, tensors
@@ -57,7 +58,7 @@ def course_of(job: Job, round: int) -> Course:
 
 
 def save(folder: Path, job: Job, *rounds: int) -> list[Path]:
-    return [checkpoint.save(folder, job, Saved(course_of(job, r), ({"round": r},), r, 2 * r)) for r in rounds]
+    return [checkpoint.save(folder, job, Saved(course_of(job, r), (Round(r),), r, 2 * r)) for r in rounds]
 
 
 def test_what_is_saved_comes_back(tmp_path, job):
@@ -65,7 +66,7 @@ def test_what_is_saved_comes_back(tmp_path, job):
     saved = checkpoint.latest(tmp_path, job)
     assert saved is not None
     assert saved.course.sha256() == course_of(job, 4).sha256()
-    assert (saved.course.round, saved.reports, saved.bytes_up, saved.bytes_down) == (4, ({"round": 4},), 4, 8)
+    assert (saved.course.round, saved.reports, saved.bytes_up, saved.bytes_down) == (4, (Round(4),), 4, 8)
     assert np.array_equal(saved.course.states["scaffold"]["c"], course_of(job, 4).states["scaffold"]["c"])
     assert np.array_equal(saved.course.previous, job.start)
 

@@ -2,7 +2,6 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from edgefl.compare.table import MEDIAN, _megabytes, scores, text
 from edgefl.compare.variants import seeded, variants
 from edgefl.config import RunFile
 from edgefl.errors import ConfigError, RunError
+from edgefl.events import Done, Round, Tell
 from edgefl.local import LocalTraining
 
 BASE: dict[str, Any] = {
@@ -137,18 +137,19 @@ def test_a_comparison_plays_to_the_end_whatever_the_target():
 
 def played(label: str, seed: int, accuracy: list[float], **more: Any) -> Played:
     rounds = tuple(
-        {
-            "round": i + 1,
-            "accuracy": a,
-            "forgetting": 0.1 * i,
-            "bytes_up": 500_000,
-            "bytes_down": 1_500_000,
-            "per_class": [a, None],
-            **more,
-        }
+        Round(
+            i + 1,
+            accuracy=a,
+            forgetting=0.1 * i,
+            bytes_up=500_000,
+            bytes_down=1_500_000,
+            per_class=(a, None),
+            **{"devices": 4, **more},
+        )
         for i, a in enumerate(accuracy)
     )
-    return Played(label, seed, rounds, {"cpu_seconds": 1.0 + seed, **more})
+    end = Done("run", "fedavg", len(rounds), cpu_seconds=1.0 + seed, virtual_seconds=more.get("virtual_seconds"))
+    return Played(label, seed, rounds, end)
 
 
 def test_a_line_has_best_last_mean_of_five_rounds_to_levels_forgetting_and_traffic():
@@ -163,18 +164,17 @@ def test_a_line_has_best_last_mean_of_five_rounds_to_levels_forgetting_and_traff
 def test_a_free_round_belongs_to_the_round_before_it_and_is_counted_apart():
     accuracy = [0.2, 0.4, 0.3, 0.6, 0.5, 0.9]
     rounds = tuple(
-        {
-            "round": i + 1,
-            "devices": 0 if i % 2 else 5,
-            "accuracy": a,
-            "forgetting": 9.0,  # from half to half: of no use here
-            "per_class": [a, 1 - a, None],
-            "bytes_up": 0 if i % 2 else 1_000_000,
-            "bytes_down": 0,
-        }
+        Round(
+            i + 1,
+            devices=0 if i % 2 else 5,
+            accuracy=a,
+            forgetting=9.0,  # from half to half: of no use here
+            per_class=(a, 1 - a, None),
+            bytes_up=0 if i % 2 else 1_000_000,
+        )
         for i, a in enumerate(accuracy)
     )
-    run = Played("up", 0, rounds, {"cpu_seconds": 1.0})
+    run = Played("up", 0, rounds, Done("run", "upcycled", 6, cpu_seconds=1.0))
     (line,) = scores([run], levels=(0.3, 0.6, 0.95))
     assert run.judged == [0.4, 0.6, 0.9]
     assert line.rounds_to == (1, 2, None)
@@ -239,7 +239,7 @@ def test_the_traffic_of_a_small_model_is_not_nothing(sent: float | None, told: s
 # ── playing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def pretend(run: RunFile, _root: Path | None, tell: Callable[[dict[str, Any]], None]) -> None:
+def pretend(run: RunFile, _root: Path | None, tell: Tell) -> None:
     """A run whose accuracy is its seed and learning rate."""
     match run.algorithm["lr"]:
         case 2.0:
@@ -249,8 +249,8 @@ def pretend(run: RunFile, _root: Path | None, tell: Callable[[dict[str, Any]], N
         case 4.0:
             raise ValueError("of no use")
     for round in range(1, run.run.rounds + 1):
-        tell({"event": "round", "round": round, "accuracy": run.run.seed + run.algorithm["lr"]})
-    tell({"event": "done", "seed": run.run.seed})
+        tell(Round(round, devices=2, accuracy=run.run.seed + run.algorithm["lr"]))
+    tell(Done(run.run.name, "fedavg", run.run.rounds))
 
 
 class Watching:
@@ -291,7 +291,7 @@ def test_a_run_that_fails_says_why_and_the_others_go_on(workers: int):
     assert found[2] == Failed("c", 4, "ValueError: of no use (--log debug shows where)")
 
 
-def mistaken(run: RunFile, root: Path | None, tell: Callable[[dict[str, Any]], None]) -> None:
+def mistaken(run: RunFile, root: Path | None, tell: Tell) -> None:
     """A run whose mistake shows when it is played."""
     if run.algorithm["lr"] == 5.0:
         raise ConfigError("there are no public data")

@@ -18,6 +18,7 @@ from edgefl.compare.outcomes import Played
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.errors import ConfigError, RunError, StoreError
+from edgefl.events import Done, Round
 
 RUN = """
 [run]
@@ -43,7 +44,7 @@ def a_run(**sections: Any) -> RunFile:
 
 
 def finished(label: str = "a", seed: int = 0) -> Played:
-    return Played(label, seed, ({"event": "round", "round": 1, "accuracy": 0.5},), {"event": "done"})
+    return Played(label, seed, (Round(1, accuracy=0.5),), Done("run", "fedavg", 1))
 
 
 # ── the file ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ import numpy as np
 
 from edgefl.algorithms.base import Update
 from edgefl.counters import of_stages, of_updates
+from edgefl.events import as_json
 from edgefl.job import Course, report
 
 
@@ -33,4 +34,4 @@ def test_what_devices_counted_is_summed():
 
 def test_a_round_that_counted_something_that_is_not_finite_is_still_json():
     told = report(Course(1, np.zeros(1), states={"sgc": {"largest": np.array(np.inf)}}), {})
-    assert json.loads(json.dumps(told, allow_nan=False))["stages"] == {"sgc": {"largest": None}}
+    assert json.loads(json.dumps(as_json(told), allow_nan=False))["stages"] == {"sgc": {"largest": None}}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from facts import in_json
 from tiny import Tiny, clouds
 
 from edgefl import seeds
@@ -70,7 +71,7 @@ class Listening:
 
 def play(algorithm=None, **more):
     told = []
-    course = simulate(tiny_job(algorithm or FedAvg(batch=4), **more), DEVICES, told.append)
+    course = simulate(tiny_job(algorithm or FedAvg(batch=4), **more), DEVICES, in_json(told.append))
     return course, told[:-1], told[-1]
 
 

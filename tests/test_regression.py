@@ -21,6 +21,7 @@ from edgefl.compare.table import Score, as_json, scores, text
 from edgefl.compare.variants import variants
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
+from edgefl.events import Evaluating, Fact, Round
 
 SCORES = {"mae", "rmse", "r2", "loss"}
 
@@ -45,21 +46,22 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-def told(table: dict[str, Any], *sets: str) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = []
+def told(table: dict[str, Any], *sets: str) -> list[Any]:
+    events: list[Fact] = []
     play(parse(RunFile, table, "test", sets, environment={}), None, events.append)
     return events
 
 
 def test_every_round_and_the_last_word_have_loss_and_errors_and_no_accuracy(table: dict[str, Any]) -> None:
     opening, *rounds, done = told(table)
-    assert (opening["event"], opening["samples"], opening["classes"]) == ("evaluating", 20, 0)
+    assert isinstance(opening, Evaluating)
+    assert (opening.samples, opening.classes) == (20, 0)
     for event in (*rounds, done):
-        assert event["accuracy"] is None
-        assert event["forgetting"] is None if event["event"] == "round" else event["best_accuracy"] is None
-        assert all(isinstance(event[key], float) for key in SCORES)
-    assert done["best_loss"] == min(event["loss"] for event in rounds)
-    assert rounds[-1]["r2"] > rounds[0]["r2"]
+        assert event.accuracy is None
+        assert event.forgetting is None if isinstance(event, Round) else event.best_accuracy is None
+        assert all(isinstance(getattr(event, key), float) for key in SCORES)
+    assert done.best_loss == min(event.loss for event in rounds)
+    assert rounds[-1].r2 > rounds[0].r2
 
 
 def test_lines_say_loss_and_errors(table: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,13 +74,13 @@ def test_lines_say_loss_and_errors(table: dict[str, Any], capsys: pytest.Capture
     assert "%" not in lines[-1]
     view = LiveView()
     view.tell(first)
-    assert view.curve == [first["r2"]]
+    assert view.curve == [first.r2]
 
 
 def test_a_target_loss_ends_a_run(table: dict[str, Any]) -> None:
     _, *rounds, done = told(table, "run.target_loss=100.0")
-    assert (len(rounds), done["rounds_to_target"]) == (0, 0)
-    assert told(table, "run.target_loss=0.0")[-1]["rounds_to_target"] is None
+    assert (len(rounds), done.rounds_to_target) == (0, 0)
+    assert told(table, "run.target_loss=0.0")[-1].rounds_to_target is None
 
 
 def test_a_comparison_judges_a_regression_by_its_loss(table: dict[str, Any], tmp_path: Path) -> None:
@@ -99,14 +101,13 @@ def test_a_comparison_judges_a_regression_by_its_loss(table: dict[str, Any], tmp
 
 
 def test_the_weakest_class_is_named() -> None:
-    event = {"per_class": [1.0, None, 0.25], "class_names": ("sit", "walk", "run")}
-    assert wording.weakest(event) == "weakest class 'run' 25.0%"
-    assert wording.weakest({"per_class": []}) == ""
+    names = ("sit", "walk", "run")
+    assert wording.weakest(Round(1, per_class=(1.0, None, 0.25)), names) == "weakest class 'run' 25.0%"
+    assert wording.weakest(Round(1, per_class=()), names) == ""
 
 
 def test_a_coordinator_that_sets_samples_aside_says_so() -> None:
-    event = {"data": "csv:t.csv", "samples": 60, "set_aside": 240, "public": 0, "classes": 2, "class_names": ("a", "b")}
-    said = wording.evaluating(event)
+    said = wording.evaluating(Evaluating("csv:t.csv", 60, 240, None, 0, 2, ("a", "b")))
     assert "60 samples" in said
     assert "240" in said
     assert "(a, b)" in said
@@ -115,7 +116,7 @@ def test_a_coordinator_that_sets_samples_aside_says_so() -> None:
 def test_a_stage_with_patience_validates_by_the_loss_of_the_targets(table: dict[str, Any]) -> None:
     stages = [{"name": "mean"}, {"name": "finetune", "patience": 2, "lr": 0.01}]
     events = told({**table, "aggregation": stages, "task": {**table["task"], "public": 0.2}})
-    assert events[-1]["r2"] > events[1]["r2"]
+    assert events[-1].r2 > events[1].r2
 
 
 def test_an_exported_model_is_judged_by_its_errors(table: dict[str, Any], tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def evaluate(
         if json:
             typer.echo(js.dumps({"event": "evaluated", "device": file.agent.id, "part": part, **asdict(found)}))
             continue
-        scores = wording.scores(asdict(found))
+        scores = wording.scores(found)
         typer.echo(f"{part}: {scores}  {found.samples} samples  {found.ms_per_sample:.3f} ms each")
 
 

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from edgefl.bench.still import NOTHING, Blank, Still, put_on_shelf
 from edgefl.bench.transport import Play
 from edgefl.config import Broker, Learning, RoundRules, Run, RunFile
 from edgefl.errors import RunError
+from edgefl.events import Fact, Round
 from edgefl.job import Job
 from edgefl.losses import LOSSES
 from edgefl.processes import Child
@@ -40,8 +40,8 @@ class Services:
             name = f"bench-{next(numbers)}"
             job = still_job(name, params, rounds, len(agents))
 
-            def tell(event: dict[str, Any]) -> None:
-                if event["event"] == "round":
+            def tell(fact: Fact) -> None:
+                if isinstance(fact, Round):
                     mark()
 
             serving = Coordinator(job.run, MqttTransport(address, name), lambda: job, tell=tell, signer=signer)

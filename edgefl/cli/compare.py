@@ -9,10 +9,9 @@ import typer
 from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from edgefl.compare.preparing import Preparation
     from edgefl.config import RunFile
+    from edgefl.events import Tell
 
 
 def compare(  # noqa: PLR0917 - the options of the command
@@ -73,17 +72,18 @@ def compare(  # noqa: PLR0917 - the options of the command
         raise RunError(f"{failed} of {len(ends)} runs failed; the same command tries them again")
 
 
-def _play(run: "RunFile", root: Path | None, tell: "Callable[[dict[str, Any]], None]") -> None:
+def _play(run: "RunFile", root: Path | None, tell: "Tell") -> None:
     from edgefl.cli.simulate import play
 
     play(run, root, tell, prepare=_preparation())
 
 
-def _try(run: "RunFile", root: Path | None, tell: "Callable[[dict[str, Any]], None]") -> None:
+def _try(run: "RunFile", root: Path | None, tell: "Tell") -> None:
     from edgefl.compare.preparing import briefly
+    from edgefl.events import Done
 
     briefly(*_preparation()(run, root))
-    tell({"event": "done"})
+    tell(Done(run.run.name, "", 0))
 
 
 @cache

@@ -34,7 +34,7 @@ def demo(
     )
     if json:
         return
-    scores = wording.scores(jobs.scores(results.course.evaluation))
+    scores = wording.scores(jobs.report(results.course, {}))
     typer.echo("\nEight devices trained one model; no sample left its process.")
     typer.echo(f"  the model   {scores} on digits none of them has seen")
     for what, file in results.files.items():

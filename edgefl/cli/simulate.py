@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgefl import wording
 from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
+from edgefl.events import Abandoned, Done, Evaluating, Fact, Round, Tell, as_json
 
 if TYPE_CHECKING:
     from edgefl.config import RunFile
@@ -46,7 +47,7 @@ def simulate(  # noqa: PLR0917 - the options of the command
 def play(
     run: "RunFile",
     root: Path | None,
-    tell: Callable[[dict[str, Any]], None],
+    tell: Tell,
     *,
     emulated: bool = False,
     workers: int = 1,
@@ -67,43 +68,41 @@ def play(
         driver(job, devices, tell, engine=training)
 
 
-def _json(event: dict[str, Any]) -> None:
-    typer.echo(json.dumps(event))
+def _json(fact: Fact) -> None:
+    typer.echo(json.dumps(as_json(fact)))
 
 
-def _line(event: dict[str, Any]) -> None:
-    match event["event"]:
-        case "round":
-            took = event.get("virtual_seconds")
-            seconds = f"{event['seconds']:.2f} s" if took is None else f"{took:.1f} virtual s"
+def _line(fact: Fact) -> None:
+    match fact:
+        case Round(virtual_seconds=took):
+            seconds = f"{fact.seconds:.2f} s" if took is None else f"{took:.1f} virtual s"
             typer.echo(
-                f"round {event['round']:4d}  {wording.scores(event)}"
-                f"{_forgot(event)}  up {wording.size(event['bytes_up'])}"
-                f"  down {wording.size(event['bytes_down'])}  {seconds}{wording.bounded(event)}"
+                f"round {fact.round:4d}  {wording.scores(fact)}"
+                f"{_forgot(fact)}  up {wording.size(fact.bytes_up)}"
+                f"  down {wording.size(fact.bytes_down)}  {seconds}{wording.bounded(fact)}"
             )
-        case "abandoned":
-            typer.echo(f"round {event['round']:4d}  abandoned: {event['reason']}")
-        case "done":
-            took = event.get("virtual_seconds")
-            words = (wording.scores(event), wording.best(event), wording.weakest(event))
+        case Abandoned(round=round, reason=reason):
+            typer.echo(f"round {round:4d}  abandoned: {reason}")
+        case Done(virtual_seconds=took):
+            words = (wording.scores(fact), wording.best(fact), wording.weakest(fact, fact.class_names))
             typer.echo(
-                f"done: {event['rounds']} rounds{'' if took is None else f' in {took:.0f} virtual s'},"
-                f" {', '.join(word for word in words if word)}, model {event['model_sha256'][:16]}"
+                f"done: {fact.rounds} rounds{'' if took is None else f' in {took:.0f} virtual s'},"
+                f" {', '.join(word for word in words if word)}, model {fact.model_sha256[:16]}"
             )
-            if private := wording.spent(event):
+            if private := wording.spent(fact):
                 typer.echo(private)
-        case "evaluating":
-            typer.echo(wording.evaluating(event))
+        case Evaluating():
+            typer.echo(wording.evaluating(fact))
 
 
-def _forgot(event: dict[str, Any]) -> str:
-    """How much was forgotten, and where; a regression has no classes to forget."""
-    if event["forgetting"] is None:
+def _forgot(fact: Round) -> str:
+    """How much was forgotten, and where if anybody looked; a regression has no classes to forget."""
+    if fact.forgetting is None:
         return ""
-    said = f"  forgetting {event['forgetting']:6.3f}"
-    if "local_forgetting" not in event:
-        return said
-    return f"{said} (local {_number(event['local_forgetting'])}, merging {_number(event['aggregation_forgetting'])})"
+    lost = f"  forgetting {fact.forgetting:6.3f}"
+    if fact.local_forgetting is None:
+        return lost
+    return f"{lost} (local {_number(fact.local_forgetting)}, merging {_number(fact.aggregation_forgetting)})"
 
 
 def _number(value: float | None) -> str:

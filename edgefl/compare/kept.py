@@ -8,7 +8,6 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ from edgefl.compare.outcomes import Played
 from edgefl.config import RunFile
 from edgefl.data.sources import FOLDERS, data_root
 from edgefl.errors import StoreError
+from edgefl.events import Done, Round, from_json
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Kept:
 
     def add(self, run: RunFile, played: Played) -> None:
         """After this returns, the run is on disk."""
-        line = json.dumps({"key": digest(run, self.root), **asdict(played)}).encode() + b"\n"
+        line = json.dumps({"key": digest(run, self.root), **played.as_json()}).encode() + b"\n"
         try:
             with self.path.open("ab", buffering=0) as file:
                 file.write(line)
@@ -109,10 +109,18 @@ def _version(file: Path) -> str:
     return sha256(file.read_bytes()).hexdigest() if file.suffix == ".py" else f"{about.st_size} {about.st_mtime_ns}"
 
 
+def _played(told: dict[str, Any]) -> Played:
+    """The run behind a line."""
+    *rounds, done = (from_json(fact) for fact in (*told["rounds"], told["done"]))
+    if not isinstance(done, Done):
+        raise TypeError(f"a run ends with {type(done).__name__}")
+    return Played(told["label"], told["seed"], tuple(fact for fact in rounds if isinstance(fact, Round)), done)
+
+
 def _read(lines: bytes, path: Path) -> Iterator[tuple[str, Played]]:
     for number, line in enumerate(lines.splitlines(), 1):
         try:
             told: dict[str, Any] = json.loads(line)
-            yield told["key"], Played(told["label"], told["seed"], tuple(told["rounds"]), told["done"])
+            yield told["key"], _played(told)
         except (ValueError, KeyError, TypeError):  # noqa: PERF203 - each line stands for itself
             log.warning("passed over a line that is damaged file=%s line=%d", path, number)

@@ -12,10 +12,10 @@ import numpy as np
 from edgefl import metrics
 from edgefl.config import RunFile
 from edgefl.errors import ConfigError, EdgeflError, RunError
+from edgefl.events import Done, Fact, Round, Tell, as_json
 
 log = logging.getLogger(__name__)
 
-Tell: TypeAlias = Callable[[dict[str, Any]], None]
 Play: TypeAlias = Callable[[RunFile, Path | None, Tell], None]  # a module's own function: it travels to processes
 Progress: TypeAlias = Callable[[str, int], None]  # told of every round: which variant, which seed
 
@@ -26,16 +26,21 @@ class Played:
 
     label: str
     seed: int
-    rounds: tuple[dict[str, Any], ...]
-    done: dict[str, Any]
+    rounds: tuple[Round, ...]
+    done: Done
+
+    def as_json(self) -> dict[str, Any]:
+        """As one JSON object."""
+        rounds = [as_json(report) for report in self.rounds]
+        return {"label": self.label, "seed": self.seed, "rounds": rounds, "done": as_json(self.done)}
 
     @property
-    def paid(self) -> list[dict[str, Any]]:
+    def paid(self) -> list[Round]:
         """The rounds that asked devices, each as it stood when the next one began.
 
         A free round asks nobody: it belongs to the round before it, whose report then is that of the model after both.
         """
-        ends: list[dict[str, Any]] = []
+        ends: list[Round] = []
         for report in self.rounds:
             if is_free(report) and ends:
                 ends[-1] = report
@@ -51,7 +56,7 @@ class Played:
     @property
     def regression(self) -> bool:
         """Whether it is judged by its loss, the lower the better, because its targets are real numbers."""
-        return self.rounds[0]["accuracy"] is None
+        return self.rounds[0].accuracy is None
 
     @property
     def quality(self) -> list[float]:
@@ -70,7 +75,7 @@ class Played:
 
     def column(self, key: str) -> list[float]:
         """One number of every such round; one that is not there (R2 of targets that do not vary) is NaN."""
-        return [nan if report.get(key) is None else report[key] for report in self.paid]
+        return [nan if (value := getattr(report, key)) is None else value for report in self.paid]
 
     @property
     def forgetting(self) -> list[float]:
@@ -78,15 +83,15 @@ class Played:
         if self.regression:
             return []
         if not self.free:
-            return [report["forgetting"] for report in self.rounds[1:]]
-        classes = [[nan if v is None else v for v in report["per_class"]] for report in self.paid]
+            return [report.forgetting for report in self.rounds[1:] if report.forgetting is not None]
+        classes = [[nan if v is None else v for v in report.per_class or ()] for report in self.paid]
         return metrics.round_forgetting(np.array(classes)).tolist() if len(classes) > 1 else []
 
     def summed(self, *keys: str) -> list[float]:
         """A running total after every round that asked devices, e.g. of `bytes_up` and `bytes_down`."""
         total, sums = 0.0, list[float]()
         for report in self.rounds:
-            total += sum(report[key] for key in keys)
+            total += sum(getattr(report, key) or 0 for key in keys)
             if is_free(report) and sums:
                 sums[-1] = total
             else:
@@ -94,9 +99,9 @@ class Played:
         return sums
 
 
-def is_free(report: dict[str, Any]) -> bool:
+def is_free(report: Round) -> bool:
     """Whether this round asked no device."""
-    return report.get("devices") == 0
+    return report.devices == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +131,16 @@ class Order:
 
 def play_one(order: Order, root: Path | None, play: Play, progress: Progress) -> Outcome:
     """Play one run; whatever goes wrong in it is its own."""
-    told: list[dict[str, Any]] = []
+    rounds: list[Round] = []
+    done = Done(order.run.run.name, "", 0)
 
-    def tell(event: dict[str, Any]) -> None:
-        told.append(event)
-        if event["event"] == "round":
-            if event["accuracy"] is None and event["loss"] is None:
+    def tell(fact: Fact) -> None:
+        nonlocal done
+        if isinstance(fact, Done):
+            done = fact
+        elif isinstance(fact, Round):
+            rounds.append(fact)
+            if fact.accuracy is None and fact.loss is None:
                 raise RunError("nothing to compare by; give task.data with a test part")
             progress(order.label, order.seed)
 
@@ -142,5 +151,4 @@ def play_one(order: Order, root: Path | None, play: Play, progress: Progress) ->
     except Exception as error:  # a model, data set or algorithm of the user's may raise anything
         log.debug("run failed label=%s seed=%d", order.label, order.seed, exc_info=True)
         return Failed(order.label, order.seed, f"{type(error).__name__}: {error} (--log debug shows where)")
-    rounds = tuple(event for event in told if event["event"] == "round")
-    return Played(order.label, order.seed, rounds, told[-1])
+    return Played(order.label, order.seed, tuple(rounds), done)

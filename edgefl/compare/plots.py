@@ -89,7 +89,7 @@ def _curves(runs: Sequence[Played]) -> list[tuple[str, str, str, str, Coordinate
     if not runs[0].regression:
         forgot: Coordinates = lambda r: (_numbers(r)[1:], _running_mean(r.forgetting))  # noqa: E731
         found.append(("Forgetting, mean of the rounds so far", "forgetting.png", "round", "round forgetting", forgot))
-    if all("virtual_seconds" in report for run in runs for report in run.rounds):
+    if all(report.virtual_seconds is not None for run in runs for report in run.rounds):
         time: Coordinates = lambda r: ([s / 60 for s in r.summed("virtual_seconds")], r.judged)  # noqa: E731
         found.append((f"{word} over virtual time", "time.png", "virtual minutes", axis, time))
     return found
@@ -124,7 +124,7 @@ def _classes(runs: Sequence[Played], title: str) -> "Figure":
         )
         axes.grid(visible=False)
         axes.set(title=run.label, ylabel="class")
-        if (names := run.done.get("class_names")) and len(names) <= NAMED:
+        if (names := run.done.class_names) and len(names) <= NAMED:
             axes.set_yticks(range(len(names)), names)
         else:
             axes.yaxis.get_major_locator().set_params(integer=True)
@@ -135,7 +135,7 @@ def _classes(runs: Sequence[Played], title: str) -> "Figure":
 
 def _per_class(run: Played) -> Array:
     """(classes, rounds); a class without test samples is not drawn."""
-    rows = [[np.nan if v is None else v for v in report["per_class"]] for report in run.paid]
+    rows = [[np.nan if v is None else v for v in report.per_class or ()] for report in run.paid]
     return np.array(rows, np.float64).T
 
 

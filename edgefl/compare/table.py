@@ -59,20 +59,20 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         tuple(None if round is None else megabytes[round - 1] for round in reached),
         mean(run.forgetting) if run.forgetting else 0.0,
         megabytes[-1],
-        run.done["cpu_seconds"],
-        run.done.get("virtual_seconds"),
+        run.done.cpu_seconds or 0.0,
+        run.done.virtual_seconds,
         run.free,
         unsolved(run),
-        sum(len(report.get("bounded", ())) for report in run.rounds),
+        sum(len(report.bounded) for report in run.rounds),
         run.regression,
-        *(run.rounds[-1].get(key) for key in ("balanced_accuracy", "mae", "rmse", "r2")),
-        *(run.done.get("privacy", {}).get(key) for key in ("epsilon", "as_published")),
+        *(getattr(run.rounds[-1], key) for key in ("balanced_accuracy", "mae", "rmse", "r2")),
+        *((run.done.privacy or {}).get(key) for key in ("epsilon", "as_published")),
     )
 
 
 def unsolved(run: Played) -> float:
     """How many projections the stages had to give up; they count from the first round on."""
-    stages = run.rounds[-1].get("stages", {})
+    stages = run.rounds[-1].stages
     return sum(counted.get(word) or 0 for counted in stages.values() for word in UNSOLVED)
 
 
@@ -180,7 +180,7 @@ def as_json(runs: Sequence[Outcome], levels: Sequence[float]) -> dict[str, Any]:
     return {
         "levels": list(levels),
         "scores": [asdict(line) for line in scores(runs, levels) if isinstance(line, Score)],
-        "runs": [asdict(run) for run in runs if isinstance(run, Played)],
+        "runs": [run.as_json() for run in runs if isinstance(run, Played)],
         "failed": [asdict(run) for run in runs if isinstance(run, Failed)],
     }
 

@@ -76,6 +76,6 @@ class Lines:
         if isinstance(outcome, Failed):
             said = reason(outcome)
         else:
-            how = "known from before" if before else f"played in {outcome.done['seconds']:.1f} s"
+            how = "known from before" if before else f"played in {outcome.done.seconds:.1f} s"
             said = f"{outcome.label}, seed {outcome.seed}: {outcome.best}, {how}"
         print(f"[{self.count}/{self.total}] {said}", file=sys.stderr, flush=True)  # noqa: T201 - this is the news

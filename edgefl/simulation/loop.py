@@ -1,6 +1,6 @@
 """The plain loop: the specification of a run. Every other driver must end with the same model, bit for bit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from time import perf_counter, process_time
@@ -10,6 +10,7 @@ from edgefl import forgetting, seeds
 from edgefl import job as jobs
 from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.data.dataset import Dataset
+from edgefl.events import Tell
 from edgefl.job import Course, Job
 from edgefl.privacy.spending import spending
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
@@ -37,7 +38,7 @@ class Traffic:
 def simulate(
     job: Job,
     devices: Mapping[str, Dataset],
-    tell: Callable[[dict[str, Any]], None] = lambda _: None,
+    tell: Tell = lambda _: None,
     *,
     engine: Engine | None = None,
 ) -> Course:

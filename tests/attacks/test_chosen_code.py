@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from facts import in_json
 from fleets import Fleet, prepared, run_file
 
 from coordinator.service import Coordinator
@@ -52,7 +53,7 @@ def asked_to_build(network: str, compute: LocalCompute, folder: Path) -> list[st
         if name != VICTIM:  # these have the network at hand, whatever it is called
             agent.make_model = lambda _manifest, _graphs: job.device_model
         fleet.start(agent)
-    Coordinator(named, broker.client("coordinator"), lambda: replace(job, run=named), tell=told.append).run()
+    Coordinator(named, broker.client("coordinator"), lambda: replace(job, run=named), tell=in_json(told.append)).run()
     fleet.join()
     assert fleet.exits[VICTIM] == (0, "job 'fleet' has finished")
     return [event["reason"] for event in told if event["event"] == "declined" and event["device"] == VICTIM]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from facts import in_json
 from fleets import prepared, run_file
 from puppet import Puppet, answer, noise
 
@@ -34,7 +35,7 @@ def played(run: RunFile, act: Act, honest: int = 1, then: Act | None = None) -> 
     def send(puppet: Puppet, task: Assignment) -> None:
         puppet.say(answer(puppet, task, {"delta": noise(size, task.round)}))
 
-    coordinator = Coordinator(run, broker.client("coordinator"), lambda: prepared(run)[0], tell=events.append)
+    coordinator = Coordinator(run, broker.client("coordinator"), lambda: prepared(run)[0], tell=in_json(events.append))
     ends: list[BaseException] = []
 
     def serve() -> None:

@@ -53,7 +53,7 @@ def besieged(tmp_path: Path) -> Iterator[Play]:
 
     def play(act: Callable[[Transport, Coordinator], None]) -> list[str]:
         def tell(event: dict[str, Any]) -> None:
-            if event["event"] == "opened" and event["round"] == 1:
+            if event["event"] == "asked" and event["round"] == 1:
                 act(thief, coordinator)
 
         coordinator = fleet.coordinator(tell, signer=signer)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from facts import in_json
 from fleets import prepared, run_file
 from listening import agent_that_heard
 from puppet import Puppet, answer
@@ -77,7 +78,7 @@ class Attacked:
         self.events: list[dict[str, Any]] = []
         self.news = threading.Condition()
         self.transport = self.broker.client("coordinator")
-        self.coordinator = Coordinator(RUN, self.transport, lambda: prepared(RUN)[0], tell=self.tell)
+        self.coordinator = Coordinator(RUN, self.transport, lambda: prepared(RUN)[0], tell=in_json(self.tell))
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.task: Assignment | None = None
         self.bad = Puppet(BAD, self.broker.client(BAD), self._asked, job="fleet")
@@ -275,7 +276,9 @@ def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("coordinator.roster.DEVICES", 3)
     monkeypatch.setattr("coordinator.guards.RECORDS", 5)
     told: list[dict[str, Any]] = []
-    inbox = Inbox(Voice(MemoryBroker().client("c"), "default", "fleet", "r"), Guards(strikes=1), 1 << 20, told.append)
+    inbox = Inbox(
+        Voice(MemoryBroker().client("c"), "default", "fleet", "r"), Guards(strikes=1), 1 << 20, in_json(told.append)
+    )
     here = Presence(online=True, installation="x", birth=1).model_dump_json().encode()
     for i in range(3):
         inbox.announced(f"pi-{i}", here, retained=False)

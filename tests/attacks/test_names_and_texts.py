@@ -20,6 +20,8 @@ from coordinator import journal, story
 from coordinator.service import Coordinator
 from coordinator.view import JsonView, LiveView, PlainView
 from device_agent.service import Agent
+from edgefl import events
+from edgefl.events import Fact
 from edgefl.logs import FORMAT, Lines
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.frames import pack
@@ -76,7 +78,7 @@ class Watched:
         )
         self.live.coordinator = self.coordinator
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def tell(self, event: Fact) -> None:
         for view in self.views:
             view.tell(event)
         self.console.print(self.live.draw())
@@ -134,7 +136,7 @@ def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_json_says_it_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    JsonView().tell({"event": "declined", "device": "pi", "reason": NASTY})
+    JsonView().tell(events.Declined("pi", 1, NASTY))
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["reason"] == NASTY
 

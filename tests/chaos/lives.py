@@ -26,6 +26,7 @@ from device_agent.start import open_agent
 from edgefl import faults
 from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import parse
+from edgefl.events import Fact, Preparing, Started, as_json
 from edgefl.locks import own
 
 RETRY = 0.05  # seconds between two attempts to write to a disk that is full for three writes only
@@ -37,17 +38,17 @@ class Teller:
     def __init__(self, told: Connection) -> None:
         self.told = told
 
-    def tell(self, event: dict[str, Any]) -> None:
-        self.told.send(event)
+    def tell(self, fact: Fact) -> None:
+        self.told.send(as_json(fact))
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        self.tell({"event": "busy", "what": what})
+        self.tell(Preparing(what))
         yield
 
     @contextmanager
     def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
-        self.tell({"event": "started", "broker": broker})
+        self.tell(Started(coordinator.name, coordinator.id, broker))
         yield
 
 

@@ -38,7 +38,7 @@ def _resumed(life: Life, since: float) -> float:
     """Seconds until the coordinator was at work again."""
     with life.news:
         assert life.news.wait_for(
-            lambda: life.over or any(e["event"] in {"opened", "round", "ended"} for e in life.events), 60
+            lambda: life.over or any(e["event"] in {"asked", "round", "ended"} for e in life.events), 60
         )
     return monotonic() - since
 

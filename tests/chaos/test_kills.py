@@ -79,7 +79,7 @@ def test_everything_killed_at_once_goes_on(fleet: Fleet) -> None:
 def test_a_coordinator_that_is_stopped_for_a_while_only_loses_time(fleet: Fleet) -> None:
     life = fleet.coordinator()
     fleet.all_agents()
-    life.wait_for(event="opened", round=1)
+    life.wait_for(event="asked", round=1)
     os.kill(life.process.pid or 0, signal.SIGSTOP)
     fleet.kill_agent(fleet.names[0])
     fleet.agent(fleet.names[0])

@@ -23,6 +23,7 @@ from edgefl import store
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.data.dataset import Dataset
+from edgefl.events import Round, from_json
 from edgefl.job import Course, Job
 from edgefl.protocol import chunks
 from edgefl.protocol.memory import MemoryBroker
@@ -225,7 +226,7 @@ def test_the_newest_checkpoint_that_was_called_safe_is_there_or_a_newer_one(
 
 
 def test_the_metrics_have_every_round_once_when_the_run_goes_on(tape: Tape, player: Player) -> None:
-    told = [{"event": "round", "round": round, "accuracy": round / 10} for round in range(1, 5)]
+    told = [Round(round, accuracy=round / 10) for round in range(1, 5)]
     with _Telling(tape.root / METRICS, Quiet()) as tell:
         store.sync_folder(tape.root)  # as the first checkpoint does, before any round is told
         for event in told:
@@ -236,8 +237,8 @@ def test_the_metrics_have_every_round_once_when_the_run_goes_on(tape: Tape, play
         newest = told[: len(marks) + 1][-1]
         with _Telling(folder / METRICS, Quiet()) as again:
             again(newest)  # a run that goes on tells the round of its newest checkpoint, and no older one
-        lines = [json.loads(line) for line in (folder / METRICS).read_bytes().splitlines()]
-        assert lines == told[: newest["round"]]
+        lines = [from_json(json.loads(line)) for line in (folder / METRICS).read_bytes().splitlines()]
+        assert lines == told[: newest.round]
 
     assert player.each(tape, check) > 30
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from facts import in_json
 from fleet import expected, run_table
 
 from coordinator.journal import NAME, Journal
@@ -97,7 +98,11 @@ class Village:
 
     def _coordinate(self) -> None:
         self.coordinator = Coordinator(
-            self.run, self.broker.client("coordinator"), lambda: self.job, folder=self.folder / "runs", tell=self.tell
+            self.run,
+            self.broker.client("coordinator"),
+            lambda: self.job,
+            folder=self.folder / "runs",
+            tell=in_json(self.tell),
         )
         self.sha256 = self.coordinator.run().sha256()
 

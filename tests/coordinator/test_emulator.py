@@ -3,6 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from facts import in_json
 
 from coordinator.emulated import fleet
 from coordinator.emulator import Emulator, emulate
@@ -43,7 +44,7 @@ def prepared(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> tuple[J
 def emulated(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> tuple[Course, Events, Events]:
     """The end, its rounds, and everything else that was told."""
     told: Events = []
-    course = emulate(*prepared(algorithm, **more), told.append)
+    course = emulate(*prepared(algorithm, **more), in_json(told.append))
     return course, [e for e in told if e["event"] == "round"], [e for e in told if e["event"] != "round"]
 
 
@@ -52,7 +53,10 @@ def test_ideal_devices_end_with_the_model_of_the_plain_loop_bit_for_bit(name: st
     job, devices = prepared({"name": name, "batches": 3}, task={"model": "mlp"} if name == "fedmlb" else {})
     looped: Events = []
     on_clock: Events = []
-    assert emulate(job, devices, on_clock.append).sha256() == simulate(job, devices, looped.append).sha256()
+    assert (
+        emulate(job, devices, in_json(on_clock.append)).sha256()
+        == simulate(job, devices, in_json(looped.append)).sha256()
+    )
     for key in ("bytes_up", "bytes_down", "devices", "accuracy"):
         assert [e.get(key) for e in on_clock] == [e.get(key) for e in looped]
     assert on_clock[-1]["virtual_seconds"] == 0
@@ -214,9 +218,9 @@ def test_profiles_are_dealt_out_as_counted():
 def test_local_and_aggregation_forgetting_are_told_on_request():
     job, devices = prepared({"name": "fedavg"}, run={"forgetting": True})
     told: Events = []
-    emulate(job, devices, told.append)
+    emulate(job, devices, in_json(told.append))
     asked: Events = []
-    simulate(job, devices, asked.append)
+    simulate(job, devices, in_json(asked.append))
     for key in ("local_forgetting", "aggregation_forgetting"):
         found = [e[key] for e in told[:-1]]
         assert found == [e[key] for e in asked[:-1]]

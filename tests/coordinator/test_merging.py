@@ -43,7 +43,7 @@ def merged(job: Job, stopping: Event | None = None) -> Said:
 def test_a_merge_is_told_with_its_report():
     (one,) = merged(the_job())
     assert isinstance(one, Merged)
-    assert "local_forgetting" not in one.reports[0]
+    assert one.reports[0].local_forgetting is None
 
 
 def test_nobody_waits_for_the_look_at_every_device_but_the_report():
@@ -52,8 +52,8 @@ def test_nobody_waits_for_the_look_at_every_device_but_the_report():
     assert first.reports == ()
     assert isinstance(second, Looked)
     (report,) = second.reports
-    assert 0 < report["local_forgetting"] <= 1
-    assert 0 < report["aggregation_forgetting"] <= 1
+    assert 0 < report.local_forgetting <= 1
+    assert 0 < report.aggregation_forgetting <= 1
 
 
 def test_a_round_that_needed_nobody_forgot_nothing_in_training():
@@ -61,7 +61,7 @@ def test_a_round_that_needed_nobody_forgot_nothing_in_training():
     assert isinstance(first, Merged)
     assert first.course.round == 2
     assert isinstance(second, Looked)
-    assert [report["local_forgetting"] is None for report in second.reports] == [False, True]
+    assert [report.local_forgetting is None for report in second.reports] == [False, True]
 
 
 def test_whoever_wants_an_end_does_not_wait_for_the_look():
@@ -69,7 +69,7 @@ def test_whoever_wants_an_end_does_not_wait_for_the_look():
     stopping.set()
     _, second = merged(the_job(forgetting=True), stopping)
     assert isinstance(second, Looked)
-    assert second.reports[0]["local_forgetting"] is None
+    assert second.reports[0].local_forgetting is None
 
 
 @pytest.mark.parametrize("forgetting", [True, False])

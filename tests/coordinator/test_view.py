@@ -19,6 +19,7 @@ from coordinator.view import JsonView, LiveView, PlainView
 from edgefl import logs
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
+from edgefl.events import Abandoned, Declined, Fact, Preparing, Refused, Round, Waiting, from_json
 from edgefl.protocol.chunks import Assembler
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Presence
@@ -100,7 +101,7 @@ def test_why_it_waits_is_never_cut_off():
         *ghosts, width=60, height=15, phase="open", round=2, asked=names, present=frozenset(names)
     )
     for i in range(5):
-        live.tell({"event": "declined", "device": f"d{i}", "round": 1, "reason": "it is too warm here " * 20})
+        live.tell(Declined(f"d{i}", 1, "it is too warm here " * 20))
     picture = lines(live)
     assert len(picture) < 15
     said = "".join(line.strip("│╭╮╰╯─ ") for line in picture)
@@ -110,20 +111,19 @@ def test_why_it_waits_is_never_cut_off():
 def test_a_long_note_keeps_within_the_frame_and_a_repeated_one_is_counted():
     live, _ = watched(device("a"))
     for _ in range(4):
-        live.tell({"event": "refused", "device": "a", "reason": "x" * 900})
+        live.tell(Refused("a", "wire.malformed", "x" * 900))
     picture = lines(live)
     assert {len(line) for line in picture} == {80}
     assert sum("xxx" in line or "refused" in line for line in picture) == view.NOTE_LINES
-    live.tell({"event": "refused", "device": "a", "reason": "short"})
-    live.tell({"event": "refused", "device": "a", "reason": "short"})
+    live.tell(Refused("a", "wire.malformed", "short"))
+    live.tell(Refused("a", "wire.malformed", "short"))
     assert any("refused: a: short (2 times)" in line for line in lines(live))
 
 
 def test_a_device_that_is_bounded_in_every_round_is_one_note():
     live, _ = watched(device("a"))
-    scores = {"accuracy": 0.5, "balanced_accuracy": 0.5, "loss": 1.0, "r2": None}
     for round in range(1, 4):
-        live.tell({"event": "round", "round": round, **scores, "bounded": {"a": {"delta": 0.1}}})
+        live.tell(Round(round, accuracy=0.5, balanced_accuracy=0.5, loss=1.0, bounded={"a": {"delta": 0.1}}))
     assert next(line for line in lines(live) if "bounded" in line).count("(3 times)") == 1
     assert len(live.notes) == 1
 
@@ -135,11 +135,11 @@ def test_a_resumed_run_shows_its_own_round_before_its_reports_are_told_again():
 
 def test_what_is_waited_for_is_told_once_when_it_lasts(capsys):
     _, coordinator = watched(round=2, phase="gathering")
-    told: list[dict[str, Any]] = []
+    told: list[Fact] = []
     coordinator.tell = told.append
     for second in range(0, 60, 5):
         coordinator._tell_why(coordinator.began + second)
-    assert told == [{"event": "waiting", "reason": "round 2 needs 2 devices, have 0"}]
+    assert told == [Waiting("round 2 needs 2 devices, have 0")]
     PlainView().tell(told[0])
     assert capsys.readouterr().out == "round 2 needs 2 devices, have 0\n"
 
@@ -157,7 +157,7 @@ def test_old_notes_fade_and_go(monkeypatch):
     now = 1000.0
     monkeypatch.setattr(view, "monotonic", lambda: now)
     live, _ = watched(device("a"))
-    live.tell({"event": "abandoned", "round": 1, "reason": "nobody came"})
+    live.tell(Abandoned(1, "nobody came"))
     assert view._shown(live.notes[0], now, 76, live.console)[0].style == "yellow"
     assert view._shown(live.notes[0], now + view.FADED + 1, 76, live.console)[0].style == "dim"
     now += view.OLD + 1
@@ -168,7 +168,7 @@ def test_what_is_going_on_before_the_first_device_is_said_everywhere(capsys):
     with PlainView().busy("rehearsing"):
         assert capsys.readouterr().out == "rehearsing ...\n"
     with JsonView().busy("rehearsing"):
-        assert json.loads(capsys.readouterr().out) == {"event": "busy", "what": "rehearsing"}
+        assert from_json(json.loads(capsys.readouterr().out)) == Preparing("rehearsing")
     live, _ = watched()
     live.console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     with live.busy("rehearsing [run]"):

@@ -16,6 +16,7 @@ from edgefl.config import LocalCompute, RunFile
 from edgefl.config_reader import parse
 from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import Holdings
+from edgefl.events import as_json
 from edgefl.job import Course, Job
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
@@ -119,7 +120,9 @@ class Fleet:
         """One for this fleet's run, or for another; devices that see more than one need the same signer."""
         wanted = run or self.run
         client = self.connect(f"coordinator-{wanted.run.name}")
-        return Coordinator(wanted, client, lambda: prepared(wanted)[0], tell=tell, signer=signer)
+        return Coordinator(
+            wanted, client, lambda: prepared(wanted)[0], tell=lambda fact: tell(as_json(fact)), signer=signer
+        )
 
     def join(self) -> None:
         for thread in self.threads:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from facts import in_json
 from fleets import Fleet, prepared, run_file
 
 from coordinator.service import Coordinator
@@ -26,7 +27,9 @@ def test_with_one_of_three_gone_no_deadline_passes(tmp_path: Path):
             broker.kill("device-02")
 
     folder = tmp_path / "run"
-    coordinator = Coordinator(run, broker.client("coordinator"), lambda: prepared(run)[0], folder=folder, tell=tell)
+    coordinator = Coordinator(
+        run, broker.client("coordinator"), lambda: prepared(run)[0], folder=folder, tell=in_json(tell)
+    )
     for name in fleet.data:
         fleet.start(fleet.agent(name))
     coordinator.run()

@@ -175,7 +175,7 @@ def test_an_answer_to_another_run_of_the_same_name_is_refused(broker: MemoryBrok
     running.story.wait_for(event="joined", device=DEVICE)
     for name in list(fleet.data)[1:]:
         fleet.start(fleet.agent(name))
-    running.story.wait_for(event="opened", round=1)
+    running.story.wait_for(event="asked", round=1)
     old = frame(Answer(job="fleet", run="long-ago", round=1, device=DEVICE, model="m", weight=1, steps=1, tensors=()))
     noise = stranger(broker, "replay")
     for part in chunks.split(old, chunks.digest(old)):
@@ -195,7 +195,7 @@ def test_a_broker_that_forgets_everything_costs_nothing_but_time(broker: MemoryB
 def test_a_device_that_loses_its_connection_in_a_round_comes_back(broker: MemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     fleet.start_all()
-    asked = running.story.wait_for(event="opened", round=1)["devices"][0]
+    asked = running.story.wait_for(event="asked", round=1)["devices"][0]
     broker.cut(asked)
     broker.restore(asked)
     running.finish()

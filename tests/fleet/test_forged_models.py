@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from facts import in_json
 from fleets import Fleet, loop, prepared, run_file
 
 from coordinator.service import Coordinator
@@ -91,7 +92,7 @@ def play(
     forger = connect("forger")
     forger.start(lambda _: None)
     transport = Overtaken(connect("coordinator"), forger, forge, times)
-    course = Coordinator(RUN, transport, lambda: prepared(RUN)[0], tell=told.append, signer=OURS).run()
+    course = Coordinator(RUN, transport, lambda: prepared(RUN)[0], tell=in_json(told.append), signer=OURS).run()
     fleet.join()
     forger.close()
     assert all(code == 0 for code, _ in fleet.exits.values()), fleet.exits
@@ -118,7 +119,7 @@ def test_mosquitto_gives_a_forger_no_better_chance(mosquitto: Broker, tmp_path: 
 
 
 def serve(fleet: Fleet, broker: MemoryBroker, signer: Signer, tell: Callable[[dict[str, Any]], None]) -> Coordinator:
-    return Coordinator(RUN, broker.client("coordinator"), lambda: prepared(RUN)[0], tell=tell, signer=signer)
+    return Coordinator(RUN, broker.client("coordinator"), lambda: prepared(RUN)[0], tell=in_json(tell), signer=signer)
 
 
 def test_who_comes_with_another_key_is_declined_and_the_devices_go_on_with_the_first(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fleets import Fleet, prepared, run_file
@@ -12,6 +11,7 @@ from coordinator.service import Coordinator
 from coordinator.start import METRICS, _Telling, settle
 from coordinator.view import JsonView
 from edgefl import fleet as processes
+from edgefl.events import Fact
 from edgefl.locks import own
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.store import make_private, write_atomically
@@ -43,8 +43,8 @@ def test_a_whole_run_leaves_nothing_that_others_can_read(tmp_path: Path) -> None
         settle(folder, run, fresh=False)
         with _Telling(folder / METRICS, JsonView()) as metrics:
 
-            def tell(event: dict[str, Any]) -> None:
-                metrics(event)
+            def tell(fact: Fact) -> None:
+                metrics(fact)
                 seen.update(path.name for path in folder.iterdir())
                 assert modes(tmp_path / "runs") == {}
 

@@ -74,7 +74,7 @@ def test_a_coordinator_and_three_agents_started_apart_give_the_model_of_the_loop
     logs = {path.name: path.read_text() for path in tmp_path.glob("*.log")}
     assert codes == [0, 0, 0, 0], logs
     first, *_, last = map(json.loads, logs["coordinator.log"].splitlines())
-    assert first["event"] == "busy", "the rehearsal takes ten seconds: they are not silent"
+    assert first["event"] == "preparing", "the rehearsal takes ten seconds: they are not silent"
     assert last["event"] == "done"
     assert last["model_sha256"] == loop(load(RunFile, run)).sha256()
     folder = tmp_path / "runs" / "trial"

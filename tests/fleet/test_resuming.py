@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from facts import in_json
 from fleets import Fleet, prepared, run_file
 
 from coordinator.service import Coordinator
@@ -25,11 +26,11 @@ def test_rounds_codec_and_quorum_may_change_in_the_middle_of_a_run(tmp_path: Pat
 
         def tell(event: dict[str, Any]) -> None:
             told.append(event)
-            if number == 1 and event["event"] == "opened" and event["round"] == 3:
+            if number == 1 and event["event"] == "asked" and event["round"] == 3:
                 coordinator.stop()
 
         client = broker.client(f"coordinator-{number}")
-        coordinator = Coordinator(run, client, lambda: prepared(run)[0], folder=folder, tell=tell)
+        coordinator = Coordinator(run, client, lambda: prepared(run)[0], folder=folder, tell=in_json(tell))
         coordinator.run()
         return told
 

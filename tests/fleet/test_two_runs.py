@@ -49,7 +49,7 @@ def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes
     def teller(name: str) -> Callable[[dict[str, Any]], None]:
         def tell(event: dict[str, Any]) -> None:
             told[name].append(event)
-            if event["event"] == "opened" and event["round"] == 1:
+            if event["event"] == "asked" and event["round"] == 1:
                 meeting.wait()  # both ask in the same moment
 
         return tell
@@ -70,7 +70,7 @@ def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes
         assert ends[name].sha256() == loop(run).sha256()
         assert coordinators[name].rounds.attempt == 6, "one timer for each round, and none ran out"
         assert not [event for event in told[name] if event["event"] in ("declined", "abandoned", "refused")]
-    assert [event for events in told.values() for event in events if event["event"] == "queued"], "they met"
+    assert [event for events in told.values() for event in events if event["event"] == "busy"], "they met"
     for agent in fleet.agents.values():
         agent.stop()
     fleet.join()

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from facts import in_json
 
 from edgefl import job as jobs
 from edgefl.algorithms.shelf import algorithm_shelf
@@ -55,7 +56,7 @@ def measured(algorithm: dict[str, Any]) -> tuple[float, float]:
     )
     job, held = jobs.prepare(run)
     told: list[dict[str, Any]] = []
-    simulate(job, dict(zip(jobs.device_names(DEVICES), held.devices, strict=True)), told.append)
+    simulate(job, dict(zip(jobs.device_names(DEVICES), held.devices, strict=True)), in_json(told.append))
     unit = 4 * job.model.layout.size * DEVICES * ROUNDS
     return told[-1]["bytes_down"] / unit, told[-1]["bytes_up"] / unit
 
