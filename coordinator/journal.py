@@ -1,37 +1,37 @@
 """The journal: what happened, where the rounds stand, and every answer that was promised a receipt.
 
-One SQLite file in the run's folder, written ahead and synced before anything is said to a device. After any crash the
-same command reads it and goes on with the round in hand.
+It is written ahead: everything is synced before anything is said to a device. After any crash the same command reads it
+and goes on with the round in hand.
+
+    journal-000007.log   a segment: what happened from one closing of a round to the next, answers included
+    journal.log          the story of the segments that are no longer there
+
+What is written is the event, not what became of it: where the rounds stand is a state that was written down, and the
+events since, played again through `rounds.step`. A segment begins with everything that must be known, so an older one
+is needed only for its answers, all of which were merged when it was closed, and for its story. Those of the last KEPT
+closings are kept; of one before them the story goes to journal.log first, then it is deleted.
 """
 
-import json
-import sqlite3
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from typing import Any, get_args
 
-from coordinator.rounds import Abandon, Action, Event, Invite, Merge, Rounds, Rules
+from pydantic import TypeAdapter
+
+from coordinator.rounds import Abandon, Action, Event, Invite, Merge, Rounds, Rules, step
+from coordinator.segments import ARCHIVE, SEGMENTS, Archive, Entry, Segment
 from edgefl.errors import StoreError
-from edgefl.faults import before_write
-from edgefl.store import OURS, make_folder
+from edgefl.system.clock import Clock, SystemClock
+from edgefl.system.disk import Disk
+from edgefl.system.record_log import Record
 
-NAME = "journal.sqlite"
+NAME = ARCHIVE
+EARLIER = "journal.sqlite"  # what an earlier version kept instead
 KEPT = 3  # merges whose answers are kept: as many as there are generations of checkpoints
+EVENTS: tuple[type, ...] = get_args(Event)
 TOLD: dict[type[Action], str] = {Invite: "asked", Merge: "closed", Abandon: "abandoned"}  # actions in the story
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS story (
-    number INTEGER PRIMARY KEY, at REAL NOT NULL, what TEXT NOT NULL, device TEXT, round INTEGER, detail TEXT);
-CREATE TABLE IF NOT EXISTS answers (
-    round INTEGER NOT NULL, device TEXT NOT NULL, digest BLOB NOT NULL, frame BLOB NOT NULL,
-    merged INTEGER, -- the round it was merged in: another one, when it came late
-    PRIMARY KEY (round, device));
-CREATE TABLE IF NOT EXISTS merges (round INTEGER PRIMARY KEY, devices TEXT NOT NULL, population INTEGER NOT NULL);
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,44 @@ class Kept:
     frame: bytes | bytearray
 
 
-class Journal:
-    """A run's memory. One thread writes it; everything in one `write` becomes durable together or not at all."""
+def exists(disk: Disk) -> bool:
+    """Whether a run was begun here, by whatever version."""
+    return disk.size(NAME) is not None or disk.size(EARLIER) is not None
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with self._reported():
-            make_folder(path.parent)
-            path.touch(OURS)  # SQLite gives its -wal and -shm the mode of this one
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.executescript(_SCHEMA)
+
+class Journal:
+    """A run's memory. One thread writes it; everything in one `write` becomes durable together or not at all.
+
+    Another one, `reading`, may look into the same disk meanwhile. `events` are those that may be read back.
+    """
+
+    def __init__(
+        self, disk: Disk, *, reading: bool = False, events: Iterable[type] = EVENTS, clock: Clock | None = None
+    ) -> None:
+        if disk.size(NAME) is None and disk.size(EARLIER) is not None:
+            raise StoreError(
+                f"{disk.where()} holds a run of an earlier version ({EARLIER}): finish it with the version that began"
+                " it, or begin anew with --fresh"
+            )
+        self.disk, self._clock = disk, clock or SystemClock()
+        self._events = {event.__name__: event for event in events}
+        self._facts: dict[str, str] = {}
+        self._devices: set[str] = set()
+        self._state: Any = None  # the last one that was written down, as JSON has it
+        self._since: list[list[Any]] = []  # the events after it
+        self._stated = False  # whether it was us: what another life wrote may be of other rules, or another version
+        segments = [Segment(disk, name) for name in disk.names(SEGMENTS)]
+        self._archive = Archive(disk)  # after the segments: one that goes meanwhile has its story there
+        self._segments = [one for one in segments if one.number > self._archive.last]
+        self._must_be_complete()
+        for segment in self._segments[-1:]:
+            for kept in segment.notes:
+                self._learn(kept.note)
+        if not reading:
+            self._recover(segments)
 
     def close(self) -> None:
-        self._db.close()
+        """Nothing is open between two writes."""
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
@@ -70,139 +93,160 @@ class Journal:
         population: int | None = None,
         actions: tuple[Action, ...] = (),
     ) -> None:
-        """What happened, where the rounds stand now, and the answer that came with it.
+        """What happened, and the answer that came with it; `state` is where the rounds stand now.
 
         When that closes the round, `population` is how many devices the fleet has, and everything that waits is merged.
         What comes of it is part of the story: who is asked, and what becomes of the round.
         """
-        with self._transaction():
-            self._tell(type(event).__name__.lower(), _plain(event))
-            for action in actions:
-                if type(action) in TOLD:
-                    self._tell(TOLD[type(action)], _plain(action))
-            self._set("rounds", _frozen(state))
-            if answer is not None:
-                self._db.execute(
-                    "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, NULL)",
-                    (answer.round, answer.device, answer.digest, bytes(answer.frame)),
-                )
-            if population is not None:
-                self._close(state, population)
+        note: dict[str, Any] = {"event": [type(event).__name__, _plain(event)]}
+        if told := [[TOLD[type(action)], _plain(action)] for action in actions if type(action) in TOLD]:
+            note["told"] = told
+        if answer is not None:
+            note["answer"] = {"round": answer.round, "device": answer.device, "digest": answer.digest.hex()}
+        if population is not None:
+            note["closed"] = {"round": state.round, "devices": sorted(state.answered), "population": population}
+        if population is not None or not self._stated:
+            note["state"] = _plain(state)
+        self._append(note, b"" if answer is None else answer.frame)
+        self._stated = True
 
     def amend(self, run: str, state: Rounds | None, changes: Sequence[dict[str, Any]]) -> None:
         """The run file that is in force from now on, where the rounds stand under it, and what is new in it."""
-        with self._transaction():
-            for change in changes:
-                self._tell("changed", change)
-            self._set("run", run)
-            if state is not None:
-                self._set("rounds", _frozen(state))
+        note: dict[str, Any] = {"facts": {"run": run}, "told": [["changed", change] for change in changes]}
+        if state is not None:
+            note["state"] = _plain(state)
+        self._append(note)
 
     def note(self, what: str, **detail: Any) -> None:
         """Something for the story alone."""
-        with self._transaction():
-            self._tell(what, detail)
+        self._append({"told": [[what, detail]]})
 
     def set(self, **values: str) -> None:
         """Facts about the run."""
-        with self._transaction():
-            for name, value in values.items():
-                self._set(name, value)
+        self._append({"facts": values})
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> str | None:
-        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+        return self._facts.get(name)
 
     def rounds(self, rules: Rules) -> Rounds | None:
-        """Where the rounds stood."""
-        text = self.get("rounds")
-        return None if text is None else _thawed(text, rules)
+        """Where the rounds stood. What happened is played by the rules of its time; these hold from now on."""
+        if self._state is None:
+            return None
+        state: Rounds = _reader(Rounds).validate_python(self._state)
+        for name, told in self._since:
+            state, _ = step(state, _reader(self._events[name]).validate_python(told))
+        return replace(state, rules=rules)
 
     def answers(self, merged: int | None = None) -> tuple[Kept, ...]:
         """What was merged in a round, or waits to be, older rounds first."""
-        rows = self._db.execute(
-            "SELECT round, device, digest, frame FROM answers WHERE merged IS ? ORDER BY round, device", (merged,)
+        newest = {}  # of each round and device, if an abandoned attempt left one as well
+        for segment in self._last():
+            if segment.merged == merged:
+                for kept in segment.answers():
+                    about = kept.note["answer"]
+                    newest[about["round"], about["device"]] = bytes.fromhex(about["digest"]), segment, kept
+        return tuple(
+            Kept(round, device, digest, segment.log.body(kept))
+            for (round, device), (digest, segment, kept) in sorted(newest.items(), key=lambda item: item[0])
         )
-        return tuple(Kept(*row) for row in rows)
 
     def merge(self, round: int) -> tuple[frozenset[str], int] | None:
         """Whose answers closed a round, and how many devices the fleet had then."""
-        row = self._db.execute("SELECT devices, population FROM merges WHERE round = ?", (round,)).fetchone()
-        return None if row is None else (frozenset(json.loads(row[0])), int(row[1]))
+        for segment in self._last():
+            if segment.closed and segment.merged == round:
+                return frozenset(segment.closed["devices"]), int(segment.closed["population"])
+        return None
 
     def devices(self) -> frozenset[str]:
         """Everybody who ever joined."""
-        return frozenset(
-            device for (device,) in self._db.execute("SELECT DISTINCT device FROM story WHERE what = 'joined'")
-        )
+        return frozenset(self._devices)
 
-    def story(self, device: str | None = None, round: int | None = None) -> Iterator[tuple[float, str, dict[str, Any]]]:
+    def story(self, device: str | None = None, round: int | None = None) -> Iterator[Entry]:
         """What happened, in order: when, what, and the details."""
-        rows = self._db.execute(
-            "SELECT at, what, detail FROM story WHERE (?1 IS NULL OR device = ?1) AND (?2 IS NULL OR round = ?2)"
-            " ORDER BY number",
-            (device, round),
-        )
-        for at, what, detail in rows:
-            yield at, what, json.loads(detail)
+        archived = list(self._archive.story())
+        rest = (entry for one in self._segments if one.number > self._archive.last for entry in one.story())
+        for at, what, detail in (*archived, *rest):
+            if device in (None, detail.get("device")) and round in (None, detail.get("round")):
+                yield at, what, detail
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._reported():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                before_write()
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # a full disk has already undone it
-                    self._db.execute("ROLLBACK")
-                raise
+    def _append(self, note: dict[str, Any], body: bytes | bytearray = b"") -> None:
+        record = Record({"at": self._clock.wall(), **note}, body)
+        if self._segments and not self._segments[-1].closed:
+            self._segments[-1].append(record)
+        else:
+            self._archive.begin()
+            self._archive_old()
+            number = 1 + (self._segments[-1].number if self._segments else self._archive.last)
+            fresh = Segment(self.disk, _segment(number))
+            fresh.append(Record(self._known()), record)
+            self._segments.append(fresh)
+        self._learn(note)
 
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise StoreError(
-                f"{self.path}: cannot be written ({error}); free some space, or choose another folder"
-            ) from None
+    def _known(self) -> dict[str, Any]:
+        """Everything that a segment has to begin with, so that none before it is needed to go on."""
+        return {"facts": dict(self._facts), "devices": sorted(self._devices), "state": self._state}
 
-    def _tell(self, what: str, detail: dict[str, Any]) -> None:
-        self._db.execute(
-            "INSERT INTO story (at, what, device, round, detail) VALUES (?, ?, ?, ?, ?)",
-            (time.time(), what, detail.get("device"), detail.get("round"), json.dumps(detail)),
-        )
+    def _learn(self, note: dict[str, Any]) -> None:
+        self._facts |= note.get("facts", {})
+        self._devices.update(note.get("devices", ()))
+        if "event" in note:
+            name, told = note["event"]
+            self._since.append([name, told])
+            if name == "Joined":
+                self._devices.add(told["device"])
+        if note.get("state") is not None:
+            self._state, self._since = note["state"], []
 
-    def _close(self, state: Rounds, population: int) -> None:
-        self._db.execute("UPDATE answers SET merged = ? WHERE merged IS NULL", (state.round,))
-        whose = json.dumps(sorted(state.answered))
-        self._db.execute("INSERT OR REPLACE INTO merges VALUES (?, ?, ?)", (state.round, whose, population))
-        self._db.execute(
-            "DELETE FROM merges WHERE round NOT IN (SELECT round FROM merges ORDER BY round DESC LIMIT ?)", (KEPT,)
-        )
-        self._db.execute("DELETE FROM answers WHERE merged < (SELECT MIN(round) FROM merges)")
+    def _last(self) -> list[Segment]:
+        """The segments whose answers are wanted: of the last closings, and the one that is open."""
+        closed = [segment for segment in self._segments if segment.closed]
+        return [*closed[-KEPT:], *(segment for segment in self._segments if not segment.closed)]
 
-    def _set(self, name: str, value: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+    def _archive_old(self) -> None:
+        """All segments are closed: those that are no longer wanted leave their story, and go."""
+        for segment in self._segments[:-KEPT]:
+            self._archive.take(segment)
+            self._segments.remove(segment)
+            self.disk.remove(segment.log.name)
+
+    def _must_be_complete(self) -> None:
+        """Every segment after the archived ones is there, and all but the last are whole."""
+        for number, segment in enumerate(self._segments, self._archive.last + 1):
+            if segment.number != number:
+                missing = self.disk.where(_segment(number))
+                raise StoreError(f"{missing}: is missing; restore it from a copy, or begin anew with --fresh")
+        for segment in self._segments[:-1]:
+            segment.must_be_whole()
+
+    def _recover(self, segments: Sequence[Segment]) -> None:
+        """A torn end goes, what was left is made to last, and what was on its way out goes."""
+        self._archive.log.recover()
+        for segment in segments:
+            if segment.number <= self._archive.last:
+                self.disk.remove(segment.log.name)
+            elif segment is self._segments[-1]:
+                segment.log.recover()
 
 
-def _plain(event: Event | Action) -> dict[str, Any]:
-    return {key: value for key, value in asdict(event).items() if key != "at"}
+def _segment(number: int) -> str:
+    return SEGMENTS.replace("*", f"{number:06d}")
 
 
-def _frozen(state: Rounds) -> str:
-    plain = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "rules"}
-    return json.dumps(plain, default=sorted)
+@cache
+def _reader(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
-def _thawed(text: str, rules: Rules) -> Rounds:
-    plain = json.loads(text)
-    plain["phase"] = {"overdue": "gathering"}.get(plain["phase"], plain["phase"])  # as it was called once
-    for name in ("present", "answered", "declined", "busy"):
-        plain[name] = frozenset(plain.get(name, ()))
-    return Rounds(rules, **{**plain, "asked": tuple(plain["asked"])})
+def _plain(value: Any) -> Any:
+    """As JSON has it; what has no order is sorted, so that equal things have equal bytes."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, AbstractSet):
+        return sorted(value)
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -39,7 +39,7 @@ def catch_up(book: Journal, job: Job, course: Course, state: Rounds) -> Course:
         known = book.merge(round)
         if known is None:
             raise StoreError(
-                f"{book.path.parent}: no checkpoint after round {course.round} can be read, and the answers to round"
+                f"{book.disk.where()}: no checkpoint after round {course.round} can be read, and the answers to round"
                 f" {round} are no longer there; restore a checkpoint, or begin anew with --fresh"
             )
         log.warning("merging again round=%d devices=%d", round, len(known[0]))

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from threading import Event
 from time import monotonic
 
-from coordinator import checkpoint, identity, journal, late, recall, rounds
+from coordinator import checkpoint, identity, late, recall, rounds
 from coordinator.budgets import budget
 from coordinator.inbox import SILENT, Inbox
 from coordinator.journal import Journal, Kept
@@ -48,6 +48,7 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.pace import spread
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered
+from edgefl.system.disk import FolderDisk
 from edgefl.vector import State, norm
 from edgefl.work import unpack_answer
 
@@ -122,7 +123,7 @@ class Coordinator:
         self.reason, self.untold_since = "", self.began  # why it waits, and since when nobody was told; inf: told
 
         rounds_rules = rules(run, run.make_algorithm().cohort_rounds)
-        self.journal = Journal(folder / journal.NAME) if folder else None
+        self.journal = Journal(FolderDisk(folder)) if folder else None
         restored = self.journal.rounds(rounds_rules) if self.journal else None
         self.resumed = restored is not None
         self.rounds = restored or Rounds(rounds_rules)

@@ -25,9 +25,10 @@ from edgefl.job import Course, Job
 from edgefl.locks import own
 from edgefl.models.card import card
 from edgefl.protocol import broker
-from edgefl.protocol.address import Address, has_password, parse, reachable, without_password
+from edgefl.protocol.address import Address, parse, reachable
 from edgefl.protocol.mqtt import MqttTransport, admitted
 from edgefl.store import OURS, make_private
+from edgefl.system.disk import FolderDisk
 
 log = logging.getLogger(__name__)
 
@@ -92,9 +93,7 @@ def coordinate(
 
 def _conclude(folder: Path) -> None:
     """Nothing is left to do for this run: the next one of its name begins anew."""
-    book = journal.Journal(folder / journal.NAME)
-    book.set(done="yes")
-    book.close()
+    journal.Journal(FolderDisk(folder)).set(done="yes")
 
 
 def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
@@ -103,16 +102,13 @@ def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
         make_private(folder)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose another run.folder") from None
-    if not (folder / journal.NAME).exists():
+    disk = FolderDisk(folder)
+    if not journal.exists(disk):
         return
-    book = journal.Journal(folder / journal.NAME)
-    try:
-        done = book.get("done")
-        if not fresh and not done:
-            _resume(book, folder, run)
-    finally:
-        book.close()
-    if fresh or done:
+    book = None if fresh else journal.Journal(disk)  # a damaged one, or another version's, can be left behind
+    if book and not book.get("done"):
+        _resume(book, folder, run)
+    else:
         number = 1
         while folder.with_name(f"{folder.name}~{number}").exists():
             number += 1
@@ -125,10 +121,7 @@ def _resume(book: journal.Journal, folder: Path, run: RunFile) -> None:
     before = book.get("run")
     if before is None:
         return
-    told = without_password(json.loads(before))
-    if has_password(json.loads(before)):  # version 0.1 wrote the broker's down
-        book.set(run=json.dumps(told))
-    changed = changes(told, run.model_dump(mode="json"))
+    changed = changes(json.loads(before), run.model_dump(mode="json"))
     if refused := [str(change) for change in changed if not change.allowed]:
         raise ConfigError(
             f"{folder} holds an unfinished run, whose model depends on what was changed ({'; '.join(refused)}):"
@@ -212,13 +205,8 @@ def finished(run: RunFile) -> bool:
 
 def _done(run: RunFile) -> bool | None:
     """Whether the run in the folder has finished; None if there is none."""
-    path = run.run.folder / run.run.name / journal.NAME
-    if not path.exists():
-        return None
-    book = journal.Journal(path)
-    done = book.get("done")
-    book.close()
-    return bool(done)
+    disk = FolderDisk(run.run.folder / run.run.name)
+    return bool(journal.Journal(disk, reading=True).get("done")) if journal.exists(disk) else None
 
 
 def check_broker(run: RunFile) -> None:

@@ -3,11 +3,11 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from coordinator.journal import Journal
 from edgefl.printable import printable
+from edgefl.system.disk import Disk
 
 TOLD = {
     "joined": "{device} is there",
@@ -25,14 +25,10 @@ TOLD = {
 }
 
 
-def lines(path: Path, device: str | None = None, round: int | None = None, *, as_json: bool = False) -> Iterator[str]:
-    """One line for each thing that happened."""
-    journal = Journal(path)
-    try:
-        for at, what, detail in journal.story(device, round):
-            yield json.dumps({"at": at, "event": what, **detail}) if as_json else _line(at, what, detail)
-    finally:
-        journal.close()
+def lines(disk: Disk, device: str | None = None, round: int | None = None, *, as_json: bool = False) -> Iterator[str]:
+    """One line for each thing that happened; whose run it is may be at work meanwhile."""
+    for at, what, detail in Journal(disk, reading=True).story(device, round):
+        yield json.dumps({"at": at, "event": what, **detail}) if as_json else _line(at, what, detail)
 
 
 def _line(at: float, what: str, detail: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ from edgefl.models.build import build_module
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol.codecs import Float32
 from edgefl.protocol.messages import Answer, frame
+from edgefl.system.disk import FolderDisk
 
 DAMAGED = 1000 if os.environ.get("EDGEFL_CHAOS") == "1" else 200
 DEVICES = ("a", "b")
@@ -232,7 +233,7 @@ def answer(job: Job, device: str, round: int) -> Kept:
 
 def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[Journal, Rounds, list[Course]]:
     """A run of so many rounds, its journal and its course after each."""
-    book = Journal(folder / "journal.sqlite")
+    book = Journal(FolderDisk(folder))
     s = Rounds(Rules(rounds=9, seed=1, cohort=2, quorum=2, deadline=5.0, late=late))
     for name in DEVICES:
         s, _ = step(s, Joined(name, 0))

@@ -1,23 +1,40 @@
 """The journal: everything of one write is there after a crash, or nothing; what was promised can be read again."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
-from coordinator.journal import KEPT, Journal, Kept
-from coordinator.rounds import Answered, Event, Joined, Merged, Rounds, Rules, step
+from coordinator.journal import KEPT, Journal, Kept, exists
+from coordinator.rounds import (
+    Abandon,
+    Answered,
+    Busy,
+    Declined,
+    Event,
+    Expired,
+    Joined,
+    Lost,
+    Merged,
+    Resumed,
+    Rounds,
+    Rules,
+    step,
+)
 from edgefl import faults
 from edgefl.errors import StoreError
+from edgefl.system.disk import FolderDisk
+from edgefl.system.memory_disk import MemoryDisk, PowerCut
 
 RULES = Rules(rounds=9, seed=1, cohort=2, quorum=2, deadline=5.0)
 
 
 @pytest.fixture
 def book(tmp_path: Path):
-    journal = Journal(tmp_path / "journal.sqlite")
-    yield journal
-    journal.close()
+    return Journal(FolderDisk(tmp_path))
 
 
 def kept(device: str, round: int) -> Kept:
@@ -109,16 +126,231 @@ def test_the_story_can_be_told_of_one_device_or_one_round(book):
     assert [what for _, what, _ in book.story(round=1)] == ["answered", "answered", "merged"]
 
 
-def test_a_file_that_is_no_journal_is_named(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    path.write_bytes(b"not a database, not at all" * 100)
-    with pytest.raises(StoreError, match=r"journal\.sqlite"):
-        Journal(path)
-
-
-def test_a_second_connection_sees_what_was_written(book):
+def test_a_second_reader_sees_what_was_written(book):
     s = play(book, Rounds(RULES), Joined("a", 0))
     book.set(life="x")
-    again = Journal(book.path)
+    again = Journal(book.disk, reading=True)
     assert (again.rounds(RULES), again.get("life")) == (s, "x")
-    again.close()
+
+
+def test_a_file_that_is_no_journal_is_named(book):
+    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1))
+    book.disk.write("journal-000001.log", b"not a journal, not at all" * 100)
+    with pytest.raises(StoreError, match=r"journal-000001\.log: damaged at byte 0, .*--fresh"):
+        Journal(book.disk)
+    book.disk.remove("journal-000001.log")
+    book.disk.remove("journal-000002.log")
+    book.disk.write("journal.log", b"not a journal, not at all" * 100)
+    with pytest.raises(StoreError, match=r"journal\.log: damaged at byte 0, .*--fresh"):
+        Journal(book.disk)
+
+
+def test_a_file_that_is_gone_is_named(book):
+    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1), *a_round(2))
+    book.disk.remove("journal-000002.log")
+    with pytest.raises(StoreError, match=r"journal-000002\.log: is missing; .*--fresh"):
+        Journal(book.disk)
+
+
+def test_a_run_of_an_earlier_version_is_named_with_what_to_do():
+    disk = MemoryDisk("runs/night")
+    disk.write("journal.sqlite", b"SQLite format 3")
+    assert exists(disk)
+    with pytest.raises(StoreError, match=r"runs/night holds a run of an earlier version .*: finish it"):
+        Journal(disk)
+
+
+def test_a_journal_of_a_version_to_come_is_not_guessed_at(book):
+    from edgefl.system.record_log import Record, RecordLog
+
+    RecordLog(book.disk, "journal.log").append(Record({"version": 2}))
+    with pytest.raises(StoreError, match="written by another version of edgefl"):
+        Journal(book.disk)
+
+
+# ── the whole truth is the events ────────────────────────────────────────────────────────────────────────────
+
+
+def a_life() -> list[Event]:
+    """Some of everything that can happen."""
+    return [
+        Joined("a", 0),
+        Joined("b", 0),
+        Joined("c", 0),
+        Busy("a", 1, 0, "of another run"),
+        Answered("b", 1, 0),
+        Declined("c", 1, 0, "no data"),
+        Lost("a", 0),
+        Expired(1, 1, 0),
+        Joined("a", 0),
+        Resumed(0),
+        *(Answered(device, 1, 0) for device in "abc"),
+        Merged(1, 0),
+        *(Answered(device, 2, 0) for device in "abc"),
+        Merged(2, 0),
+    ]
+
+
+def test_a_state_is_written_down_only_when_a_round_closes_and_comes_back_from_the_events():
+    book, s = Journal(MemoryDisk()), Rounds(RULES)
+    for event in a_life():
+        s = play(book, s, event)
+        assert Journal(book.disk, reading=True).rounds(RULES) == s
+    notes = [placed.note for segment in book._segments for placed in segment.notes]
+    stated = [note for note in notes if note.get("state") and "event" in note]
+    assert len(stated) == 1 + 2, "once at the beginning, and at each closing"
+
+
+def test_what_happened_under_other_rules_is_played_by_them():
+    book = Journal(MemoryDisk())
+    s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), Answered("a", 1, 0))
+    alone = replace(RULES, cohort=1, quorum=1)
+    assert Journal(book.disk).rounds(alone) == replace(s, rules=alone)
+
+
+def test_only_events_of_the_machine_are_read_back():
+    book = Journal(MemoryDisk())
+    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0))
+    with pytest.raises(KeyError, match="Joined"):
+        Journal(book.disk, events=(Lost,)).rounds(RULES)
+
+
+def test_an_answer_costs_its_own_bytes_and_hardly_more():
+    disk = MemoryDisk()
+    book, s = Journal(disk), Rounds(replace(RULES, cohort=100, quorum=100))
+    for number in range(100):
+        s = play(book, s, Joined(f"device-{number:03d}", 0))
+    for number in range(99):
+        before = disk.written
+        device = f"device-{number:03d}"
+        s, _ = step(s, Answered(device, 1, 0))
+        book.write(Answered(device, 1, 0), s, Kept(1, device, bytes(32), bytes(10_000)))
+        assert disk.written - before < 10_000 + 400
+
+
+def test_the_story_is_whole_long_after_the_answers_are_gone():
+    book, s = Journal(MemoryDisk()), play(Journal(MemoryDisk()), Rounds(RULES))
+    s = play(book, s, Joined("a", 0), Joined("b", 0))
+    for number in range(1, 9):
+        s = play(book, s, *a_round(number))
+    for one in (book, Journal(book.disk), Journal(book.disk, reading=True)):
+        assert [detail["round"] for _, what, detail in one.story() if what == "merged"] == list(range(1, 9))
+        assert [what for _, what, _ in one.story(round=2)] == ["answered", "answered", "merged"]
+        assert one.devices() == {"a", "b"}
+    assert len(book.disk.names("journal-*.log")) == KEPT + 1
+
+
+def test_a_reader_keeps_its_story_while_files_go():
+    book, s = Journal(MemoryDisk()), Rounds(RULES)
+    s = play(book, s, Joined("a", 0), Joined("b", 0), *a_round(1), *a_round(2))
+    reader = Journal(book.disk, reading=True)
+    for number in range(3, 9):
+        s = play(book, s, *a_round(number))
+    merged = [detail["round"] for _, what, detail in reader.story() if what == "merged"]
+    assert merged == list(range(1, len(merged) + 1))
+    assert len(merged) >= 2
+
+
+def test_what_is_abandoned_is_told():
+    book = Journal(MemoryDisk())
+    book.write(Expired(1, 1, 0), Rounds(RULES), actions=(Abandon(1, "nobody came"),))
+    assert [(what, detail) for _, what, detail in book.story()] == [
+        ("expired", {"round": 1, "attempt": 1}),
+        ("abandoned", {"round": 1, "reason": "nobody came"}),
+    ]
+
+
+# ── power cuts ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def everything(book: Journal) -> tuple[Any, ...]:
+    """All that a coordinator would find."""
+    rounds = range(1, 9)
+    return (
+        book.rounds(RULES),
+        book.get("life"),
+        book.devices(),
+        book.answers(),
+        [book.answers(round) for round in rounds],
+        [book.merge(round) for round in rounds],
+        [(what, detail) for _, what, detail in book.story()],
+    )
+
+
+def writes() -> list[Callable[[Journal, Rounds], Rounds]]:
+    """What a coordinator writes in a run of six rounds, one by one; a frame has several sectors."""
+
+    def played(event: Event) -> Callable[[Journal, Rounds], Rounds]:
+        return lambda book, s: play(book, s, event)
+
+    def said(book: Journal, s: Rounds) -> Rounds:
+        book.set(life="x", run="{}")
+        return s
+
+    def noted(book: Journal, s: Rounds) -> Rounds:
+        book.note("resumed", round=s.round)
+        return s
+
+    rounds = [played(event) for number in range(1, 7) for event in a_round(number)]
+    return [said, played(Joined("a", 0)), played(Joined("b", 0)), *rounds[:5], noted, *rounds[5:]]
+
+
+def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
+    """The journal that is found is the one after the last write that returned, or after the one in hand."""
+    todo, whole = writes(), MemoryDisk()
+    book, s = Journal(whole), Rounds(RULES)
+    known = [everything(book)]
+    for write in todo:
+        s = write(book, s)
+        known.append(everything(Journal(whole, reading=True)))
+    cut, found = 0, set[int]()
+    for steps in range(whole.steps):
+        for seed in range(3):
+            disk, promised = MemoryDisk(), 0
+            disk.power = steps
+            s = Rounds(RULES)
+            try:
+                book = Journal(disk)
+                for write in todo:
+                    s = write(book, s)
+                    promised += 1
+            except PowerCut:
+                cut += 1
+            disk.crash(Random(steps * 100 + seed))
+            book = Journal(disk)
+            state = everything(book)
+            assert state in known[promised : promised + 2], (steps, seed, promised)
+            found.add(known.index(state, promised) - promised)
+            s = book.rounds(RULES) or Rounds(RULES)
+            disk.crash(Random(seed))  # and again, before anything was written: what was read must last
+            assert everything(Journal(disk)) == state
+            for write in todo[known.index(state, promised) :]:
+                s = write(book, s)
+            assert everything(Journal(disk)) == known[-1]
+    assert found == {0, 1}
+    assert cut == whole.steps * 3
+
+
+def test_a_full_disk_at_every_write_loses_nothing_once_there_is_room():
+    whole = MemoryDisk()
+    book, s = Journal(whole), Rounds(RULES)
+    for write in writes():
+        s = write(book, s)
+    disk = MemoryDisk()
+    book, s = Journal(disk), Rounds(RULES)
+    for write in writes():
+        before = everything(book)
+        for room in (0, 20, 200):
+            disk.capacity = disk.used + room
+            try:
+                after = write(book, s)
+            except StoreError:
+                assert everything(book) == everything(Journal(disk, reading=True)) == before
+            else:
+                break
+        else:
+            disk.capacity = None
+            after = write(book, s)
+        s = after
+    disk.capacity = None
+    assert everything(Journal(disk)) == everything(Journal(whole))

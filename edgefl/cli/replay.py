@@ -15,11 +15,13 @@ def replay(
     json: Json = False,
 ) -> None:
     """Tell the story of a run, event by event."""
+    from coordinator import journal
     from coordinator.story import lines
     from edgefl.errors import ConfigError
+    from edgefl.system.disk import FolderDisk
 
-    path = run / "journal.sqlite" if run.is_dir() else run
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such journal; name the folder of a run, e.g. runs/demo")
-    for line in lines(path, device, round, as_json=json):
+    disk = FolderDisk(run.parent if run.is_file() else run)
+    if not journal.exists(disk):
+        raise ConfigError(f"{disk.where(journal.NAME)}: no such journal; name the folder of a run, e.g. runs/demo")
+    for line in lines(disk, device, round, as_json=json):
         typer.echo(line)

@@ -27,6 +27,7 @@ from edgefl.protocol import chunks, topics
 from edgefl.protocol.frames import pack
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Assignment, Declined, Presence, frame
+from edgefl.system.disk import FolderDisk
 
 NASTY = "[/x] [bold red]\n2026-11-16 12:00:00,000 INFO coordinator: forged\r\x1b[2J\u202e{0}"
 RUN = run_file({"name": "fedavg"}, task={"partition": {"kind": "iid", "devices": 4}}, rounds={"cohort": 4, "quorum": 3})
@@ -124,7 +125,7 @@ def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureF
     assert "declined: [/x] [bold red]\\n2026" in shown, "the table of devices"
     lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("{")]
     assert any(line.startswith("declined: device-03: [/x]") for line in lines)
-    replayed = list(story.lines(watched.folder / journal.NAME))
+    replayed = list(story.lines(FolderDisk(watched.folder)))
     logged = written.getvalue()
     assert "why=[/x] [bold red]\\n2026" in logged
     for text in (shown, *lines, *replayed, logged):
@@ -157,7 +158,7 @@ def test_what_a_journal_quotes_is_no_template() -> None:
 
 
 def test_letters_that_a_terminal_has_not_do_not_end_a_command(tmp_path: Path) -> None:
-    book = journal.Journal(tmp_path / journal.NAME)
+    book = journal.Journal(FolderDisk(tmp_path))
     book.note("declined", device="pi", round=1, reason="\N{SNOWMAN}")
     book.close()
     command = [sys.executable, "-m", "edgefl", "replay", str(tmp_path / journal.NAME)]

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.journal import NAME, Journal
+from coordinator.journal import EARLIER, NAME, Journal
 from coordinator.service import Coordinator
 from coordinator.start import settle
 from edgefl import fleet
 from edgefl.cli.app import main
 from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import load, parse
-from edgefl.errors import ConfigError
+from edgefl.errors import ConfigError, StoreError
 from edgefl.protocol import address, broker
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.system.disk import FolderDisk
 
 SECRET = "h0rse-battery"
 URL = f"mqtt://ann:{SECRET}@127.0.0.1:1883"
@@ -55,16 +56,15 @@ def test_a_run_keeps_the_password_and_never_writes_it_down(tmp_path: Path) -> No
     assert run.broker.url == URL, "who connects still has it"
 
 
-def test_a_journal_that_had_the_password_has_it_no_longer(tmp_path: Path) -> None:
+def test_a_run_whose_journal_has_the_password_is_not_gone_on_with(tmp_path: Path) -> None:
     folder = tmp_path / "quiet"
     folder.mkdir()
-    book = Journal(folder / NAME)
-    book.set(run=run_of(tmp_path).model_dump_json().replace("ann@", f"ann:{SECRET}@"))
-    book.close()
-    settle(folder, run_of(tmp_path), fresh=False)
-    book = Journal(folder / NAME)
-    assert SECRET not in (book.get("run") or "")
-    book.close()
+    (folder / EARLIER).write_text(f"mqtt://ann:{SECRET}@there")  # version 0.1 wrote it down
+    with pytest.raises(StoreError, match="a run of an earlier version"):
+        settle(folder, run_of(tmp_path), fresh=False)
+    settle(folder, run_of(tmp_path), fresh=True)
+    Journal(FolderDisk(folder)).set(run=run_of(tmp_path).model_dump_json())
+    assert not any(SECRET.encode() in data for data in everything(folder))
 
 
 def test_an_agent_file_does_not_repeat_it_either() -> None:

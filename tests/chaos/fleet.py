@@ -21,7 +21,7 @@ from counter import Witness
 from lives import Place
 
 from coordinator.identity import opened
-from coordinator.journal import NAME, Journal
+from coordinator.journal import Journal
 from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
@@ -30,6 +30,7 @@ from edgefl.protocol.acl import COORDINATOR
 from edgefl.protocol.address import is_loopback
 from edgefl.protocol.broker import Broker
 from edgefl.simulation.loop import simulate
+from edgefl.system.disk import FolderDisk
 from edgefl.toml_text import written
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -247,7 +248,7 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     def check(self, ended: Mapping[str, Any], what: str) -> None:
         """The same model as an undisturbed run, and every promise kept exactly once."""
-        book = Journal(self.folder / "runs" / "chaos" / NAME)
+        book = Journal(FolderDisk(self.folder / "runs" / "chaos"), reading=True)
         counted = Counter((d["device"], d["round"]) for _, event, d in book.story() if event == "answered")
         book.close()
         rounds = self.table["run"]["rounds"]

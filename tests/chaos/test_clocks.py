@@ -20,9 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fleet import Fleet, expected, toml
 from lives import Place
 
-from coordinator.journal import NAME, Journal
+from coordinator.journal import Journal
 from edgefl.processes import Child
 from edgefl.protocol import broker as brokers
+from edgefl.system.disk import FolderDisk
 
 THOROUGH = os.environ.get("EDGEFL_CHAOS") == "1"
 DAY = 86400.0  # seconds
@@ -44,7 +45,7 @@ def test_a_run_whose_clocks_are_years_apart_ends_with_the_same_model(tmp_path: P
 
 def _ahead(fleet: Fleet) -> float:
     """Seconds that the coordinator's clock was ahead when it wrote its journal."""
-    book = Journal(fleet.folder / "runs" / "chaos" / NAME)
+    book = Journal(FolderDisk(fleet.folder / "runs" / "chaos"), reading=True)
     at, _, _ = next(book.story())
     book.close()
     return at - time.time()

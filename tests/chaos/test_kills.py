@@ -89,7 +89,7 @@ def test_a_coordinator_that_is_stopped_for_a_while_only_loses_time(fleet: Fleet)
 
 def test_a_damaged_newest_checkpoint_is_passed_over_and_its_round_merged_again(fleet: Fleet) -> None:
     fleet.all_agents()
-    assert fleet.coordinator("kill:16").finished() is None  # at an answer to the third round
+    assert fleet.coordinator("kill:17").finished() is None  # at an answer to the third round
     newest = checkpoint.generations(fleet.folder / "runs" / "chaos")[-1]
     data = bytearray(newest.read_bytes())
     data[len(data) // 2] ^= 1

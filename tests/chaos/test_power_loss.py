@@ -11,8 +11,10 @@ import pytest
 from fleet import run_table
 from tape import Disk, Tape, restore
 
-from coordinator import checkpoint
+from coordinator import checkpoint, rounds
 from coordinator.checkpoint import Saved
+from coordinator.journal import Journal, Kept
+from coordinator.rounds import Rounds, Rules
 from coordinator.start import METRICS, _Telling
 from coordinator.view import View
 from device_agent import session
@@ -27,6 +29,8 @@ from edgefl.events import Round, from_json
 from edgefl.job import Course, Job
 from edgefl.protocol import chunks
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.system.disk import FolderDisk
+from edgefl.system.memory_disk import MemoryDisk
 
 FRAME = bytes(range(256)) * 3
 BEFORE = np.full(4, -1, np.float32)
@@ -68,7 +72,7 @@ class Player:
         Player.played += self.number
         self.figures(
             "power loss",
-            "writes, syncs and renames of spool, state, birth, checkpoints and metrics recorded; after each every"
+            "writes, syncs and renames of spool, state, birth, journal, checkpoints, metrics recorded; after each every"
             " part of what was not synced lost, torn or zeroed",
             "none needed",
             f"{Player.played} states of the disk: always the old or the new, never garbage, no unreceipted update lost",
@@ -196,6 +200,34 @@ def test_a_device_never_counts_its_births_backwards(tape: Tape, player: Player) 
 
     assert born == [1, 2, 3]
     assert player.each(tape, check) > 20
+
+
+def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(tape: Tape, player: Player) -> None:
+    rules = Rules(rounds=9, seed=1, cohort=1, quorum=1, deadline=5.0)
+    book, s, known = Journal(FolderDisk(tape.root)), Rounds(rules), [_everything(Journal(MemoryDisk()), rules)]
+    events: list[rounds.Event] = [rounds.Joined("a", 0)]
+    for round in range(1, 6):  # so many that a segment goes
+        events += [rounds.Answered("a", round, 0), rounds.Merged(round, 0)]
+    for event in events:
+        s, _ = rounds.step(s, event)
+        answer = Kept(s.round, "a", bytes(32), FRAME) if isinstance(event, rounds.Answered) else None
+        book.write(event, s, answer, 1 if answer else None)
+        known.append(_everything(book, rules))
+        tape.mark(type(event).__name__)
+
+    def check(folder: Path, marks: list[str]) -> None:
+        found = _everything(Journal(FolderDisk(folder)), rules)
+        assert found in known[len(marks) : len(marks) + 2]
+        assert _everything(Journal(FolderDisk(folder)), rules) == found
+
+    assert player.each(tape, check) > 500
+    assert min(path.name for path in tape.root.glob("journal-*")) == "journal-000003.log"
+
+
+def _everything(book: Journal, rules: Rules) -> tuple[Any, ...]:
+    """All that a coordinator would find."""
+    merges = [(book.merge(round), book.answers(round)) for round in range(1, 6)]
+    return book.rounds(rules), book.devices(), book.answers(), merges, [what for _, what, _ in book.story()]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 from facts import in_json
 from fleet import expected, run_table
 
-from coordinator.journal import NAME, Journal
+from coordinator.journal import Journal
 from coordinator.service import Coordinator
 from device_agent.backends import choose, maker
 from device_agent.service import Agent
@@ -19,6 +19,7 @@ from edgefl.config import LocalCompute, RunFile
 from edgefl.config_reader import parse
 from edgefl.protocol import chunks
 from edgefl.protocol.memory import MemoryBroker, MemoryClient
+from edgefl.system.disk import FolderDisk
 
 PATIENCE = 120.0
 
@@ -143,7 +144,7 @@ class Village:
             thread.join(PATIENCE)
             assert not thread.is_alive(), f"{what}: did not end: {self.events[-5:]}"
         assert not self.problems, f"{what}: {self.problems}"
-        book = Journal(self.folder / "runs" / NAME)
+        book = Journal(FolderDisk(self.folder / "runs"), reading=True)
         counted = Counter((d["device"], d["round"]) for _, event, d in book.story() if event == "answered")
         book.close()
         assert set(counted.values()) == {1}, f"{what}: counted twice: {counted}"

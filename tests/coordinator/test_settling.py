@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.journal import NAME, Journal
+from coordinator.journal import Journal
 from coordinator.rounds import Answered, Invite, Joined, Resumed, Rounds, step
 from coordinator.service import rules
 from coordinator.start import finished, settle
@@ -14,6 +14,7 @@ from edgefl.cli.app import app
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.errors import ConfigError
+from edgefl.system.disk import FolderDisk
 
 
 def a_run(**more: Any) -> RunFile:
@@ -23,14 +24,14 @@ def a_run(**more: Any) -> RunFile:
 def begun(folder: Path) -> Path:
     """A folder in which a run was interrupted."""
     folder.mkdir()
-    book = Journal(folder / NAME)
+    book = Journal(FolderDisk(folder))
     book.set(run=a_run().model_dump_json())
     book.close()
     return folder
 
 
 def story(folder: Path) -> list[dict[str, Any]]:
-    book = Journal(folder / NAME)
+    book = Journal(FolderDisk(folder))
     told = [detail for _, what, detail in book.story() if what == "changed"]
     book.close()
     return told
@@ -76,13 +77,13 @@ def test_all_that_it_depends_on_is_named_at_once(tmp_path: Path):
 
 def test_a_round_in_hand_is_asked_anew_when_its_model_travels_otherwise(tmp_path: Path):
     folder = begun(tmp_path / "run")
-    book, state = Journal(folder / NAME), Rounds(rules(a_run(), 1))
+    book, state = Journal(FolderDisk(folder)), Rounds(rules(a_run(), 1))
     for event in (Joined("a", 0.0), Joined("b", 0.0), Answered("a", 1, 1.0)):
         state = step(state, event)[0]
         book.write(event, state)
     book.close()
     settle(folder, a_run(wire={"codec": "float16"}), fresh=False)
-    book = Journal(folder / NAME)
+    book = Journal(FolderDisk(folder))
     resumed, actions = step(book.rounds(state.rules), Resumed(2.0))
     book.close()
     assert isinstance(actions[0], Invite)
@@ -95,7 +96,7 @@ def test_a_service_leaves_a_finished_run_alone(tmp_path: Path):
     file.write_text(f'[run]\nname = "night"\nfolder = "{tmp_path}"\n[rounds]\ncohort = 2\n')
     folder = begun(tmp_path / "night")
     assert not finished(a_run(run={"name": "night", "folder": str(tmp_path)}))
-    book = Journal(folder / NAME)
+    book = Journal(FolderDisk(folder))
     book.set(done="yes")
     book.close()
     said = CliRunner().invoke(app, ["coordinator", "start", str(file), "--unless-finished"])

@@ -9,6 +9,7 @@ from fleets import Fleet, prepared, run_file
 from coordinator.service import Coordinator
 from coordinator.story import lines
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.system.disk import FolderDisk
 
 
 def test_with_one_of_three_gone_no_deadline_passes(tmp_path: Path):
@@ -39,7 +40,7 @@ def test_with_one_of_three_gone_no_deadline_passes(tmp_path: Path):
     assert [event["devices"] for event in rounds] == [3, 2, 2, 2]
     assert coordinator.rounds.attempt == 4  # each is the number of a timer: one for each round, and none ran out
     assert all(0 <= event["waiting_seconds"] <= event["seconds"] for event in rounds)
-    story = [line.split("  ", 1)[1] for line in lines(folder / "journal.sqlite")]
+    story = [line.split("  ", 1)[1] for line in lines(FolderDisk(folder))]
     assert "device-02 is gone" in story
     assert not any("is up" in line for line in story)
     second = story[story.index("round 1 is merged") :]

@@ -55,7 +55,7 @@ def test_a_whole_run_leaves_nothing_that_others_can_read(tmp_path: Path) -> None
             fleet.start_all()
             coordinator.run()
             fleet.join()
-    assert {"journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", METRICS} <= seen
+    assert {"journal.log", "journal-000001.log", METRICS} <= seen
     assert modes(tmp_path / "runs") == {}
     assert modes(tmp_path / "agents") == {}
     assert list(tmp_path.glob("agents/*/update.spool")), "nothing was spooled"
