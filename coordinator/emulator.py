@@ -129,6 +129,7 @@ class Emulator:
     # ---- the loop ----------------------------------------------------------------------------------------------
 
     def run(self) -> Course:
+        self.tell(jobs.opening(self.job))
         for device in self.devices.values():
             self._appear(device)
         while self.rounds.phase != "finished":

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from facts import in_json
+from facts import in_short
 from tiny import Tiny, clouds
 
 from edgefl import seeds
@@ -12,6 +12,7 @@ from edgefl.algorithms.fedprox import FedProx
 from edgefl.algorithms.shelf import describe
 from edgefl.algorithms.upcycled import Upcycled
 from edgefl.config import RunFile
+from edgefl.events import Answered, Asked, Closed, Done, Evaluating, Fact, Joined, Round
 from edgefl.job import Job
 from edgefl.losses import cross_entropy
 from edgefl.protocol.codecs import CODECS
@@ -71,7 +72,7 @@ class Listening:
 
 def play(algorithm=None, **more):
     told = []
-    course = simulate(tiny_job(algorithm or FedAvg(batch=4), **more), DEVICES, in_json(told.append))
+    course = simulate(tiny_job(algorithm or FedAvg(batch=4), **more), DEVICES, in_short(told.append))
     return course, told[:-1], told[-1]
 
 
@@ -143,3 +144,21 @@ def test_paired_rounds_share_their_devices():
     assert [cohort_key(tiny_job(FedAvg()), r) for r in (1, 2, 3, 4)] == [1, 2, 3, 4]
     pairs = Upcycled().cohort_rounds
     assert [cohort_key(tiny_job(Upcycled()), r) for r in (1, 2, 3, 4)] == [1 + (r - 1) // pairs for r in (1, 2, 3, 4)]
+
+
+def test_what_a_coordinator_would_tell_is_told_of_every_round():
+    told: list[Fact] = []
+    simulate(tiny_job(Upcycled(batch=4), rounds=3), DEVICES, told.append)
+    assert isinstance(told[0], Evaluating)
+    assert sorted(fact.device for fact in told if isinstance(fact, Joined)) == sorted(DEVICES)
+    rounds = [fact for fact in told if isinstance(fact, Asked | Answered | Closed | Round)]
+    first = [fact for fact in rounds if fact.round == 1]
+    asked, *answered, closed, merged = first
+    assert sorted(asked.devices) == sorted(fact.device for fact in answered) == list(closed.devices)
+    assert asked.bytes_down == merged.bytes_down
+    assert sum(fact.bytes for fact in answered) == merged.bytes_up
+    assert all(fact.steps > 0 and fact.verdict == "accepted" for fact in answered)
+    assert [type(fact) for fact in rounds if fact.round == 2] == [Round]  # it needs nobody
+    assert [fact.opening for fact in rounds if isinstance(fact, Asked)] == [1, 2]
+    assert isinstance(told[-1], Done)
+    assert all(fact.at > 0 for fact in told)

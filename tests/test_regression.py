@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from facts import summed_up
 
 from coordinator import checkpoint
 from coordinator.exporting import export_checkpoint
@@ -48,7 +49,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def told(table: dict[str, Any], *sets: str) -> list[Any]:
     events: list[Fact] = []
-    play(parse(RunFile, table, "test", sets, environment={}), None, events.append)
+    play(parse(RunFile, table, "test", sets, environment={}), None, summed_up(events.append))
     return events
 
 

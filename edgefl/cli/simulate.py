@@ -62,7 +62,6 @@ def play(
     else:
         from edgefl.simulation.loop import simulate as driver
     job, held = (prepare or jobs.prepare)(run, root)
-    tell(jobs.opening(job))
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
     with engine(job, devices, workers) as training:
         driver(job, devices, tell, engine=training)

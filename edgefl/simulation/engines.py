@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Protocol
 
@@ -23,11 +23,12 @@ from edgefl.work import Done, Place, Worker
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One device's work on one round: the task, and what the device kept from earlier ones."""
+    """One device's work on one round: the task, what the device kept from earlier ones, and its virtual pace if any."""
 
     device: str
     task: Task
     state: State
+    pace: float | None = None  # seconds per step
 
 
 class Engine(Protocol):
@@ -54,7 +55,7 @@ class Here:
         self._workers = workers(job.run, job.device_model, devices)
 
     def train(self, place: Place, orders: Sequence[Order]) -> list[Done]:
-        return [self._workers[order.device].work(order.task, place, order.state) for order in orders]
+        return [_work(self._workers[order.device], place, order) for order in orders]
 
 
 class Pool:
@@ -95,4 +96,8 @@ def _move_in(
 
 
 def _train(place: Place, order: Order) -> Done:
-    return _HERE[order.device].work(order.task, place, order.state)
+    return _work(_HERE[order.device], place, order)
+
+
+def _work(worker: Worker, place: Place, order: Order) -> Done:
+    return replace(worker, pace=order.pace).work(order.task, place, order.state)

@@ -1,16 +1,16 @@
 """The plain loop: the specification of a run. Every other driver must end with the same model, bit for bit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from time import perf_counter, process_time
+from time import perf_counter, process_time, time
 from typing import Any
 
-from edgefl import forgetting, seeds
+from edgefl import __version__, forgetting, seeds
 from edgefl import job as jobs
 from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.data.dataset import Dataset
-from edgefl.events import Tell
+from edgefl.events import Answered, Asked, Closed, Fact, Joined, Tell
 from edgefl.job import Course, Job
 from edgefl.privacy.spending import spending
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
@@ -42,24 +42,33 @@ def simulate(
     *,
     engine: Engine | None = None,
 ) -> Course:
-    """Play all rounds one after another; `tell` hears of each, and of the end."""
+    """Play all rounds one after another; `tell` hears what a coordinator tells of a fleet that nothing disturbs."""
     engine = engine or Here(job, devices)
     fleet = {name: _Device(len(data)) for name, data in devices.items()}
-    total, began, cpu = Traffic(), perf_counter(), process_time()
+    total, began, cpu, asked = Traffic(), perf_counter(), process_time(), 0
+
+    def say(*facts: Fact) -> None:
+        for fact in facts:
+            tell(replace(fact, at=time()))
+
+    say(jobs.opening(job), *(joined(job, name, device.samples) for name, device in fleet.items()))
     course = jobs.begin(job)
     while not jobs.finished(job, course):
         opened, spent, before = perf_counter(), Traffic(), course
-        extra = jobs.plan(job, course)
-        updates = {} if extra is None else _play(job, course, extra, engine, fleet, spent)
+        extra, updates = jobs.plan(job, course), dict[str, Update]()
+        if extra is not None:
+            asked += 1
+            updates, facts = _play(job, course, extra, engine, fleet, spent, asked)
+            say(*facts)
         course = jobs.advance(job, course, updates, population=len(fleet))
         total.up, total.down = total.up + spent.up, total.down + spent.down
         more = forgetting.of_round(job, before, updates, course)
-        time = {"seconds": perf_counter() - opened, "waiting_seconds": 0.0}
-        tell(jobs.report(course, updates, bytes_up=spent.up, bytes_down=spent.down, **time, **more))
+        seconds = perf_counter() - opened
+        say(jobs.report(course, updates, bytes_up=spent.up, bytes_down=spent.down, seconds=seconds, **more))
     spoken = total.summary(course)
     held = {name: (device.samples, device.state) for name, device in fleet.items()}
     spoken |= spending(job.algorithm, job.model.layout, held)
-    tell(jobs.summary(job, course, **spoken, seconds=perf_counter() - began, cpu_seconds=process_time() - cpu))
+    say(jobs.summary(job, course, **spoken, seconds=perf_counter() - began, cpu_seconds=process_time() - cpu))
     return course
 
 
@@ -71,8 +80,8 @@ class _Device:
 
 
 def _play(  # noqa: PLR0917 - the whole round in one place, as a specification should be
-    job: Job, course: Course, extra: State, engine: Engine, fleet: Mapping[str, _Device], spent: Traffic
-) -> dict[str, Update]:
+    job: Job, course: Course, extra: State, engine: Engine, fleet: Mapping[str, _Device], spent: Traffic, opening: int
+) -> tuple[dict[str, Update], list[Fact]]:
     round, size = course.round + 1, job.model.layout.size
     frame = pack_broadcast(job.name, round, course.params, extra, job.codec, compress=job.run.wire.compress)
     params, told = unpack_broadcast(frame, size)
@@ -81,16 +90,24 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     for name in seeds.sample(job.run.run.seed, cohort_key(job, round), fleet, job.run.cohort):
         budget = Budget(batches=cut(job, round, name, fleet[name].samples))
         orders.append(Order(name, Task(round, params, budget, told, previous), fleet[name].state))
-    updates = {}
+    updates, answered = {}, list[Fact]()
     for order, done in zip(orders, engine.train(Place(LIFE, sha256(frame).hexdigest()[:16]), orders), strict=True):
         device = fleet[order.device]
         updates[order.device] = opened_update(done.frame, size)
         device.state = done.kept
         spent.up += len(done.frame)
+        answered.append(Answered(order.device, round, len(done.frame), steps=done.steps))
         returned = previous is not None and device.seen != round - 1
         spent.down += len(frame) * (2 if returned else 1)
         device.seen = round
-    return updates
+    asked = Asked(round, opening, tuple(order.device for order in orders), spent.down)
+    return updates, [asked, *answered, Closed(round, tuple(sorted(updates)))]
+
+
+def joined(job: Job, device: str, samples: int) -> Joined:
+    """A simulated device is there, on no host of its own."""
+    back_end = "torch" if job.graphs is None else "onnx"
+    return Joined(device, samples, version=__version__, back_end=back_end)
 
 
 def opened_update(frame: bytes, size: int) -> Update:

@@ -24,19 +24,11 @@ from edgefl.errors import EdgeflError
 from edgefl.protocol.pace import Pace
 from edgefl.protocol.topic_tree import TopicTree
 from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Will
+from edgefl.simulation.line import Line
 from edgefl.simulation.world import Process, World
 
 UNNOTICED = 9.0  # seconds until a client sees that its connection is dead: one and a half keep-alives
 SILENCE = 17.0  # seconds until the broker does
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A client's line to the broker."""
-
-    latency: float = 0.0  # seconds, one way
-    up: float = inf  # bytes per second
-    down: float = inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefl import seeds
+from edgefl.simulation.line import Line
 
 PI4_FLOPS = 4e9  # what a Raspberry Pi 4 is assumed to sustain in small training steps
 PI4_OVERHEAD = 2e-3  # seconds a step costs there whatever its size
+BYTES = 125_000  # per second, for each Mbit/s
 FLOPS = 6  # for one sample and one weight of a dense network: 2 forward, 4 backward
 
 
@@ -70,13 +72,18 @@ class Hardware:
         noise = seeds.stream(seed, round, device, "pace").lognormal(0, self.profile.jitter)
         return float(self.reference / self.profile.speed * noise)
 
+    @property
+    def line(self) -> Line:
+        """Its line to the broker."""
+        return Line(self.profile.latency, up=self.profile.up * BYTES, down=self.profile.down * BYTES)
+
     def download(self, size: int) -> float:
         """Seconds until so many bytes are here."""
-        return self.profile.latency + size * 8e-6 / self.profile.down
+        return self.line.latency + size / self.line.down
 
     def upload(self, size: int) -> float:
         """Seconds until so many bytes are at the coordinator."""
-        return self.profile.latency + size * 8e-6 / self.profile.up
+        return self.line.latency + size / self.line.up
 
 
 def reference_seconds(parameters: int, batch: int, ms_per_step: float | None = None) -> float:

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from facts import in_json
+from facts import in_short
 
 from coordinator.emulated import fleet
 from coordinator.emulator import Emulator, emulate
@@ -44,7 +44,7 @@ def prepared(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> tuple[J
 def emulated(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> tuple[Course, Events, Events]:
     """The end, its rounds, and everything else that was told."""
     told: Events = []
-    course = emulate(*prepared(algorithm, **more), in_json(told.append))
+    course = emulate(*prepared(algorithm, **more), in_short(told.append))
     return course, [e for e in told if e["event"] == "round"], [e for e in told if e["event"] != "round"]
 
 
@@ -54,8 +54,8 @@ def test_ideal_devices_end_with_the_model_of_the_plain_loop_bit_for_bit(name: st
     looped: Events = []
     on_clock: Events = []
     assert (
-        emulate(job, devices, in_json(on_clock.append)).sha256()
-        == simulate(job, devices, in_json(looped.append)).sha256()
+        emulate(job, devices, in_short(on_clock.append)).sha256()
+        == simulate(job, devices, in_short(looped.append)).sha256()
     )
     for key in ("bytes_up", "bytes_down", "devices", "accuracy"):
         assert [e.get(key) for e in on_clock] == [e.get(key) for e in looped]
@@ -218,9 +218,9 @@ def test_profiles_are_dealt_out_as_counted():
 def test_local_and_aggregation_forgetting_are_told_on_request():
     job, devices = prepared({"name": "fedavg"}, run={"forgetting": True})
     told: Events = []
-    emulate(job, devices, in_json(told.append))
+    emulate(job, devices, in_short(told.append))
     asked: Events = []
-    simulate(job, devices, in_json(asked.append))
+    simulate(job, devices, in_short(asked.append))
     for key in ("local_forgetting", "aggregation_forgetting"):
         found = [e[key] for e in told[:-1]]
         assert found == [e[key] for e in asked[:-1]]

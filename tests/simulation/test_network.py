@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from edgefl.errors import EdgeflError
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, Will
-from edgefl.simulation.network import SILENCE, UNNOTICED, Fate, Line, Passing, VirtualBroker, VirtualClient
+from edgefl.simulation.line import Line
+from edgefl.simulation.network import SILENCE, UNNOTICED, Fate, Passing, VirtualBroker, VirtualClient
 from edgefl.simulation.world import World
 
 LOST = Disconnected("connection lost")

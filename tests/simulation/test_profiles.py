@@ -1,21 +1,40 @@
 from collections import Counter
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgefl.protocol.transport import Message
+from edgefl.simulation.line import Line
+from edgefl.simulation.network import VirtualBroker
 from edgefl.simulation.profiles import IDEAL, PROFILES, Hardware, Profile, assign, reference_seconds
+from edgefl.simulation.world import World
 
 
 def test_an_ideal_device_takes_no_time_at_all():
     hardware = Hardware(IDEAL, reference=1.0)
-    assert (hardware.pace(1, 1, "a"), hardware.download(10**9), hardware.upload(10**9)) == (0, 0, 0)
+    assert hardware.pace(1, 1, "a") == 0
+    assert hardware.line == Line(latency=0, up=inf, down=inf)
 
 
 def test_a_transfer_takes_its_latency_and_its_bits_over_the_bandwidth():
-    hardware = Hardware(Profile(up=8, down=16, latency=0.5), reference=1.0)
-    assert hardware.upload(2_000_000) == pytest.approx(0.5 + 2)
-    assert hardware.download(2_000_000) == pytest.approx(0.5 + 1)
+    world = World()
+    broker, heard = VirtualBroker(world), dict[str, float]()
+    slow = broker.client("slow", Hardware(Profile(up=8, down=16, latency=0.5), reference=1.0).line)
+    quick = broker.client("quick")
+    for client in (slow, quick):
+        client.start(lambda event, who=client.id: heard.update({who: world.now} if isinstance(event, Message) else {}))
+    world.run()
+    slow.subscribe("down")
+    quick.subscribe("up")
+    world.run()
+    began = world.now
+    slow.publish("up", bytes(2_000_000))
+    quick.publish("down", bytes(2_000_000))
+    world.run()
+    assert heard["quick"] - began == pytest.approx(0.5 + 2)
+    assert heard["slow"] - began == pytest.approx(0.5 + 1)
 
 
 def test_pace_is_the_reference_over_the_speed():
