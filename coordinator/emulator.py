@@ -38,7 +38,7 @@ from edgefl.simulation.engines import Engine, Here, Order
 from edgefl.simulation.loop import LIFE, Traffic, opened_update, previous_model
 from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
-from edgefl.work import Place, pack_broadcast, unpack_broadcast
+from edgefl.work import Place, unpack_broadcast
 
 REBOOT = 60.0  # virtual seconds until a device that broke down is back
 PATIENCE = 100  # deadlines without a merge, after which nobody believes in the round any more
@@ -294,7 +294,7 @@ class Emulator:
             for device, pace in zip(working, paces, strict=True)
         ]
         for device, pace, done in zip(working, paces, self.engine.train(sent.place, orders), strict=True):
-            update = opened_update(done.frame, self.job.model.layout.size)
+            update = opened_update(self.job, done.frame)
             trained = self.now + self._download(device, sent) + update.steps * pace
             device.work = Work(round, opening, done.frame, update, done.kept, pace, trained)
             self._send(device, device.work)
@@ -306,8 +306,8 @@ class Emulator:
             extra = jobs.plan(job, course)
             if extra is None:
                 raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {round}, its first")
-            frame = pack_broadcast(job.name, round, course.params, extra, job.codec, compress=job.run.wire.compress)
-            params, told = unpack_broadcast(frame, job.model.layout.size)
+            frame = jobs.broadcast(job, round, course.params, extra)
+            params, told = unpack_broadcast(frame, job.model.layout.size, codec=job.down)
             place = Place(LIFE, sha256(frame).hexdigest()[:16])
             self.sent = Sent(round, len(frame), params, told, previous_model(job, course), place)
             self.waited = self.now - self.merged

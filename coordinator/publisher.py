@@ -4,13 +4,13 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from edgefl.algorithms.shelf import describe
-from edgefl.job import Job
+from edgefl.job import Job, broadcast
 from edgefl.protocol import chunks, topics
+from edgefl.protocol.codecs import described
 from edgefl.protocol.messages import Graphs, Manifest, Shape, frame
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.vector import State, Vector
-from edgefl.work import pack_broadcast
 
 KEPT = 2  # the current model, and the one before it for devices that look back
 AGAIN = 10.0  # seconds between two times that a whole model is published because devices ask for it
@@ -44,8 +44,7 @@ class Publisher:
         """Put the model of a round at the broker; again is the same."""
         if round in self.published:
             return self.published[round]
-        wire = self.job.run.wire
-        packed = pack_broadcast(self.job.name, round, params, extra, self.job.codec, compress=wire.compress)
+        packed = broadcast(self.job, round, params, extra)
         made = self.published[round] = self._publish(round, packed)
         while len(self.published) > KEPT:
             self._clear(self.published.popitem(last=False)[1])
@@ -109,7 +108,8 @@ class Publisher:
             sample=job.sample,
             classes=job.classes,
             loss=job.run.task.loss,
-            codec=job.codec.name,
+            codec=described(job.up),
+            down=described(job.down),
             seed=job.run.run.seed,
             compress=job.run.wire.compress,
             class_names=job.class_names or (),

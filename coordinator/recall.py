@@ -63,4 +63,4 @@ def _reread(job: Job, kept: Kept) -> Update:
     said, opened = read(TO_COORDINATOR, kept.frame, job.run.wire.limit_mb << 20)
     if not isinstance(said, Answer):  # the journal holds nothing else
         raise StoreError(f"journal: the frame of device '{kept.device}', round {kept.round} is no answer")
-    return unpack_answer(said, opened.body, job.model.layout.size)
+    return unpack_answer(said, opened.body, job.model.layout.size, job.up)

@@ -18,10 +18,17 @@ KEYS = {
     "rounds.over_select",
     "rounds.start_with",
     "wire.codec",
+    "wire.up",
+    "wire.down",
     "wire.compress",
     "wire.limit_mb",
 }
-ON_THE_WIRE = {"wire.codec", "wire.compress"}  # with these the model of the round in hand has other bytes
+ON_THE_WIRE = {
+    "wire.codec",
+    "wire.up",
+    "wire.down",
+    "wire.compress",
+}  # with these the model of the round in hand has other bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
             continue
         # An algorithm's table holds what was said; the others hold every key, and those that an earlier version did
         # not know were then what they are by default.
-        keys = {*old, *new} if section in {"algorithm", "privacy"} else old.keys() & new.keys()
+        keys = {*old, *new} if section in {"algorithm", "privacy", "wire"} else old.keys() & new.keys()
         pairs = ((f"{section}.{key}", old.get(key), new.get(key)) for key in sorted(keys))
         found += [Change(name, _shown(name, one), _shown(name, other)) for name, one, other in pairs if one != other]
     return found

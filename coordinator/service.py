@@ -357,8 +357,8 @@ class Coordinator:
             made = self.publisher.published.get(said.round) if self.publisher else None
             if made is not None and said.model != made.id:
                 raise WireError("update.model", f"trained from model {said.model}, round {said.round} has {made.id}")
-            size = self.job.model.layout.size
-            update = unpack_answer(said, sealed.body(body_limit(self.pattern, size)), size)
+            layout, codec = self.job.model.layout, self.job.up
+            update = unpack_answer(said, sealed.body(body_limit(self.pattern, layout, codec)), layout.size, codec)
             if self.pattern:
                 self.pattern.check(update.extra)
             self.inbox.guard.check(device.id, update, self.length)
@@ -549,7 +549,7 @@ class Coordinator:
 
     def _allow(self, job: Job) -> None:
         """What a frame may weigh follows from the model, and from what the algorithm adds to an answer."""
-        self.inbox.allow(min(self.limit, SMALL + body_limit(self.pattern, job.model.layout.size)))
+        self.inbox.allow(min(self.limit, SMALL + body_limit(self.pattern, job.model.layout, job.up)))
 
     # ---- small things ------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import logging
 import socket
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
@@ -85,6 +85,7 @@ class Agent:
         broker: str = "",
         coordinator: str | None = None,
         limit_mb: int = LIMIT_MB,
+        allowed: Collection[str] = (),
     ) -> None:
         self.device, self.fleet, self.transport = device, fleet, transport
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the training thread reads them
@@ -92,6 +93,7 @@ class Agent:
         self.make_model, self.back_end, self.folder = make_model, back_end, folder
         self.once, self.run_name = once, run  # end with a run; with this one, and no other
         self.connect_timeout, self.broker = connect_timeout, broker
+        self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
         self.inbox: SimpleQueue[TransportEvent | Outcome | session.Event] = SimpleQueue()
         self.trainer = Trainer(self.inbox.put)
         self.assembler = chunks.Assembler(SMALL)  # nothing that is said to one device has a body
@@ -387,8 +389,13 @@ class Agent:
         graphs = self.library[asked.graphs].frame if asked.graphs else None
         size, most = item.manifest.layout.layout().size, self.library.limit
         try:
-            params, extra = unpack_broadcast(item.frame, size, most)
-            previous = unpack_broadcast(self.library[asked.previous].frame, size, most)[0] if asked.previous else None
+            coded = codec(item.manifest.down, "down", allowed=self.allowed)
+            params, extra = unpack_broadcast(item.frame, size, most, coded)
+            earlier = self.library[asked.previous].frame if asked.previous else None
+            previous = unpack_broadcast(earlier, size, most, coded)[0] if earlier else None
+        except ConfigError as error:
+            self._feed(session.TrainingFailed(round, str(error)))
+            return
         except WireError as error:  # signed, and still no model: the task is over, or nobody else would ever be served
             self._feed(session.TrainingFailed(round, f"{error.code}: {error}"))
             return
@@ -404,11 +411,11 @@ class Agent:
         return Worker(
             manifest.job,
             self.device,
-            shelf.algorithm(manifest.algorithm),
+            shelf.algorithm(manifest.algorithm, self.allowed),
             self.make_model(manifest, graphs),
             data,
             LOSSES[manifest.loss],
-            codec(manifest.codec),
+            codec(manifest.codec, "up", allowed=self.allowed),
             manifest.seed,
             manifest.compress,
             secret=True,

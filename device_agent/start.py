@@ -62,4 +62,5 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False,
         broker=str(address),
         coordinator=me.coordinator,
         limit_mb=me.limit_mb,
+        allowed=file.compute.factories,
     )

@@ -13,9 +13,8 @@ from edgefl.algorithms.base import Algorithm, Stage
 from edgefl.data.partition import Partition
 from edgefl.errors import nearest
 from edgefl.losses import LOSSES
-from edgefl.protocol import signing
+from edgefl.protocol import codecs, signing
 from edgefl.protocol.address import without_password
-from edgefl.protocol.codecs import CODECS
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.topics import check_name
 from edgefl.robustness import Caps
@@ -106,16 +105,35 @@ class RoundRules(Section):
 
 
 class Wire(Section):
-    """How vectors travel."""
+    """How vectors travel: `codec` both ways, or a table with parameters for each."""
 
     codec: str = "float32"
+    up: dict[str, Any] | None = None  # updates: { codec = "topk", share = 0.01 }
+    down: dict[str, Any] | None = None  # models
     compress: bool = False
     limit_mb: Annotated[int, Field(ge=1)] = 512
 
     @field_validator("codec")
     @classmethod
     def _codec_exists(cls, name: str) -> str:
-        return _known(CODECS, name)
+        return name if ":" in name else _known(codecs.REGISTRY, name)
+
+    @model_validator(mode="after")
+    def _goes_both_ways(self) -> "Wire":
+        self.up_codec(), self.down_codec()
+        return self
+
+    def up_codec(self) -> codecs.Codec:
+        """How updates travel."""
+        return self._codec("up", self.up)
+
+    def down_codec(self) -> codecs.Codec:
+        """How models travel."""
+        return self._codec("down", self.down)
+
+    def _codec(self, way: str, table: dict[str, Any] | None) -> codecs.Codec:
+        where = "wire" if table is None else f"wire.{way}"
+        return codecs.codec({"codec": self.codec, **(table or {})}, where, way)
 
 
 class Guards(Section):
@@ -323,7 +341,8 @@ class LocalCompute(Section):
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     threads: Annotated[int, Field(ge=1)] = 1
     memory_mb: Annotated[int, Field(ge=1)] = 1024  # what a graph from outside may need; a larger one is declined
-    factories: tuple[str, ...] = ()  # with torch: "package.module:factory" that a job may name; zoo networks always may
+    # "package.module:name" that a job may name: networks (with torch), algorithms, losses, codecs. Ours it always may.
+    factories: tuple[str, ...] = ()
 
 
 class AgentFile(Section):

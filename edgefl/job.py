@@ -31,8 +31,9 @@ from edgefl.models.base import Model
 from edgefl.models.build import build, build_module
 from edgefl.models.onnx.bundle import pack, unpack
 from edgefl.models.onnx_backend import OnnxModel
-from edgefl.protocol.codecs import Codec, codec
+from edgefl.protocol.codecs import Codec
 from edgefl.vector import Array, State, Vector
+from edgefl.work import pack_broadcast
 
 TRIAL_SAMPLES = 16  # on which the networks of coordinator and devices are compared
 
@@ -51,7 +52,8 @@ class Job:
     graphs: bytes | None  # the ONNX bundle they run, unless they bring PyTorch
     start: Vector
     loss: Loss
-    codec: Codec
+    up: Codec  # how updates travel
+    down: Codec  # how models do
     sample: tuple[int, ...]
     classes: int
     public: Dataset
@@ -113,7 +115,8 @@ def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Holdings]:
         graphs=graphs,
         start=start,
         loss=LOSSES[task.loss],
-        codec=codec(run.wire.codec),
+        up=run.wire.up_codec(),
+        down=run.wire.down_codec(),
         sample=sample,
         classes=classes,
         public=held.public,
@@ -183,6 +186,12 @@ def begin(job: Job) -> Course:
 def plan(job: Job, course: Course) -> State | None:
     """What the devices of the next round are told besides the model; None: nobody is needed."""
     return job.algorithm.plan(course.round + 1, course.params, course.states)
+
+
+def broadcast(job: Job, round: int, params: Vector, extra: State) -> bytes:
+    """The frame that tells every device of the job the model of a round."""
+    wire = job.run.wire
+    return pack_broadcast(job.name, round, params, extra, job.down, layout=job.model.layout, compress=wire.compress)
 
 
 def advance(

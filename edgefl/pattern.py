@@ -11,7 +11,8 @@ from edgefl.algorithms.base import Budget, Site, Task
 from edgefl.data.made_up import made_up
 from edgefl.errors import EdgeflError, WireError
 from edgefl.job import Course, Job
-from edgefl.vector import State
+from edgefl.protocol.codecs import Codec
+from edgefl.vector import Layout, State
 from edgefl.work import UNKNOWN
 
 log = logging.getLogger(__name__)
@@ -42,11 +43,11 @@ class Pattern:
         return sum(prod(shape) for shape in {**self.optional, **self.required}.values())
 
 
-def body_limit(pattern: Pattern | None, model: int) -> int:
-    """Bytes that the body of an answer may have, for a model of so many numbers."""
+def body_limit(pattern: Pattern | None, layout: Layout, codec: Codec) -> int:
+    """Bytes that the body of an answer may have, for a model of this layout whose updates travel by this codec."""
     if pattern is None:
-        return UNKNOWN * 4 * model + (1 << 20)
-    return 4 * model + 8 * pattern.numbers  # the model's are float32, no other type is wider than eight bytes
+        return UNKNOWN * 4 * layout.size + (1 << 20)
+    return codec.most(layout) + 8 * pattern.numbers  # no type that may come beside is wider than eight bytes
 
 
 def find(job: Job, course: Course, told: State) -> Pattern | None:

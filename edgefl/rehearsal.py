@@ -33,7 +33,7 @@ from edgefl.job import Course, Job
 from edgefl.simulation.engines import workers
 from edgefl.simulation.loop import LIFE, cohort_key, opened_update, previous_model
 from edgefl.vector import Array, State
-from edgefl.work import Place, Worker, pack_broadcast, unpack_broadcast
+from edgefl.work import Place, Worker, unpack_broadcast
 
 log = logging.getLogger(__name__)
 
@@ -124,12 +124,12 @@ def _train(  # noqa: PLR0917 - one round of a device, as in the loop
 ) -> tuple[tuple[Update, Update], State]:
     """The answers of both, and what the first keeps."""
     round, size = course.round + 1, trial.model.layout.size
-    frame = pack_broadcast(trial.name, round, course.params, told, trial.codec, compress=trial.run.wire.compress)
-    params, heard = unpack_broadcast(frame, size)
+    frame = jobs.broadcast(trial, round, course.params, told)
+    params, heard = unpack_broadcast(frame, size, codec=trial.down)
     task = Task(round, params, Budget(), heard, previous_model(trial, course))
     place = Place(LIFE, sha256(frame).hexdigest()[:16])
     first, second = veteran.work(task, place, state), newcomer.work(task, place, {})
-    return (opened_update(first.frame, size), opened_update(second.frame, size)), first.kept
+    return (opened_update(trial, first.frame), opened_update(trial, second.frame)), first.kept
 
 
 def _answers(

@@ -15,9 +15,9 @@ from edgefl.models.base import Model
 from edgefl.privacy import Price
 from edgefl.privacy.entropy import Entropy
 from edgefl.protocol import tensors
-from edgefl.protocol.codecs import Codec
-from edgefl.protocol.messages import BROADCAST, Answer, Broadcast, frame, read
-from edgefl.vector import State, Vector
+from edgefl.protocol.codecs import Codec, beside
+from edgefl.protocol.messages import BROADCAST, Answer, Broadcast, Tensor, frame, read
+from edgefl.vector import Layout, State, Vector
 
 UNKNOWN = 16  # models that a frame may hold where nothing else is known about it
 _PARAMS, _DELTA, _EXTRA = "params", "delta", "extra/"
@@ -25,19 +25,33 @@ _RESIDUAL = "wire/residual"  # what a lossy codec left out, added to the next up
 
 
 def pack_broadcast(
-    job: str, round: int, params: Vector, extra: State, codec: Codec, *, compress: bool = False
+    job: str,
+    round: int,
+    params: Vector,
+    extra: State,
+    codec: Codec,
+    *,
+    layout: Layout | None = None,
+    compress: bool = False,
 ) -> bytes:
     """The frame that tells every device the model of a round and what the plan added."""
-    described, parts, _ = tensors.encode({_PARAMS: params, **_prefixed(extra)}, codec)
+    described, parts, _ = _encoded((_PARAMS, params), extra, codec, layout)
     return frame(Broadcast(job=job, round=round, tensors=described), parts, compress=compress)
 
 
-def unpack_broadcast(data: bytes | bytearray, size: int, most: int | None = None) -> tuple[Vector, State]:
+def unpack_broadcast(
+    data: bytes | bytearray, size: int, most: int | None = None, codec: Codec | None = None
+) -> tuple[Vector, State]:
     """The model and the plan's additions behind a broadcast, which takes `most` bytes when it is opened."""
     limit = plain_limit(data, size)
     said, opened = read(BROADCAST, data, limit=limit if most is None else min(limit, most))
-    arrays = tensors.decode(said.tensors, opened.body)
+    arrays = tensors.decode(said.tensors, opened.body, {_PARAMS: size}, codec)
     return _vector(arrays, _PARAMS, size), _extra(arrays)
+
+
+def received(params: Vector, codec: Codec, layout: Layout) -> Vector:
+    """A model as devices have it from its broadcast."""
+    return codec.encode(params, layout)[1]
 
 
 def plain_limit(data: bytes | bytearray, size: int) -> int:
@@ -100,9 +114,10 @@ class Worker:
             update, kept = self._train(task, own, site)
         pace = (site.timer() - began) / max(1, update.steps) if self.pace is None else self.pace
         delta = update.delta if _RESIDUAL not in state else update.delta + state[_RESIDUAL]
-        described, parts, seen = tensors.encode({_DELTA: delta, **_prefixed(update.extra)}, self.codec)
+        chance = seeds.stream(self.seed, task.round, self.device, "codec")
+        described, parts, seen = _encoded((_DELTA, delta), update.extra, self.codec, self.model.layout, chance)
         if not self.codec.lossless:
-            kept = {**kept, _RESIDUAL: delta - seen[_DELTA]}
+            kept = {**kept, _RESIDUAL: delta - seen}
         answer = Answer(
             job=self.job,
             run=place.run,
@@ -142,9 +157,9 @@ def _paced(site: Site, pace: float) -> Site:
     return replace(site, watch=watch, timer=lambda: steps * pace)
 
 
-def unpack_answer(said: Answer, body: memoryview, size: int) -> Update:
-    """The update behind an answer, if its numbers can be used at all."""
-    arrays = tensors.decode(said.tensors, body)
+def unpack_answer(said: Answer, body: memoryview, size: int, codec: Codec | None = None) -> Update:
+    """The update behind an answer, if its numbers can be used at all; `codec` is the run's, which may not be ours."""
+    arrays = tensors.decode(said.tensors, body, {_DELTA: size}, codec)
     for name in arrays:
         if name != _DELTA and not name.startswith(_EXTRA):
             raise WireError("update.unknown_tensor", f"'{name}' is no part of an answer")
@@ -153,6 +168,20 @@ def unpack_answer(said: Answer, body: memoryview, size: int) -> Update:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise WireError("update.not_finite", f"'{name}' has numbers that are not finite")
     return update
+
+
+def _encoded(
+    named: tuple[str, Vector],
+    extra: State,
+    codec: Codec,
+    layout: Layout | None,
+    rng: np.random.Generator | None = None,
+) -> tuple[tuple[Tensor, ...], tuple[bytes | memoryview, ...], Vector]:
+    """A vector of the model and what an algorithm adds to it, described and as bytes; how the vector will be seen."""
+    name, v = named
+    first, payload, seen = tensors.encode({name: v}, codec, layout, rng)
+    others, payloads, _ = tensors.encode(_prefixed(extra), beside(codec))
+    return (*first, *others), (*payload, *payloads), seen[name]
 
 
 def _prefixed(extra: State) -> State:

@@ -324,7 +324,7 @@ def test_data_and_graphs_are_prepared_once_for_each_seed():
     (first, held), (second, again) = preparation(one_run, None), preparation(other, None)
     assert held is again
     assert first.model is second.model
-    assert (second.run, second.algorithm.name, second.codec.name) == (other, "fedprox", "float16")
+    assert (second.run, second.algorithm.name, second.up.name) == (other, "fedprox", "float16")
     preparation(seeded(one_run, 9), None)
     preparation(seeded(other, 9), None)
     assert made == [("fedavg", 4), ("fedavg", 9)]

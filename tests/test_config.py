@@ -7,6 +7,8 @@ import pytest
 from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import load, parse, read_toml
 from edgefl.errors import ConfigError
+from edgefl.protocol.codec_int8 import Int8
+from edgefl.protocol.codec_topk import TopK
 
 RUN = """
 [run]
@@ -93,6 +95,17 @@ def test_flags_reach_tables_in_tables_and_make_those_that_are_missing(file):
     assert (run.cohort, run.wire.codec, run.run.folder) == (7, "float16", Path("here"))
 
 
+def test_flags_choose_a_codec_for_each_direction(file):
+    run = read(file, "wire.up.codec=topk", "wire.up.share=0.1", "wire.down.codec=int8")
+    assert (run.wire.up_codec(), run.wire.down_codec()) == (TopK(share=0.1), Int8())
+
+
+def test_a_codec_without_a_direction_is_for_both(file):
+    both, other = read(file, "wire.codec=int8"), read(file, "wire.codec=float16", "wire.up.codec=int8")
+    assert (both.wire.up_codec(), both.wire.down_codec()) == (Int8(), Int8())
+    assert (other.wire.up_codec().name, other.wire.down_codec().name) == ("int8", "float16")
+
+
 def test_flags_speak_toml_and_a_bare_word_is_a_word(file):
     run = read(file, "task.data=synthetic", "task.sample=[8, 8]", "wire.compress=true", "run.target_accuracy=0.5")
     assert (run.task.data, run.task.sample) == ("synthetic", (8, 8))
@@ -138,6 +151,10 @@ def test_overriding_leaves_the_table_of_the_caller_alone():
         ("run.seed=-1", "run.seed = -1: Input should be greater than or equal to 0"),
         ("run.target_accuracy=95", "run.target_accuracy = 95: Input should be less than or equal to 1"),
         ("wire.codec=flot16", "wire.codec = \"flot16\": not known; did you mean 'float16'?"),
+        ("wire.up.codec=itn8", "wire.up.codec = 'itn8' is not known; did you mean 'int8'?"),
+        ("wire.up.share=0.1", "wire.up 'float32': unknown key 'share'; known: codec"),
+        ("wire.down.codec=topk", "wire.down.codec = 'topk' goes up only; choose another for [wire.down]"),
+        ("wire.codec=topk", "wire.codec = 'topk' goes up only; choose another for [wire.down]"),
         ("task.loss=cross_entrpy", "task.loss = \"cross_entrpy\": not known; did you mean 'cross_entropy'?"),
         ("task.partition.kind=even", "task.partition.kind = \"even\": Input should be 'iid', "),
         ("task.public=1.5", "task.public = 1.5: Input should be less than or equal to 0.9"),

@@ -51,7 +51,8 @@ def tiny_job(
         graphs=None,
         start=np.zeros(4, np.float32),
         loss=cross_entropy,
-        codec=CODECS[codec],
+        up=run.wire.up_codec(),
+        down=run.wire.down_codec(),
         sample=(2,),
         classes=2,
         public=test.take(np.arange(0)),
@@ -76,7 +77,7 @@ def play(algorithm=None, **more):
     return course, told[:-1], told[-1]
 
 
-@pytest.mark.parametrize("codec", sorted(CODECS))
+@pytest.mark.parametrize("codec", ["float16", "float32", "int8"])
 @pytest.mark.parametrize("algorithm", [FedAvg(batch=4), FedProx(batch=4), Upcycled(batch=4)], ids=lambda a: a.name)
 def test_the_same_run_ends_with_the_same_model_bit_for_bit(algorithm, codec):
     first, again = play(algorithm, codec=codec)[2], play(algorithm, codec=codec)[2]

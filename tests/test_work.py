@@ -7,12 +7,15 @@ import pytest
 from pydantic import ValidationError
 from tiny import Tiny, clouds
 
+from edgefl import seeds
 from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
+from edgefl.algorithms.fedprox import FedProx
 from edgefl.errors import WireError
 from edgefl.losses import cross_entropy
+from edgefl.privacy.noise import Output
 from edgefl.protocol import tensors
-from edgefl.protocol.codecs import CODECS
+from edgefl.protocol.codecs import CODECS, codec
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
 from edgefl.work import Place, Worker, pack_broadcast, unpack_answer, unpack_broadcast
 
@@ -33,8 +36,8 @@ class Says:
         return self.update, {"own": np.ones(1)}
 
 
-def worker(algorithm=None, codec=FLOAT32, **more):
-    return Worker("job", "pi-1", algorithm or FedAvg(batches=2), Tiny(), clouds(), cross_entropy, codec, 7, **more)
+def worker(algorithm=None, code=FLOAT32, **more):
+    return Worker("job", "pi-1", algorithm or FedAvg(batches=2), Tiny(), clouds(), cross_entropy, code, 7, **more)
 
 
 def opened(done, size=4):
@@ -104,6 +107,47 @@ def test_what_a_lossy_codec_left_out_is_sent_the_next_time():
         state = done.kept
     assert np.abs(arrived - 8 * update.delta).max() <= 2**-10
     assert np.abs(8 * FLOAT16.encode(update.delta)[1] - 8 * update.delta).max() > 2**-9
+
+
+def test_what_topk_left_out_waits_until_it_is_large_enough():
+    update = Update(np.array([1.0, 0.3, 0.0, 0.0], np.float32), 1.0, 1)
+    device, state, arrived = worker(Says(update), codec({"codec": "topk", "share": 0.25})), {}, []
+    for round in range(1, 6):
+        done = device.work(Task(round, W), PLACE, state)
+        arrived.append(opened(done)[1].delta.tolist())
+        state = done.kept
+    assert [one[0] for one in arrived] == [1.0, 1.0, 1.0, 0.0, 2.0]
+    assert arrived[3][1] == pytest.approx(1.2, rel=1e-3)
+
+
+def test_chance_is_named_by_seed_round_and_device():
+    update = Update(np.linspace(0.1, 1, 4, dtype=np.float32), 1.0, 1)
+    one, same = worker(Says(update), codec("int8")), worker(Says(update), codec("int8"))
+    frames = [each.work(Task(round, W), PLACE, {}).frame for round in (1, 2) for each in (one, same)]
+    bodies = [frame[-16:] for frame in frames]
+    assert bodies[0] == bodies[1] != bodies[2] == bodies[3]
+
+
+def test_only_the_update_itself_travels_in_few_bytes():
+    update = Update(W, 1.0, 1, {"c": np.full(4, 0.1, np.float32)})
+    said, back = opened(worker(Says(update), codec("int8")).work(Task(1, W), PLACE, {}))
+    assert [tensor.kind for tensor in said.tensors] == ["int8", "float32"]
+    assert back.extra["c"].tolist() == update.extra["c"].tolist()
+
+
+@pytest.mark.parametrize("table", [{"codec": "int8"}, {"codec": "topk", "share": 0.5}, {"codec": "float16"}])
+def test_a_codec_sees_nothing_of_a_private_device_but_updates_with_their_noise(table):
+    """What travels is computed from them alone, so that it costs no more than they do; the residual is theirs too."""
+    private = FedProx(batches=2, privacy=Output(clips="update", clip=1.0, sigma=5.0))
+    plain, coded, noised, residual = worker(private), worker(private, codec(table)), [], {}
+    left = np.zeros(4, np.float32)
+    for round in (1, 2, 3):
+        chance = seeds.stream(7, round, "pi-1", "codec")
+        noised.append(opened(plain.work(Task(round, W), PLACE, {}))[1].delta)
+        done = coded.work(Task(round, W), PLACE, residual)
+        expected = codec(table).encode(noised[-1] + left, Tiny().layout, chance)[1]
+        assert opened(done)[1].delta.tobytes() == expected.tobytes()
+        left, residual = noised[-1] + left - expected, done.kept
 
 
 def test_the_algorithm_never_sees_the_residual():

@@ -1,19 +1,15 @@
 """The shelf: every algorithm and every stage by its name, ours and those that other packages bring.
 
-A package adds its own through the entry points `edgefl.algorithms` and `edgefl.stages`, one class each.
+A package adds its own through the entry points `edgefl.algorithms` and `edgefl.stages`, one class each; a run file may
+also name one `package.module:Class`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import fields
+from collections.abc import Collection, Mapping
 from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from edgefl.algorithms.base import Algorithm, Stage
-from edgefl.errors import ConfigError, nearest
+from edgefl.registry import Kinds
 
 # Where each one stands: a device imports the one it is asked to run, and keeps the memory of all the others.
 ALGORITHMS = {
@@ -55,95 +51,31 @@ STAGES = {
 }
 
 
-class Shelf(MutableMapping[str, type[Any]]):
-    """Classes by their names, each imported when it is first taken."""
-
-    def __init__(self, places: Mapping[str, str | type[Any]]) -> None:
-        self._places = dict(places)
-
-    def __getitem__(self, name: str) -> type[Any]:
-        place = self._places[name]
-        if isinstance(place, str):
-            module, _, word = place.partition(":")
-            place = self._places[name] = getattr(import_module(module), word)
-        return place
-
-    def __setitem__(self, name: str, cls: type[Any]) -> None:
-        self._places[name] = cls
-
-    def __delitem__(self, name: str) -> None:
-        del self._places[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places  # the mapping's own would import to find out
-
-
 @cache
-def algorithm_shelf() -> Shelf:
+def algorithm_shelf() -> Kinds:
     """Every algorithm that can be named in a run file."""
-    return _shelf("edgefl.algorithms", ALGORITHMS)
+    return Kinds("edgefl.algorithms", ALGORITHMS)
 
 
 @cache
-def stage_shelf() -> Shelf:
+def stage_shelf() -> Kinds:
     """Every stage that can be named in a run file."""
-    return _shelf("edgefl.stages", STAGES)
+    return Kinds("edgefl.stages", STAGES)
 
 
-def algorithm(table: Mapping[str, Any]) -> Algorithm:
-    """The algorithm described by a table of a run file or of a manifest."""
-    made: Algorithm = _take(algorithm_shelf(), table, "algorithm")
+def algorithm(table: Mapping[str, Any], allowed: Collection[str] | None = None) -> Algorithm:
+    """The algorithm described by a table of a run file; of a manifest, with the code that the device `allowed`."""
+    made: Algorithm = algorithm_shelf().take(table, "algorithm", allowed=allowed)
     return made
 
 
 def stage(table: Mapping[str, Any]) -> Stage:
     """The stage described by a table of a run file."""
-    made: Stage = _take(stage_shelf(), table, "aggregation")
+    made: Stage = stage_shelf().take(table, "aggregation")
     return made
 
 
 def describe(thing: Algorithm | Stage) -> dict[str, Any]:
     """The table again: what travels in a manifest and stands in a log."""
-    table: dict[str, Any] = _adapter(type(thing)).dump_python(thing, mode="json")
-    return table
-
-
-def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
-    """Building one takes a millisecond, and every round of a device asks for it."""
-    if cls not in _adapters:
-        _adapters[cls] = TypeAdapter(cls)
-    return _adapters[cls]
-
-
-_adapters: dict[type[Any], TypeAdapter[Any]] = {}
-
-
-def _shelf(group: str, ours: Mapping[str, str]) -> Shelf:
-    theirs = [entry.load() for entry in entry_points(group=group)]
-    return Shelf({**{cls.__dataclass_fields__["name"].default: cls for cls in theirs}, **ours})
-
-
-def _take(shelf: Mapping[str, type[Any]], table: Mapping[str, Any], section: str) -> Any:
-    """An object of the class that `table` names (Any: the classes share a protocol, not a base)."""
-    name = table.get("name")
-    if not isinstance(name, str) or name not in shelf:
-        raise ConfigError(f"{section}.name = {name!r} is not on the shelf; {nearest(str(name), shelf)}")
-    try:
-        return _adapter(shelf[name]).validate_python(dict(table))
-    except ValidationError as error:
-        raise ConfigError(f"{section} '{name}': {explain(error, [f.name for f in fields(shelf[name])])}") from None
-
-
-def explain(error: ValidationError, known: Iterable[str]) -> str:
-    """The first thing pydantic found, in one line of ours."""
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"] if isinstance(part, str)) or "?"
-    if first["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
-        return f"unknown key '{key}'; {nearest(key.rsplit('.', 1)[-1], known)}"
-    return f"{key} = {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+    known, name = algorithm_shelf(), thing.name
+    return (known if name in known and known[name] is type(thing) else stage_shelf()).describe(thing)

@@ -21,7 +21,7 @@ def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: L
     stages = " -> ".join(stage.name for stage in job.stages)
     typer.echo(
         f"{run}: works. {job.algorithm.name} on '{wanted.task.model}' ({job.model.layout.size:,} parameters),"
-        f" {stages}, {job.codec.name}"
+        f" {stages}, {job.up.name} up, {job.down.name} down"
     )
     less = f" of the {wanted.cohort} that the run asks: the model is large" if played.capped else ""
     typer.echo(f"it played {played.rounds} rounds of {played.answers} answers{less}")

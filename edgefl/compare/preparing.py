@@ -8,7 +8,6 @@ from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.data.holdings import Holdings
 from edgefl.job import Job
-from edgefl.protocol.codecs import codec
 from edgefl.rehearsal import shortened, some
 from edgefl.simulation.loop import simulate
 
@@ -33,7 +32,9 @@ class Preparation:
             self._key, self._made = key, self._prepare(run, root)
         job, held = self._made
         algorithm, stages = run.make_algorithm(), run.make_stages()
-        return replace(job, run=run, algorithm=algorithm, stages=stages, codec=codec(run.wire.codec)), held
+        return replace(
+            job, run=run, algorithm=algorithm, stages=stages, up=run.wire.up_codec(), down=run.wire.down_codec()
+        ), held
 
 
 def _needs(run: RunFile) -> str:

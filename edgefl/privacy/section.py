@@ -19,6 +19,7 @@ from edgefl.errors import ConfigError, nearest
 from edgefl.losses import LOSSES
 from edgefl.privacy import linear
 from edgefl.privacy.noise import Objective, Output
+from edgefl.registry import explain
 
 FIELD = "privacy"
 SECAGG = "secagg"
@@ -46,7 +47,7 @@ def check(privacy: Mapping[str, Any], algorithm: Algorithm, stages: Sequence[Sta
     try:
         TypeAdapter(kind).validate_python(dict(privacy))
     except ValidationError as error:
-        raise ConfigError(f"privacy '{mechanism}': {shelf.explain(error, [f.name for f in fields(kind)])}") from None
+        raise ConfigError(f"privacy '{mechanism}': {explain(error, [f.name for f in fields(kind)])}") from None
 
 
 def check_proof(algorithm: Algorithm, loss: str) -> None:

@@ -1,17 +1,31 @@
-"""How a vector becomes bytes. A lossy codec tells what the receiver will see, so that the sender can make up for it."""
+"""How a vector becomes bytes. A lossy codec tells what the receiver will see, so that the sender can make up for it.
 
-from typing import Protocol
+    float32   as it is                          both ways
+    float16   half the bytes                    both ways
+    int8      a quarter                         both ways                                         codec_int8.py
+    topk      the largest changes alone         up only: a model with holes is no model           codec_topk.py
+
+A codec is chosen for each direction, `[wire.up]` and `[wire.down]`; a package adds its own through the entry point
+`edgefl.codecs`, one class each. A payload says all that its reader must know: parameters matter to the writer alone.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
-from edgefl.errors import ConfigError, WireError, nearest
-from edgefl.vector import Vector
+from edgefl.errors import ConfigError, WireError
+from edgefl.registry import Kinds
+from edgefl.vector import Layout, Vector
 
 FLOAT16_MAX = 65504.0
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Codec(Protocol):
-    """Both directions of one encoding."""
+    """Both halves of one encoding."""
 
     @property
     def name(self) -> str: ...
@@ -19,41 +33,85 @@ class Codec(Protocol):
     @property
     def lossless(self) -> bool: ...
 
-    def encode(self, v: Vector) -> tuple[bytes | memoryview, Vector]:
-        """The payload, and what the receiver will see."""
+    @property
+    def fixed(self) -> bool:
+        """Whether a payload's length is that of its numbers: only then it is used for what an algorithm adds.
+
+        The others are for the model's own vector, whose size the receiver knows before anything comes, and whose
+        errors the next update makes up for.
+        """
+        ...
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The directions it is meant for: `up`, `down`."""
+        ...
+
+    def encode(
+        self, v: Vector, layout: Layout | None = None, rng: np.random.Generator | None = None
+    ) -> tuple[bytes | memoryview, Vector]:
+        """The payload, and what the receiver will see. Without a stream nothing is left to chance."""
         ...
 
     def decode(self, payload: bytes | memoryview, size: int) -> Vector:
-        """The vector of `size` numbers behind the payload."""
+        """The vector of `size` numbers behind the payload, which is looked at before anything is allocated."""
+        ...
+
+    def most(self, layout: Layout) -> int:
+        """Bytes that a payload of this layout has at most."""
         ...
 
 
+@dataclass(frozen=True, config=STRICT, kw_only=True)
 class Float32:
     """As it is."""
 
-    name = "float32"
-    lossless = True
+    name: Literal["float32"] = "float32"
 
-    def encode(self, v: Vector) -> tuple[bytes | memoryview, Vector]:
+    lossless: ClassVar[bool] = True
+    fixed: ClassVar[bool] = True
+    ways: ClassVar[tuple[str, ...]] = ("up", "down")
+
+    def encode(
+        self,
+        v: Vector,
+        layout: Layout | None = None,  # noqa: ARG002
+        rng: np.random.Generator | None = None,  # noqa: ARG002
+    ) -> tuple[bytes | memoryview, Vector]:
         plain = np.ascontiguousarray(v, "<f4")
         return plain.view(np.uint8).data, v
 
     def decode(self, payload: bytes | memoryview, size: int) -> Vector:
         return _read(payload, size, "<f4")
 
+    def most(self, layout: Layout) -> int:
+        return 4 * layout.size
 
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
 class Float16:
     """Half the bytes; numbers beyond the range of float16 are brought to its edge."""
 
-    name = "float16"
-    lossless = False
+    name: Literal["float16"] = "float16"
 
-    def encode(self, v: Vector) -> tuple[bytes | memoryview, Vector]:
+    lossless: ClassVar[bool] = False
+    fixed: ClassVar[bool] = True
+    ways: ClassVar[tuple[str, ...]] = ("up", "down")
+
+    def encode(
+        self,
+        v: Vector,
+        layout: Layout | None = None,  # noqa: ARG002
+        rng: np.random.Generator | None = None,  # noqa: ARG002
+    ) -> tuple[bytes | memoryview, Vector]:
         half = np.clip(v, -FLOAT16_MAX, FLOAT16_MAX).astype("<f2")
         return half.view(np.uint8).data, half.astype(np.float32)
 
     def decode(self, payload: bytes | memoryview, size: int) -> Vector:
         return _read(payload, size, "<f2").astype(np.float32)
+
+    def most(self, layout: Layout) -> int:
+        return 2 * layout.size
 
 
 def _read(payload: bytes | memoryview, size: int, kind: str) -> Vector:
@@ -63,11 +121,54 @@ def _read(payload: bytes | memoryview, size: int, kind: str) -> Vector:
     return np.frombuffer(payload, kind)
 
 
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (Float32(), Float16())}
+CODECS: Mapping[str, Codec] = {plain.name: plain for plain in (Float32(), Float16())}  # for any array
 
 
-def codec(name: str) -> Codec:
-    """The codec of this name."""
-    if name not in CODECS:
-        raise ConfigError(f"wire.codec = '{name}' is not known; {nearest(name, CODECS)}")
-    return CODECS[name]
+class _Codecs(Kinds):
+    unknown = "is not known"
+
+
+REGISTRY = _Codecs(
+    "edgefl.codecs",
+    {
+        "float32": "edgefl.protocol.codecs:Float32",
+        "float16": "edgefl.protocol.codecs:Float16",
+        "int8": "edgefl.protocol.codec_int8:Int8",
+        "topk": "edgefl.protocol.codec_topk:TopK",
+    },
+)
+OURS = ("float32", "float16", "int8", "topk")  # every receiver reads these, whatever its run writes
+
+
+def codec(
+    chosen: str | Mapping[str, Any], where: str = "wire", way: str | None = None, allowed: Collection[str] | None = None
+) -> Codec:
+    """The codec of this name, or of a table `{codec = name, ...}`; `where` stands in messages."""
+    table = {"codec": chosen} if isinstance(chosen, str) else chosen
+    made: Codec = REGISTRY.take(table, where, key="codec", allowed=allowed)
+    if way is not None and way not in made.ways:
+        raise ConfigError(
+            f"{where}.codec = '{table['codec']}' goes {' and '.join(made.ways)} only; choose another for"
+            f' [wire.{way}], e.g. [wire.{way}] codec = "float16"'
+        )
+    return made
+
+
+def described(codec: Codec) -> str | dict[str, Any]:
+    """The table of a codec again, as it travels; the bare name where it has no parameters."""
+    table = REGISTRY.describe(codec, key="codec")
+    name: str = table["codec"]
+    return table if len(table) > 1 or ":" in name else name
+
+
+def reader(kind: str, own: Codec | None = None) -> Codec | None:
+    """Who reads payloads of this kind: the run's own codec, or one of ours; None for a kind nobody reads here."""
+    if own is not None and own.name == kind:
+        return own
+    made: Codec | None = REGISTRY[kind]() if kind in OURS else None
+    return made
+
+
+def beside(codec: Codec) -> Codec:
+    """How arrays travel that an algorithm adds to what `codec` is for: their errors nobody makes up for."""
+    return codec if codec.fixed else CODECS["float32"]

@@ -119,7 +119,8 @@ class Manifest(_Said):
     sample: tuple[int, ...]
     classes: int
     loss: Name
-    codec: Name
+    codec: Name | dict[str, Any]  # of its answers: a name, or a table where it has parameters
+    down: Name | dict[str, Any] = "float32"  # of the model itself
     seed: int
     compress: bool = False
     class_names: Annotated[tuple[Label, ...], Field(max_length=100_000), FailFast()] = ()  # where a run names its own

@@ -1,27 +1,33 @@
-"""Named arrays in the body of a frame: float32 vectors go through the codec, everything else as it is."""
+"""Named arrays in the body of a frame: float32 ones go through a codec, everything else as it is."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from edgefl.errors import WireError
-from edgefl.protocol.codecs import CODECS, Codec
+from edgefl.protocol.codecs import Codec, reader
 from edgefl.protocol.messages import Tensor
-from edgefl.vector import Array, State
+from edgefl.vector import Array, Layout, State
 
 RAW = "raw"
 _DTYPES = {"<f4", "<f8", "<f2", "<i4", "<i8", "<u4", "<u8", "|u1", "|i1", "|b1"}
 
 
 def encode(
-    arrays: Mapping[str, Array], codec: Codec
+    arrays: Mapping[str, Array],
+    codec: Codec,
+    layout: Layout | None = None,
+    rng: np.random.Generator | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[bytes | memoryview, ...], State]:
-    """How the arrays are described, their bytes, and what the receiver will see."""
+    """How the arrays are described, their bytes, and what the receiver will see.
+
+    With a layout each of them is a vector of it; from the stream a codec draws what it leaves to chance.
+    """
     tensors, parts, seen = [], [], {}
     for name, array in arrays.items():
         if array.dtype == np.float32:
             kind, dtype = codec.name, "<f4"
-            payload, plain = codec.encode(array.reshape(-1))
+            payload, plain = codec.encode(array.reshape(-1), layout, rng)
             seen[name] = plain.reshape(array.shape)
         else:
             kind, dtype = RAW, array.dtype.newbyteorder("<").str
@@ -33,8 +39,14 @@ def encode(
     return tuple(tensors), tuple(parts), seen
 
 
-def decode(tensors: Sequence[Tensor], body: memoryview) -> State:
-    """The arrays behind a frame's body."""
+def decode(
+    tensors: Sequence[Tensor], body: memoryview, sizes: Mapping[str, int] | None = None, own: Codec | None = None
+) -> State:
+    """The arrays behind a frame's body.
+
+    Those in `sizes` are vectors of so many numbers, which is looked at first: only they may come in a few bytes that
+    stand for many, from one of our codecs or from the run's `own`.
+    """
     arrays: State = {}
     start = 0
     for tensor in tensors:
@@ -42,22 +54,28 @@ def decode(tensors: Sequence[Tensor], body: memoryview) -> State:
         start += tensor.bytes
         if tensor.name in arrays:
             raise WireError("wire.malformed", f"tensor '{tensor.name}' comes twice")
-        arrays[tensor.name] = _array(tensor, payload)
+        arrays[tensor.name] = _array(tensor, payload, (sizes or {}).get(tensor.name), own)
     if start != len(body):
         raise WireError("wire.truncated", f"tensors take {start} bytes, the body has {len(body)}")
     return arrays
 
 
-def _array(tensor: Tensor, payload: memoryview) -> Array:
+def _array(tensor: Tensor, payload: memoryview, known: int | None, own: Codec | None) -> Array:
     if len(payload) != tensor.bytes:
         raise WireError(
             "wire.truncated", f"tensor '{tensor.name}': {tensor.bytes} bytes announced, {len(payload)} came"
         )
     size = int(np.prod(tensor.shape, dtype=object)) if tensor.shape else 1  # object: a huge shape must not overflow
-    if tensor.kind in CODECS:
-        if size > 64 * len(payload) + 64:
+    if known is not None and tensor.shape != (known,):
+        came = f"{tensor.dtype if tensor.kind == RAW else 'float32'} of shape {tensor.shape}"
+        raise WireError("wire.shape", f"'{tensor.name}' must be float32 of shape ({known},), got {came}")
+    codec = reader(tensor.kind, own)
+    if codec is not None:
+        if known is None and not codec.fixed:
+            raise WireError("wire.dtype", f"tensor '{tensor.name}' has kind {codec.name}, which only a model has")
+        if known is None and size > 64 * len(payload) + 64:
             raise WireError("wire.too_large", f"tensor '{tensor.name}' claims {size} numbers in {len(payload)} bytes")
-        return _shaped(tensor, CODECS[tensor.kind].decode(payload, size))
+        return _shaped(tensor, codec.decode(payload, size))
     if tensor.kind != RAW or tensor.dtype not in _DTYPES:
         raise WireError("wire.dtype", f"tensor '{tensor.name}' has kind {tensor.kind}, type {tensor.dtype}")
     if size * np.dtype(tensor.dtype).itemsize != len(payload):

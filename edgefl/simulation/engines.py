@@ -16,7 +16,6 @@ from edgefl.models.base import Model
 from edgefl.models.build import build
 from edgefl.models.onnx.bundle import unpack
 from edgefl.models.onnx_backend import OnnxModel
-from edgefl.protocol.codecs import codec
 from edgefl.vector import State
 from edgefl.work import Done, Place, Worker
 
@@ -41,7 +40,7 @@ class Engine(Protocol):
 
 def workers(run: RunFile, model: Model, devices: Mapping[str, Dataset]) -> dict[str, Worker]:
     """The device half of the run, for each device."""
-    loss, code, algorithm = LOSSES[run.task.loss], codec(run.wire.codec), run.make_algorithm()
+    loss, code, algorithm = LOSSES[run.task.loss], run.wire.up_codec(), run.make_algorithm()
     return {
         name: Worker(run.run.name, name, algorithm, model, data, loss, code, run.run.seed, run.wire.compress)
         for name, data in devices.items()

@@ -17,7 +17,7 @@ from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
 from edgefl.simulation.engines import Engine, Here, Order
 from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
-from edgefl.work import Place, pack_broadcast, plain_limit, unpack_answer, unpack_broadcast
+from edgefl.work import Place, plain_limit, received, unpack_answer, unpack_broadcast
 
 LIFE = "0" * 12  # stands for the id of a coordinator's life, and is as long, so that frames are too
 
@@ -83,8 +83,8 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     job: Job, course: Course, extra: State, engine: Engine, fleet: Mapping[str, _Device], spent: Traffic, opening: int
 ) -> tuple[dict[str, Update], list[Fact]]:
     round, size = course.round + 1, job.model.layout.size
-    frame = pack_broadcast(job.name, round, course.params, extra, job.codec, compress=job.run.wire.compress)
-    params, told = unpack_broadcast(frame, size)
+    frame = jobs.broadcast(job, round, course.params, extra)
+    params, told = unpack_broadcast(frame, size, codec=job.down)
     previous = previous_model(job, course)
     orders = []
     for name in seeds.sample(job.run.run.seed, cohort_key(job, round), fleet, job.run.cohort):
@@ -93,7 +93,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     updates, answered = {}, list[Fact]()
     for order, done in zip(orders, engine.train(Place(LIFE, sha256(frame).hexdigest()[:16]), orders), strict=True):
         device = fleet[order.device]
-        updates[order.device] = opened_update(done.frame, size)
+        updates[order.device] = opened_update(job, done.frame)
         device.state = done.kept
         spent.up += len(done.frame)
         answered.append(Answered(order.device, round, len(done.frame), steps=done.steps))
@@ -110,11 +110,12 @@ def joined(job: Job, device: str, samples: int) -> Joined:
     return Joined(device, samples, version=__version__, back_end=back_end)
 
 
-def opened_update(frame: bytes, size: int) -> Update:
+def opened_update(job: Job, frame: bytes) -> Update:
     """The update in the frame of an answer that we packed ourselves."""
+    size = job.model.layout.size
     said, opened = read(TO_COORDINATOR, frame, limit=plain_limit(frame, size))
     assert isinstance(said, Answer)  # noqa: S101 - we packed it ourselves
-    return unpack_answer(said, opened.body, size)
+    return unpack_answer(said, opened.body, size, job.up)
 
 
 def cohort_key(job: Job, round: int) -> int:
@@ -126,4 +127,4 @@ def previous_model(job: Job, course: Course) -> Vector | None:
     """The model one round earlier, as devices received it."""
     if not job.algorithm.uses_previous or course.previous is None:
         return None
-    return job.codec.encode(course.previous)[1]
+    return received(course.previous, job.down, job.model.layout)

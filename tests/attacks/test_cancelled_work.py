@@ -69,7 +69,7 @@ def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
     stuck, quick = OnnxModel(edited(honest(), "training", slow)), OnnxModel(honest())
 
     def start(model: OnnxModel, round: int) -> None:
-        worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.codec, 1)
+        worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.up, 1)
         trainer.start(Task(round, job.start, Budget(batches=1), {}), Place("run", "model"), {}, lambda: worker)
 
     start(stuck, 1)

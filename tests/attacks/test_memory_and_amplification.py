@@ -29,9 +29,11 @@ from edgefl.config import LIMIT_MB, Guards
 from edgefl.errors import WireError
 from edgefl.pattern import Pattern, body_limit
 from edgefl.protocol import chunks, topics
+from edgefl.protocol.codecs import codec
 from edgefl.protocol.frames import pack, zstd
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Absent, Answer, Assignment, Holding, Presence, Receipt, Tensor, Working, frame
+from edgefl.vector import Layout
 
 MIB = 1 << 20
 CLAIM = 512 * MIB
@@ -319,8 +321,16 @@ def test_memory_grows_with_what_has_come() -> None:
 
 
 def test_what_an_answer_may_weigh_follows_from_the_model_and_the_algorithm() -> None:
-    assert body_limit(Pattern(), 1000) == 4000
-    assert body_limit(Pattern({"c": (1000,)}, {"c": (1000,), "n": ()}), 1000) == 4000 + 8 * 1001
+    layout = Layout(("w", "b"), ((30, 30), (100,)))
+    assert body_limit(Pattern(), layout, codec("float32")) == 4000
+    assert body_limit(Pattern({"c": (1000,)}, {"c": (1000,), "n": ()}), layout, codec("float32")) == 4000 + 8 * 1001
+
+
+def test_what_an_answer_may_weigh_follows_from_the_codec() -> None:
+    layout = Layout(("w", "b", "seen"), ((30, 30), (100,), (5,)), buffers=1)
+    assert body_limit(Pattern(), layout, codec("float16")) == 2 * 1005
+    assert body_limit(Pattern(), layout, codec("int8")) == 8 + 2 * 8 + 1000 + 4 * 5
+    assert body_limit(Pattern(), layout, codec({"codec": "topk", "share": 0.01})) == 10 + 125 + 2 * 10 + 4 * 5
 
 
 def test_a_quota_of_messages_is_made_good_with_time() -> None:

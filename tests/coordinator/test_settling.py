@@ -52,6 +52,7 @@ def story(folder: Path) -> list[dict[str, Any]]:
         ({"guards": {"strikes": 9}}, ("guards.strikes", 3, 9)),
         ({"broker": {"url": "mqtt://me:secret@host"}}, ("broker.url", "embedded", "mqtt://me@host:1883")),
         ({"wire": {"codec": "float16"}}, ("wire.codec", "float32", "float16")),
+        ({"wire": {"up": {"codec": "int8"}}}, ("wire.up", None, {"codec": "int8"})),
     ],
 )
 def test_what_the_model_does_not_depend_on_may_change_and_is_written_down(

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import Fleet, loop, run_file
+from fleets import Fleet, loop, prepared, run_file
 
+from coordinator.emulator import emulate
 from edgefl.algorithms.shelf import algorithm_shelf
+from edgefl.job import device_names
 from edgefl.protocol.broker import Broker
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.mqtt import MqttTransport
@@ -39,6 +41,15 @@ def test_every_algorithm_gives_the_same_model_in_the_loop_and_over_a_transport(n
     run = the_run(name)
     broker = MemoryBroker()
     assert over(broker.client, run, tmp_path) == loop(run).sha256()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedgc", "upcycled"])
+@pytest.mark.parametrize("up", [{"codec": "int8"}, {"codec": "topk", "share": 0.1}], ids=["int8", "topk"])
+def test_few_bytes_give_the_same_model_in_every_driver(name: str, up: dict[str, Any], tmp_path: Path) -> None:
+    run = the_run(name, wire={"up": up, "down": {"codec": "int8"}})
+    job, held = prepared(run)
+    devices = dict(zip(device_names(len(held.devices)), held.devices, strict=True))
+    assert over(MemoryBroker().client, run, tmp_path) == loop(run).sha256() == emulate(job, devices).sha256()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol import messages as m
-from edgefl.protocol.codecs import Float32
+from edgefl.protocol.codecs import Float32, codec
 from edgefl.protocol.signing import Signer
+from edgefl.seeds import stream
 from edgefl.vector import Layout
 
 FILE = Path(__file__).with_name("golden_v1.json")
@@ -82,6 +83,12 @@ RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
         compress=True,
     ),
 }
+RETAINED["tables"] = RETAINED["manifest"].model_copy(
+    update={"codec": {"codec": "topk", "share": 0.01, "values": "float16"}, "down": "int8"}
+)
+LAYOUT = Layout(("w", "b", "seen"), ((20, 20), (9,), (2,)), 1)
+LONG = np.concatenate([np.arange(400) * 37 % 101 / 50 - 1, np.arange(9) / 512, [7.25, 1e-9]]).astype(np.float32)
+PAYLOADS = {"int8": codec("int8"), "topk": codec({"codec": "topk", "share": 0.05})}
 
 
 def written(name: str) -> bytes:
@@ -91,6 +98,8 @@ def written(name: str) -> bytes:
     if name == "chunk":
         frame = written("answer")
         return chunks.chunk(frame, chunks.digest(frame), 0)
+    if name in PAYLOADS:
+        return bytes(PAYLOADS[name].encode(LONG, LAYOUT, stream(7, 3, "pi-01", "codec"))[0])
     if name == "signed":
         return SIGNER.sign(written("manifest"))
     if name == "compressed":
@@ -99,7 +108,7 @@ def written(name: str) -> bytes:
     return m.frame(FRAMES[name], parts)
 
 
-NAMES = (*FRAMES, *RETAINED, "chunk", "compressed", "signed")
+NAMES = (*FRAMES, *RETAINED, *PAYLOADS, "chunk", "compressed", "signed")
 
 
 def golden() -> dict[str, bytes]:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgpack
 import numpy as np
 import pytest
-from golden import DIGEST, FRAMES, NAMES, RETAINED, SIGNER, VECTOR, golden, written
+from golden import DIGEST, FRAMES, LAYOUT, LONG, NAMES, PAYLOADS, RETAINED, SIGNER, VECTOR, golden, written
 
 from edgefl.protocol import chunks, tensors, topics
 from edgefl.protocol import messages as m
@@ -51,6 +51,16 @@ def test_tensors_of_version_1_still_have_the_same_numbers() -> None:
         arrays = tensors.decode(said.tensors, opened.body)
         assert np.array_equal(arrays["delta"], VECTOR)
         assert arrays["extra/count"].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_a_vector_in_few_bytes_still_has_the_same_numbers(name: str) -> None:
+    """And a seed still rounds it in the same way: a run must be the same model after an update of edgefl."""
+    assert GOLDEN[name] == written(name)
+    back = PAYLOADS[name].decode(GOLDEN[name], LAYOUT.size)
+    kept = np.flatnonzero(back) if name == "topk" else slice(None)
+    np.testing.assert_allclose(back[kept], LONG[kept], atol=1 / 127)
+    assert back[-2:].tobytes() == LONG[-2:].tobytes()
 
 
 def test_a_chunk_and_a_compressed_body_of_version_1_are_still_read() -> None:

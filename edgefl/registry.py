@@ -1,0 +1,147 @@
+"""What a run file can name: ours, what other packages bring through entry points, and `package.module:name`.
+
+    registered     a word, ours or from an entry point; who installed the package chose it
+    elsewhere      `package.module:name`, from beside the run file or wherever Python looks; only where whoever names
+                   it may choose code: an operator in a file of his own, never a message
+
+Of two with one name ours wins: nobody changes what a run does by installing a package.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import fields
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from edgefl import beside
+from edgefl.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+
+class Registry(MutableMapping[str, T], Generic[T]):
+    """Things by their names, each imported when it is first taken: a device has the memory of what it runs."""
+
+    unknown: ClassVar[str] = "is not known"
+
+    def __init__(self, group: str, ours: Mapping[str, str | T]) -> None:
+        self.group = group
+        self._ours = dict(ours)
+        self._all: dict[str, str | EntryPoint | T] | None = None  # looked up when somebody asks
+
+    def __getitem__(self, name: str) -> T:
+        place = self._places()[name]
+        if isinstance(place, EntryPoint):
+            place = self._places()[name] = place.load()
+        elif isinstance(place, str):
+            module, _, word = place.partition(":")
+            place = self._places()[name] = vars(import_module(module))[word]
+        return place
+
+    def __setitem__(self, name: str, thing: T) -> None:
+        self._places()[name] = thing
+
+    def __delitem__(self, name: str) -> None:
+        del self._places()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places())
+
+    def __len__(self) -> int:
+        return len(self._places())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places()  # the mapping's own would import to find out
+
+    def find(self, name: object, where: str, allowed: Collection[str] | None = None) -> T:
+        """What `name` means; `where` stands in messages. With `allowed`, nothing else is imported by its place."""
+        if isinstance(name, str) and ":" in name:
+            if allowed is not None and name not in allowed:
+                raise ConfigError(
+                    f"{where} = '{name}': this device does not run code because a message names it: if it is meant,"
+                    " add it to compute.factories in the agent file"
+                )
+            thing: T = elsewhere(name, where)
+            return thing
+        if not isinstance(name, str) or name not in self:
+            raise ConfigError(f"{where} = {name!r} {self.unknown}; {nearest(str(name), self)}")
+        return self[name]
+
+    def name_of(self, thing: T, own: str) -> str:
+        """How a run file names `thing`, which calls itself `own`: by that word, if it is registered under it."""
+        if own in self and self[own] is thing:
+            return own
+        return f"{vars(thing)['__module__']}:{vars(thing)['__qualname__']}" if isinstance(thing, type) else own
+
+    def _places(self) -> dict[str, str | EntryPoint | T]:
+        if self._all is None:
+            self._all = {**self._theirs(), **self._ours}
+        return self._all
+
+    def _theirs(self) -> dict[str, str | EntryPoint | T]:
+        return {entry.name: entry for entry in entry_points(group=self.group)}
+
+
+class Kinds(Registry[type[Any]]):
+    """Classes of hyper-parameters: pydantic dataclasses with a field `name`, made from tables of a file."""
+
+    unknown = "is not on the shelf"
+
+    def take(
+        self, table: Mapping[str, Any], section: str, *, key: str = "name", allowed: Collection[str] | None = None
+    ) -> Any:
+        """An object of the class that `table` names (Any: the classes share a protocol, not a base)."""
+        kind = self.find(table.get(key), f"{section}.{key}", allowed)
+        if not (isinstance(kind, type) and "name" in getattr(kind, "__dataclass_fields__", {})):
+            raise ConfigError(f"{section}.{key} = {table[key]!r} is no dataclass with a field `name`")
+        given = {word: value for word, value in table.items() if word != key}
+        try:
+            return adapter(kind).validate_python(given)
+        except ValidationError as error:
+            known = [key if f.name == "name" else f.name for f in fields(kind)]
+            raise ConfigError(f"{section} '{table[key]}': {explain(error, known)}") from None
+
+    def describe(self, thing: Any, key: str = "name") -> dict[str, Any]:
+        """The table again: what travels in a manifest and stands in a log (Any: as above)."""
+        table: dict[str, Any] = adapter(type(thing)).dump_python(thing, mode="json")
+        own = table.pop("name")
+        return {key: self.name_of(type(thing), own), **table}
+
+    def _theirs(self) -> dict[str, str | EntryPoint | type[Any]]:
+        theirs = [entry.load() for entry in entry_points(group=self.group)]
+        return {kind.__dataclass_fields__["name"].default: kind for kind in theirs}
+
+
+def elsewhere(name: str, where: str) -> Any:  # Any: whatever stands there
+    """What stands at `package.module:name`."""
+    module, _, word = name.partition(":")
+    try:
+        namespace = vars(beside.import_module(module))
+    except (ImportError, SyntaxError, ValueError) as error:  # ValueError: an empty or relative name
+        looked = ", ".join(str(folder) for folder in beside.folders())
+        raise ConfigError(f"{where} = '{name}': {error}; looked in {looked} and on PYTHONPATH") from error
+    if word not in namespace:
+        offered = [known for known, thing in namespace.items() if callable(thing) and not known.startswith("_")]
+        raise ConfigError(f"{where} = '{name}': {module} has no '{word}'; {nearest(word, offered)}")
+    return namespace[word]
+
+
+def adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    """Building one takes a millisecond, and every round of a device asks for it."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
+
+
+_adapters: dict[type[Any], TypeAdapter[Any]] = {}
+
+
+def explain(error: ValidationError, known: Iterable[str]) -> str:
+    """The first thing pydantic found, in one line of ours."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"] if isinstance(part, str)) or "?"
+    if first["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
+        return f"unknown key '{key}'; {nearest(key.rsplit('.', 1)[-1], known)}"
+    return f"{key} = {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
