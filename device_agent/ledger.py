@@ -8,14 +8,13 @@ import json
 import logging
 from dataclasses import replace
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edgefl.errors import StoreError
 from edgefl.privacy import Price
-from edgefl.store import write_atomically
+from edgefl.system.disk import Disk
 from edgefl.vector import State
 
 log = logging.getLogger(__name__)
@@ -26,16 +25,17 @@ NAME = "privacy.json"
 class Ledger:
     """The events of every run this device took part in, by the life of the job."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / NAME
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
         self.lives: dict[str, dict[str, Any]] = {}
-        if self.path.exists():
+        if (raw := disk.read(NAME)) is not None:
             try:
-                self.lives = json.loads(self.path.read_bytes())
+                self.lives = json.loads(raw)
                 _ = {life: int(spent["odd_updates"]) for life, spent in self.lives.items()}
-            except (OSError, ValueError, TypeError, KeyError, AttributeError):  # a budget is never begun anew unasked
+            except (ValueError, TypeError, KeyError, AttributeError):  # a budget is never begun anew unasked
                 raise StoreError(
-                    f"{self.path}: damaged, so what was spent is not known; restore it, or delete it to count from 0"
+                    f"{disk.where(NAME)}: damaged, so what was spent is not known; restore it, or delete it to count"
+                    " from 0"
                 ) from None
 
     def spend(self, life: str, price: Price) -> None:
@@ -49,7 +49,7 @@ class Ledger:
         epsilon = cost["epsilon"] if isfinite(cost["epsilon"]) else None  # seeded noise promises nothing
         entry = {"odd_updates": events, "samples": price.samples, "noise": noise, "epsilon": epsilon}
         entry["delta"] = cost["delta"]
-        write_atomically(self.path, json.dumps({**self.lives, life: entry}, indent=1).encode())
+        self._disk.write(NAME, json.dumps({**self.lives, life: entry}, indent=1).encode())
         self.lives[life] = entry
         log.info("spent job=%s odd_updates=%d epsilon=%.4g delta=%.4g", life, events, cost["epsilon"], cost["delta"])
         if noise == "seeded" and events == 1:

@@ -2,21 +2,20 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from time import monotonic
 
 from device_agent.download import Download
 from device_agent.trust import Trust, Wanted
 from edgefl.protocol.messages import Manifest
 from edgefl.protocol.transport import Transport
+from edgefl.system.clock import Clock
 
 log = logging.getLogger(__name__)
 
 KEPT = 4  # of each run: a model, the one before it, its graphs, and one that was just superseded
 MOST = 4 * KEPT  # of all runs
 STALLED = 3.0  # seconds without a chunk before the coordinator is asked to publish again
-HOPELESS = 30.0  # seconds without a chunk before others, if any wait, have their turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,9 @@ class Item:
 class Library:
     """Fetches what it is asked for, and keeps what was used last."""
 
-    def __init__(self, transport: Transport, fleet: str, trust: Trust, limit: int) -> None:
+    def __init__(self, transport: Transport, fleet: str, trust: Trust, limit: int, clock: Clock) -> None:
         self.transport, self.fleet, self.trust, self.limit = transport, fleet, trust, limit
+        self.clock = clock
         self.items: OrderedDict[str, Item] = OrderedDict()
         self.underway: dict[str, Download] = {}
 
@@ -44,8 +44,8 @@ class Library:
             download = self.underway.get(one.id)
             if download is None or download.wanted != one:
                 download = self.underway[one.id] = Download(self.fleet, one, self.trust, self.limit)
-                download.progressed = monotonic()
-            download.touched = monotonic()
+                download.progressed = self.clock.now()
+            download.touched = self.clock.now()
             self.transport.subscribe(*download.filters())
 
     def give_up(self, wanted: Iterable[Wanted]) -> None:
@@ -65,7 +65,9 @@ class Library:
         if download is None:
             return False
         asked_more = download.add(last, payload)
-        download.touched = download.progressed = monotonic()  # not by what is refused: that it does not come must show
+        download.touched = download.progressed = (
+            self.clock.now()
+        )  # not by what is refused: that it does not come must show
         if asked_more:
             self.transport.subscribe(*download.filters())
         if download.manifest is None or download.frame is None:
@@ -93,16 +95,16 @@ class Library:
         self.items.move_to_end(id)
         return self.items[id]
 
-    def hopeless(self) -> Download | None:
-        """A download that nothing has come of for so long that others may go first."""
-        late = monotonic() - HOPELESS
-        return next((download for download in self.underway.values() if download.progressed < late), None)
+    def deadline(self) -> float | None:
+        """When the next download will have stalled, if nothing comes before."""
+        return min((download.touched + STALLED for download in self.underway.values()), default=None)
 
-    def stalled(self) -> Iterator[Download]:
-        """Downloads that nothing has come of for a while; each is asked for again."""
-        for download in self.underway.values():
-            if monotonic() - download.touched > STALLED:
-                log.warning("does not come model=%s", download.id)
-                download.touched = monotonic()
-                self.transport.subscribe(*download.filters())
-                yield download
+    def stalled(self) -> list[tuple[str, float]]:
+        """Downloads that nothing has come of for a while, and for how long; each is asked for again."""
+        now = self.clock.now()
+        late = [download for download in self.underway.values() if download.touched + STALLED <= now]
+        for download in late:
+            log.warning("does not come model=%s", download.id)
+            download.touched = now
+            self.transport.subscribe(*download.filters())
+        return [(download.id, now - download.progressed) for download in late]

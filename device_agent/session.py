@@ -1,14 +1,15 @@
 """The life of one device: a pure function, `step(state, event) -> state, actions`.
 
-           Tasked             ModelArrived             Trained
-    idle ──────────▶ fetching ─────────────▶ training ─────────▶ idle, and an update more is held
-      │                 │                     ▲   │
-      └─ model at hand ─┼─────────────────────┘   │
-                        └── failed: Decline ──────┘
-                            round over, job ended: CancelTraining
+    idle ───────────────────── Tasked ────────────────────────────────────▶ fetching    Fetch
+    fetching ───────────────── ModelArrived ──────────────────────────────▶ training    Train
+    training ───────────────── Trained ───────────────────────────────────▶ idle        an update more is held: Send
+    fetching, training ─────── TrainingFailed, StateSeen ─────────────────▶ idle        Decline; or its round is over
+    fetching ───────────────── ModelDisbelieved ──────────────────────────▶ idle        Decline
+    training ───────────────── Trained, TrainingFailed, StateSeen, Tasked ▶ fetching    another task has waited
+    idle, fetching, training ─ Stopped, StateSeen ────────────────────────▶ stopped     Quit: told to, or `once`
 
-    held   ──── Receipted: accepted, duplicate ────▶ Commit, Forget
-           ──── Receipted: late, refused; job ended; a newer task of its job ────▶ Forget
+    held ───────── Receipted: accepted, duplicate ──────────────────▶ Commit, Forget
+    held ───────── Receipted: late, refused; its run is over; a newer task of its run ──▶ Forget
 
 A device serves one run at a time and answers to all. A task of another run waits in the `queue`, and its coordinator
 is told (Busy); whoever has waited longest is next when the hands are free. They are free as soon as the work is done:
@@ -16,14 +17,14 @@ an update that waits for its receipt holds nobody up, however long its coordinat
 
 A newer task of the same run clears the hands (CancelTraining, Forget) and takes its place, behind those that wait.
 Being online is independent of all this: a device trains on while it is offline, and on its return announces
-itself and asks or sends again whatever is open. Only its own operator ends it (Stopped): whoever is refused by a
-coordinator comes back later.
+itself and asks or sends again whatever is open. Only its own operator ends it (Stopped, or `once` and the end of a run
+that it saw at work): whoever is refused by a coordinator comes back later.
 
 House rules
   1. `step` is the only door. It changes nothing: it gives back the next state and what the shell shall do.
   2. One task in hand and one training at a time. CancelTraining is final: the shell lets no result of it through.
-  3. An update is kept until the coordinator's receipt, a newer task or the end of its job. A PUBACK is no receipt.
-  4. Nothing is sent while offline; everything that is sent may be sent again.
+  3. An update is kept until the coordinator's receipt, a newer task or the end of its run. A PUBACK is no receipt.
+  4. Nothing is sent while offline; everything that is sent may be sent again, and of an update only what is missing.
   5. A round is committed at most once, and only on the coordinator's word that it took the answer.
   6. No task is dropped without a word to its coordinator, unless it was the coordinator who ended its round.
 """
@@ -37,6 +38,27 @@ Verdict: TypeAlias = Literal["accepted", "duplicate", "late", "refused"]
 
 MOST_QUEUED = 8  # runs whose tasks may wait: more than that are declined
 MOST_HELD = 4  # updates without a receipt: the oldest has to make room for a fifth
+MOST_SEEN = 64  # runs that were seen at work and not yet at their end
+MOST_FAILURES = 8  # runs of which it is known why this device cannot work for them
+DISBELIEF = 3  # manifests of a model that are not the coordinator's, before the task is declined
+HOPELESS = 30.0  # seconds without a chunk of a model before others, if any wait, have their turn
+
+# Where an event can lead; what stands in no line stays in its phase.
+TRANSITIONS: Mapping[tuple[Phase, str], frozenset[Phase]] = {
+    ("idle", "Tasked"): frozenset({"fetching"}),
+    ("idle", "StateSeen"): frozenset({"stopped"}),
+    ("idle", "Stopped"): frozenset({"stopped"}),
+    ("fetching", "ModelArrived"): frozenset({"training"}),
+    ("fetching", "ModelDisbelieved"): frozenset({"idle"}),
+    ("fetching", "TrainingFailed"): frozenset({"idle"}),
+    ("fetching", "StateSeen"): frozenset({"idle", "stopped"}),
+    ("fetching", "Stopped"): frozenset({"stopped"}),
+    ("training", "Tasked"): frozenset({"fetching"}),
+    ("training", "Trained"): frozenset({"idle", "fetching"}),
+    ("training", "TrainingFailed"): frozenset({"idle", "fetching"}),
+    ("training", "StateSeen"): frozenset({"idle", "fetching", "stopped"}),
+    ("training", "Stopped"): frozenset({"stopped"}),
+}
 
 
 # ── events: they happened ────────────────────────────────────────────────────────────────────────────────────
@@ -54,17 +76,58 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Tasked:
+    """A coordinator asks for work; this is all that it said, and stays with the task until its receipt."""
+
     job: str
+    run_id: str
     round: int
     model: str
     attempt: str = ""  # another attempt at a round means: what was answered before was dropped
     overtime: bool = False  # an answer is welcome even when the round is over (late = discount or memory)
     counted: int = 0  # the last round this device's answer was merged in: stands in for a receipt that was lost
+    previous: str | None = None  # the model one round earlier, for algorithms that look back
+    graphs: str | None = None  # the ONNX bundle, where devices train with onnxruntime
+    batches: int | None = None  # at most so many steps
+    seconds: float | None = None  # at most so long
+
+    @property
+    def run(self) -> str:
+        """The name of a job may be used again, this never is."""
+        return f"{self.job}.{self.run_id}"
+
+    @property
+    def needs(self) -> tuple[tuple[int, str], ...]:
+        """What must be at hand, each with the round it is signed for: 0 for the graphs."""
+        parts = (self.round, self.model), (self.round - 1, self.previous), (0, self.graphs)
+        return tuple((round, id) for round, id in parts if id)
+
+    def same_work(self, other: "Tasked") -> bool:
+        """Whether an answer to one is an answer to the other."""
+        return (self.run, self.round, self.model) == (other.run, other.round, other.model)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelArrived:
+    """All that this task needs is at hand."""
+
+    task: Tasked
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOverdue:
+    """Nothing has come of a model for a while."""
+
     model: str
+    silent: float  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDisbelieved:
+    """A manifest came that is not the coordinator's."""
+
+    model: str
+    times: int  # so far
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +139,8 @@ class Trained:
 @dataclass(frozen=True, slots=True)
 class TrainingFailed:
     round: int
-    reason: str
+    reason: str  # for others: no values of the device's data
+    mistake: str = ""  # for the operator, if somebody's configuration is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +165,13 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class StateSeen:
     job: str
+    run_id: str
     round: int
-    phase: str
+    phase: Literal["gathering", "training", "finished"]
+
+    @property
+    def run(self) -> str:
+        return f"{self.job}.{self.run_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +197,21 @@ class AnnounceLater:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
+    task: Tasked
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """The coordinator should publish a model again, or only its manifest if that is `forged`."""
+
+    task: Tasked
     model: str
+    forged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    round: int
-    model: str
+    task: Tasked
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +221,14 @@ class CancelTraining:
 
 @dataclass(frozen=True, slots=True)
 class Send:
+    round: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Some of this update may have been sent before: ask what is missing."""
+
     round: int
     digest: str
 
@@ -168,8 +253,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    job: str
-    round: int
+    task: Tasked
     reason: str
 
 
@@ -177,13 +261,13 @@ class Decline:
 class Busy:
     """The task waits here until this device is free."""
 
-    job: str
-    round: int
+    task: Tasked
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Quit:
+    code: int
     reason: str
 
 
@@ -192,34 +276,12 @@ class Note:
     text: str
 
 
-Event: TypeAlias = (
-    Connected
-    | Disconnected
-    | Tasked
-    | ModelArrived
-    | Trained
-    | TrainingFailed
-    | Receipted
-    | Resend
-    | Refused
-    | StateSeen
-    | Stopped
-)
-Action: TypeAlias = (
-    Announce
-    | AnnounceLater
-    | Fetch
-    | Train
-    | CancelTraining
-    | Send
-    | SendChunks
-    | Commit
-    | Forget
-    | Decline
-    | Busy
-    | Quit
-    | Note
-)
+Heard: TypeAlias = Connected | Disconnected | Tasked | Receipted | Resend | Refused | StateSeen | Stopped
+Worked: TypeAlias = ModelArrived | ModelOverdue | ModelDisbelieved | Trained | TrainingFailed
+Event: TypeAlias = Heard | Worked
+Said: TypeAlias = Announce | Fetch | AskAgain | Send | Offer | SendChunks | Decline | Busy  # only while online
+Done: TypeAlias = AnnounceLater | Train | CancelTraining | Commit | Forget | Quit | Note
+Action: TypeAlias = Said | Done
 
 
 # ── the state ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -231,20 +293,24 @@ class Update:
 
     task: Tasked
     digest: str
+    offered: bool = False  # it may have been sent, whole or in part
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Everything the machine knows. Spooled updates start it as `Session(held={job: update})`."""
+    """Everything the machine knows. Spooled updates start it as `Session(held={run: update})`."""
 
     phase: Phase = "idle"
     task: Tasked | None = None  # in hand, unless idle
     queue: tuple[Tasked, ...] = ()  # of other runs, one of each, the oldest first
-    held: Mapping[str, Update] = field(default_factory=dict)  # job: what waits for its receipt, the oldest first
+    held: Mapping[str, Update] = field(default_factory=dict)  # run: what waits for its receipt, the oldest first
     online: bool = False
-    model: str | None = None  # the last one that arrived
-    answered: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # job: last round and attempt receipted
-    committed: Mapping[str, int] = field(default_factory=dict)  # job: last round committed
+    answered: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # run: last round and attempt receipted
+    committed: Mapping[str, int] = field(default_factory=dict)  # run: last round committed
+    seen: tuple[str, ...] = ()  # runs that were seen at work: others may have finished long ago
+    failures: Mapping[str, str] = field(default_factory=dict)  # run: why this device cannot work for it
+    once: bool = False  # end with a run ...
+    only: str | None = None  # ... and only with one of this name
 
 
 Step: TypeAlias = tuple[Session, tuple[Action, ...]]
@@ -253,7 +319,7 @@ Step: TypeAlias = tuple[Session, tuple[Action, ...]]
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def step(s: Session, event: Event) -> Step:  # noqa: C901, PLR0911  one event, one line
+def step(s: Session, event: Event) -> Step:  # noqa: C901, PLR0911, PLR0912  one event, one line
     """The state after this event, and what is to be done about it."""
     if s.phase == "stopped":
         return s, ()
@@ -264,23 +330,29 @@ def step(s: Session, event: Event) -> Step:  # noqa: C901, PLR0911  one event, o
             return replace(s, online=False), ()
         case Tasked():
             return _tasked(s, event)
-        case ModelArrived(model):
-            return _arrived(replace(s, model=model))
+        case ModelArrived(task):
+            return _arrived(s, task)
+        case ModelOverdue(model, silent):
+            return _overdue(s, model, silent)
+        case ModelDisbelieved(model, times, reason):
+            return _disbelieved(s, model, times, reason)
         case Trained(round, digest):
             return _trained(s, round, digest)
-        case TrainingFailed(round, reason):
-            return _failed(s, round, reason)
+        case TrainingFailed(round, reason, mistake):
+            return _failed(s, round, reason, mistake)
         case Receipted(round, digest, verdict):
             return _receipted(s, round, digest, verdict)
         case Resend(digest, missing):
             held = any(update.digest == digest for update in s.held.values())
             return s, _online(s, SendChunks(digest, missing)) if held else ()
-        case StateSeen(job, round, phase):
-            return _ended(s, job) if phase == "finished" else _seen(s, job, round)
+        case StateSeen(phase="finished"):
+            return _finished(s, event)
+        case StateSeen():
+            return _seen(s, event)
         case Refused(code, reason):
             return s, (AnnounceLater(code, reason),)
         case Stopped():  # an update that is held stays in the spool
-            return replace(s, phase="stopped"), (*_cancelled(s), Quit("stopped"))
+            return _quit(s, 0, "stopped")
 
 
 def known(s: Session) -> tuple[Tasked, ...]:
@@ -289,21 +361,34 @@ def known(s: Session) -> tuple[Tasked, ...]:
 
 
 def _connected(s: Session) -> Step:
-    return s, (Announce(), *_fetching(s), *(_send(update) for update in s.held.values()))
+    actions: tuple[Action, ...] = (Announce(), *_fetching(s))
+    for update in s.held.values():
+        s, sent = _send(s, update)
+        actions = (*actions, *sent)
+    return s, actions
+
+
+def _send(s: Session, update: Update) -> Step:
+    """Whole the first time; after that its coordinator is asked what is missing: no chunk travels twice."""
+    if not s.online:
+        return s, ()
+    how = Offer if update.offered else Send
+    s = replace(s, held={**s.held, update.task.run: replace(update, offered=True)})
+    return s, (how(update.task.round, update.digest),)
 
 
 def _fetching(s: Session) -> tuple[Action, ...]:
     """What the broker has to hear, perhaps again, for the task in hand to go on."""
-    return _online(s, Fetch(s.task.model)) if s.phase == "fetching" and s.task else ()
+    return _online(s, Fetch(s.task)) if s.phase == "fetching" and s.task else ()
 
 
 # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _tasked(s: Session, new: Tasked) -> Step:
-    mine = next((task for task in known(s) if task.job == new.job), None)
-    answered = s.answered.get(new.job, (0, ""))
-    if mine is not None and (mine.round, mine.model) == (new.round, new.model):
+    mine = next((task for task in known(s) if task.run == new.run), None)
+    answered = s.answered.get(new.run, (0, ""))
+    if mine is not None and mine.same_work(new):
         return _again(s, new)
     if mine is not None and new.round < mine.round:
         return s, (Note(f"round {new.round} is older than round {mine.round} in hand"),)
@@ -314,41 +399,41 @@ def _tasked(s: Session, new: Tasked) -> Step:
 
 def _again(s: Session, new: Tasked) -> Step:
     """The same work, perhaps under a new name."""
-    if s.task is not None and s.task.job == new.job:
+    if s.task is not None and s.task.run == new.run:
         s = replace(s, task=new)
         return s, _fetching(s)
-    if (update := s.held.get(new.job)) is not None:
+    if (update := s.held.get(new.run)) is not None:
         update = replace(update, task=new)
-        return replace(s, held={**s.held, new.job: update}), _online(s, _send(update))
+        return _send(replace(s, held={**s.held, new.run: update}), update)
     s = _queued(s, new)
     return s, _waits(s, new)
 
 
 def _accepted(s: Session, new: Tasked) -> Step:
     """New work; what was done or begun for an earlier round of its run is nobody's any more."""
-    if len(s.queue) >= MOST_QUEUED and new.job not in {task.job for task in known(s)}:
-        return s, _online(s, Decline(new.job, new.round, f"{MOST_QUEUED} other runs wait for this device already"))
+    if len(s.queue) >= MOST_QUEUED and new.run not in {task.run for task in known(s)}:
+        return s, _online(s, Decline(new, f"{MOST_QUEUED} other runs wait for this device already"))
     s, settled = _superseded(s, new)
     cancelled: tuple[Action, ...] = ()
-    if s.task is not None and s.task.job == new.job:
+    if s.task is not None and s.task.run == new.run:
         cancelled, s = _cancelled(s), _rest(s)
     s, begun = _next(_queued(s, new))
     return s, (*settled, *cancelled, *begun, *_waits(s, new))
 
 
 def _superseded(s: Session, new: Tasked) -> Step:
-    update = s.held.get(new.job)
+    update = s.held.get(new.run)
     if update is None:
         return s, ()
     if update.task.round == new.counted:
         return _receipted(s, new.counted, update.digest, "duplicate")
-    return _let_go(s, new.job), (_forget(update),)
+    return _let_go(s, new.run), (_forget(update),)
 
 
 def _queued(s: Session, new: Tasked) -> Session:
     """In the place of an older task of its run, or behind all others."""
-    if any(task.job == new.job for task in s.queue):
-        return replace(s, queue=tuple(new if task.job == new.job else task for task in s.queue))
+    if any(task.run == new.run for task in s.queue):
+        return replace(s, queue=tuple(new if task.run == new.run else task for task in s.queue))
     return replace(s, queue=(*s.queue, new))
 
 
@@ -356,29 +441,50 @@ def _waits(s: Session, task: Tasked) -> tuple[Action, ...]:
     """Its coordinator hears of it, if the task has to wait."""
     if task not in s.queue or s.task is None:
         return ()
-    return _online(s, Busy(task.job, task.round, f"at work on round {s.task.round} of another run"))
+    return _online(s, Busy(task, f"at work on round {s.task.round} of another run"))
 
 
 def _next(s: Session) -> Step:
     """Whoever has waited longest, if the hands are free."""
     if s.task is not None or not s.queue:
         return s, ()
-    return _begin(replace(s, queue=s.queue[1:]), s.queue[0])
-
-
-def _begin(s: Session, task: Tasked) -> Step:
-    if task.model == s.model:
-        return replace(s, phase="training", task=task), (Train(task.round, task.model),)
-    s = replace(s, phase="fetching", task=task)
+    s = replace(s, phase="fetching", task=s.queue[0], queue=s.queue[1:])
     return s, _fetching(s)
 
 
-def _arrived(s: Session) -> Step:
-    match s:
-        case Session("fetching", Tasked(model=model) as task) if model == s.model:
-            return _begin(s, task)
-        case _:
-            return s, ()
+# ── the model of the task in hand ────────────────────────────────────────────────────────────────────────────
+
+
+def _arrived(s: Session, task: Tasked) -> Step:
+    if s.phase != "fetching" or s.task is None or not s.task.same_work(task):
+        return s, ()
+    return replace(s, phase="training"), (Train(s.task),)
+
+
+def _overdue(s: Session, model: str, silent: float) -> Step:
+    """It is asked for again, and not for ever if other runs wait."""
+    task = _fetches(s, model)
+    if task is None:
+        return s, ()
+    if s.queue and silent > HOPELESS:
+        return _failed(s, task.round, f"model {model} does not come, and other runs wait")
+    return s, _online(s, AskAgain(task, model))
+
+
+def _disbelieved(s: Session, model: str, times: int, reason: str) -> Step:
+    """It is asked for again, because whoever overwrote it at the broker may not do so twice; then declined."""
+    task = _fetches(s, model)
+    if task is None:
+        return s, ()
+    if times >= DISBELIEF:
+        return _failed(s, task.round, reason)
+    return s, _online(s, AskAgain(task, model, forged=True))
+
+
+def _fetches(s: Session, model: str) -> Tasked | None:
+    """The task in hand, if it waits for this."""
+    waits = s.phase == "fetching" and s.task is not None and model in {id for _, id in s.task.needs}
+    return s.task if waits else None
 
 
 # ── work that is done, or is no longer wanted ────────────────────────────────────────────────────────────────
@@ -389,8 +495,10 @@ def _trained(s: Session, round: int, digest: str) -> Step:
         case Session("training", Tasked(round=mine) as task) if mine == round:
             update = Update(task, digest)
             s, crowded = _make_room(s)
-            s, begun = _next(_rest(replace(s, held={**s.held, task.job: update})))
-            return s, (*crowded, *_online(s, _send(update)), *begun)
+            s = replace(s, held={**s.held, task.run: update}, failures=_without(s.failures, task.run))
+            s, sent = _send(_rest(s), update)
+            s, begun = _next(s)
+            return s, (*crowded, *sent, *begun)
         case _:
             return s, (Note(f"trained round {round}, which is no longer in hand"),)
 
@@ -398,16 +506,19 @@ def _trained(s: Session, round: int, digest: str) -> Step:
 def _make_room(s: Session) -> Step:
     if len(s.held) < MOST_HELD:
         return s, ()
-    job, oldest = next(iter(s.held.items()))
-    note = Note(f"round {oldest.task.round} of {job} waited too long for its receipt")
-    return _let_go(s, job), (note, _forget(oldest))
+    run, oldest = next(iter(s.held.items()))
+    note = Note(f"round {oldest.task.round} of {run} waited too long for its receipt")
+    return _let_go(s, run), (note, _forget(oldest))
 
 
-def _failed(s: Session, round: int, reason: str) -> Step:
+def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
     match s:
-        case Session("fetching" | "training", Tasked(job, mine)) if mine == round:
+        case Session("fetching" | "training", Tasked(round=mine) as task) if mine == round:
+            if mistake:
+                older = list(_without(s.failures, task.run).items())[1 - MOST_FAILURES :]
+                s = replace(s, failures={**dict(older), task.run: mistake})
             # Offline nobody can be told, and nobody needs to be: whoever comes back is asked again.
-            told = _online(s, Decline(job, round, reason))
+            told = _online(s, Decline(task, reason))
             s, begun = _next(_rest(s))
             return s, (Note(f"round {round} failed: {reason}"), *told, *begun)
         case _:
@@ -415,36 +526,47 @@ def _failed(s: Session, round: int, reason: str) -> Step:
 
 
 def _receipted(s: Session, round: int, digest: str, verdict: Verdict) -> Step:
-    for job, update in s.held.items():
+    for run, update in s.held.items():
         if (update.task.round, update.digest) == (round, digest):
-            counts = verdict in ("accepted", "duplicate") and s.committed.get(job, 0) < round
-            s = replace(_let_go(s, job), answered={**s.answered, job: (round, update.task.attempt)})
+            counts = verdict in ("accepted", "duplicate") and s.committed.get(run, 0) < round
+            s = replace(_let_go(s, run), answered={**s.answered, run: (round, update.task.attempt)})
             if not counts:
                 return s, (_forget(update),)
-            return replace(s, committed={**s.committed, job: round}), (Commit(round, digest), _forget(update))
+            return replace(s, committed={**s.committed, run: round}), (Commit(round, digest), _forget(update))
     return s, ()  # a receipt that came twice, or for an update that was given up
 
 
-def _seen(s: Session, job: str, round: int) -> Step:
+def _seen(s: Session, state: StateSeen) -> Step:
     """A round that is over is neither begun nor trained to its end; an update of it is still offered."""
-    over = tuple(task for task in s.queue if task.job == job and task.round < round)
+    if state.run not in s.seen:
+        s = replace(s, seen=(*s.seen, state.run)[-MOST_SEEN:])
+    over = tuple(task for task in s.queue if task.run == state.run and task.round < state.round)
     s = replace(s, queue=tuple(task for task in s.queue if task not in over))
     notes = tuple(Note(f"round {task.round} is over") for task in over)
-    if s.task is None or s.task.job != job or s.task.round >= round:
+    if s.task is None or s.task.run != state.run or s.task.round >= state.round:
         return s, notes
     if s.phase == "training" and s.task.overtime:
         return s, notes  # this needs the model at hand: the one of a closed round can no longer be fetched
     return _give_up(s, f"round {s.task.round} is over")
 
 
-def _ended(s: Session, job: str) -> Step:
-    update = s.held.get(job)
-    forgotten = (_forget(update),) if update else ()
-    s = replace(_let_go(s, job), queue=tuple(task for task in s.queue if task.job != job))
-    if s.task is None or s.task.job != job:
-        return s, forgotten
-    s, actions = _give_up(s, f"job {job} has ended")
-    return s, (*forgotten, *actions)
+def _finished(s: Session, state: StateSeen) -> Step:
+    """With `once` that is the end, if it is our own run and not one from long ago."""
+    run, ours = state.run, state.run in s.seen
+    failure, update = s.failures.get(run), s.held.get(run)
+    s = replace(_let_go(s, run), failures=_without(s.failures, run), seen=tuple(one for one in s.seen if one != run))
+    s = replace(s, queue=tuple(task for task in s.queue if task.run != run))
+    actions: tuple[Action, ...] = (_forget(update),) if update else ()
+    if ours:
+        actions = (*actions, Note(f"job {state.job} has finished"))
+    if ours and s.once and s.only in (None, state.job):
+        code, reason = (2, failure) if failure else (0, f"job '{state.job}' has finished")
+        s, ended = _quit(s, code, reason)
+    elif s.task is not None and s.task.run == run:
+        s, ended = _give_up(s, f"job {state.job} has ended")
+    else:
+        ended = ()
+    return s, (*actions, *ended)
 
 
 def _give_up(s: Session, why: str) -> Step:
@@ -456,20 +578,24 @@ def _give_up(s: Session, why: str) -> Step:
 # ── small words ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _quit(s: Session, code: int, reason: str) -> Step:
+    return replace(s, phase="stopped"), (*_cancelled(s), Quit(code, reason))
+
+
 def _rest(s: Session) -> Session:
     return replace(s, phase="idle", task=None)
 
 
-def _let_go(s: Session, job: str) -> Session:
-    return replace(s, held={other: update for other, update in s.held.items() if other != job})
+def _let_go(s: Session, run: str) -> Session:
+    return replace(s, held={other: update for other, update in s.held.items() if other != run})
+
+
+def _without(failures: Mapping[str, str], run: str) -> Mapping[str, str]:
+    return {other: why for other, why in failures.items() if other != run}
 
 
 def _cancelled(s: Session) -> tuple[Action, ...]:
     return (CancelTraining(s.task.round),) if s.phase == "training" and s.task else ()
-
-
-def _send(update: Update) -> Send:
-    return Send(update.task.round, update.digest)
 
 
 def _forget(update: Update) -> Forget:

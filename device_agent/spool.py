@@ -1,14 +1,12 @@
 """Updates that wait for their receipt, on the device's own disk: a power cut after training costs no training."""
 
 import logging
-import os
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from edgefl import store
 from edgefl.errors import StoreError
-from edgefl.faults import before_write
 from edgefl.protocol import chunks
+from edgefl.system.disk import Disk
 from edgefl.vector import State
 
 log = logging.getLogger(__name__)
@@ -22,10 +20,15 @@ class Held:
     life: str
     round: int
     attempt: str
-    model: str  # the session's key of what it was trained from
+    model: str  # the id of what it was trained from
     frame: bytes
     digest: bytes
     kept: State
+    number: int = field(default=0, compare=False)  # grows with every update that is put
+
+    @property
+    def run_id(self) -> str:
+        return self.life.removeprefix(f"{self.job}.")
 
 
 class Spools:
@@ -34,10 +37,10 @@ class Spools:
     Of each run there is at most one: a newer task supersedes an older one.
     """
 
-    def __init__(self, folder: Path, most: int) -> None:
-        self._most = most
+    def __init__(self, disk: Disk, most: int) -> None:
+        self._most, self._number = most, 0
         # One more: a new update is written before an old one makes room.
-        self._free = [Spool(folder, number) for number in range(most + 1)]
+        self._free = [Spool(disk, place) for place in range(most + 1)]
         self._used: dict[str, Spool] = {}  # by the life of the job
 
     def take(self) -> dict[str, Held]:
@@ -48,7 +51,8 @@ class Spools:
         """
         taken: dict[str, Held] = {}
         waiting = [(spool, held) for spool in self._free if (held := spool.take())]
-        for spool, held in sorted(waiting, key=lambda pair: pair[0].path.stat().st_mtime_ns):
+        for spool, held in sorted(waiting, key=lambda pair: pair[1].number):
+            self._number = held.number
             taken.pop(held.life, None)
             self.clear(held.life)
             taken[held.life] = held
@@ -63,7 +67,8 @@ class Spools:
         """After this returns, the update survives anything but the loss of the disk."""
         if held.life not in self._used:
             self._used[held.life] = self._free.pop(0)
-        self._used[held.life].put(held)
+        self._number += 1
+        self._used[held.life].put(replace(held, number=self._number))
 
     def clear(self, life: str) -> None:
         """Nothing of this life waits any more."""
@@ -81,8 +86,8 @@ class Spool:
     one sync and no rename, which on an SD card is most of what a small round costs.
     """
 
-    def __init__(self, folder: Path, number: int = 0) -> None:
-        self.path = folder / (f"update.{number}.spool" if number else "update.spool")
+    def __init__(self, disk: Disk, place: int = 0) -> None:
+        self._disk, self._name = disk, f"update.{place}.spool" if place else "update.spool"
 
     def put(self, held: Held) -> None:
         """After this returns, the update survives anything but the loss of the disk."""
@@ -93,43 +98,30 @@ class Spool:
             "attempt": held.attempt,
             "model": held.model,
             "digest": held.digest.hex(),
+            "number": held.number,
         }
         note = store.sealed(held.kept, about)
-        try:
-            before_write()
-            known = self.path.exists()
-            with self.path.open("r+b" if known else "w+b") as file:
-                os.fchmod(file.fileno(), store.OURS)
-                file.write(len(note).to_bytes(8, "little"))
-                file.write(note)
-                file.write(held.frame)
-                file.truncate()
-                file.flush()
-                os.fsync(file.fileno())
-            if not known:
-                store.sync_folder(self.path.parent)
-        except OSError as error:
-            raise StoreError(f"{self.path}: cannot be written ({error.strerror}); free some space") from None
+        self._disk.overwrite(self._name, len(note).to_bytes(8, "little"), note, held.frame)
 
     def take(self) -> Held | None:
         """What waited when the device was last switched off; what is damaged is put away, and trained again."""
-        raw = self.path.read_bytes() if self.path.exists() else b""
+        raw, where = self._disk.read(self._name) or b"", self._disk.where(self._name)
         end = 8 + int.from_bytes(raw[:8], "little")
         if end == 8:
             return None
         try:
-            kept, about = store.opened(raw[8:end], str(self.path))
+            kept, about = store.opened(raw[8:end], where)
             frame, digest = raw[end:], bytes.fromhex(about["digest"])
             if chunks.digest(frame) != digest:
-                raise StoreError(f"{self.path}: torn, its update is not the one it names")
+                raise StoreError(f"{where}: torn, its update is not the one it names")
         except StoreError as error:
             log.warning("the spooled update cannot be used: %s", error)
-            self.path.replace(self.path.with_suffix(".damaged"))
+            self._disk.rename(self._name, self._name.replace(".spool", ".damaged"))
             return None
-        return Held(about["job"], about["life"], about["round"], about["attempt"], about["model"], frame, digest, kept)
+        known = about["job"], about["life"], about["round"], about["attempt"], about["model"]
+        return Held(*known, frame, digest, kept, about.get("number", 0))
 
     def clear(self) -> None:
         """Nothing waits any more; should this not reach the disk, the update is sent twice and counted once."""
-        if self.path.exists():
-            with self.path.open("r+b") as file:
-                file.write(bytes(8))  # no note: cheaper than to give the space back
+        if self._disk.size(self._name) is not None:
+            self._disk.patch(self._name, bytes(8))  # no note: cheaper than to give the space back

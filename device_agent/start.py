@@ -5,10 +5,13 @@ import signal
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 from device_agent.backends import choose, maker
 from device_agent.samples import samples_of
-from device_agent.service import Agent, stopper
+from device_agent.service import Agent
+from device_agent.session import Stopped
 from edgefl import config_reader, frugal, logs
 from edgefl.config import AgentFile
 from edgefl.divergence import unscaled
@@ -17,6 +20,11 @@ from edgefl.locks import own
 from edgefl.protocol.address import parse
 from edgefl.protocol.first_use import missing_key
 from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.transport import Transport
+from edgefl.system.background import Threads
+from edgefl.system.clock import SystemClock
+from edgefl.system.disk import FolderDisk
+from edgefl.system.reactor import serve
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +39,43 @@ def run(
     with own(file.agent.folder.expanduser() / file.agent.id):
         agent = open_agent(file, root, once=once, only=only)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stopper(agent))
+            signal.signal(number, agent.stopper)
         return agent.run()
 
 
-def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False, only: str | None = None) -> Agent:
+class Host:
+    """An agent in the real world: the queue it is served from, the machine's clock, a thread to train in."""
+
+    def __init__(self, *, transport: Transport, **about: Any) -> None:  # Any: whatever else an Agent is made of
+        self.events: SimpleQueue[Any] = SimpleQueue()
+        self.transport, self.clock, self.background = transport, SystemClock(), Threads(self.events.put, "training")
+        self.agent = Agent(
+            transport=transport, clock=self.clock, background=self.background, put=self.events.put, **about
+        )
+
+    def run(self) -> tuple[int, str]:
+        """Serve until it has ended; the exit code and the reason."""
+        try:
+            serve(self.agent, self.events, self.clock)
+        finally:  # also when something went wrong: no training outlives its agent
+            self.agent.trainer.cancel()
+            self.background.close()
+        while not self.events.empty():
+            self.agent.handle(self.events.get())
+        self.transport.flush(2.0)
+        self.transport.close()
+        return self.agent.exit or (1, "did not end")
+
+    def stop(self) -> None:
+        """End cleanly; may be called from any thread."""
+        self.events.put(Stopped())
+
+    def stopper(self, _signal: int, _frame: object) -> None:
+        """The same, as a signal handler."""
+        self.stop()
+
+
+def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False, only: str | None = None) -> Host:
     """The agent of this file; what is wrong with it is said before anything is connected."""
     me = file.agent
     address = parse(me.broker)
@@ -48,14 +88,14 @@ def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False,
         log.warning("features go up to %.6g: scale them to about -1 to 1, or learning will probably fail", top)
     # A suffix, so that a second agent of this name is noticed by the coordinator and told, not silently swapped in.
     transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=me.tls)
-    return Agent(
+    return Host(
         device=me.id,
         fleet=me.fleet,
         transport=transport,
         data=samples,
         make_model=maker(file.compute, lambda: len(samples.data)),
         back_end=back_end,
-        folder=me.folder.expanduser() / me.id,
+        disk=FolderDisk(me.folder.expanduser() / me.id),
         once=once,
         run=only,
         connect_timeout=me.connect_timeout,

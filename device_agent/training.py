@@ -1,22 +1,26 @@
-"""Training in the background: one thread, one task at a time, its result given back as a call."""
+"""Training in the background: one task at a time, its result given back as an event."""
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event, Lock
-from time import monotonic
+from typing import TypeAlias
 
 from edgefl.algorithms.base import Task
 from edgefl.errors import Diverged, EdgeflError, Interrupted, RemoteError
 from edgefl.models.base import Interruptible, Model
 from edgefl.privacy import Price
+from edgefl.system.background import Background, Put
+from edgefl.system.clock import Clock
 from edgefl.vector import State
 from edgefl.work import Done, Place, Worker
 
 log = logging.getLogger(__name__)
 
 TELL_EVERY = 1.0  # seconds between two words about progress
+
+Watch: TypeAlias = Callable[[int], None]
+DoWork: TypeAlias = Callable[[Worker, Task, Place, State, Watch], Done]  # `Worker.work`, or somebody who has it done
 
 
 class Cancelled(Exception):  # noqa: N818 - it is not an error
@@ -36,8 +40,9 @@ class Trained:
 class Computed:
     """An update that costs privacy exists, whether or not it will be wanted; told before anything else about it."""
 
-    life: str
+    run: str
     price: Price
+    steps: int = 0  # that it took
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Failed:
     reason: str
     told: str
     mistake: bool  # somebody's configuration is wrong
+    steps: int = 0  # that were made before it was known
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class Progressed:
     steps: int
 
 
-Outcome = Computed | Trained | Failed | Progressed
+Outcome: TypeAlias = Computed | Trained | Failed | Progressed
 
 
 class Cancellation:
@@ -89,12 +95,23 @@ class Cancellation:
                 self._model = model
 
 
-class Trainer:
-    """Runs tasks one at a time; `tell` is called from its thread and only enqueues."""
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """All that the background may know."""
 
-    def __init__(self, tell: Callable[[Outcome], None]) -> None:
-        self._tell = tell
-        self._pool = ThreadPoolExecutor(1, "training")
+    number: int
+    task: Task
+    place: Place
+    state: State
+    make: Callable[[], Worker]
+    cancelled: Cancellation
+
+
+class Trainer:
+    """Hands tasks to the background, one at a time; what they put is an Outcome."""
+
+    def __init__(self, background: Background, clock: Clock, work: DoWork = Worker.work) -> None:
+        self._background, self._clock, self._do_work = background, clock, work
         self._cancel = Cancellation()
         self.number = 0  # of the training in hand: what is told of another one was already on its way
 
@@ -102,56 +119,59 @@ class Trainer:
         """Begin; whatever ran before is cancelled first. `make` builds the worker, in the background too."""
         self.cancel()
         self._cancel = cancelled = Cancellation()
-        self._pool.submit(self._run, self.number, task, place, state, make, cancelled)
+        training = _Training(self.number, task, place, state, make, cancelled)
+        self._background.start(lambda put: self._run(training, put))
 
     def cancel(self) -> None:
         """No result of the task in hand will be told; what it runs ends after the operator it is at."""
         self._cancel.set()
+        self._background.cancel()
         self.number += 1
 
-    def close(self) -> None:
-        self.cancel()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _run(  # noqa: PLR0917 - all that the thread may know
-        self, number: int, task: Task, place: Place, state: State, make: Callable[[], Worker], cancelled: Cancellation
-    ) -> None:
-        told = monotonic()
-
-        def watch(steps: int) -> None:
-            nonlocal told
-            if cancelled.is_set():
-                raise Cancelled
-            if monotonic() - told >= TELL_EVERY:
-                told = monotonic()
-                self._tell(Progressed(number, task.round, steps))
-
-        outcome: Outcome
-        try:
-            if cancelled.is_set():
-                return
-            worker = make()
-            cancelled.covers(worker.model)
-            outcome = Trained(number, task.round, self._work(worker, task, place, state, watch))
-        except (Cancelled, Interrupted):
+    def _run(self, training: _Training, put: Put) -> None:
+        if training.cancelled.is_set():
             return
+        steps = _Steps(training, put, self._clock)
+        outcome = self._outcome(training, put, steps)
+        if outcome is not None and not training.cancelled.is_set():
+            put(outcome)
+
+    def _outcome(self, training: _Training, put: Put, steps: "_Steps") -> Outcome | None:
+        number, task = training.number, training.task
+        try:
+            worker = training.make()
+            training.cancelled.covers(worker.model)
+            done = self._do_work(worker, task, training.place, training.state, steps.watch)
+            if price := worker.price(task.round):  # what it cost stays spent, even if nobody wants it any more
+                put(Computed(f"{worker.job}.{training.place.run}", price, done.steps))
+            return Trained(number, task.round, done)
+        except (Cancelled, Interrupted):
+            return None
         except (RemoteError, Diverged) as error:  # of this task alone: the next one may be better
             reason = error.told if isinstance(error, RemoteError) else str(error)
             log.warning("declined round=%d why=%s", task.round, reason)
-            outcome = Failed(number, task.round, reason, error.told, mistake=False)
+            return Failed(number, task.round, reason, error.told, mistake=False, steps=steps.made)
         except EdgeflError as error:
-            outcome = Failed(number, task.round, str(error), error.told, mistake=True)
+            return Failed(number, task.round, str(error), error.told, mistake=True, steps=steps.made)
         except Exception as error:  # a model or data set of the user's may raise anything; say it, and go on serving
             log.exception("training failed round=%d", task.round)
             kind = type(error).__name__
             brief = f"its training ended with a {kind}, of which the device's own log says more"  # it may quote samples
-            outcome = Failed(number, task.round, f"{kind}: {error}", brief, mistake=False)
-        if not cancelled.is_set():
-            self._tell(outcome)
+            return Failed(number, task.round, f"{kind}: {error}", brief, mistake=False, steps=steps.made)
 
-    def _work(self, worker: Worker, task: Task, place: Place, state: State, watch: Callable[[int], None]) -> Done:
-        """The work, and the word that it is done even if nobody wants it any more: what it cost stays spent."""
-        done = worker.work(task, place, state, watch)
-        if price := worker.price(task.round):
-            self._tell(Computed(f"{worker.job}.{place.run}", price))
-        return done
+
+class _Steps:
+    """Watches one training: it ends when it is no longer wanted, and tells now and then how far it is."""
+
+    def __init__(self, training: _Training, put: Put, clock: Clock) -> None:
+        self._training, self._put, self._clock = training, put, clock
+        self._told = clock.now()
+        self.made = 0
+
+    def watch(self, steps: int) -> None:
+        self.made += 1
+        if self._training.cancelled.is_set():
+            raise Cancelled
+        if (now := self._clock.now()) - self._told >= TELL_EVERY:
+            self._told = now
+            self._put(Progressed(self._training.number, self._training.task.round, steps))

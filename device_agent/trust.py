@@ -7,12 +7,11 @@ life and round that was asked for, so that an old one cannot stand in for a new 
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
-from edgefl import store
 from edgefl.errors import ConfigError, StoreError, WireError
 from edgefl.protocol import signing
 from edgefl.protocol.messages import Manifest, read_json
+from edgefl.system.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +29,10 @@ class Wanted:
 class Trust:
     """Decides which manifests are believed; keeps the key of the first in the device's folder."""
 
-    def __init__(self, folder: Path, fleet: str, given: str | None = None) -> None:
-        self.path = folder / f"{fleet}.coordinator"
-        self.given, self.key = given, given or _pinned(self.path)
+    def __init__(self, disk: Disk, fleet: str, given: str | None = None) -> None:
+        self._disk, self._name = disk, f"{fleet}.coordinator"
+        self.path = disk.where(self._name)
+        self.given, self.key = given, given or _pinned(disk, self._name)
 
     def manifest(self, payload: bytes, wanted: Wanted) -> Manifest:
         """The manifest, if the coordinator signed it for what is wanted; else a WireError that begins with `model.`."""
@@ -63,20 +63,21 @@ class Trust:
         self.key = key
         log.info("first coordinator seen, no other is trusted from now on key=%s pinned=%s", key, self.path)
         try:
-            store.write_atomically(self.path, f"{key}\n".encode())
+            self._disk.write(self._name, f"{key}\n".encode())
         except StoreError as error:  # it holds for this life; the next one meets the coordinator anew
             log.warning("the coordinator's key is not pinned: %s", error)
 
 
-def _pinned(path: Path) -> str | None:
-    if not path.exists():
+def _pinned(disk: Disk, name: str) -> str | None:
+    raw = disk.read(name)
+    if raw is None:
         return None
-    key = path.read_text(errors="replace").strip()
+    key = raw.decode(errors="replace").strip()
     try:
         signing.key_bytes(key)
     except ValueError:
         raise ConfigError(
-            f"{path} does not hold the coordinator's key: delete it to trust the next coordinator that comes, or set"
-            " agent.coordinator"
+            f"{disk.where(name)} does not hold the coordinator's key: delete it to trust the next coordinator that"
+            " comes, or set agent.coordinator"
         ) from None
     return key

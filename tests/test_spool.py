@@ -1,6 +1,5 @@
 """The spool: an update is there until its receipt, whole, or not at all."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from device_agent.spool import Held, Spool, Spools
 from edgefl import faults, store
 from edgefl.errors import StoreError
 from edgefl.protocol import chunks
+from edgefl.system.disk import FolderDisk
 
 FRAME = bytes(range(256)) * 20
 HELD = Held("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), {"c": np.arange(4, dtype=np.float32)})
@@ -18,7 +18,7 @@ HELD = Held("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), {"c"
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    return Spool(tmp_path)
+    return Spool(FolderDisk(tmp_path))
 
 
 def same(a: Held | None, b: Held) -> bool:
@@ -36,14 +36,14 @@ def test_an_empty_spool_holds_nothing(spool):
 
 def test_what_is_put_is_there_after_a_restart(spool, tmp_path):
     spool.put(HELD)
-    assert same(Spool(tmp_path).take(), HELD)
+    assert same(Spool(FolderDisk(tmp_path)).take(), HELD)
 
 
 def test_what_has_its_receipt_is_gone(spool, tmp_path):
     spool.put(HELD)
     spool.clear()
     spool.clear()
-    assert Spool(tmp_path).take() is None
+    assert Spool(FolderDisk(tmp_path)).take() is None
 
 
 def test_wherever_a_spool_is_torn_it_is_put_away_and_said(spool, tmp_path, caplog):
@@ -53,9 +53,9 @@ def test_wherever_a_spool_is_torn_it_is_put_away_and_said(spool, tmp_path, caplo
     for cut in [*range(1, 400), len(good) - 1]:
         path.write_bytes(good[:cut])
         caplog.clear()
-        assert Spool(tmp_path).take() is None
+        assert Spool(FolderDisk(tmp_path)).take() is None
         assert "cannot be used" in caplog.text
-        assert Spool(tmp_path).take() is None, "it is not looked at twice"
+        assert Spool(FolderDisk(tmp_path)).take() is None, "it is not looked at twice"
 
 
 def test_an_update_torn_by_the_one_that_follows_it_is_not_taken_for_either(spool, tmp_path):
@@ -66,7 +66,7 @@ def test_an_update_torn_by_the_one_that_follows_it_is_not_taken_for_either(spool
     new = path.read_bytes()
     for cut in range(1, len(new), 97):
         path.write_bytes(new[:cut] + old[cut:])
-        held = Spool(tmp_path).take()
+        held = Spool(FolderDisk(tmp_path)).take()
         assert held is None or held.frame == (FRAME if held.round == 3 else FRAME[::-1])
 
 
@@ -77,9 +77,9 @@ def test_a_put_that_does_not_get_through_leaves_nothing_that_could_be_taken_for_
     with pytest.raises(StoreError, match="No space left"):
         spool.put(HELD)
     monkeypatch.setattr(faults, "_kind", "")
-    assert Spool(tmp_path).take() is None
+    assert Spool(FolderDisk(tmp_path)).take() is None
     spool.put(HELD)
-    assert same(Spool(tmp_path).take(), HELD)
+    assert same(Spool(FolderDisk(tmp_path)).take(), HELD)
 
 
 def test_what_a_kill_left_half_written_is_written_over(tmp_path):
@@ -92,41 +92,47 @@ def test_what_a_kill_left_half_written_is_written_over(tmp_path):
 
 def test_updates_of_different_runs_wait_side_by_side(tmp_path):
     other = replace(HELD, job="other", life="other.life")
-    spools = Spools(tmp_path, 2)
+    spools = Spools(FolderDisk(tmp_path), 2)
     assert spools.take() == {}
     spools.put(HELD)
     spools.put(other)
     spools.put(replace(other, round=4))
-    assert {life: held.round for life, held in Spools(tmp_path, 2).take().items()} == {"job.life": 3, "other.life": 4}
-    again = Spools(tmp_path, 2)
+    waiting = Spools(FolderDisk(tmp_path), 2).take()
+    assert {life: held.round for life, held in waiting.items()} == {
+        "job.life": 3,
+        "other.life": 4,
+    }
+    again = Spools(FolderDisk(tmp_path), 2)
     again.take()
     again.clear("job.life")
     again.clear("job.life")
     third = replace(HELD, job="third", life="third.life")
     again.put(third)
-    assert set(Spools(tmp_path, 2).take()) == {"third.life", "other.life"}
+    assert set(Spools(FolderDisk(tmp_path), 2).take()) == {"third.life", "other.life"}
     assert len(list(tmp_path.iterdir())) == 2, "a place that is free is used again"
 
 
-def written(folder: Path, number: int, held: Held, at: int) -> None:
-    spool = Spool(folder, number)
-    spool.put(held)
-    os.utime(spool.path, ns=(at, at))  # no test depends on the clock
+def written(folder: Path, place: int, held: Held, number: int) -> None:
+    Spool(FolderDisk(folder), place).put(replace(held, number=number))
 
 
 def test_a_power_cut_before_the_oldest_was_cleared_leaves_room_for_the_next(tmp_path):
     for number, at in enumerate((40, 10, 30, 20, 50)):  # in which order they were written, wherever there was room
         written(tmp_path, number, replace(HELD, life=f"job.{at}"), at)
-    spools = Spools(tmp_path, 4)
+    spools = Spools(FolderDisk(tmp_path), 4)
     assert list(spools.take()) == ["job.20", "job.30", "job.40", "job.50"]
     spools.put(replace(HELD, life="job.60"))
-    assert "job.10" not in Spools(tmp_path, 5).take()
+    assert "job.10" not in Spools(FolderDisk(tmp_path), 5).take()
 
 
 def test_of_two_updates_of_one_run_the_newer_one_counts(tmp_path):
     written(tmp_path, 0, replace(HELD, round=4), 20)
     written(tmp_path, 1, HELD, 10)  # cleared, but the power failed before the disk knew
-    spools = Spools(tmp_path, 1)
+    spools = Spools(FolderDisk(tmp_path), 1)
     assert [held.round for held in spools.take().values()] == [4]
     spools.put(replace(HELD, life="other.life"))  # where the older one was
-    assert {life: held.round for life, held in Spools(tmp_path, 2).take().items()} == {"job.life": 4, "other.life": 3}
+    waiting = Spools(FolderDisk(tmp_path), 2).take()
+    assert {life: held.round for life, held in waiting.items()} == {
+        "job.life": 4,
+        "other.life": 3,
+    }

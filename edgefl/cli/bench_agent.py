@@ -4,28 +4,29 @@ import signal
 import sys
 from pathlib import Path
 
-from device_agent.service import Agent, stopper
+from device_agent.start import Host
 from edgefl import logs
 from edgefl.bench.still import NOTHING, Blank, put_on_shelf
 from edgefl.protocol.address import parse
 from edgefl.protocol.mqtt import MqttTransport
+from edgefl.system.disk import FolderDisk
 
 
 def main(url: str, name: str, folder: Path) -> None:
     """Serve until SIGTERM."""
     logs.set_up("warning")
     put_on_shelf()
-    agent = Agent(
+    agent = Host(
         device=name,
         fleet="bench",
         transport=MqttTransport(parse(url), name),
         data=NOTHING,
         make_model=lambda manifest, _: Blank(manifest.layout.layout()),
         back_end="none",
-        folder=folder / name,
+        disk=FolderDisk(folder / name),
         connect_timeout=30.0,
     )
-    signal.signal(signal.SIGTERM, stopper(agent))
+    signal.signal(signal.SIGTERM, agent.stopper)
     code, reason = agent.run()
     if code:
         sys.exit(reason)

@@ -54,17 +54,26 @@ class Pace:
 
 @dataclass(slots=True)
 class Pause:
-    """How long somebody who was turned away waits before he comes again."""
+    """When somebody who was turned away comes again."""
 
     who: str
     first: float = 2.0  # seconds
     longest: float = 300.0
+    until: float | None = None  # on the clock of whoever asks
     _times: int = 0
 
-    def next(self) -> float:
-        """Seconds to wait now."""
-        self._times += 1
-        return backoff(self.who, self._times, self.first, self.longest)
+    def begin(self, now: float) -> None:
+        """Wait, unless that is already going on."""
+        if self.until is None:
+            self._times += 1
+            self.until = now + backoff(self.who, self._times, self.first, self.longest)
+
+    def due(self, now: float) -> bool:
+        """Whether the wait has just ended."""
+        if self.until is None or self.until > now:
+            return False
+        self.until = None
+        return True
 
     def over(self) -> None:
         """All is well again."""

@@ -19,14 +19,14 @@ def agent_that_heard(run: RunFile, folder: Path, messages: Iterable[tuple[str, b
     """The agent, after these messages (topic and payload) came from the broker, and it ended."""
     broker = MemoryBroker()
     fleet = Fleet(run, folder, broker.client)
-    agent = fleet.agent(DEVICE)
+    host = fleet.agent(DEVICE)
     forger, announced = broker.client("forger"), threading.Event()
     forger.start(lambda event: announced.set() if isinstance(event, Message) else None)
     forger.subscribe(topics.presence("default", DEVICE))
-    thread = fleet.start(agent)
+    thread = fleet.start(host)
     assert announced.wait(60)
     for topic, payload in messages:
         forger.publish(topic, payload)
-    agent.stop()
+    host.stop()
     thread.join(60)
-    return agent
+    return host.agent

@@ -23,6 +23,8 @@ from edgefl.models.onnx.bundle import pack
 from edgefl.models.onnx_backend import OnnxModel
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Manifest
+from edgefl.system.background import Threads
+from edgefl.system.clock import SystemClock
 from edgefl.work import Place, Worker
 
 PRODUCTS = 4_000  # of two matrices, some twenty milliseconds each
@@ -65,7 +67,8 @@ def test_a_graph_ends_between_two_operators_and_runs_again_when_it_may() -> None
 def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
     job, held = prepared(RUN)
     told: SimpleQueue[Outcome] = SimpleQueue()
-    trainer = Trainer(told.put)
+    background = Threads(told.put, "training")
+    trainer = Trainer(background, SystemClock())
     stuck, quick = OnnxModel(edited(honest(), "training", slow)), OnnxModel(honest())
 
     def start(model: OnnxModel, round: int) -> None:
@@ -76,7 +79,7 @@ def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
     until(lambda: "training" in stuck._sessions)
     start(quick, 2)
     outcome = told.get(timeout=60)
-    trainer.close()
+    background.close()
     assert isinstance(outcome, Trained)
     assert outcome.round == 2
 
@@ -105,11 +108,10 @@ def test_an_agent_that_is_told_to_stop_does_not_finish_its_graph_first(tmp_path:
     serving = threading.Thread(target=serve, daemon=True)
     serving.start()
     until(lambda: built and "training" in vars(built[0])["_sessions"])
-    victim.stop()
+    fleet.hosts[VICTIM].stop()
     fleet.threads[0].join(60)
     assert fleet.exits[VICTIM][0] == 0
     coordinator.stop()
-    for agent in fleet.agents.values():
-        agent.stop()
+    fleet.stop()
     fleet.join()
     serving.join(60)

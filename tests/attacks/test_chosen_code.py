@@ -49,10 +49,10 @@ def asked_to_build(network: str, compute: LocalCompute, folder: Path) -> list[st
     fleet = Fleet(run, folder / "fleet", broker.client)
     willing = LocalCompute(backend="torch", factories=("chosen_by_a_message:make",))
     for name in fleet.data:
-        agent = fleet.agent(name, compute=compute if name == VICTIM else willing)
+        host = fleet.agent(name, compute=compute if name == VICTIM else willing)
         if name != VICTIM:  # these have the network at hand, whatever it is called
-            agent.make_model = lambda _manifest, _graphs: job.device_model
-        fleet.start(agent)
+            host.agent.make_model = lambda _manifest, _graphs: job.device_model
+        fleet.start(host)
     Coordinator(named, broker.client("coordinator"), lambda: replace(job, run=named), tell=in_json(told.append)).run()
     fleet.join()
     assert fleet.exits[VICTIM] == (0, "job 'fleet' has finished")

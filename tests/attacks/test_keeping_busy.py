@@ -10,14 +10,15 @@ import pytest
 from fleets import Fleet, loop, prepared, run_file
 
 from coordinator.service import Coordinator
-from device_agent import library, service
+from device_agent import library, session
 from device_agent.spool import Held
+from device_agent.start import Host
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import Float32
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import TO_COORDINATOR, Assignment, Declined, Graphs, frame, read
 from edgefl.protocol.signing import Signer, claim
-from edgefl.protocol.transport import Message, Transport, TransportEvent
+from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent
 from edgefl.work import pack_broadcast
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4, "start_with": 4})
@@ -64,16 +65,15 @@ def besieged(tmp_path: Path) -> Iterator[Play]:
         return declined(heard)
 
     yield play
-    for agent in fleet.agents.values():
-        agent.stop()
+    fleet.stop()
     fleet.join()
 
 
 def test_a_task_whose_model_never_comes_does_not_keep_a_device_from_other_runs(
     besieged: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "HOPELESS", 0.2)
-    monkeypatch.setattr(service, "TICK", 0.05)
+    monkeypatch.setattr(session, "HOPELESS", 0.2)
+    monkeypatch.setattr(library, "STALLED", 0.05)
     reasons = besieged(lambda thief, _: ask(thief, "device-00", "0123456789abcdef"))
     assert reasons == ["model 0123456789abcdef does not come, and other runs wait"]
 
@@ -114,7 +114,7 @@ def test_a_signed_frame_that_is_no_model_is_declined_and_the_device_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = kind()
-    monkeypatch.setattr("fleets.Agent", lambda **more: service.Agent(**more, limit_mb=32))
+    monkeypatch.setattr("fleets.Host", lambda **more: Host(**more, limit_mb=32))
 
     def act(thief: Transport, coordinator: Coordinator) -> None:
         id = publish(thief, coordinator, *made)
@@ -127,19 +127,20 @@ def test_a_signed_frame_that_is_no_model_is_declined_and_the_device_goes_on(
 
 
 def test_downloads_that_nobody_wants_any_more_are_not_kept(tmp_path: Path) -> None:
-    agent = Fleet(RUN, tmp_path, MemoryBroker().client).agent("device-00")
+    agent = Fleet(RUN, tmp_path, MemoryBroker().client).agent("device-00").agent
     agent.transport.start(lambda _: None)
-    agent._handle(service.Connected())
+    agent.handle(Connected())
     for round in range(1, 40):
         said = Assignment(job="ghost", run="r", round=round, attempt=1, model=f"{round:016x}")
-        agent._said("ghost", said)
+        for part in chunks.split(frame(said), chunks.digest(frame(said))):
+            agent.handle(Message(topics.down("default", "ghost", "device-00"), part))
     assert list(agent.library.underway) == [f"{39:016x}"]
 
 
 def test_a_chunk_that_is_asked_for_a_thousand_times_is_sent_once(tmp_path: Path) -> None:
-    agent = Fleet(RUN, tmp_path, MemoryBroker().client).agent("device-00")
+    agent = Fleet(RUN, tmp_path, MemoryBroker().client).agent("device-00").agent
     agent.transport.start(lambda _: None)
     data = bytes(2 * chunks.CHUNK)
     held = Held("fleet", "fleet.r", 1, "1", "m", data, chunks.digest(data), {})
-    agent._send(held, (0, 1) * 1000)
-    assert agent.published == 2
+    agent.outbox.send(held, (0, 1) * 1000)
+    assert agent.outbox.published == 2

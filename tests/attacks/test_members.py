@@ -125,8 +125,7 @@ def play(port: int, logins: dict[str, tuple[str, str]], folder: Path) -> tuple[M
     try:
         sha256 = coordinator.run().sha256()
     except Interrupted:
-        for agent in fleet.agents.values():
-            agent.stop()
+        fleet.stop()
     fleet.join()
     member.close()
     return member, codes, events, sha256

@@ -33,6 +33,7 @@ from edgefl.protocol.codecs import codec
 from edgefl.protocol.frames import pack, zstd
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Absent, Answer, Assignment, Holding, Presence, Receipt, Tensor, Working, frame
+from edgefl.system.disk import FolderDisk
 from edgefl.vector import Layout
 
 MIB = 1 << 20
@@ -243,12 +244,12 @@ def test_an_agent_believes_no_claim_and_opens_no_bomb(tmp_path: Path) -> None:
 
 def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> None:
     wanted = Wanted("fleet", "r", 1, bytes([1] * 32).hex()[:16])
-    download = Download("default", wanted, Trust(tmp_path, "default"), LIMIT_MB << 20)
+    download = Download("default", wanted, Trust(FolderDisk(tmp_path), "default"), LIMIT_MB << 20)
     with at_most(2 * MIB):
         for message in claims(1):
             with pytest.raises(WireError, match="the limit is"):
                 download.add("0", message)
-    download = Download("default", wanted, Trust(tmp_path, "default"), CLAIM)
+    download = Download("default", wanted, Trust(FolderDisk(tmp_path), "default"), CLAIM)
     assert not download.add("0", claims(1)[0])
     with pytest.raises(WireError, match="nobody asked for"):  # it is of the last group, the first is being fetched
         download.add("0", claims(1)[1])

@@ -19,6 +19,7 @@ from rich.console import Console
 from coordinator import journal, story
 from coordinator.service import Coordinator
 from coordinator.view import JsonView, LiveView, PlainView
+from device_agent import session
 from device_agent.service import Agent
 from edgefl import events
 from edgefl.events import Fact
@@ -54,7 +55,7 @@ def told(folder: Path, topic_job: str, task: dict[str, Any]) -> Agent:
 def test_an_agent_makes_no_path_and_no_topic_of_a_name(lie: dict[str, str], tmp_path: Path) -> None:
     agent = told(tmp_path / "agents", lie.get("job", "fleet"), {**TASK, **lie})
     assert agent.refusals == {"wire.malformed": 1}
-    assert not agent.assignments
+    assert not session.known(agent.session)
     assert [path.name for path in tmp_path.iterdir()] == ["agents"]
 
 

@@ -10,7 +10,6 @@ import pytest
 from fleets import Fleet, loop, run_file, until
 from paho.mqtt.enums import CallbackAPIVersion
 
-from device_agent import session
 from device_agent.samples import Samples
 from device_agent.service import Agent
 from edgefl.data.dataset import Dataset
@@ -26,8 +25,8 @@ RUN = run_file({"name": "fedavg"}, run={"rounds": 2})
 DEVICE = "device-00"
 
 
-def attacker(broker: MemoryBroker) -> Transport:
-    client = broker.client("attacker")
+def attacker(broker: MemoryBroker, name: str = "attacker") -> Transport:
+    client = broker.client(name)
     client.start(lambda _: None)
     return client
 
@@ -38,12 +37,16 @@ def foreign_state(client: Transport) -> None:
         client.publish(topics.state("default", "fleet"), state.model_dump_json().encode(), retain=True)
 
 
+def refuse(client: Transport) -> None:
+    said = frame(Refusal(code="protocol.version", reason="this fleet is closed", fatal=True))
+    for part in chunks.split(said, chunks.digest(said)):
+        for number in range(4):
+            client.publish(topics.down("default", "fleet", f"device-0{number}"), part)
+
+
 def fatal_refusals(client: Transport) -> None:
     for _ in range(3):
-        said = frame(Refusal(code="protocol.version", reason="this fleet is closed", fatal=True))
-        for part in chunks.split(said, chunks.digest(said)):
-            for number in range(4):
-                client.publish(topics.down("default", "fleet", f"device-0{number}"), part)
+        refuse(client)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +88,7 @@ def test_a_run_whose_model_does_not_fit_the_data_is_declined_and_the_next_one_se
     course = fleet.coordinator(signer=signer).run()
     assert fleet.exits == {}
     assert course.sha256() == loop(everybody).sha256()
-    for agent in fleet.agents.values():
-        agent.stop()
+    fleet.stop()
     fleet.join()
 
 
@@ -108,16 +110,17 @@ def test_a_session_that_is_taken_over_comes_back(mosquitto: Broker, tmp_path: Pa
 
 def test_only_a_stop_of_its_own_operator_ends_an_agent(tmp_path: Path) -> None:
     broker = MemoryBroker()
-    agent: Agent = Fleet(RUN, tmp_path, broker.client, once=False).agent(DEVICE)
+    host = Fleet(RUN, tmp_path, broker.client, once=False).agent(DEVICE)
+    agent: Agent = host.agent
     ends: list[tuple[int, str]] = []
-    thread = threading.Thread(target=lambda: ends.append(agent.run()), daemon=True)
+    thread = threading.Thread(target=lambda: ends.append(host.run()), daemon=True)
     thread.start()
     until(lambda: agent.session.online)
     foreign_state(attacker(broker))
-    agent.inbox.put(session.Refused("any", "thing"))
-    agent.inbox.put(Disconnected("Session taken over", taken_over=True))  # not every broker says so
+    refuse(attacker(broker, "another"))
+    host.events.put(Disconnected("Session taken over", taken_over=True))  # not every broker says so
     until(lambda: len(agent.complaints) == 3)
     assert ends == []
-    agent.stop()
+    host.stop()
     thread.join(60)
     assert ends == [(0, "stopped")]

@@ -21,7 +21,6 @@ from cable import enter
 from coordinator import merging, service
 from coordinator.service import Coordinator
 from coordinator.start import coordinate
-from device_agent.service import stopper
 from device_agent.start import open_agent
 from edgefl import faults
 from edgefl.config import AgentFile, RunFile
@@ -88,7 +87,7 @@ def agent(table: Mapping[str, Any], log: Path, fault: str, place: Place) -> None
     file = parse(AgentFile, dict(table), "chaos", environment={})
     with own(file.agent.folder / file.agent.id):
         serving = open_agent(file)
-        signal.signal(signal.SIGTERM, stopper(serving))
+        signal.signal(signal.SIGTERM, serving.stopper)
         code, reason = serving.run()
     print(json.dumps({"code": code, "reason": reason}))
     sys.exit(code)

@@ -20,6 +20,7 @@ from coordinator.view import View
 from device_agent import session
 from device_agent.service import Agent
 from device_agent.spool import Held, Spool
+from device_agent.start import Host
 from edgefl import job as jobs
 from edgefl import store
 from edgefl.config import RunFile
@@ -127,7 +128,7 @@ def _same(a: Held, b: Held) -> bool:
 
 
 def test_a_spooled_update_is_there_until_its_receipt(tape: Tape, player: Player) -> None:
-    spool = Spool(tape.root)
+    spool = Spool(FolderDisk(tape.root))
     spool.put(FIRST)
     tape.mark("first is safe")
     tape.mark("receipt")
@@ -147,7 +148,7 @@ def test_a_spooled_update_is_there_until_its_receipt(tape: Tape, player: Player)
     }
 
     def check(folder: Path, marks: list[str]) -> None:
-        held = Spool(folder).take()
+        held = Spool(FolderDisk(folder)).take()
         assert _plain(held) in [_plain(one) for one in allowed[marks[-1] if marks else ""]]
 
     assert player.each(tape, check) > 100
@@ -158,7 +159,7 @@ def _plain(held: Held | None) -> tuple[Any, ...] | None:
 
 
 def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(tape: Tape, player: Player) -> None:
-    Spool(tape.root).put(FIRST)
+    Spool(FolderDisk(tape.root)).put(FIRST)
     store.save(tape.root / "job.life.state", {"c": BEFORE}, {})
     agent = _agent(tape.root)
     receipt = len(tape.ops)
@@ -167,7 +168,7 @@ def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(tape: Tap
 
     def check(folder: Path, _: list[str]) -> None:
         kept = store.load(folder / "job.life.state")[0]["c"]
-        if Spool(folder).take() is None:
+        if Spool(FolderDisk(folder)).take() is None:
             assert np.array_equal(kept, OLD["c"]), "the receipt came, and what was learned is gone"
         else:
             assert np.array_equal(kept, OLD["c"]) or np.array_equal(kept, BEFORE)
@@ -176,27 +177,25 @@ def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(tape: Tap
 
 
 def _agent(folder: Path) -> Agent:
-    agent = Agent(
+    return Host(
         device="d",
         fleet="default",
         transport=MemoryBroker().client("d"),
         data=Dataset(np.zeros((2, 2), np.float32), np.zeros(2, np.int64), 2),
         make_model=lambda *_: pytest.fail("nothing is trained here"),
         back_end="none",
-        folder=folder,
-    )
-    agent.trainer.close()
-    return agent
+        disk=FolderDisk(folder),
+    ).agent
 
 
 def test_a_device_never_counts_its_births_backwards(tape: Tape, player: Player) -> None:
     born = []
     for _ in range(3):
-        born.append(_agent(tape.root).birth)
+        born.append(_agent(tape.root).birth.number)
         tape.mark(str(born[-1]))
 
     def check(folder: Path, marks: list[str]) -> None:
-        assert _agent(folder).birth > (int(marks[-1]) if marks else 0)
+        assert _agent(folder).birth.number > (int(marks[-1]) if marks else 0)
 
     assert born == [1, 2, 3]
     assert player.each(tape, check) > 20

@@ -13,7 +13,7 @@ from fleet import expected, run_table
 from coordinator.journal import Journal
 from coordinator.service import Coordinator
 from device_agent.backends import choose, maker
-from device_agent.service import Agent
+from device_agent.start import Host
 from edgefl import job as jobs
 from edgefl.config import LocalCompute, RunFile
 from edgefl.config_reader import parse
@@ -65,18 +65,18 @@ class Village:
 
     # ---- who takes part ----------------------------------------------------------------------------------------
 
-    def agent(self, name: str, left: int | None = None) -> Agent:
+    def agent(self, name: str, left: int | None = None) -> Host:
         supply = Supply(self.broker, name)
         supply.left, supply.sent_chunks = left, self.sent_chunks
         compute = LocalCompute()
-        return Agent(
+        return Host(
             device=name,
             fleet="default",
             transport=supply,
             data=self.data[name],
             make_model=maker(compute),
             back_end=choose(compute),
-            folder=self.folder / name,
+            disk=FolderDisk(self.folder / name),
             once=True,
         )
 
@@ -88,7 +88,6 @@ class Village:
                 agent.run()
             except PowerCut:
                 self.cuts += 1
-                agent.trainer.close()
             else:
                 return
 

@@ -1,6 +1,8 @@
 """An agent that has nothing to train and no connection: what it says stays in its outbox, as on a very slow one."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +10,41 @@ import pytest
 from device_agent.service import Agent
 from edgefl.data.dataset import Dataset
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.system.background import Work
+from edgefl.system.disk import Disk, FolderDisk
 
 
-def idle_agent(folder: Path) -> Agent:
+@dataclass
+class Stopped:
+    """A clock that somebody moves by hand."""
+
+    time: float = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def wall(self) -> float:
+        return self.time
+
+
+@dataclass
+class Later:
+    """A background that begins nothing before it is told to."""
+
+    waiting: list[Work] = field(default_factory=list)
+
+    def start(self, work: Work) -> None:
+        self.waiting.append(work)
+
+    def cancel(self) -> None:
+        self.waiting.clear()
+
+    def close(self) -> None:
+        self.waiting.clear()
+
+
+def idle_agent(folder: Path | Disk, **more: Any) -> Agent:
+    about: dict[str, Any] = {"clock": Stopped(), "background": Later(), "put": lambda _: None, **more}
     return Agent(
         device="pi",
         fleet="default",
@@ -18,5 +52,6 @@ def idle_agent(folder: Path) -> Agent:
         data=Dataset(np.zeros((2, 3), np.float32), np.zeros(2, np.int64), 2),
         make_model=lambda *_: pytest.fail("nothing is trained here"),
         back_end="none",
-        folder=folder,
+        disk=FolderDisk(folder) if isinstance(folder, Path) else folder,
+        **about,
     )

@@ -1,19 +1,30 @@
 """What a coordinator said about a task is used for that task and no other."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from idle_agents import idle_agent
 
 from device_agent.service import Agent
-from edgefl.protocol.messages import Assignment
+from device_agent.session import Tasked, known
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.messages import Assignment, frame
+from edgefl.protocol.transport import Message
 
-TASK = Assignment(job="job", run="life", round=3, attempt=1, model="m3", batches=5)
+SAID = Assignment(job="job", run="life", round=3, attempt=1, model="m3", batches=5)
+TASK = Tasked("job", "life", 3, "m3", "1", batches=5)
 
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Agent:
     return idle_agent(tmp_path)
+
+
+def hear(agent: Agent, said: Assignment) -> None:
+    data = frame(said)
+    for part in chunks.split(data, chunks.digest(data)):
+        agent.handle(Message(topics.down("default", said.job, "pi"), part))
 
 
 @pytest.mark.parametrize(
@@ -22,15 +33,18 @@ def agent(tmp_path: Path) -> Agent:
     ids=["older", "of another run", "for another device"],
 )
 def test_a_task_that_is_not_taken_up_replaces_nothing(agent: Agent, other: dict[str, object]):
-    agent._said("job", TASK)
-    said = TASK.model_copy(update=other)
-    agent._said(said.job, said)
-    assert agent._in_hand() == TASK
+    hear(agent, SAID)
+    hear(agent, SAID.model_copy(update=other))
+    assert agent.session.task == TASK
 
 
 def test_the_same_task_again_replaces_what_was_said_and_nothing_else_is_kept(agent: Agent):
-    again = TASK.model_copy(update={"attempt": 2, "batches": 7})
-    agent._said("job", TASK)
-    agent._said("job", again)
-    assert agent._in_hand() == again
-    assert len(agent.assignments) == 1
+    hear(agent, SAID)
+    hear(agent, SAID.model_copy(update={"attempt": 2, "batches": 7}))
+    assert known(agent.session) == (replace(TASK, attempt="2", batches=7),)
+
+
+def test_everything_that_a_coordinator_says_about_a_task_stays_with_it(agent: Agent):
+    full = {"previous": "m2", "graphs": "g", "overtime": True, "counted": 2, "seconds": 1.5}
+    hear(agent, SAID.model_copy(update=full))
+    assert agent.session.task == replace(TASK, **full)

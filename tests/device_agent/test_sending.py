@@ -8,6 +8,7 @@ from device_agent.service import Agent
 from device_agent.spool import Held, Spool
 from edgefl.protocol import chunks
 from edgefl.protocol.messages import TO_COORDINATOR, Holding, read
+from edgefl.system.disk import FolderDisk
 
 FRAME = bytes(range(250))
 HELD = Held("job", "job.life", 3, "1", "m3", FRAME, chunks.digest(FRAME), {})
@@ -34,17 +35,17 @@ def said(agent: Agent) -> list[object]:
 
 def test_an_update_is_sent_whole_and_then_only_offered(tmp_path):
     agent = idle_agent(tmp_path)
-    agent.held[HELD.life] = HELD
+    agent.held[HELD.digest.hex()] = HELD
     agent._perform(session.Send(3, HELD.digest.hex()))
     assert said(agent) == [0, 1, 2]
-    agent._perform(session.Send(3, HELD.digest.hex()))
+    agent._perform(session.Offer(3, HELD.digest.hex()))
     assert said(agent) == [Holding(job="job", run="life", round=3, digest=HELD.digest, size=250)]
 
 
 def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):
-    Spool(tmp_path).put(HELD)
+    Spool(FolderDisk(tmp_path)).put(HELD)
     agent = idle_agent(tmp_path)
-    agent._perform(session.Send(3, HELD.digest.hex()))
+    agent._perform(session.Offer(3, HELD.digest.hex()))
     assert said(agent) == [Holding(job="job", run="life", round=3, digest=HELD.digest, size=250)]
     agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2, 7)))
     assert said(agent) == [1, 2]
@@ -52,7 +53,7 @@ def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):
 
 def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
     agent = idle_agent(tmp_path)
-    agent.held[HELD.life] = HELD
+    agent.held[HELD.digest.hex()] = HELD
     agent._perform(session.Send(3, HELD.digest.hex()))
     agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2)))
     assert said(agent) == [0, 1, 2]
@@ -62,12 +63,12 @@ def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
 
 def test_a_birth_file_that_cannot_be_read_makes_a_new_installation(tmp_path):
     (tmp_path / "birth").write_text("torn fi")
-    assert idle_agent(tmp_path).birth == 1
-    assert idle_agent(tmp_path).birth == 2
+    assert idle_agent(tmp_path).birth.number == 1
+    assert idle_agent(tmp_path).birth.number == 2
 
 
 def test_what_is_kept_between_rounds_is_lost_with_a_warning_when_it_is_damaged(tmp_path, caplog):
     agent = idle_agent(tmp_path)
     (tmp_path / "job.life.state").write_bytes(b"not one of ours")
-    assert agent._state_of("job.life") == {}
+    assert agent.states.of("job.life") == {}
     assert "is lost" in caplog.text

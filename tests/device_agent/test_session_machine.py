@@ -1,8 +1,10 @@
 """The session machine under any sequence of events, and a whole fleet of them under a round machine."""
 
+import re
 from collections import Counter, deque
 from dataclasses import replace
 from random import Random
+from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,8 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from coordinator import rounds
 from coordinator.rounds import Rounds, Rules
+from device_agent import session
 from device_agent.session import (
+    DISBELIEF,
+    HOPELESS,
     MOST_HELD,
+    TRANSITIONS,
     Action,
     Announce,
     AnnounceLater,
@@ -25,11 +31,15 @@ from device_agent.session import (
     Fetch,
     Forget,
     ModelArrived,
+    ModelDisbelieved,
+    ModelOverdue,
     Note,
+    Offer,
     Quit,
     Receipted,
     Refused,
     Resend,
+    Said,
     Send,
     SendChunks,
     Session,
@@ -42,20 +52,23 @@ from device_agent.session import (
     known,
     step,
 )
+from edgefl.protocol.messages import JobState
 
 ROUND = st.integers(1, 4)
 JOB = st.sampled_from(["job", "job", "job", "other", "third"])
+PHASES = ("gathering", "training", "finished")
 VERDICT = st.sampled_from(["accepted", "duplicate", "late", "refused"])
 
 
 class AnyWeather(RuleBasedStateMachine):
-    @initialize()
-    def start(self) -> None:
-        self.s = Session()
+    @initialize(once=st.booleans(), only=st.sampled_from([None, "job"]))
+    def start(self, once: bool, only: str | None) -> None:
+        self.s = self.began = Session(once=once, only=only)
         self.events: list[Event] = []
         self.did: list[tuple[Action, ...]] = []
         self.training: int | None = None  # the round the shell is training
         self.held: dict[str, int] = {}  # the updates the shell keeps: digest and round
+        self.sent: set[str] = set()  # those that were sent
         self.committed: Counter[tuple[str, int]] = Counter()
         self.trainings = 0
 
@@ -71,12 +84,23 @@ class AnyWeather(RuleBasedStateMachine):
 
     @rule(job=JOB, round=ROUND, model=st.sampled_from(["", "", "", "b"]), attempt=st.sampled_from("12"), ago=ROUND)
     def task(self, job: str, round: int, model: str, attempt: str, ago: int) -> None:
-        self.feed(Tasked(job, round, f"{job}-{round}{model}", attempt, attempt == "2", counted=max(0, round - ago)))
+        counted = max(0, round - ago)
+        self.feed(Tasked(job, "r", round, f"{job}-{round}{model}", attempt, attempt == "2", counted))
 
     @precondition(lambda self: self.s.task is not None)
     @rule(fits=st.sampled_from([True, True, False]))
     def model_arrives(self, fits: bool) -> None:
-        self.feed(ModelArrived(self.s.task.model if fits else "stray"))
+        self.feed(ModelArrived(self.s.task if fits else replace(self.s.task, model="stray")))
+
+    @precondition(lambda self: self.s.task is not None)
+    @rule(silent=st.sampled_from([3.0, HOPELESS + 1]), fits=st.booleans())
+    def model_is_overdue(self, silent: float, fits: bool) -> None:
+        self.feed(ModelOverdue(self.s.task.model if fits else "stray", silent))
+
+    @precondition(lambda self: self.s.task is not None)
+    @rule(times=st.integers(1, DISBELIEF), fits=st.booleans())
+    def model_is_forged(self, times: int, fits: bool) -> None:
+        self.feed(ModelDisbelieved(self.s.task.model if fits else "stray", times, "not ours"))
 
     @precondition(lambda self: self.training is not None)
     @rule(off=st.sampled_from([0, 0, 0, -1]))
@@ -85,18 +109,28 @@ class AnyWeather(RuleBasedStateMachine):
         self.feed(Trained(self.training + off, f"digest-{self.trainings}"))
 
     @precondition(lambda self: self.training is not None)
-    @rule(off=st.sampled_from([0, -1]))
-    def fail(self, off: int) -> None:
-        self.feed(TrainingFailed(self.training + off, "out of memory"))
+    @rule(off=st.sampled_from([0, -1]), mistake=st.sampled_from(["", "wrong shape"]))
+    def fail(self, off: int, mistake: str) -> None:
+        self.feed(TrainingFailed(self.training + off, "out of memory", mistake))
+
+    @precondition(lambda self: self.s.phase == "fetching")
+    @rule()
+    def fail_before_it_began(self) -> None:
+        self.feed(TrainingFailed(self.s.task.round, "no longer here"))
 
     @rule(verdict=VERDICT, data=st.data(), right=st.booleans(), round=ROUND)
     def receipt(self, verdict: str, data: st.DataObject, right: bool, round: int) -> None:
         digest = data.draw(st.sampled_from(sorted(self.held))) if right and self.held else "digest-1"
         self.feed(Receipted(self.held[digest] if right and self.held else round, digest, verdict))
 
-    @rule(job=JOB, round=ROUND, phase=st.sampled_from(["gathering", "training", "training", "finished"]))
+    @rule(job=JOB, round=ROUND, phase=st.sampled_from(PHASES))
     def see_state(self, job: str, round: int, phase: str) -> None:
-        self.feed(StateSeen(job, round, phase))
+        self.feed(StateSeen(job, "r", round, phase))
+
+    @precondition(lambda self: self.s.task is not None)
+    @rule(phase=st.sampled_from(PHASES))
+    def see_the_round_end(self, phase: str) -> None:
+        self.feed(StateSeen(self.s.task.job, "r", self.s.task.round + 1, phase))
 
     @rule(data=st.data(), right=st.booleans())
     def ask_for_chunks(self, data: st.DataObject, right: bool) -> None:
@@ -119,6 +153,8 @@ class AnyWeather(RuleBasedStateMachine):
     def feed(self, event: Event) -> tuple[Action, ...]:
         before = self.s
         self.s, actions = step(before, event)
+        if before.phase != self.s.phase:
+            assert self.s.phase in TRANSITIONS.get((before.phase, type(event).__name__), ()), "the table says otherwise"
         self.events.append(event)
         self.did.append(actions)
         assert before.phase != "stopped" or (self.s, actions) == (before, ())
@@ -140,35 +176,42 @@ class AnyWeather(RuleBasedStateMachine):
             case _:
                 pass
 
-    def check_action(self, before: Session, event: Event, action: Action) -> None:
-        if isinstance(action, Announce | Fetch | Send | SendChunks | Decline | Busy):
+    def check_action(self, before: Session, event: Event, action: Action) -> None:  # noqa: C901  one action, one case
+        if isinstance(action, Said):
             assert self.s.online, "nothing is sent while offline"
         match action:
-            case Train(round, model):
+            case Train(task):
                 assert self.training is None, "one training at a time"
-                assert model == self.s.model, "nothing is trained without its model"
-                self.training = round
+                assert isinstance(event, ModelArrived), "nothing is trained without its model"
+                assert event.task.same_work(task)
+                self.training = task.round
             case CancelTraining(round):
                 assert self.training == round
                 self.training = None
             case Send(round, digest):
                 assert self.held[digest] == round
+                assert digest not in self.sent, "no chunk travels twice"
+                self.sent.add(digest)
+            case Offer(round, digest):
+                assert self.held[digest] == round
+                assert digest in self.sent
             case SendChunks(digest):
                 assert digest in self.held
             case Commit(round, digest):
-                (job,) = (job for job, update in before.held.items() if update.digest == digest)
+                (run,) = (run for run, update in before.held.items() if update.digest == digest)
                 assert self.held[digest] == round, "committed before it is forgotten"
                 assert self.says_it_counts(event, round)
-                self.committed[job, round] += 1
-                assert self.committed[job, round] == 1, "a round is committed once"
+                self.committed[run, round] += 1
+                assert self.committed[run, round] == 1, "a round is committed once"
             case Forget(round, digest):
                 assert self.held.pop(digest) == round
                 assert self.may_forget(before, event, digest)
-            case Busy(job, round):
-                assert (job, round) in {(task.job, task.round) for task in self.s.queue}
+            case Busy(task):
+                assert task in self.s.queue
                 assert self.s.task is not None
             case Quit():
                 assert self.s.phase == "stopped"
+                assert isinstance(event, Stopped) or (self.began.once and self.began.only in (None, event.job))
             case _:
                 pass
 
@@ -187,11 +230,11 @@ class AnyWeather(RuleBasedStateMachine):
         match event:
             case Receipted(round, known_as):
                 return (round, known_as) == (mine.round, digest)
-            case Tasked(job, round, model):
+            case Tasked(round=round, model=model):
                 newer = round > mine.round or (round == mine.round and model != mine.model)
-                return job == mine.job and newer
-            case StateSeen(job, phase="finished"):
-                return job == mine.job
+                return event.run == mine.run and newer
+            case StateSeen(phase="finished"):
+                return event.run == mine.run
             case Trained():
                 return len(before.held) >= MOST_HELD
             case _:
@@ -203,15 +246,15 @@ class AnyWeather(RuleBasedStateMachine):
         assert s.task is not None or not s.queue, "whoever waits is served when the hands are free"
         assert (s.phase == "training") == (self.training is not None)
         assert {update.digest: update.task.round for update in s.held.values()} == self.held
-        jobs = [task.job for task in known(s)]
-        assert len(jobs) == len(set(jobs)), "one thing at a time for each run"
+        runs = [task.run for task in known(s)]
+        assert len(runs) == len(set(runs)), "one thing at a time for each run"
 
     # ── what always happens ──────────────────────────────────────────────────────────────────────────────────
 
     def teardown(self) -> None:
         if not hasattr(self, "s"):
             return
-        s = Session()
+        s = self.began
         for event, actions in zip(self.events, self.did, strict=True):
             s, again = step(s, event)
             assert again == actions
@@ -222,7 +265,7 @@ class AnyWeather(RuleBasedStateMachine):
     def check_the_end(self) -> None:
         """Connected to coordinators that behave, a new task of each run ends with its receipt."""
         runs = ("job", "other", "third")
-        todo: deque[Event] = deque([Connected(), *(Tasked(job, 9, f"{job}-9", "1") for job in runs)])
+        todo: deque[Event] = deque([Connected(), *(Tasked(job, "r", 9, f"{job}-9", "1") for job in runs)])
         if self.training is not None:
             todo.append(Trained(self.training, "the last one"))
         for _ in range(60):
@@ -230,21 +273,78 @@ class AnyWeather(RuleBasedStateMachine):
                 break
             for action in self.feed(todo.popleft()):
                 match action:
-                    case Fetch(model):
-                        todo.append(ModelArrived(model))
-                    case Train(round):
-                        todo.append(Trained(round, f"digest of {self.s.task.job} {round}"))
-                    case Send(round, digest):
+                    case Fetch(task):
+                        todo.append(ModelArrived(task))
+                    case Train(task):
+                        todo.append(Trained(task.round, f"digest of {task.job} {task.round}"))
+                    case Send(round, digest) | Offer(round, digest):
                         todo.append(Receipted(round, digest, "accepted"))
                     case _:
                         pass
         assert not todo
         assert self.s.phase == "idle"
-        assert all(self.committed[job, 9] == 1 for job in runs)
+        assert all(self.committed[f"{job}.r", 9] == 1 for job in runs)
 
 
 TestAnyWeather = AnyWeather.TestCase
 TestAnyWeather.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+# ── the table and the picture ────────────────────────────────────────────────────────────────────────────────
+
+ARROW = re.compile(r"^ {4}([\w, ]+?) ─+ ([\w, ]+?) ─*▶ (\w+)", re.MULTILINE)
+
+
+def table() -> set[tuple[str, str, str]]:
+    return {(before, event, after) for (before, event), phases in TRANSITIONS.items() for after in phases}
+
+
+def anything(s: Session, random: Random) -> Event:
+    """Some event, which more often than not is about the task in hand."""
+    task = s.task if s.task and random.random() < 0.7 else Tasked(random.choice("abc"), "r", random.randint(1, 4), "m")
+    return random.choice(
+        [
+            random.choice([Connected(), Disconnected(), Refused("code", "reason")]),
+            random.choice([Tasked(random.choice("abc"), "r", random.randint(1, 4), "m"), task]),
+            ModelArrived(task),
+            ModelOverdue(task.model, random.choice([3.0, HOPELESS + 1])),
+            ModelDisbelieved(task.model, random.randint(1, DISBELIEF), "not ours"),
+            Trained(task.round, str(random.random())),
+            TrainingFailed(task.round, "out of memory", random.choice(["", "wrong shape"])),
+            random.choice([Receipted(u.task.round, u.digest, "accepted") for u in s.held.values()] or [Connected()]),
+            random.choice([Resend(u.digest, (0,)) for u in s.held.values()] or [Connected()]),
+            StateSeen(task.job, "r", task.round + random.randint(0, 1), random.choice(PHASES)),
+            Stopped() if random.random() < 0.05 else Connected(),
+        ]
+    )
+
+
+def test_the_machine_makes_every_move_of_the_table_and_no_other():
+    random, moves = Random(1), set()
+    for number in range(500):
+        s = Session(once=number % 2 == 0)
+        for _ in range(40):
+            event = anything(s, random)
+            before, (s, _) = s.phase, step(s, event)
+            if s.phase != before:
+                moves.add((before, type(event).__name__, s.phase))
+    assert moves == table()
+
+
+def test_the_picture_shows_the_moves_of_the_table_and_no_other():
+    arrows = ARROW.findall(session.__doc__ or "")
+    drawn = {
+        (before, event, after)
+        for phases, events, after in arrows
+        for before in phases.split(", ")
+        for event in events.split(", ")
+    }
+    assert drawn == table()
+
+
+def test_the_machine_is_shown_the_phases_that_the_wire_has():
+    assert set(PHASES) == set(get_args(JobState.model_fields["phase"].annotation))
+    assert set(PHASES) == set(get_args(StateSeen.__annotations__["phase"]))
 
 
 # ── the two machines together, over a bad wire ───────────────────────────────────────────────────────────────
@@ -303,7 +403,8 @@ class BadWire:
                 case rounds.Invite(round, devices, attempt):
                     for d in devices:
                         self.post(
-                            d, Tasked("job", round, f"m{round}", str(attempt), counted=self.rounds.counted.get(d, 0))
+                            d,
+                            Tasked("job", "r", round, f"m{round}", str(attempt), counted=self.rounds.counted.get(d, 0)),
                         )
                 case rounds.SetTimer():
                     self.timer = action
@@ -320,13 +421,13 @@ class BadWire:
             match action:
                 case Announce():
                     self.post("", rounds.Joined(device, 0.0), safe=True)  # presence is retained
-                case Fetch(model):
-                    self.post(device, ModelArrived(model))
-                case Train(round):
-                    self.post(device, Trained(round, f"{device}/{round}"), safe=True)
+                case Fetch(task):
+                    self.post(device, ModelArrived(task))
+                case Train(task):
+                    self.post(device, Trained(task.round, f"{device}/{task.round}"), safe=True)
                 case CancelTraining(round):
                     self.queue = [(w, e) for w, e in self.queue if w != device or e != Trained(round, f"{w}/{round}")]
-                case Send(round):
+                case Send(round) | Offer(round):
                     self.post("", rounds.Answered(device, round, 0.0))
                 case Commit(round):
                     self.commits[device, round] += 1
@@ -417,15 +518,15 @@ class SharedFleet:
             match action:
                 case rounds.Invite(round, devices, attempt):
                     for device in self.devices:
-                        self.post(job, device, StateSeen(job, round, "training"))
+                        self.post(job, device, StateSeen(job, "r", round, "training"))
                     for device in devices:
-                        self.post(job, device, Tasked(job, round, f"{job}-{round}", str(attempt)))
+                        self.post(job, device, Tasked(job, "r", round, f"{job}-{round}", str(attempt)))
                 case rounds.Merge(round, devices):
                     self.merged[job].append(devices)
                     self.post(job, job, rounds.Merged(round, 0.0))
                 case rounds.Finish():
                     for device in self.devices:
-                        self.post(job, device, StateSeen(job, self.runs[job].round, "finished"))
+                        self.post(job, device, StateSeen(job, "r", self.runs[job].round, "finished"))
                 case rounds.Abandon():
                     raise AssertionError(action)
                 case _:
@@ -433,26 +534,24 @@ class SharedFleet:
 
     def live(self, device: str, event) -> None:  # noqa: C901  one action, one case
         self.devices[device], actions = step(self.devices[device], event)
-        task = self.devices[device].task
         for action in actions:
             match action:
                 case Announce():
                     for job in self.runs:
                         self.post(device, job, rounds.Joined(device, 0.0))
-                case Fetch(model):
-                    self.post(device, device, ModelArrived(model))
-                case Train(round):
-                    assert task is not None
-                    self.post(device, device, Trained(round, f"{task.job}/{device}/{round}"))
+                case Fetch(task):
+                    self.post(device, device, ModelArrived(task))
+                case Train(task):
+                    self.post(device, device, Trained(task.round, f"{task.job}/{device}/{task.round}"))
                 case CancelTraining():
                     waiting = self.queues.pop((device, device), deque())
                     for kept in (one for one in waiting if not isinstance(one, Trained)):
                         self.post(device, device, kept)
                 case Send(round, digest):
                     self.post(device, digest.split("/")[0], rounds.Answered(device, round, 0.0))
-                case Busy(job, round):
+                case Busy(task):
                     self.busy += 1
-                    self.post(device, job, rounds.Busy(device, round, 0.0))
+                    self.post(device, task.job, rounds.Busy(device, task.round, 0.0))
                 case Decline():
                     raise AssertionError(action)
                 case _:

@@ -11,6 +11,8 @@ from edgefl.errors import ConfigError, WireError
 from edgefl.protocol import chunks
 from edgefl.protocol.messages import Manifest, Shape
 from edgefl.protocol.signing import Signer
+from edgefl.system.disk import FolderDisk
+from edgefl.system.memory_disk import MemoryDisk
 from edgefl.vector import Layout
 
 FRAME = b"a model" * 100
@@ -45,7 +47,7 @@ def refused(trust: Trust, payload: bytes) -> WireError:
 
 
 def test_only_the_key_of_the_agent_file_is_trusted(tmp_path: Path):
-    trust = Trust(tmp_path, "default", OURS.key)
+    trust = Trust(FolderDisk(tmp_path), "default", OURS.key)
     assert trust.manifest(manifest(), WANTED).round == 3
     error = refused(trust, manifest(OTHER))
     assert error.code == "model.signature"
@@ -58,24 +60,24 @@ def test_only_the_key_of_the_agent_file_is_trusted(tmp_path: Path):
 
 def test_the_first_coordinator_is_pinned_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
-    trust = Trust(tmp_path, "default")
+    trust = Trust(FolderDisk(tmp_path), "default")
     for _ in range(3):
         trust.manifest(manifest(), WANTED)
     assert [record.getMessage().count(OURS.key) for record in caplog.records] == [1]
-    error = refused(Trust(tmp_path, "default"), manifest(OTHER))  # after a restart too
+    error = refused(Trust(FolderDisk(tmp_path), "default"), manifest(OTHER))  # after a restart too
     assert f"delete {tmp_path / 'default.coordinator'} and restart, or set agent.coordinator" in str(error)
 
 
 def test_the_remedies_it_names_help(tmp_path: Path):
-    Trust(tmp_path, "default").manifest(manifest(), WANTED)
-    assert Trust(tmp_path, "default", OTHER.key).manifest(manifest(OTHER), WANTED)
+    Trust(FolderDisk(tmp_path), "default").manifest(manifest(), WANTED)
+    assert Trust(FolderDisk(tmp_path), "default", OTHER.key).manifest(manifest(OTHER), WANTED)
     (tmp_path / "default.coordinator").unlink()
-    assert Trust(tmp_path, "default").manifest(manifest(OTHER), WANTED)
+    assert Trust(FolderDisk(tmp_path), "default").manifest(manifest(OTHER), WANTED)
 
 
 def test_another_fleet_has_another_coordinator(tmp_path: Path):
-    Trust(tmp_path, "default").manifest(manifest(), WANTED)
-    assert Trust(tmp_path, "barn").manifest(manifest(OTHER), WANTED)
+    Trust(FolderDisk(tmp_path), "default").manifest(manifest(), WANTED)
+    assert Trust(FolderDisk(tmp_path), "barn").manifest(manifest(OTHER), WANTED)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +94,13 @@ def test_another_fleet_has_another_coordinator(tmp_path: Path):
     ids=["unsigned", "changed", "under our name", "other job", "other life", "other round", "other model"],
 )
 def test_what_is_not_believed_is_not_pinned_either(payload: bytes, tmp_path: Path):
-    trust = Trust(tmp_path, "default")
+    trust = Trust(FolderDisk(tmp_path), "default")
     assert refused(trust, payload).code in {"model.unsigned", "model.signature", "model.foreign"}
     assert (trust.key, list(tmp_path.iterdir())) == (None, [])
 
 
-def test_a_full_disk_costs_the_pin_and_not_the_round(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    (tmp_path / "file").touch()
-    trust = Trust(tmp_path / "file", "default")
+def test_a_full_disk_costs_the_pin_and_not_the_round(caplog: pytest.LogCaptureFixture):
+    trust = Trust(MemoryDisk(capacity=0), "default")
     assert trust.manifest(manifest(), WANTED)
     assert "the coordinator's key is not pinned" in caplog.text
     assert refused(trust, manifest(OTHER)).code == "model.signature"
@@ -108,11 +109,11 @@ def test_a_full_disk_costs_the_pin_and_not_the_round(tmp_path: Path, caplog: pyt
 def test_a_damaged_pin_is_not_taken_for_no_pin(tmp_path: Path):
     (tmp_path / "default.coordinator").write_text("ed25519:hello\n")
     with pytest.raises(ConfigError, match=r"default\.coordinator does not hold the coordinator's key: delete it"):
-        Trust(tmp_path, "default")
+        Trust(FolderDisk(tmp_path), "default")
 
 
 def test_a_manifest_that_was_believed_stays_whatever_comes_after_it(tmp_path: Path):
-    download = Download("default", WANTED, Trust(tmp_path, "default", OURS.key), 1 << 20)
+    download = Download("default", WANTED, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     download.add("manifest", manifest())
     download.add("manifest", manifest(OTHER, seed=8))
     assert (download.manifest and download.manifest.seed, download.refused) == (7, 0)
@@ -122,7 +123,7 @@ def test_a_frame_counts_only_if_it_is_the_one_that_was_signed(tmp_path: Path):
     """The id is a part of the hash: two frames may have it in common, but not the whole hash."""
     short = Wanted("digits", "life", 3, DIGEST.hex()[:1])
     attempt = next(f for f in (FRAME + bytes([i]) for i in range(256)) if chunks.digest(f).hex()[0] == short.id)
-    download = Download("default", short, Trust(tmp_path, "default", OURS.key), 1 << 20)
+    download = Download("default", short, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     download.add("0", chunks.chunk(attempt, chunks.digest(attempt), 0))
     download.add("manifest", manifest())
     assert download.frame is None
@@ -136,7 +137,7 @@ def test_chunks_of_another_model_do_not_push_out_what_has_come(tmp_path: Path):
     large = bytes(chunks.CHUNK) + FRAME
     digest = chunks.digest(large)
     wanted = Wanted("digits", "life", 3, digest.hex()[:16])
-    download = Download("default", wanted, Trust(tmp_path, "default", OURS.key), 1 << 20)
+    download = Download("default", wanted, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     download.add("manifest", manifest(digest=digest.hex(), size=len(large)))
     download.add("0", chunks.chunk(large, digest, 0))
     evil = large[::-1]
@@ -154,7 +155,7 @@ def test_a_manifest_that_comes_after_the_chunks_goes_on_with_the_next_group(
     large = bytes(chunks.CHUNK) + FRAME
     digest = chunks.digest(large)
     wanted = Wanted("digits", "life", 3, digest.hex()[:16])
-    download = Download("default", wanted, Trust(tmp_path, "default", OURS.key), 1 << 20)
+    download = Download("default", wanted, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     assert not download.add("0", chunks.chunk(large, digest, 0))
     assert download.add("manifest", manifest(digest=digest.hex(), size=len(large)))
     assert download.filters()[1].endswith("/1/+")

@@ -11,6 +11,7 @@ from coordinator.service import Coordinator
 from device_agent.backends import choose, maker
 from device_agent.samples import Samples
 from device_agent.service import Agent
+from device_agent.start import Host
 from edgefl import job as jobs
 from edgefl.config import LocalCompute, RunFile
 from edgefl.config_reader import parse
@@ -21,6 +22,7 @@ from edgefl.job import Course, Job
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.simulation.loop import simulate
+from edgefl.system.disk import FolderDisk
 
 
 def run_file(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> RunFile:
@@ -73,6 +75,7 @@ class Fleet:
         self.run, self.folder, self.connect, self.once = run, folder, connect, once
         _, held = prepared(run)
         self.data = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
+        self.hosts: dict[str, Host] = {}
         self.agents: dict[str, Agent] = {}
         self.threads: list[threading.Thread] = []
         self.exits: dict[str, tuple[int, str]] = {}
@@ -83,26 +86,28 @@ class Fleet:
         data: Dataset | Samples | None = None,
         client: str | None = None,
         compute: LocalCompute | None = None,
-    ) -> Agent:
+    ) -> Host:
         """An agent that is not yet running."""
         compute = compute or LocalCompute(backend=self.run.task.backend)
-        return Agent(
+        return Host(
             device=name,
             fleet=self.run.broker.fleet,
             transport=self.connect(client or name),
             data=self.data[name] if data is None else data,
             make_model=maker(compute),
             back_end=choose(compute),
-            folder=self.folder / (client or name),
+            disk=FolderDisk(self.folder / (client or name)),
             once=self.once,
         )
 
-    def start(self, agent: Agent) -> threading.Thread:
-        def serve() -> None:
-            self.exits[agent.device] = agent.run()
+    def start(self, host: Host) -> threading.Thread:
+        name = host.agent.device
 
-        self.agents[agent.device] = agent
-        thread = threading.Thread(target=serve, name=agent.device, daemon=True)
+        def serve() -> None:
+            self.exits[name] = host.run()
+
+        self.hosts[name], self.agents[name] = host, host.agent
+        thread = threading.Thread(target=serve, name=name, daemon=True)
         self.threads.append(thread)
         thread.start()
         return thread
@@ -123,6 +128,11 @@ class Fleet:
         return Coordinator(
             wanted, client, lambda: prepared(wanted)[0], tell=lambda fact: tell(as_json(fact)), signer=signer
         )
+
+    def stop(self) -> None:
+        """Whoever is at work shall end."""
+        for host in self.hosts.values():
+            host.stop()
 
     def join(self) -> None:
         for thread in self.threads:

@@ -34,7 +34,7 @@ def test_with_one_of_three_gone_no_deadline_passes(tmp_path: Path):
     for name in fleet.data:
         fleet.start(fleet.agent(name))
     coordinator.run()
-    fleet.agents["device-02"].stop()
+    fleet.hosts["device-02"].stop()
     fleet.join()
     rounds = [event for event in told if event["event"] == "round"]
     assert [event["devices"] for event in rounds] == [3, 2, 2, 2]

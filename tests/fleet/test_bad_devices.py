@@ -103,7 +103,7 @@ def test_a_second_agent_with_the_same_id_is_told_and_takes_no_part(fleet: Fleet,
     assert "give each device its own agent.id" in refused["reason"]
     assert fleet.exits[DEVICE][0] == 0
     thread.join(60)  # it has seen the run, and that it ended
-    assert second.session.answered == {}
+    assert second.agent.session.answered == {}
     assert sum(refused["reason"] in line for line in caplog.messages if line.startswith("refused by")) == 1
 
 
@@ -248,7 +248,7 @@ def test_what_a_failure_quotes_of_the_data_stays_on_the_device(fleet: Fleet, cap
     def raises(*_: Any) -> Any:
         raise ValueError("row 7 is patient 99")
 
-    second.make_model = raises
+    second.agent.make_model = raises
     for agent in (first, second, *(fleet.agent(name) for name in names[2:])):
         fleet.start(agent)
     reasons = [running.story.wait_for(event="declined", device=name)["reason"] for name in names[:2]]

@@ -10,7 +10,8 @@ from facts import in_json
 from fleets import Fleet, loop, prepared, run_file
 
 from coordinator.service import Coordinator
-from device_agent.service import DISBELIEF, Agent
+from device_agent.session import DISBELIEF
+from device_agent.start import Host
 from edgefl.errors import Interrupted
 from edgefl.protocol.broker import Broker
 from edgefl.protocol.memory import MemoryBroker
@@ -77,9 +78,10 @@ class Overtaken:
 class Guarded(Fleet):
     """Agents that know the coordinator's key."""
 
-    def agent(self, name: str, *more: Any, **options: Any) -> Agent:
+    def agent(self, name: str, *more: Any, **options: Any) -> Host:
         made = super().agent(name, *more, **options)
-        made.library.trust.given = made.library.trust.key = OURS.key
+        trust = made.agent.library.trust
+        trust.given = trust.key = OURS.key
         return made
 
 
@@ -139,8 +141,7 @@ def test_who_comes_with_another_key_is_declined_and_the_devices_go_on_with_the_f
     with pytest.raises(Interrupted):
         stranger.run()
     after = serve(fleet, broker, OURS, lambda _: None).run()
-    for agent in fleet.agents.values():
-        agent.stop()
+    fleet.stop()
     fleet.join()
     why = (
         f"model.signature: signed by {FORGER.key}, but this device trusts {OURS.key}: if that is the coordinator's new"
@@ -162,7 +163,6 @@ def test_a_model_of_another_life_is_fetched_anew_though_it_is_the_same_to_the_bi
         job = prepared(run)[0]
         serving = Coordinator(run, broker.client("coordinator"), lambda job=job: job, signer=OURS)
         made.append(serving.run().sha256())
-    for agent in fleet.agents.values():
-        agent.stop()
+    fleet.stop()
     fleet.join()
     assert made == [loop(first).sha256(), loop(second).sha256()]

@@ -21,9 +21,9 @@ def test_a_fleet_of_both_kinds_finishes_and_agrees_with_onnx_alone(tmp_path: Pat
     fleet = Fleet(run, tmp_path, broker.client)
     kinds = {}
     for number, name in enumerate(fleet.data):
-        agent = fleet.agent(name, compute=LocalCompute(backend="torch" if number % 2 else "onnx"))
-        kinds[name] = agent.back_end
-        fleet.start(agent)
+        host = fleet.agent(name, compute=LocalCompute(backend="torch" if number % 2 else "onnx"))
+        kinds[name] = host.agent.back_end
+        fleet.start(host)
     course = fleet.coordinator().run()
     fleet.join()
     alone = loop(run)

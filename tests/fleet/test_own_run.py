@@ -2,13 +2,14 @@
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fleets import Fleet, loop, run_file, until
 
 from coordinator.voice import FINISHED_EXPIRES, Voice
-from device_agent.service import Agent
+from device_agent.start import Host
 from edgefl.fleet import agents_folder
 from edgefl.protocol import topics
 from edgefl.protocol.broker import Broker
@@ -47,9 +48,9 @@ def test_an_agent_of_one_run_serves_others_and_ends_with_its_own(tmp_path: Path)
     broker, signer = MemoryBroker(), Signer.new()
     fleet = Fleet(RUN, tmp_path, broker.client)
     for name in fleet.data:
-        agent = fleet.agent(name)
-        agent.run_name = "mine"
-        fleet.start(agent)
+        host = fleet.agent(name)
+        host.agent.session = replace(host.agent.session, only="mine")
+        fleet.start(host)
     fleet.coordinator(run=OTHER, signer=signer).run()
     assert fleet.exits == {}
     fleet.coordinator(signer=signer).run()
@@ -121,8 +122,8 @@ def presence(broker: MemoryBroker) -> Presence:
     return read_json(Presence, broker.retained[topics.presence("default", DEVICE)].payload)
 
 
-def serve(agent: Agent) -> threading.Thread:
-    thread = threading.Thread(target=agent.run, daemon=True)
+def serve(host: Host) -> threading.Thread:
+    thread = threading.Thread(target=host.run, daemon=True)
     thread.start()
     return thread
 
@@ -142,7 +143,7 @@ def test_a_twin_that_came_and_left_while_no_coordinator_ran_leaves_no_trace(leav
         thread.join(60)
     else:
         broker.kill("twin")
-    until(lambda: presence(broker).installation == healthy.installation and presence(broker).online)
+    until(lambda: presence(broker).installation == healthy.birth.installation and presence(broker).online)
     assert fleet.coordinator().run().sha256() == loop(RUN).sha256()
     fleet.join()
     twin.stop()
@@ -156,10 +157,10 @@ def test_two_with_one_id_do_not_announce_themselves_against_each_other_for_ever(
     listener.start(lambda event: said.append(event.payload) if isinstance(event, Message) else None)
     listener.subscribe(topics.presence("default", DEVICE))
     fleet = Fleet(RUN, tmp_path, broker.client, once=False)
-    agents = [fleet.agent(DEVICE), fleet.agent(DEVICE, client="twin")]
-    threads = [serve(agent) for agent in agents]
-    until(lambda: all(any("calls itself" in line for line in agent.complaints) for agent in agents))
+    hosts = [fleet.agent(DEVICE), fleet.agent(DEVICE, client="twin")]
+    threads = [serve(host) for host in hosts]
+    until(lambda: all(any("calls itself" in line for line in host.agent.complaints) for host in hosts))
     assert len(said) < 20  # each waits ever longer
-    for agent, thread in zip(agents, threads, strict=True):
-        agent.stop()
+    for host, thread in zip(hosts, threads, strict=True):
+        host.stop()
         thread.join(60)

@@ -9,11 +9,11 @@ import pytest
 from fleets import Fleet, loop, run_file
 
 from device_agent.ledger import NAME, Ledger
-from device_agent.service import Agent
 from edgefl.config import RunFile
 from edgefl.errors import Interrupted, StoreError
 from edgefl.privacy import Objective, Output, Price, objective_epsilon, upcycled_epsilon
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.system.disk import FolderDisk
 from edgefl.vector import Layout
 
 PRICE = Price(Output(clip=5.0, sigma=0.5), 40, 0.1, Layout(("w",), ((2, 2),)))
@@ -92,8 +92,7 @@ def test_an_update_that_is_refused_is_spent_all_the_same(tmp_path: Path, monkeyp
     fleet.start_all()
     with pytest.raises(Interrupted):
         coordinator.run()
-    for agent in fleet.agents.values():
-        agent.stop()
+    fleet.stop()
     fleet.join()
     assert all(spent["odd_updates"] >= 1 for (spent,) in ledgers(fleet).values())
     assert not list(tmp_path.rglob("*.state")), "a refused update leaves nothing else behind"
@@ -103,17 +102,17 @@ def test_an_update_that_is_refused_is_spent_all_the_same(tmp_path: Path, monkeyp
 
 
 def test_the_count_survives_a_restart_and_belongs_to_one_life_of_a_job(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = Ledger(FolderDisk(tmp_path))
     assert ledger.state("job.one") == {}
     for life in ("job.one", "job.one", "job.two"):
         ledger.spend(life, PRICE)
-    again = Ledger(tmp_path)
+    again = Ledger(FolderDisk(tmp_path))
     assert [again.events(life) for life in ("job.one", "job.two", "job.three")] == [2, 1, 0]
     assert again.state("job.one")["odd_updates"].dtype == np.int64
 
 
 def test_samples_that_came_later_do_not_make_earlier_updates_cheaper(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = Ledger(FolderDisk(tmp_path))
     for samples in (400, 200, 300):
         ledger.spend("job.one", Price(Objective(), samples, 0.1, Layout(("w", "b"), ((2, 3), (2,)))))
     assert ledger.lives["job.one"]["samples"] == 200
@@ -125,14 +124,14 @@ def test_what_the_algorithm_is_told_is_what_the_ledger_says_and_not_what_was_com
     name = next(iter(fleet.data))
     life = "fleet.0123456789ab"
     for _ in range(3):  # of these no receipt ever came
-        Ledger(tmp_path / name).spend(life, PRICE)
-    agent: Agent = fleet.agent(name)
-    agent.states = {life: {"odd_updates": np.array(1)}}
-    assert int(agent.kept(life)["odd_updates"]) == 3
+        Ledger(FolderDisk(tmp_path / name)).spend(life, PRICE)
+    states = fleet.agent(name).agent.states
+    states.last = {life: {"odd_updates": np.array(1)}}
+    assert int(states.of(life)["odd_updates"]) == 3
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"job.one": {}}', b'{"job.one": {"odd_updates": "many"}}'])
 def test_a_damaged_ledger_is_never_begun_anew_unasked(damage: bytes, tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(damage)
     with pytest.raises(StoreError, match=r"privacy\.json: damaged, so what was spent is not known"):
-        Ledger(tmp_path)
+        Ledger(FolderDisk(tmp_path))

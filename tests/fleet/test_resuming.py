@@ -44,7 +44,7 @@ def test_rounds_codec_and_quorum_may_change_in_the_middle_of_a_run(tmp_path: Pat
         wire={"codec": "float16"},
     )
     told = coordinate(second, 2)
-    fleet.agents["device-03"].stop()
+    fleet.hosts["device-03"].stop()
     fleet.join()
     rounds = {event["round"]: event for event in told if event["event"] == "round"}
     assert list(rounds)[-3:] == [3, 4, 5]

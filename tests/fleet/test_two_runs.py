@@ -16,6 +16,7 @@ from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
+from edgefl.system.disk import FolderDisk
 
 
 def a_run(name: str, algorithm: str) -> RunFile:
@@ -71,8 +72,7 @@ def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes
         assert coordinators[name].rounds.attempt == 6, "one timer for each round, and none ran out"
         assert not [event for event in told[name] if event["event"] in ("declined", "abandoned", "refused")]
     assert [event for events in told.values() for event in events if event["event"] == "busy"], "they met"
-    for agent in fleet.agents.values():
-        agent.stop()
+    fleet.stop()
     fleet.join()
     assert {code for code, _ in fleet.exits.values()} == {0}
 
@@ -82,9 +82,9 @@ def test_an_update_for_a_coordinator_that_is_away_holds_no_other_run_up_and_is_k
     frame = b"trained last night"
     held = Held("away", "away.life", 3, "1", "m3", frame, chunks.digest(frame), {})
     (tmp_path / "device-00").mkdir()
-    Spool(tmp_path / "device-00").put(held)
+    Spool(FolderDisk(tmp_path / "device-00")).put(held)
     fleet = Fleet(run, tmp_path, broker.client)
     fleet.start_all()
     assert fleet.coordinator().run().sha256() == loop(run).sha256()
     fleet.join()
-    assert Spools(tmp_path / "device-00", 4).take() == {"away.life": held}
+    assert Spools(FolderDisk(tmp_path / "device-00"), 4).take() == {"away.life": held}

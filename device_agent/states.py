@@ -1,0 +1,52 @@
+"""What algorithms keep on the device between rounds: of a job its newest run."""
+
+import logging
+
+from device_agent.ledger import Ledger
+from device_agent.spool import Held
+from edgefl import store
+from edgefl.errors import StoreError
+from edgefl.privacy import keep_spent
+from edgefl.system.disk import Disk
+from edgefl.vector import State
+
+log = logging.getLogger(__name__)
+
+
+class States:
+    """One file for each run; the one that was used last stays in memory."""
+
+    def __init__(self, disk: Disk, device: str, ledger: Ledger) -> None:
+        self._disk, self._device, self._ledger = disk, device, ledger
+        self.last: dict[str, State] = {}
+
+    def of(self, run: str) -> State:
+        """What the algorithm kept in this run; private updates all count, not only those accepted."""
+        return keep_spent(self._committed(run), self._ledger.state(run))
+
+    def commit(self, held: Held) -> None:
+        """The update was taken: what was kept with it holds from now on."""
+        if held.kept:
+            name = _name(held.life)
+            self._disk.write(name, store.sealed(held.kept, {"job": held.life, "device": self._device}))
+            for older in self._disk.names(f"{held.job}.*.state"):
+                if older != name:
+                    self._disk.remove(older)
+        self.last = {held.life: held.kept}
+
+    def _committed(self, run: str) -> State:
+        if run not in self.last:
+            self.last = {run: self._read(_name(run))}
+        return self.last[run]
+
+    def _read(self, name: str) -> State:
+        try:
+            raw = self._disk.read(name)
+            return {} if raw is None else store.opened(raw, self._disk.where(name))[0]
+        except StoreError as error:
+            log.warning("what was kept between rounds is lost: %s", error)
+            return {}
+
+
+def _name(run: str) -> str:
+    return f"{run}.state"

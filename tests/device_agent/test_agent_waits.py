@@ -1,0 +1,281 @@
+"""What an agent waits for without waiting: a disk with room, its turn to announce itself, a model, a broker."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from idle_agents import Later, Stopped, idle_agent
+
+from device_agent import session
+from device_agent.ledger import NAME
+from device_agent.library import STALLED, Item
+from device_agent.service import RETRY, Agent
+from device_agent.session import Tasked
+from device_agent.spool import Held, Spools
+from device_agent.training import Computed, Trained
+from edgefl.privacy import Price
+from edgefl.privacy.noise import Objective
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.messages import (
+    TO_COORDINATOR,
+    Absent,
+    Assignment,
+    Declined,
+    Manifest,
+    Missing,
+    Receipt,
+    Refusal,
+    Shape,
+    frame,
+    read,
+)
+from edgefl.protocol.transport import Connected, Disconnected, Message
+from edgefl.system.background import Crashed
+from edgefl.system.memory_disk import MemoryDisk
+from edgefl.system.reactor import Woken
+from edgefl.vector import Layout
+from edgefl.work import Done
+
+FRAME = b"an update"
+DIGEST = chunks.digest(FRAME)
+TASK = Tasked("job", "life", 3, "m3", "1")
+PRICE = Price(Objective(), 100, 0.1, Layout(("w",), ((2, 3),)))
+KEPT = {"c": np.arange(4, dtype=np.float32)}
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def agent(disk: MemoryDisk) -> Agent:
+    agent = idle_agent(disk)
+    agent.handle(Connected())  # it says what it would send into its own outbox
+    return agent
+
+
+def sent(agent: Agent) -> list[object]:
+    """What was said, or the index of a chunk of the update; the outbox is then empty."""
+    found: list[object] = []
+    for topic, payload, *_ in agent.transport.outbox:
+        if topic.endswith("/up"):
+            part = chunks.read(payload, 1 << 20)
+            whole = chunks.Assembler(1 << 20).add(payload)
+            found.append(part.index if part.digest == DIGEST else read(TO_COORDINATOR, whole[1], 1 << 20)[0])
+    agent.transport.outbox.clear()
+    return found
+
+
+def tell(agent: Agent, said: object, job: str = "job") -> None:
+    data = frame(said)
+    for part in chunks.split(data, chunks.digest(data)):
+        agent.handle(Message(topics.down("default", job, "pi"), part))
+
+
+def receipt(verdict: str = "accepted") -> Receipt:
+    return Receipt(job="job", round=3, digest=DIGEST, verdict=verdict)
+
+
+def hold(agent: Agent) -> None:
+    """It has trained, and waits for the receipt."""
+    agent.session = replace(agent.session, phase="training", task=TASK)
+    agent.handle(Trained(agent.trainer.number, 3, Done(FRAME, KEPT, 0.1, 2)))
+    assert sent(agent) == [0]
+
+
+def wake(agent: Agent, seconds: float) -> None:
+    """Time passes; a loop would wake it now."""
+    agent.clock.time += seconds
+    if (deadline := agent.deadline()) is not None and deadline <= agent.clock.time:
+        agent.handle(Woken())
+
+
+# ---- a full disk -----------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_does_not_fit_keeps_the_update_until_there_is_room(agent: Agent, disk: MemoryDisk):
+    hold(agent)
+    disk.capacity = disk.used
+    tell(agent, receipt())
+    for _ in range(3):
+        wake(agent, RETRY)
+    assert "job.life.state" not in disk.names()
+    assert set(Spools(disk, 4).take()) == {"job.life"}, "a power cut now costs nothing"
+    disk.capacity = None
+    wake(agent, RETRY)
+    assert "job.life.state" in disk.names()
+    assert (Spools(disk, 4).take(), agent.held) == ({}, {})
+
+
+def test_a_price_that_cannot_be_booked_keeps_its_update_unsent(agent: Agent, disk: MemoryDisk):
+    agent.session = replace(agent.session, phase="training", task=TASK)
+    disk.capacity = disk.used
+    agent.handle(Computed("job.life", PRICE))
+    agent.handle(Trained(agent.trainer.number, 3, Done(FRAME, {}, 0.1, 2)))
+    wake(agent, RETRY)
+    assert (sent(agent), agent.held) == ([], {})
+    disk.capacity = None
+    wake(agent, RETRY)
+    assert json.loads(disk.read(NAME) or b"")["job.life"]["odd_updates"] == 1
+    assert sent(agent) == [0]
+
+
+def test_the_disk_is_tried_again_when_it_is_time_and_not_with_every_message(agent: Agent, disk: MemoryDisk):
+    hold(agent)
+    disk.capacity, tries = disk.used, []
+    commit = agent.states.commit
+    agent.states.commit = lambda held: tries.append(agent.clock.time) or commit(held)
+    tell(agent, receipt())
+    for _ in range(50):
+        tell(agent, Missing(digest=DIGEST, indexes=(0,)))
+    assert agent.deadline() == agent.clock.time + RETRY
+    wake(agent, RETRY / 2)
+    wake(agent, RETRY / 2)
+    assert tries == [1000.0, 1000.0 + RETRY]
+    assert sent(agent) == [], "what came later waits for its turn"
+
+
+def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, disk: MemoryDisk):
+    hold(agent)
+    disk.capacity = disk.used
+    tell(agent, receipt())
+    agent.handle(session.Stopped())
+    code, reason = agent.exit
+    assert code == 1
+    assert "cannot be written" in reason
+    assert set(Spools(disk, 4).take()) == {"job.life"}
+
+
+def test_what_was_computed_counts_after_the_end_too(agent: Agent, disk: MemoryDisk):
+    agent.handle(session.Stopped())
+    agent.handle(Computed("job.life", PRICE))
+    assert json.loads(disk.read(NAME) or b"")["job.life"]["odd_updates"] == 1
+
+
+def test_an_update_that_does_not_fit_on_the_disk_is_sent_all_the_same(agent: Agent, disk: MemoryDisk):
+    disk.capacity = disk.used
+    hold(agent)
+    assert Spools(disk, 4).take() == {}
+
+
+# ---- its own turn ----------------------------------------------------------------------------------------------------
+
+
+def presences(agent: Agent) -> int:
+    said = [topic for topic, *_ in agent.transport.outbox if "/presence/" in topic]
+    agent.transport.outbox.clear()
+    return len(said)
+
+
+def test_who_is_refused_announces_itself_again_ever_later(agent: Agent):
+    waits = []
+    presences(agent)
+    for _ in range(5):
+        tell(agent, Refusal(code="device.unknown", reason="not now"))
+        tell(agent, Refusal(code="device.unknown", reason="not now"))
+        waits.append(agent.deadline() - agent.clock.time)
+        wake(agent, waits[-1] - 0.01)
+        assert presences(agent) == 0
+        wake(agent, 0.02)
+        assert presences(agent) == 1
+    assert waits == sorted(waits)
+    assert waits[-1] > 8 * waits[0]
+
+
+def test_nobody_announces_himself_while_offline(agent: Agent):
+    tell(agent, Refusal(code="device.unknown", reason="not now"))
+    agent.handle(Disconnected("connection lost"))
+    assert agent.deadline() is None
+
+
+def test_a_model_that_does_not_come_is_asked_for_again_when_it_is_overdue(agent: Agent):
+    tell(agent, Assignment(job="job", run="life", round=3, attempt=1, model="m3"))
+    assert agent.deadline() == agent.clock.time + STALLED
+    for _ in range(2):
+        wake(agent, STALLED)
+        assert sent(agent) == [Absent(job="job", model="m3")]
+    agent.handle(Disconnected("connection lost"))
+    assert agent.deadline() is None
+
+
+def test_it_is_given_up_when_others_wait(agent: Agent):
+    tell(agent, Assignment(job="job", run="life", round=3, attempt=1, model="m3"))
+    tell(agent, Assignment(job="other", run="life", round=1, attempt=1, model="n1"), "other")
+    sent(agent)
+    for _ in range(int(session.HOPELESS / STALLED) + 1):
+        wake(agent, STALLED)
+    assert sent(agent)[-1] == Declined(job="job", round=3, reason="model m3 does not come, and other runs wait")
+    assert list(agent.library.underway) == ["n1"]
+
+
+def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try():
+    agent = idle_agent(MemoryDisk(), connect_timeout=5.0, broker="mqtt://b:1883")
+    agent.transport = MemoryBroker().client("nobody listens")
+    agent.transport.start = lambda *_: None
+    agent.start()
+    agent.handle(Disconnected("refused"))
+    wake(agent, 4.9)
+    assert not agent.ended
+    wake(agent, 0.2)
+    assert agent.exit == (2, "broker mqtt://b:1883 is not reachable (refused): start it, or correct agent.broker")
+
+
+def test_once_it_was_connected_it_tries_for_ever():
+    agent = idle_agent(MemoryDisk(), connect_timeout=5.0)
+    agent.start()
+    agent.handle(Connected())
+    agent.handle(Disconnected("connection lost"))
+    assert agent.deadline() is None
+
+
+# ---- the background --------------------------------------------------------------------------------------------------
+
+
+def at_hand(agent: Agent) -> None:
+    manifest = Manifest(
+        job="job",
+        run="life",
+        round=3,
+        digest="0" * 64,
+        size=1,
+        layout=Shape.of(Layout(("w",), ((2,),))),
+        algorithm={"name": "fedavg"},
+        network="softmax",
+        sample=(3,),
+        classes=2,
+        loss="cross_entropy",
+        codec="float32",
+        seed=1,
+    )
+    agent.library.items["m3"] = Item(manifest, b"no model")
+
+
+def test_a_model_at_hand_is_not_fetched_again(agent: Agent):
+    at_hand(agent)
+    tell(agent, Assignment(job="job", run="life", round=3, attempt=1, model="m3"))
+    assert not agent.library.underway
+    (said,) = sent(agent)
+    assert isinstance(said, Declined), "it was opened, and is no model"
+    assert said.reason.startswith("wire.")
+
+
+def test_a_bug_in_the_background_is_not_passed_over(agent: Agent):
+    with pytest.raises(ZeroDivisionError):
+        agent.handle(Crashed(ZeroDivisionError("a bug")))
+
+
+def test_making_an_agent_starts_nothing(disk: MemoryDisk):
+    background = Later()
+    agent = idle_agent(disk, background=background, clock=Stopped(), new_id=lambda: "seeded")
+    assert (agent.birth.installation, agent.birth.number, background.waiting) == ("seeded", 1, [])
+    assert disk.writes == 1, "the birth, and nothing else"
+
+
+def test_an_update_from_before_belongs_to_its_run(disk: MemoryDisk):
+    held = Held("job", "job.life", 3, "1", "m3", FRAME, DIGEST, {})
+    Spools(disk, 4).put(held)
+    agent = idle_agent(disk)
+    assert agent.session.held == {"job.life": session.Update(TASK, DIGEST.hex(), offered=True)}
