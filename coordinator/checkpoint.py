@@ -11,7 +11,6 @@ import json
 import logging
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from edgefl.errors import ConfigError, StoreError
 from edgefl.events import Round, as_json, from_json
 from edgefl.job import Course, Job
 from edgefl.models.base import Model
+from edgefl.system.disk import Disk
 from edgefl.vector import Layout, State, Vector
 
 log = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ class Saved:
     bytes_down: int
 
 
-def save(folder: Path, job: Job, saved: Saved) -> Path:
-    """Write where the job stands; the oldest generation goes."""
+def save(disk: Disk, job: Job, saved: Saved) -> str:
+    """Write where the job stands, and give back its file's name; the oldest generation goes."""
     course = saved.course
-    path = folder / f"checkpoint-{course.round:06d}.safetensors"
+    name = f"checkpoint-{course.round:06d}.safetensors"
     model = job.model.tensors(course.params)
     learnt = job.model.layout.layers(course.params)
     state: State = {_UNNAMED + name: tensor for name, tensor in learnt.items() if name not in model}
@@ -73,22 +73,27 @@ def save(folder: Path, job: Job, saved: Saved) -> Path:
         "layout": described(job.model.layout),
         "state": store.seal(state_file),
     }
-    store.write_atomically(state_of(path), state_file)
-    store.save(path, model, about_model)
-    kept = generations(folder)[-GENERATIONS:]
-    for old in {*generations(folder), *folder.glob("state-*.safetensors")} - {*kept, *map(state_of, kept)}:
-        old.unlink()
-    return path
+    disk.write(state_of(name), state_file)
+    disk.write(name, store.sealed(model, about_model))
+    kept = generations(disk)[-GENERATIONS:]
+    for old in sorted({*generations(disk), *disk.names("state-*.safetensors")} - {*kept, *map(state_of, kept)}):
+        disk.remove(old)
+    return name
 
 
-def generations(folder: Path) -> list[Path]:
+def generations(disk: Disk) -> list[str]:
     """All checkpoints that are there, oldest first."""
-    return sorted(folder.glob("checkpoint-*.safetensors"))
+    return disk.names("checkpoint-*.safetensors")
 
 
-def state_of(path: Path) -> Path:
+def state_of(name: str) -> str:
     """The file beside a checkpoint that holds what the run needs to go on."""
-    return path.with_name(path.name.replace("checkpoint-", "state-", 1))
+    return name.replace("checkpoint-", "state-", 1)
+
+
+def read(disk: Disk, name: str) -> tuple[State, dict[str, Any]]:
+    """The arrays of a file, and what was to be known about them."""
+    return store.opened(_raw(disk, name), disk.where(name))
 
 
 def described(layout: Layout) -> list[Any]:
@@ -97,25 +102,25 @@ def described(layout: Layout) -> list[Any]:
     return plain
 
 
-def latest(folder: Path, job: Job) -> Saved | None:
+def latest(disk: Disk, job: Job) -> Saved | None:
     """The newest checkpoint that can be trusted; a damaged one is passed over with a warning."""
-    for path in reversed(generations(folder)):
+    for name in reversed(generations(disk)):
         try:
-            model, about = store.load(path)
-            state, about_state = (model, about) if _is_old(about) else _state(path, about)
+            model, about = read(disk, name)
+            state, about_state = (model, about) if _is_old(about) else _state(disk, name, about)
         except StoreError as error:
             log.warning("passed over a checkpoint: %s", error)
             continue
         if about["layout"] != (here := described(job.model.layout)):
             raise ConfigError(
-                f"{path}: holds another model than task.model = '{job.run.task.model}' makes"
+                f"{disk.where(name)}: holds another model than task.model = '{job.run.task.model}' makes"
                 f" (tensors {fingerprint(about['layout'])} there, {fingerprint(here)} here); use --fresh"
             )
-        vector = params(path, model, about)
+        vector = params(disk, name, model, about)
         if changed := frozen_otherwise(model, job.model, vector):
             raise ConfigError(
-                f"{path}: what is frozen in '{changed}' is not what task.model = '{job.run.task.model}' makes here: its"
-                " code or torch has changed; go back, or use --fresh"
+                f"{disk.where(name)}: what is frozen in '{changed}' is not what task.model = '{job.run.task.model}'"
+                " makes here: its code or torch has changed; go back, or use --fresh"
             )
         course = Course(
             about["round"],
@@ -130,14 +135,14 @@ def latest(folder: Path, job: Job) -> Saved | None:
     return None
 
 
-def params(path: Path, model: State, about: dict[str, Any]) -> Vector:
+def params(disk: Disk, name: str, model: State, about: dict[str, Any]) -> Vector:
     """The flat vector of a checkpoint's model; buffers that its state_dict leaves out are in the state beside it."""
     if _is_old(about):
         return model["params"]
     names, shapes, buffers = about["layout"]
     layout = Layout(tuple(names), tuple(tuple(shape) for shape in shapes), buffers)
     rest = set(names) - set(model)
-    more = {name: _state(path, about)[0][_UNNAMED + name] for name in rest}
+    more = {tensor: _state(disk, name, about)[0][_UNNAMED + tensor] for tensor in rest}
     return layout.flatten({**model, **more})
 
 
@@ -154,14 +159,21 @@ def fingerprint(layout: list[Any]) -> str:
     return sha256(json.dumps(layout).encode()).hexdigest()[:12]
 
 
-def _state(path: Path, about: dict[str, Any]) -> tuple[State, dict[str, Any]]:
+def _state(disk: Disk, name: str, about: dict[str, Any]) -> tuple[State, dict[str, Any]]:
     """The state that was written with this checkpoint, and no other."""
-    file = state_of(path)
-    raw = store.read(file)
-    arrays, told = store.opened(raw, str(file))
+    file = disk.where(state_of(name))
+    raw = _raw(disk, state_of(name))
+    arrays, told = store.opened(raw, file)
     if store.seal(raw) != about["state"]:
-        raise StoreError(f"{file}: is not the state that {path.name} was written with")
+        raise StoreError(f"{file}: is not the state that {name} was written with")
     return arrays, told
+
+
+def _raw(disk: Disk, name: str) -> bytes:
+    raw = disk.read(name)
+    if raw is None:
+        raise StoreError(f"{disk.where(name)}: is not there")
+    return raw
 
 
 def _stages(arrays: State, stages: list[str]) -> dict[str, State]:

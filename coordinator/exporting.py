@@ -17,6 +17,7 @@ from edgefl.models.base import Model
 from edgefl.models.build import build
 from edgefl.models.card import card, line
 from edgefl.models.deployed import Deployed, judge
+from edgefl.system.disk import FolderDisk
 from edgefl.vector import Array, State, Vector
 
 if TYPE_CHECKING:
@@ -118,10 +119,10 @@ def read(source: Path) -> Trained:
     """The model of a checkpoint; whatever is wrong with the file is said in one line."""
     path = source
     if source.is_dir():
-        found = checkpoint.generations(source)
-        if not found:
+        generations = checkpoint.generations(FolderDisk(source))
+        if not generations:
             raise ConfigError(f"{source}: holds no checkpoint; name the folder of a run, e.g. runs/demo")
-        path = found[-1]
+        path = source / generations[-1]
     if not path.is_file():
         raise ConfigError(f"{path}: no such checkpoint; name the folder of a run, e.g. runs/demo")
     try:
@@ -135,7 +136,7 @@ def read(source: Path) -> Trained:
 
 
 def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any]) -> Trained:
-    params = checkpoint.params(path, model, about)
+    params = checkpoint.params(FolderDisk(path.parent), path.name, model, about)
     sample = tuple(int(size) for size in about["sample"])
     facts = card(
         run,

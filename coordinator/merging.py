@@ -17,6 +17,7 @@ from edgefl.algorithms.base import Update
 from edgefl.errors import StoreError
 from edgefl.events import Round
 from edgefl.job import Course, Job
+from edgefl.system.disk import FolderDisk
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 
@@ -112,7 +113,7 @@ def _save(folder: Path, job: Job, saved: checkpoint.Saved, stopping: Event, put:
     """Write the checkpoint, however long the disk stays full; False when somebody wants an end first."""
     while True:
         try:
-            checkpoint.save(folder, job, saved)
+            checkpoint.save(FolderDisk(folder), job, saved)
         except StoreError as error:  # noqa: PERF203 - the loop is there for the error
             put(Stuck(str(error)))
             if stopping.wait(RETRY):

@@ -534,7 +534,7 @@ class Coordinator:
         if self.job is None or self.course is None or self.publisher is None:
             self.job = self._prepare().result()
             self.tell(jobs.opening(self.job))
-            saved = checkpoint.latest(self.folder, self.job) if self.folder else None
+            saved = checkpoint.latest(FolderDisk(self.folder), self.job) if self.folder else None
             self.course = saved.course if saved else jobs.begin(self.job)
             if saved:
                 self.total_up, self.total_down = saved.bytes_up, saved.bytes_down

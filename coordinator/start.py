@@ -51,8 +51,8 @@ class Results:
             "journal": self.folder / journal.NAME,
             "ONNX model": self.folder / MODEL,
         }
-        if newest := checkpoint.generations(self.folder)[-1:]:
-            made = {"checkpoint": newest[0], **made}
+        if newest := checkpoint.generations(FolderDisk(self.folder))[-1:]:
+            made = {"checkpoint": self.folder / newest[0], **made}
         return {what: path for what, path in made.items() if path.exists()}
 
 

@@ -59,12 +59,17 @@ def course_of(job: Job, round: int) -> Course:
 
 
 def save(folder: Path, job: Job, *rounds: int) -> list[Path]:
-    return [checkpoint.save(folder, job, Saved(course_of(job, r), (Round(r),), r, 2 * r)) for r in rounds]
+    disk = FolderDisk(folder)
+    return [folder / checkpoint.save(disk, job, Saved(course_of(job, r), (Round(r),), r, 2 * r)) for r in rounds]
+
+
+def state_of(path: Path) -> Path:
+    return path.with_name(checkpoint.state_of(path.name))
 
 
 def test_what_is_saved_comes_back(tmp_path, job):
     save(tmp_path, job, 4)
-    saved = checkpoint.latest(tmp_path, job)
+    saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
     assert saved.course.sha256() == course_of(job, 4).sha256()
     assert (saved.course.round, saved.reports, saved.bytes_up, saved.bytes_down) == (4, (Round(4),), 4, 8)
@@ -74,9 +79,7 @@ def test_what_is_saved_comes_back(tmp_path, job):
 
 def test_three_generations_are_kept(tmp_path, job):
     save(tmp_path, job, 1, 2, 3, 4, 5)
-    assert [path.name for path in checkpoint.generations(tmp_path)] == [
-        f"checkpoint-00000{n}.safetensors" for n in (3, 4, 5)
-    ]
+    assert checkpoint.generations(FolderDisk(tmp_path)) == [f"checkpoint-00000{n}.safetensors" for n in (3, 4, 5)]
 
 
 @pytest.mark.parametrize("which", ["model", "state"])
@@ -84,7 +87,7 @@ def test_no_damaged_checkpoint_is_loaded_silently(tmp_path, job, caplog, which):
     seed = 17
     rng = random.Random(seed)
     _, path = save(tmp_path, job, 1, 2)
-    path = path if which == "model" else checkpoint.state_of(path)
+    path = path if which == "model" else state_of(path)
     good = path.read_bytes()
     for number in range(DAMAGED):
         bad = bytearray(good)
@@ -97,7 +100,7 @@ def test_no_damaged_checkpoint_is_loaded_silently(tmp_path, job, caplog, which):
             continue  # a bit that was flipped back
         path.write_bytes(bad)
         caplog.clear()
-        saved = checkpoint.latest(tmp_path, job)
+        saved = checkpoint.latest(FolderDisk(tmp_path), job)
         assert saved is not None, f"seed {seed}, number {number}"
         assert saved.course.round == 1, f"seed {seed}, number {number}: loaded silently"
         assert "passed over" in caplog.text
@@ -106,22 +109,22 @@ def test_no_damaged_checkpoint_is_loaded_silently(tmp_path, job, caplog, which):
 def test_with_none_that_can_be_trusted_there_is_none(tmp_path, job):
     for path in save(tmp_path, job, 1, 2, 3):
         path.write_bytes(path.read_bytes()[:-1])
-    assert checkpoint.latest(tmp_path, job) is None
+    assert checkpoint.latest(FolderDisk(tmp_path), job) is None
 
 
 def test_a_checkpoint_of_another_model_is_the_operators_mistake(tmp_path, job):
     save(tmp_path, job, 1)
     with pytest.raises(ConfigError, match=r"another model than task\.model = 'mlp'") as refused:
-        checkpoint.latest(tmp_path, job_of("mlp"))
+        checkpoint.latest(FolderDisk(tmp_path), job_of("mlp"))
     there, here = re.findall(r"\b[0-9a-f]{12}\b", str(refused.value))
     assert there != here
     assert refused.value.exit_code == 2
 
 
 def test_a_model_with_the_state_of_another_generation_is_passed_over(tmp_path, job, caplog):
-    one, two = (checkpoint.state_of(path) for path in save(tmp_path, job, 1, 2))
+    one, two = (state_of(path) for path in save(tmp_path, job, 1, 2))
     two.write_bytes(one.read_bytes())
-    saved = checkpoint.latest(tmp_path, job)
+    saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
     assert saved.course.round == 1
     assert "is not the state that checkpoint-000002.safetensors was written with" in caplog.text
@@ -130,11 +133,11 @@ def test_a_model_with_the_state_of_another_generation_is_passed_over(tmp_path, j
 def test_a_round_whose_state_alone_was_written_is_not_there(tmp_path, job):
     _, two = save(tmp_path, job, 1, 2)
     two.unlink()  # as if the power had failed between the two
-    saved = checkpoint.latest(tmp_path, job)
+    saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
     assert saved.course.round == 1
     save(tmp_path, job, 2, 3)
-    assert checkpoint.latest(tmp_path, job).course.round == 3
+    assert checkpoint.latest(FolderDisk(tmp_path), job).course.round == 3
 
 
 def test_the_states_of_old_generations_go_with_them(tmp_path, job):
@@ -171,7 +174,7 @@ def test_plain_safetensors_opens_a_checkpoint_and_the_torch_module_takes_it(tmp_
         outputs = module.eval()(torch.tensor(x)).numpy()
     np.testing.assert_allclose(outputs, job.model.logits(course.params, x), rtol=1e-6, atol=1e-6)
     assert set(numpy_load_file(path)) == set(module.state_dict())
-    saved = checkpoint.latest(tmp_path, job)
+    saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
     assert saved.course.sha256() == course.sha256()
 
@@ -182,7 +185,7 @@ def test_a_frozen_tensor_that_is_another_one_now_is_the_operators_business(tmp_p
     arrays, about = store.load(path)
     store.save(path, {**arrays, "3.weight": arrays["3.weight"] + 1}, about)
     with pytest.raises(ConfigError, match=r"what is frozen in '3\.weight' is not what task\.model"):
-        checkpoint.latest(tmp_path, job)
+        checkpoint.latest(FolderDisk(tmp_path), job)
     with pytest.raises(ConfigError, match=r"what is frozen in '3\.weight' is not what task\.model"):
         export_checkpoint(tmp_path, tmp_path / "model.onnx")
 
@@ -194,7 +197,7 @@ def test_what_the_coordinator_has_computed_meanwhile_does_not_show_in_a_checkpoi
     job.model.vjp(job.start, np.zeros((4, *job.sample), np.float32))
     save(tmp_path, job, 3)
     assert path.read_bytes() == before
-    assert checkpoint.latest(tmp_path, job_of("test_checkpoint:odd_network")) is not None
+    assert checkpoint.latest(FolderDisk(tmp_path), job_of("test_checkpoint:odd_network")) is not None
 
 
 def test_a_model_with_frozen_and_tied_tensors_is_exported_from_its_checkpoint(tmp_path):
@@ -210,7 +213,7 @@ def test_a_checkpoint_of_version_0_1_is_gone_on_with(tmp_path, job):
     about |= {"bytes_down": 2, "layout": checkpoint.described(job.model.layout)}
     data = numpy_save(arrays, metadata={"about": json.dumps([about, {}])})
     (tmp_path / "checkpoint-000004.safetensors").write_bytes(sha256(data).digest() + data)
-    saved = checkpoint.latest(tmp_path, job)
+    saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
     assert saved.course.sha256() == course.sha256()
     assert np.array_equal(saved.course.states["scaffold"]["c"], course.states["scaffold"]["c"])

@@ -23,6 +23,7 @@ from edgefl.compare.variants import variants
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.events import Evaluating, Fact, Round
+from edgefl.system.disk import FolderDisk
 
 SCORES = {"mae", "rmse", "r2", "loss"}
 
@@ -122,7 +123,7 @@ def test_a_stage_with_patience_validates_by_the_loss_of_the_targets(table: dict[
 
 def test_an_exported_model_is_judged_by_its_errors(table: dict[str, Any], tmp_path: Path) -> None:
     job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
-    path = checkpoint.save(tmp_path, job, checkpoint.Saved(jobs.begin(job), (), 0, 0))
+    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(jobs.begin(job), (), 0, 0))
     made = export_checkpoint(path, tmp_path / "model.onnx")
     assert made.exported_rmse == pytest.approx(made.rmse, rel=1e-4)
     assert any(line.startswith("RMSE: ") for line in exported(made))

@@ -18,6 +18,7 @@ from edgefl.config import RunFile
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Assignment, Presence
 from edgefl.simulation.loop import simulate
+from edgefl.system.disk import FolderDisk
 from edgefl.vector import Array, Vector, norm
 
 BAD = "device-04"
@@ -183,8 +184,8 @@ def test_what_is_usual_survives_a_restart(tmp_path: Path) -> None:
     run = run_file({"name": "fedavg"})
     job, _ = prepared(run)
     course = loop(run)
-    checkpoint.save(tmp_path, job, checkpoint.Saved(course, (), 0, 0))
-    saved = checkpoint.latest(tmp_path, job)
+    checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(course, (), 0, 0))
+    saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
     known = saved.course.states["guards"]
     assert {name: array.tolist() for name, array in known.items()} == {

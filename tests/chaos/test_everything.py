@@ -23,6 +23,7 @@ from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.job import Course
+from edgefl.system.disk import FolderDisk
 
 pytestmark = [
     pytest.mark.broker,
@@ -210,13 +211,15 @@ def test_a_thousand_checkpoints_are_damaged(tmp_path: Path, figures: Any) -> Non
     rng = random.Random(seed)
     run = parse(RunFile, run_table(tmp_path), "chaos", environment={})
     job = jobs.prepare(run)[0]
-    older, newest = (checkpoint.save(tmp_path, job, Saved(Course(round, job.start), (), 0, 0)) for round in (1, 2))
+    disk = FolderDisk(tmp_path)
+    names = (checkpoint.save(disk, job, Saved(Course(round, job.start), (), 0, 0)) for round in (1, 2))
+    older, newest = (tmp_path / name for name in names)
     good = newest.read_bytes()
     for number in range(count):
         at = rng.randrange(len(good))
         flipped = good[:at] + bytes([good[at] ^ 1 << rng.randrange(8)]) + good[at + 1 :]
         newest.write_bytes(flipped if number % 2 else good[:at])
-        saved = checkpoint.latest(tmp_path, job)
+        saved = checkpoint.latest(FolderDisk(tmp_path), job)
         assert saved is not None, f"seed {seed}, number {number}"
         assert saved.course.round == 1, f"seed {seed}, number {number}: loaded silently"
     assert older.exists()

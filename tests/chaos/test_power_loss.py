@@ -239,12 +239,12 @@ def test_the_newest_checkpoint_that_was_called_safe_is_there_or_a_newer_one(
 ) -> None:
     for round in range(1, 6):
         course = Course(round, job.start + round, job.start - round, {"stage": {"c": job.start * round}})
-        checkpoint.save(tape.root, job, Saved(course, (), 0, 0))
+        checkpoint.save(FolderDisk(tape.root), job, Saved(course, (), 0, 0))
         tape.mark(str(round))
 
     def check(folder: Path, marks: list[str]) -> None:
         safe = int(marks[-1]) if marks else 0
-        saved = checkpoint.latest(folder, job)
+        saved = checkpoint.latest(FolderDisk(folder), job)
         assert (saved.course.round if saved else 0) in (safe, safe + 1)
         if saved is not None:
             course = saved.course

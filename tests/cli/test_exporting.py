@@ -23,6 +23,7 @@ from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.data.sources import load
 from edgefl.simulation.loop import simulate
+from edgefl.system.disk import FolderDisk
 
 TABLE = {
     "run": {"name": "trial", "rounds": 2, "seed": 1},
@@ -38,7 +39,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     job, held = jobs.prepare(parse(RunFile, TABLE, "test", environment={}))
     course = simulate(job, dict(zip(jobs.device_names(2), held.devices, strict=True)))
-    checkpoint.save(folder, job, Saved(course, (), 0, 0))
+    checkpoint.save(FolderDisk(folder), job, Saved(course, (), 0, 0))
     return folder
 
 
@@ -94,7 +95,7 @@ def test_without_the_runs_data_the_model_is_exported_all_the_same(edgefl: Edgefl
     np.savez("mine.npz", x=np.random.default_rng(0).normal(size=(40, 5)).astype("f4"), y=np.arange(40) % 3)
     table = {**TABLE, "task": {**TABLE["task"], "data": "npz:mine.npz"}}
     job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
-    path = checkpoint.save(tmp_path, job, Saved(jobs.begin(job), (), 0, 0))
+    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, Saved(jobs.begin(job), (), 0, 0))
     Path("mine.npz").unlink()
     code, out, _ = edgefl("export", path, "model.onnx")
     assert code == 0
@@ -159,7 +160,7 @@ def test_a_device_says_which_model_it_judges(edgefl: Edgefl, models: dict[str, E
 def test_int8_that_would_enlarge_a_model_is_left_out_and_told(edgefl: Edgefl, tmp_path: Path) -> None:
     table = {**TABLE, "task": {**TABLE["task"], "data": "synthetic", "model": "softmax"}}
     job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
-    checkpoint.save(tmp_path, job, Saved(jobs.begin(job), (), 0, 0))
+    checkpoint.save(FolderDisk(tmp_path), job, Saved(jobs.begin(job), (), 0, 0))
     code, out, _ = edgefl("export", tmp_path, "small.onnx", "--int8")
     assert code == 0
     assert "int8: not used, it would make the file larger (" in out
