@@ -223,7 +223,7 @@ class Emulator:
         if online and name not in self.rounds.present:
             if device.work:
                 self._send(device, device.work)
-            self._feed(rounds.Joined(name, self.now))
+            self._feed(rounds.Joined(name, self.now, device.samples))
         elif not online and name in self.rounds.present:
             device.due = -1
             self._feed(rounds.Lost(name, self.now))
@@ -240,7 +240,7 @@ class Emulator:
             return
         device.pace = work.pace or None
         self.spent.up += len(work.frame)
-        self.rounds, actions = step(self.rounds, rounds.Answered(device.name, work.round, self.now))
+        self.rounds, actions = step(self.rounds, rounds.Answered(device.name, work.round, self.now, device.pace))
         match actions:
             case (rounds.Late(), *_):
                 self.late[device.name] = Latecomer(work.round, work.update)

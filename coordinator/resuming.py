@@ -23,6 +23,7 @@ KEYS = {
     "wire.compress",
     "wire.limit_mb",
 }
+LATER = {"selection": {"name": "uniform"}}  # sections that an earlier version did not know: what it did
 ON_THE_WIRE = {
     "wire.codec",
     "wire.up",
@@ -51,7 +52,7 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
     """Every setting that differs between two run files, as they are written down."""
     found = []
     for section in sorted({*before, *now}):
-        old, new = before.get(section), now.get(section)
+        old, new = before.get(section, LATER.get(section)), now.get(section)
         if old == new:
             continue
         if not (isinstance(old, dict) and isinstance(new, dict)):
@@ -59,7 +60,7 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
             continue
         # An algorithm's table holds what was said; the others hold every key, and those that an earlier version did
         # not know were then what they are by default.
-        keys = {*old, *new} if section in {"algorithm", "privacy", "wire"} else old.keys() & new.keys()
+        keys = {*old, *new} if section in {"algorithm", "privacy", "selection", "wire"} else old.keys() & new.keys()
         pairs = ((f"{section}.{key}", old.get(key), new.get(key)) for key in sorted(keys))
         found += [Change(name, _shown(name, one), _shown(name, other)) for name, one, other in pairs if one != other]
     return found

@@ -26,9 +26,10 @@ House rules
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from edgefl import seeds
+from edgefl.selection.base import Candidate, drawn
+from edgefl.selection.registry import selection
 
 Phase: TypeAlias = Literal["starting", "gathering", "open", "merging", "finished"]
 Reason: TypeAlias = Literal["duplicate", "late", "not invited", "future", "finished"]
@@ -48,6 +49,7 @@ class Rules:
     late: Literal["drop", "discount", "memory"] = "drop"
     attempts: int = 3  # how often a deadline is extended before the round is abandoned
     cohort_rounds: int = 1  # for how many consecutive rounds the same draw of devices is used
+    selection: Mapping[str, Any] = field(default_factory=lambda: {"name": "uniform"})  # as the run file has it
 
     def __post_init__(self) -> None:
         if not 1 <= self.quorum <= self.cohort:
@@ -84,6 +86,9 @@ class Rounds:
     extended: int = 0  # how often the deadline of this opening was, though nobody was busy elsewhere
     counted: Mapping[str, int] = field(default_factory=dict)  # the last round each device's answer was merged in
     owed: Mapping[str, int] = field(default_factory=dict)  # the last round that closed without each device's answer
+    known: Mapping[str, Candidate] = field(default_factory=dict)  # what the next draw will know of each device
+    draw: int = 0  # the number of the last one
+    knew: Mapping[str, Candidate] = field(default_factory=dict)  # what it knew: all its rounds ask in the same order
 
 
 # ── events: they happened ────────────────────────────────────────────────────────────────────────────────────
@@ -93,6 +98,7 @@ class Rounds:
 class Joined:
     device: str
     at: float
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,7 @@ class Answered:
     device: str
     round: int
     at: float
+    seconds_per_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +212,8 @@ Step: TypeAlias = tuple[Rounds, tuple[Action, ...]]
 def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
     """The state after this event, and what is to be done about it."""
     match event:
-        case Answered(device, round):
-            return _answered(s, device, round)
+        case Answered(device, round, seconds_per_step=pace):
+            return _answered(s, device, round, pace)
         case Declined(device, round):
             return _declined(s, device, round)
         case Busy(device, round):
@@ -215,8 +222,9 @@ def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
             return _resumed(s)
         case _ if s.phase == "finished":
             return s, ()
-        case Joined(device):
-            return _joined(replace(s, present=s.present | {device}), device)
+        case Joined(device, samples=samples):
+            known = _knowing(s, device, samples=samples)
+            return _joined(replace(s, present=s.present | {device}, known=known), device)
         case Lost(device):
             return _lost(s, device)
         case Expired(round, attempt) if (round, attempt) == (s.round, s.attempt):
@@ -306,7 +314,9 @@ def _cleared(s: Rounds) -> Rounds:
 
 
 def _open(s: Rounds) -> Step:
-    asked = seeds.sample(s.rules.seed, s.rules.draw(s.round), s.present, s.rules.size)
+    if s.draw != s.rules.draw(s.round):
+        s = replace(s, draw=s.rules.draw(s.round), knew=s.known)
+    asked = _order(s, s.present)[: s.rules.size]
     s = replace(s, phase="open", attempt=s.attempt + 1, opening=s.attempt + 1, extended=0, asked=asked)
     return s, (*_invitation(s, asked), _timer(s))
 
@@ -335,10 +345,11 @@ def _resumed(s: Rounds) -> Step:  # noqa: PLR0911  one phase, one line or two
 # ── an open round ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _answered(s: Rounds, device: str, round: int) -> Step:
+def _answered(s: Rounds, device: str, round: int, pace: float | None) -> Step:
     match _objection(s, device, round):
         case None:
-            return _settle(replace(s, answered=s.answered | {device}))
+            known = s.known if pace is None else _knowing(s, device, seconds_per_step=pace)
+            return _settle(replace(s, answered=s.answered | {device}, known=known))
         case "late" if s.rules.late != "drop" and s.owed.get(device) == round:
             return replace(s, owed={d: r for d, r in s.owed.items() if d != device}), (Late(device, round),)
         case reason:
@@ -409,8 +420,18 @@ def _complete(s: Rounds) -> bool:
 def _close(s: Rounds) -> Step:
     counted = {**s.counted, **dict.fromkeys(sorted(s.answered), s.round)}
     owed = {**s.owed, **{d: s.round for d in s.asked if d not in s.answered}}
-    s = replace(s, phase="merging", counted=counted, owed=owed)
+    s = replace(s, phase="merging", counted=counted, owed=owed, known=_known_at_the_end(s))
     return s, (_merge(s),)
+
+
+def _known_at_the_end(s: Rounds) -> dict[str, Candidate]:
+    """What a round that is closed has shown of the devices it asked."""
+    known = {**s.known}
+    for device in s.asked:
+        one = known.get(device, Candidate(device))
+        failed = device not in s.answered
+        known[device] = replace(one, failures=one.failures + 1) if failed else replace(one, counted=s.round, failures=0)
+    return known
 
 
 def _expired(s: Rounds) -> Step:
@@ -465,9 +486,18 @@ def _finish(s: Rounds, round: int) -> Step:
 
 def _spares(s: Rounds, count: int) -> tuple[str, ...]:
     """The next ones in the order the round was drawn (drawn again if the fleet has changed since)."""
-    fleet = s.present.union(s.asked)
-    order = seeds.sample(s.rules.seed, s.rules.draw(s.round), fleet, len(fleet))
+    order = _order(s, s.present.union(s.asked))
     return tuple(d for d in order if d not in s.asked)[:count]
+
+
+def _order(s: Rounds, fleet: frozenset[str]) -> tuple[str, ...]:
+    """In which order these devices are asked, by what was known of them when the draw was made."""
+    candidates = tuple(s.knew.get(d) or s.known.get(d) or Candidate(d) for d in sorted(fleet))
+    return drawn(selection(s.rules.selection), s.rules.draw(s.round), s.rules.seed, candidates)
+
+
+def _knowing(s: Rounds, device: str, **news: Any) -> dict[str, Candidate]:
+    return {**s.known, device: replace(s.known.get(device, Candidate(device)), **news)}
 
 
 def _ask(s: Rounds, devices: tuple[str, ...]) -> Step:

@@ -76,6 +76,7 @@ def rules(run: RunFile, cohort_rounds: int) -> Rules:
         start_with=run.start_with,
         late=run.rounds.late,
         cohort_rounds=cohort_rounds,
+        selection=run.selection,
     )
 
 
@@ -281,7 +282,7 @@ class Coordinator:
             self._feed(rounds.Lost(id, monotonic()))
         elif not self.inbox.quarantined(device):
             self.known.add(id)
-            self._feed(rounds.Joined(id, monotonic()))
+            self._feed(rounds.Joined(id, monotonic(), device.presence.samples))
 
     def _up(self, id: str, message: Message) -> None:
         device = self.inbox.known(id)
@@ -367,7 +368,8 @@ class Coordinator:
             self.voice.receipt(device.id, said.round, kept.digest, "refused", str(error))
             self._feed(rounds.Declined(device.id, said.round, monotonic(), str(error)))
             raise
-        actions = self._step(rounds.Answered(device.id, said.round, monotonic()), kept)
+        answered = rounds.Answered(device.id, said.round, monotonic(), said.seconds_per_step or None)
+        actions = self._step(answered, kept)
         device.seconds_per_step = said.seconds_per_step or device.seconds_per_step
         self._received(device, said, update, kept, actions)
         self._perform_all(actions)
@@ -568,7 +570,7 @@ class Coordinator:
                 log.warning("not heard of since the connection device=%s", id)
                 self._feed(rounds.Lost(id, now))
         for id in self.inbox.released(now):
-            self._feed(rounds.Joined(id, now))
+            self._feed(rounds.Joined(id, now, self.inbox.devices[id].presence.samples))
         self.inbox.remind(now)
         self._tell_why(now)
 

@@ -18,6 +18,8 @@ from edgefl.protocol.address import without_password
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.topics import check_name
 from edgefl.robustness import Caps
+from edgefl.selection.base import Selection
+from edgefl.selection.registry import selection
 from edgefl.simulation.profiles import PROFILES, Availability, Profile
 
 LIMIT_MB = 256  # of a model, on a device
@@ -214,6 +216,7 @@ class RunFile(Section):
     algorithm: dict[str, Any] = {"name": "fedavg"}
     aggregation: tuple[dict[str, Any], ...] = ()
     rounds: RoundRules = RoundRules()
+    selection: dict[str, Any] = {"name": "uniform"}  # whom a round asks; edgefl/selection has one file for each
     wire: Wire = Wire()
     privacy: dict[str, Any] | None = None  # edgefl/privacy/section.py knows its keys
     broker: Broker = Broker()
@@ -225,6 +228,7 @@ class RunFile(Section):
     def _agrees_with_itself(self) -> "RunFile":
         plain = shelf.algorithm(self.algorithm)
         stages = tuple(shelf.stage(table) for table in self.aggregation) or plain.stages()
+        self.make_selection()
         if self.privacy is not None:
             from edgefl.privacy import section  # noqa: PLC0415 - an agent does without it
 
@@ -288,6 +292,9 @@ class RunFile(Section):
 
     def make_algorithm(self) -> Algorithm:
         return shelf.algorithm(self.algorithm if self.privacy is None else {**self.algorithm, "privacy": self.privacy})
+
+    def make_selection(self) -> Selection:
+        return selection(self.selection)
 
     def make_stages(self) -> tuple[Stage, ...]:
         """The stages of the file, or else the algorithm's own."""

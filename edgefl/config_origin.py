@@ -15,6 +15,7 @@ from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import ENVIRONMENT, overrides, parse, read_toml
 from edgefl.errors import nearest
 from edgefl.protocol.address import PASSWORD, without_password
+from edgefl.selection.registry import SELECTIONS
 from edgefl.toml_text import Way, key_lines, leaves, line_of
 
 DEFAULT = "default"
@@ -79,6 +80,7 @@ def effective(file: RunFile | AgentFile) -> dict[str, Any]:
             table["privacy"] = algorithm.pop("privacy")
         stages = [shelf.describe(stage) for stage in file.make_stages()]
         table |= {"algorithm": {"name": algorithm.pop("name"), **algorithm}, "aggregation": stages}
+        table["selection"] = SELECTIONS.describe(file.make_selection())
         table["rounds"] |= {"cohort": file.cohort, "quorum": file.quorum, "start_with": file.start_with}
         table["task"]["data"] = "none" if file.task.data is None else file.task.data
     return table

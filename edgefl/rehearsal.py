@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from edgefl import job as jobs
-from edgefl import seeds
 from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.algorithms.gradma import Memory
 from edgefl.algorithms.shelf import describe
@@ -30,6 +29,7 @@ from edgefl.data.holdings import Holdings
 from edgefl.data.made_up import made_up
 from edgefl.errors import ConfigError, Diverged, EdgeflError
 from edgefl.job import Course, Job
+from edgefl.selection.base import Candidate, drawn
 from edgefl.simulation.engines import workers
 from edgefl.simulation.loop import LIFE, cohort_key, opened_update, previous_model
 from edgefl.vector import Array, State
@@ -136,7 +136,9 @@ def _answers(
     trial: Job, round: int, scale: Scale, pair: tuple[Update, Update]
 ) -> tuple[dict[str, Update], dict[str, Update]]:
     """What a round merges, and what its stages find beside it: one answer is late, if the run takes late ones."""
-    cohort = seeds.sample(trial.run.run.seed, cohort_key(trial, round), scale.fleet, scale.answers)
+    candidates = [Candidate(name) for name in sorted(scale.fleet)]
+    order = drawn(trial.run.make_selection(), cohort_key(trial, round), trial.run.run.seed, candidates)
+    cohort = order[: scale.answers]
     updates = {device: pair[i % 2] for i, device in enumerate(cohort)}
     others = (device for device in scale.fleet if device not in updates)
     behind: Mapping[str, Update] = {} if round == 1 else dict.fromkeys([*others][:1], pair[1])

@@ -20,6 +20,7 @@ from edgefl.config import RunFile
 from edgefl.errors import ConfigError, RunError
 from edgefl.events import Done, Round, Tell
 from edgefl.local import LocalTraining
+from edgefl.protocol.codec_topk import TopK
 
 BASE: dict[str, Any] = {
     "run": {"name": "tiny", "rounds": 3, "seed": 4},
@@ -325,6 +326,10 @@ def test_data_and_graphs_are_prepared_once_for_each_seed():
     assert held is again
     assert first.model is second.model
     assert (second.run, second.algorithm.name, second.up.name) == (other, "fedprox", "float16")
+    (third,) = variants("fedavg:wire.up.codec=topk:wire.up.share=0.1:selection.name=fresh", BASE, "run.toml")
+    few, same = preparation(third.run, None)
+    assert same is held
+    assert (few.up, few.down.name) == (TopK(share=0.1), "float32")
     preparation(seeded(one_run, 9), None)
     preparation(seeded(other, 9), None)
     assert made == [("fedavg", 4), ("fedavg", 9)]

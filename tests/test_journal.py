@@ -119,9 +119,9 @@ def test_nothing_of_a_write_that_failed_is_there(book, monkeypatch):
 def test_the_story_can_be_told_of_one_device_or_one_round(book):
     play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1), Answered("a", 2, 0))
     assert [(what, detail) for _, what, detail in book.story(device="a")] == [
-        ("joined", {"device": "a"}),
-        ("answered", {"device": "a", "round": 1}),
-        ("answered", {"device": "a", "round": 2}),
+        ("joined", {"device": "a", "samples": 0}),
+        ("answered", {"device": "a", "round": 1, "seconds_per_step": None}),
+        ("answered", {"device": "a", "round": 2, "seconds_per_step": None}),
     ]
     assert [what for _, what, _ in book.story(round=1)] == ["answered", "answered", "merged"]
 

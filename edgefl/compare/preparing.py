@@ -11,7 +11,8 @@ from edgefl.job import Job
 from edgefl.rehearsal import shortened, some
 from edgefl.simulation.loop import simulate
 
-OWN = {"algorithm", "aggregation", "privacy", "rounds", "wire", "broker", "guards", "fleet"}  # nothing is made of these
+# Nothing is made of these.
+OWN = {"algorithm", "aggregation", "privacy", "rounds", "selection", "wire", "broker", "guards", "fleet"}
 TRIED = 2  # rounds: Upcycled-FL does another thing in the second
 TRIED_PUBLIC = 64  # samples of the public data, for stages that train on them
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 from time import perf_counter, process_time, time
 from typing import Any
 
-from edgefl import __version__, forgetting, seeds
+from edgefl import __version__, forgetting
 from edgefl import job as jobs
 from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.data.dataset import Dataset
@@ -14,6 +14,7 @@ from edgefl.events import Answered, Asked, Closed, Fact, Joined, Tell
 from edgefl.job import Course, Job
 from edgefl.privacy.spending import spending
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
+from edgefl.selection.base import Candidate, drawn
 from edgefl.simulation.engines import Engine, Here, Order
 from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
@@ -77,6 +78,9 @@ class _Device:
     samples: int
     state: State = field(default_factory=dict)
     seen: int = -1  # the last round whose model it received
+    counted: int = 0  # the last round it answered
+    draw: int = 0  # the last one it was a candidate of
+    known: Candidate = field(default_factory=lambda: Candidate(""))  # what that draw knew of it
 
 
 def _play(  # noqa: PLR0917 - the whole round in one place, as a specification should be
@@ -87,7 +91,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     params, told = unpack_broadcast(frame, size, codec=job.down)
     previous = previous_model(job, course)
     orders = []
-    for name in seeds.sample(job.run.run.seed, cohort_key(job, round), fleet, job.run.cohort):
+    for name in _cohort(job, round, fleet):
         budget = Budget(batches=cut(job, round, name, fleet[name].samples))
         orders.append(Order(name, Task(round, params, budget, told, previous), fleet[name].state))
     updates, answered = {}, list[Fact]()
@@ -99,9 +103,19 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
         answered.append(Answered(order.device, round, len(done.frame), steps=done.steps))
         returned = previous is not None and device.seen != round - 1
         spent.down += len(frame) * (2 if returned else 1)
-        device.seen = round
+        device.seen = device.counted = round
     asked = Asked(round, opening, tuple(order.device for order in orders), spent.down)
     return updates, [asked, *answered, Closed(round, tuple(sorted(updates)))]
+
+
+def _cohort(job: Job, round: int, fleet: Mapping[str, _Device]) -> tuple[str, ...]:
+    """Whom the round asks; rounds that share a draw ask the same devices."""
+    draw = cohort_key(job, round)
+    for name, device in fleet.items():
+        if device.draw != draw:
+            device.draw, device.known = draw, Candidate(name, device.samples, counted=device.counted)
+    candidates = [fleet[name].known for name in sorted(fleet)]
+    return drawn(job.run.make_selection(), draw, job.run.run.seed, candidates)[: job.run.cohort]
 
 
 def joined(job: Job, device: str, samples: int) -> Joined:

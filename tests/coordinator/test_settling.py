@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coordinator.journal import Journal
+from coordinator.resuming import changes
 from coordinator.rounds import Answered, Invite, Joined, Resumed, Rounds, step
 from coordinator.service import rules
 from coordinator.start import finished, settle
@@ -63,6 +64,17 @@ def test_what_the_model_does_not_depend_on_may_change_and_is_written_down(
     assert [tuple(one.values()) for one in story(folder)] == [told]
     settle(folder, a_run(**change), fresh=False)
     assert len(story(folder)) == 1, "from now on this is what it was"
+
+
+def test_whom_rounds_ask_is_a_thing_the_model_depends_on(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"selection.name was uniform, is fresh"):
+        settle(begun(tmp_path / "run"), a_run(selection={"name": "fresh"}), fresh=False)
+
+
+def test_a_run_of_an_earlier_version_asked_by_the_seed():
+    now = a_run().model_dump(mode="json")
+    before = {section: table for section, table in now.items() if section != "selection"}
+    assert changes(before, now) == []
 
 
 def test_all_that_it_depends_on_is_named_at_once(tmp_path: Path):

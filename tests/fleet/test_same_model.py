@@ -52,6 +52,13 @@ def test_few_bytes_give_the_same_model_in_every_driver(name: str, up: dict[str, 
     assert over(MemoryBroker().client, run, tmp_path) == loop(run).sha256() == emulate(job, devices).sha256()
 
 
+def test_another_selection_gives_the_same_model_in_every_driver(tmp_path: Path) -> None:
+    run = the_run("fedavg", selection={"name": "fresh"}, rounds={"cohort": 2})
+    job, held = prepared(run)
+    devices = dict(zip(device_names(len(held.devices)), held.devices, strict=True))
+    assert over(MemoryBroker().client, run, tmp_path) == loop(run).sha256() == emulate(job, devices).sha256()
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_answers_may_arrive_in_any_order(seed: int, tmp_path: Path) -> None:
     run = the_run("fedprox", wire={"codec": "float16"})

@@ -1,0 +1,1 @@
+"""Whom a round asks: one file for each way to choose."""
