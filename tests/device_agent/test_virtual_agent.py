@@ -1,0 +1,209 @@
+"""A real agent in virtual time: it trains at its pace, comes back from its own disk, and always does the same."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import Tiny, clouds
+
+from device_agent import session
+from device_agent.service import Agent
+from device_agent.training import Computed, Failed, Progressed, Trained
+from edgefl.algorithms.base import Task
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.codecs import Float32
+from edgefl.protocol.messages import (
+    TO_COORDINATOR,
+    Answer,
+    Assignment,
+    Holding,
+    Manifest,
+    Missing,
+    Receipt,
+    Shape,
+    frame,
+    peek,
+)
+from edgefl.protocol.signing import Signer
+from edgefl.protocol.transport import Connected, Message
+from edgefl.simulation.line import Line
+from edgefl.simulation.network import VirtualBroker
+from edgefl.simulation.world import Process, World
+from edgefl.system.memory_disk import MemoryDisk, PowerCut
+from edgefl.work import Done, Place, Worker, pack_broadcast
+
+PACE, BATCHES = 0.5, 6
+SIGNER = Signer.new()
+MODEL = pack_broadcast("job", 1, np.zeros(4, np.float32), {}, Float32())
+DIGEST = chunks.digest(MODEL).hex()
+ID = DIGEST[:16]
+
+
+class Asks:
+    """A coordinator that publishes one model and asks for one answer; it takes the first that comes whole."""
+
+    def __init__(self, world: World, broker: VirtualBroker, **budget: Any) -> None:
+        self.world, self.budget = world, budget
+        self.client = broker.client("coordinator", Line())
+        self.assembler = chunks.Assembler(1 << 20)
+        self.answers: list[tuple[float, Answer, bytes]] = []
+        self.client.start(self.hear)
+
+    def hear(self, event: Any) -> None:
+        match event:
+            case Connected():
+                self.client.subscribe(topics.up("default", "job", "+"), topics.presence("default", "+"))
+                self.publish()
+            case Message(topic, payload) if "/presence/" in topic:
+                if json.loads(payload)["online"] and not self.answers:
+                    self.say(Assignment(job="job", run="r", round=1, attempt=1, model=ID, **self.budget))
+            case Message(topic, payload) if topic.endswith("/up") and (whole := self.assembler.add(payload)):
+                said = peek(TO_COORDINATOR, whole[1])[0]
+                if isinstance(said, Answer):
+                    self.answers.append((self.world.now, said, bytes(whole[1])))
+                    self.say(Receipt(job="job", round=1, digest=whole[0], verdict="accepted"))
+                elif isinstance(said, Holding):
+                    self.offered(said)
+
+    def offered(self, said: Holding) -> None:
+        if any(chunks.digest(data) == said.digest for _, _, data in self.answers):
+            self.say(Receipt(job="job", round=1, digest=said.digest, verdict="duplicate"))
+        else:
+            self.say(Missing(digest=said.digest, indexes=tuple(range(chunks.count(said.size)))))
+
+    def publish(self) -> None:
+        manifest = Manifest(
+            job="job",
+            run="r",
+            round=1,
+            digest=DIGEST,
+            size=len(MODEL),
+            layout=Shape.of(Tiny().layout),
+            algorithm={"name": "fedavg", "batches": BATCHES, "batch": 4},
+            network="tiny",
+            sample=(2,),
+            classes=2,
+            loss="cross_entropy",
+            codec="float16",  # what it leaves out is kept between rounds
+            seed=7,
+        )
+        for index, part in enumerate(chunks.split(MODEL, chunks.digest(MODEL))):
+            self.client.publish(topics.chunk("default", "job", ID, index), part, retain=True)
+        signed = SIGNER.sign(manifest.model_dump_json().encode())
+        self.client.publish(topics.manifest("default", "job", ID), signed, retain=True)
+
+    def say(self, message: Any) -> None:
+        data = frame(message)
+        for part in chunks.split(data, chunks.digest(data)):
+            self.client.publish(topics.down("default", "job", "pi"), part)
+
+
+def seconds(event: Any) -> float:
+    match event:
+        case Trained(_, _, done):
+            return done.steps * done.seconds_per_step
+        case Computed() | Failed() | Progressed():
+            return event.steps * PACE
+        case _:
+            return 0.0
+
+
+def work(worker: Worker, task: Task, place: Place, state: Any, watch: Any) -> Done:
+    return replace(worker, pace=PACE, secret=False).work(task, place, state, watch)
+
+
+def switched_on(process: Process, broker: VirtualBroker, disk: MemoryDisk) -> Agent:
+    agent = Agent(
+        device="pi",
+        fleet="default",
+        transport=broker.client("pi", Line(), process),
+        data=clouds(),
+        make_model=lambda *_: Tiny(),
+        back_end="tiny",
+        disk=disk,
+        clock=process.clock,
+        background=process.background(seconds),
+        put=process.put,
+        work=work,
+        new_id=lambda: "pi-1",
+        host="here",
+    )
+    process.run(agent)
+    return agent
+
+
+def played(**budget: Any) -> tuple[Asks, Agent, float]:
+    world = World()
+    broker = VirtualBroker(world)
+    asks = Asks(world, broker, **budget)
+    agent = switched_on(world.process("pi"), broker, MemoryDisk())
+    assert world.run(until=lambda: agent.session.phase == "training")
+    began = world.now
+    assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
+    return asks, agent, began
+
+
+def test_an_answer_comes_when_so_many_steps_have_taken_their_time():
+    asks, agent, began = played()
+    ((at, said, _),) = asks.answers
+    assert at == pytest.approx(began + BATCHES * PACE, abs=0.1)
+    assert (said.steps, said.seconds_per_step) == (BATCHES, PACE)
+    assert agent.session.committed == {"job.r": 1}
+
+
+@pytest.mark.parametrize(("budget", "steps"), [({"seconds": 1.0}, 2), ({"batches": 3}, 3), ({"seconds": 99.0}, 6)])
+def test_a_budget_is_honoured_in_virtual_time(budget: dict[str, float], steps: int):
+    asks, _, began = played(**budget)
+    ((at, said, _),) = asks.answers
+    assert said.steps == steps
+    assert at == pytest.approx(began + steps * PACE, abs=0.1)
+
+
+def test_the_same_world_says_the_same_bytes_at_the_same_moments():
+    assert played()[0].answers == played()[0].answers
+
+
+def lives_until_it_commits(world: World, broker: VirtualBroker, disk: MemoryDisk) -> int:
+    """How often the device was switched on before it knew that its answer was taken."""
+    for life in range(1, 4):
+        process = world.process("pi")
+        try:
+            agent = switched_on(process, broker, disk)
+            assert world.run(until=partial(committed, agent, disk), limit=world.now + 1000.0)
+        except PowerCut:
+            process.kill(silent=True)
+            disk.crash(Random(life))
+        else:
+            return life
+    raise AssertionError("it never committed")
+
+
+def committed(agent: Agent, disk: MemoryDisk) -> bool:
+    return "job.r.state" in disk.names() and not agent.held
+
+
+@pytest.mark.parametrize("power", range(24))
+def test_a_power_cut_at_any_step_of_the_disk_costs_at_most_the_training(power: int):
+    """Wherever it strikes, the device comes back from its own disk, and the answer is the same to the bit."""
+    world, disk = World(), MemoryDisk()
+    broker = VirtualBroker(world)
+    asks = Asks(world, broker)
+    disk.power = power
+    assert lives_until_it_commits(world, broker, disk) <= 2
+    assert {data for _, _, data in asks.answers} == {played()[0].answers[0][2]}
+
+
+def test_a_stop_is_the_operators():
+    world = World()
+    broker = VirtualBroker(world)
+    process = world.process("pi")
+    agent = switched_on(process, broker, MemoryDisk())
+    world.run(until=lambda: agent.session.online)
+    process.put(session.Stopped())
+    world.run(limit=60.0)
+    assert (agent.exit, process.alive) == ((0, "stopped"), False)
+    assert not json.loads(broker.retained[topics.presence("default", "pi")].payload)["online"]
