@@ -6,6 +6,7 @@ our own and factories that the agent file lists. What does not fit is a declined
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from threading import Thread, current_thread
 from typing import TypeAlias
 
 from edgefl.config import LocalCompute
@@ -34,8 +35,9 @@ def maker(compute: LocalCompute, samples: Callable[[], int] | None = None) -> Ma
     """The function that turns a manifest and its graphs into a model; the same network is built only once.
 
     A batch is never larger than the device's `samples`, so graphs need not fit for more: unless there are more now.
+    A model that was left behind with another thread at work on it is not given to a second one.
     """
-    built: dict[tuple[object, ...], Model] = {}
+    built: dict[tuple[object, ...], tuple[Model, Thread]] = {}
 
     def make(manifest: Manifest, graphs: bytes | bytearray | None) -> Model:
         batch = _batch(manifest, samples() if samples else None)
@@ -48,7 +50,8 @@ def maker(compute: LocalCompute, samples: Callable[[], int] | None = None) -> Ma
             manifest.layout,
             hash(bytes(graphs or b"")),
         )
-        if key not in built:
+        known, user = built.get(key, (None, None))
+        if known is None or (user is not current_thread() and user is not None and user.is_alive()):
             if graphs and compute.backend != "torch":
                 model = _onnx(graphs, manifest, compute, batch)
             else:
@@ -60,8 +63,9 @@ def maker(compute: LocalCompute, samples: Callable[[], int] | None = None) -> Ma
                     " install the same version of edgefl and of your model's package on both",
                 )
             built.clear()
-            built[key] = model
-        return built[key]
+            known = model
+        built[key] = known, current_thread()
+        return known
 
     return make
 

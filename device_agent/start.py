@@ -1,6 +1,8 @@
 """From an agent file to an agent that runs."""
 
+import atexit
 import logging
+import os
 import signal
 import uuid
 from collections.abc import Sequence
@@ -21,10 +23,10 @@ from edgefl.protocol.address import parse
 from edgefl.protocol.first_use import missing_key
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Transport
-from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
 from edgefl.system.reactor import serve
+from edgefl.system.replaceable_thread import ReplaceableThread
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,10 @@ def run(
         agent = open_agent(file, root, once=once, only=only)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, agent.stopper)
-        return agent.run()
+        code, reason = agent.run()
+    if not agent.background.quiet:  # a graph goes on, and native code must not be taken apart while it runs
+        atexit.register(os._exit, code)
+    return code, reason
 
 
 class Host:
@@ -48,7 +53,7 @@ class Host:
 
     def __init__(self, *, transport: Transport, **about: Any) -> None:  # Any: whatever else an Agent is made of
         self.events: SimpleQueue[Any] = SimpleQueue()
-        self.transport, self.clock, self.background = transport, SystemClock(), Threads(self.events.put, "training")
+        self.transport, self.clock, self.background = transport, SystemClock(), ReplaceableThread(self.events.put)
         self.agent = Agent(
             transport=transport, clock=self.clock, background=self.background, put=self.events.put, **about
         )

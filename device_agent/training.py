@@ -1,4 +1,8 @@
-"""Training in the background: one task at a time, its result given back as an event."""
+"""Training in the background: one task at a time, its result given back as an event.
+
+A graph from outside that does not end within a second after its task was cancelled may be left behind: it holds its own
+model and ends with the operator it is at, while the next task is trained in a new thread with a new model.
+"""
 
 import logging
 from collections.abc import Callable
@@ -76,6 +80,10 @@ class Cancellation:
         self._wanted, self._lock = Event(), Lock()
         self._model: Interruptible | None = None
 
+    def reaches_a_graph(self) -> bool:
+        """Whether what goes on is a graph's doing, which nothing but the graph needs any more."""
+        return self._model is not None
+
     def is_set(self) -> bool:
         return self._wanted.is_set()
 
@@ -120,7 +128,7 @@ class Trainer:
         self.cancel()
         self._cancel = cancelled = Cancellation()
         training = _Training(self.number, task, place, state, make, cancelled)
-        self._background.start(lambda put: self._run(training, put))
+        self._background.start(lambda put: self._run(training, put), cancelled.reaches_a_graph)
 
     def cancel(self) -> None:
         """No result of the task in hand will be told; what it runs ends after the operator it is at."""

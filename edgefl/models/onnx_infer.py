@@ -10,7 +10,9 @@ from edgefl.models.onnx_file import Graph, Node
 from edgefl.models.onnx_rules import MANY, OPERATORS, Operator
 from edgefl.models.onnx_values import Call, Known, Unfit, need, of_constant, sized
 
-MOST_WORK = 2**37  # of one operator, which nothing can interrupt; VGG16 with 64 samples of 224 x 224 is just below
+# Work is counted in multiplications of large matrices, of which a core of a PC makes some 40 billion a second; rules of
+# slower operators count more for each of theirs. VGG16 with 8 samples of 224 x 224 is just below.
+MOST_WORK = 2**35  # of one operator, which nothing can interrupt
 MOST_LOADING = 2**32  # of all that may be computed while a graph is loaded, which nothing can interrupt either
 SCAN = Operator(
     1,

@@ -9,6 +9,9 @@ from edgefl.models.onnx_values import REALS, Call, Known, need, sized
 
 FAR = 2**31  # of a stride, padding or dilation: what is added up from them stays a number of 64 bits
 
+FEW = 64  # channels; with one alone a convolution makes that many times fewer multiplications a second
+POOL = 64  # multiplications of large matrices in the time of one comparison
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -67,7 +70,7 @@ def _conv(c: Call) -> list[Known]:
     need(not c.has(2) or (c[2].type == x.type and c[2].shape == w.shape[:1]), "a bias that does not fit")
     area = v.over(x.shape[2:])
     made = sized(x.type, [x.shape[0], w.shape[0], *area])
-    c.work = made.count * prod(w.shape[1:])
+    c.work = made.count * prod(w.shape[1:]) * (1 + FEW // max(1, w.shape[0] // groups))
     if w.shape[0] // groups > prod(area):  # then onnxruntime unfolds the whole image, otherwise a part at a time
         c.scratch = prod(w.shape[1:]) * prod(area) * 4
     return [made]
@@ -80,13 +83,14 @@ def _conv_transpose(c: Call) -> list[Known]:
     n = len(x.shape) - 2
     v, groups, extra = _window(c, n), c.number("group", 1), c.numbers("output_padding", (0,) * n)
     need(w.shape[2:] == v.kernel, "a kernel of another shape than it says")
-    need(groups > 0 and x.shape[1] == w.shape[0] and w.shape[0] % groups == 0, "channels that do not fit")
+    need(0 < groups <= w.shape[0] == x.shape[1] and w.shape[0] % groups == 0, "channels that do not fit")
     need(not c.has(2) or (c[2].type == x.type and c[2].shape == (w.shape[1] * groups,)), "a bias that does not fit")
     need(all(0 <= e < max(s, d) for e, s, d in zip(extra, v.strides, v.dilations, strict=True)), "too much added")
     sizes = zip(x.shape[2:], v.strides, v.reach, v.padding, extra, strict=True)
     area = [(i - 1) * s + r - p + e for i, s, r, p, e in sizes]
     need(all(d > 0 for d in area), "a result of no size")
-    c.work, c.scratch = x.count * prod(w.shape[1:]), prod(w.shape[1:]) * prod(x.shape[2:]) * 4
+    slower = 4 + (FEW if groups > 1 else 4 * FEW) // (w.shape[0] // groups)  # adding up an image is slow
+    c.work, c.scratch = x.count * prod(w.shape[1:]) * slower, prod(w.shape[1:]) * prod(x.shape[2:]) * 4
     return [sized(x.type, [x.shape[0], w.shape[1] * groups, *area])]
 
 
@@ -97,7 +101,7 @@ def _pool(c: Call) -> list[Known]:
     v = _window(c, len(x.shape) - 2)
     need(all(p < r for p, r in zip(v.pads, v.reach * 2, strict=True)), "padding as wide as the kernel")
     made = sized(x.type, [*x.shape[:2], *v.over(x.shape[2:])])
-    c.work = made.count * prod(v.kernel)
+    c.work = made.count * prod(v.kernel) * POOL
     return [made, sized(INT64, made.shape)][: c.results]
 
 

@@ -23,7 +23,9 @@ class Background(Protocol):
     reads nothing of its owner's. It never waits: what has to be tried again later is an event, and the owner's timer.
     """
 
-    def start(self, work: Work) -> None: ...
+    def start(self, work: Work, abandonable: Callable[[], bool] = lambda: False) -> None:
+        """Do this next. Cancelled work that is `abandonable` may go on for a while beside what comes next."""
+        ...
 
     def cancel(self) -> None:
         """Nobody wants what was begun any more: it was asked to stop, and what it still puts will be ignored."""
@@ -41,7 +43,7 @@ class Threads:
         self._put = put
         self._pool = ThreadPoolExecutor(1, name)
 
-    def start(self, work: Work) -> None:
+    def start(self, work: Work, abandonable: Callable[[], bool] = lambda: False) -> None:  # noqa: ARG002
         self._pool.submit(self._run, work)
 
     def cancel(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from facts import in_json
 from fleets import prepared, run_file
 
 from coordinator.service import Coordinator
@@ -67,7 +68,7 @@ def serve(run: RunFile, broker: Address, signer: Signer, told: list[dict[str, An
             serving.stop()
 
     transport = MqttTransport(broker, f"coordinator-{signer.key[-6:]}")
-    serving = Coordinator(run, transport, lambda: prepared(run)[0], tell=tell, signer=signer)
+    serving = Coordinator(run, transport, lambda: prepared(run)[0], tell=in_json(tell), signer=signer)
     with suppress(Interrupted):
         serving.run()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
+from facts import in_json
 from fleets import Fleet, prepared, run_file, until
 from paho.mqtt.enums import CallbackAPIVersion
 
@@ -103,7 +104,7 @@ def presence(*, online: bool) -> bytes:
 
 
 def play(port: int, logins: dict[str, tuple[str, str]], folder: Path) -> tuple[Member, set[int], list[Any], str]:
-    """A run of two devices beside the member, who begins anew whenever a round is opened, until it succeeds."""
+    """A run of two devices beside the member, who begins anew whenever devices are asked, until it succeeds."""
     fleet = Fleet(RUN, folder, lambda name: MqttTransport(Address("mqtt", "127.0.0.1", port, *logins[name]), name))
     fleet.data = dict(zip(HONEST, fleet.data.values(), strict=False))
     fleet.start_all()
@@ -114,13 +115,13 @@ def play(port: int, logins: dict[str, tuple[str, str]], folder: Path) -> tuple[M
 
     def tell(event: dict[str, Any]) -> None:
         events.append(event)
-        if event["event"] == "opened":
+        if event["event"] == "asked":
             codes.update(member.forges())
         if event["event"] == "quarantined":
             coordinator.stop()
 
     transport = MqttTransport(Address("mqtt", "127.0.0.1", port, *logins["coordinator"]), "coordinator")
-    coordinator = Coordinator(RUN, transport, lambda: prepared(RUN)[0], tell=tell)
+    coordinator = Coordinator(RUN, transport, lambda: prepared(RUN)[0], tell=in_json(tell))
     sha256 = ""
     try:
         sha256 = coordinator.run().sha256()
@@ -140,7 +141,7 @@ def test_with_the_accounts_of_the_readme_a_member_reads_forges_and_shuts_out_nob
     assert codes == {NOT_AUTHORIZED}
     assert {topic.split("/")[4] for topic in member.heard} <= {"state", "model"}, member.heard
     assert member.heard, "it does hear what is for all"
-    assert not {"quarantined", "refused", "declined"} & {event["event"] for event in events}
+    assert not {"quarantined", "refused", "declined", "lost"} & {event["event"] for event in events}
     assert {event["device"] for event in events if event["event"] == "joined"} == set(HONEST)
     held = prepared(RUN)[1].devices
     assert sha256 == simulate(prepared(RUN)[0], dict(zip(HONEST, held, strict=False))).sha256()

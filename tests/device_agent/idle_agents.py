@@ -1,5 +1,6 @@
 """An agent that has nothing to train and no connection: what it says stays in its outbox, as on a very slow one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class Later:
 
     waiting: list[Work] = field(default_factory=list)
 
-    def start(self, work: Work) -> None:
+    def start(self, work: Work, abandonable: Callable[[], bool] = lambda: False) -> None:
         self.waiting.append(work)
 
     def cancel(self) -> None:
