@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import signal
 import uuid
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 from coordinator import checkpoint, identity, journal
 from coordinator.exporting import SHOWN, made_up
+from coordinator.metrics_file import METRICS, MetricsFile
 from coordinator.resuming import ON_THE_WIRE, changes
 from coordinator.rounds import reopened
 from coordinator.service import Coordinator, rules
@@ -20,19 +20,18 @@ from coordinator.view import View
 from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.errors import ConfigError, StoreError
-from edgefl.events import Done, Fact, Round, as_json, from_json
+from edgefl.events import Fact
 from edgefl.job import Course, Job
 from edgefl.locks import own
 from edgefl.models.card import card
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
 from edgefl.protocol.mqtt import MqttTransport, admitted
-from edgefl.store import OURS, make_private
+from edgefl.store import make_private
 from edgefl.system.disk import FolderDisk
 
 log = logging.getLogger(__name__)
 
-METRICS = "metrics.jsonl"
 MODEL = "model.onnx"
 
 
@@ -70,7 +69,12 @@ def coordinate(
         until_done.enter_context(own(folder.with_name(f".{folder.name}")))
         address = _broker(run, until_done)
         settle(folder, run, fresh=fresh)
-        tell = until_done.enter_context(_Telling(folder / METRICS, view))
+        metrics = MetricsFile(FolderDisk(folder))
+
+        def tell(fact: Fact) -> None:
+            metrics(fact)
+            view.tell(fact)
+
         transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=run.broker.tls)
         serving = Coordinator(
             run,
@@ -134,63 +138,6 @@ def _resume(book: journal.Journal, folder: Path, run: RunFile) -> None:
         state = reopened(state)
     if changed:
         book.amend(run.model_dump_json(), state, [asdict(change) for change in changed])
-
-
-class _Telling(AbstractContextManager["_Telling"]):
-    """Passes events on to the view, and rounds to the metrics file: each round once, whatever was interrupted."""
-
-    def __init__(self, path: Path, view: View) -> None:
-        self.view = view
-        known = path.read_bytes() if path.exists() else b""
-        self.written, size = _lines(known)
-        self.unwritten: list[bytes] = []
-        self.file = path.open("ab", buffering=0)
-        os.fchmod(self.file.fileno(), OURS)
-        self.file.truncate(size)
-
-    def __call__(self, fact: Fact) -> None:
-        if isinstance(fact, Round | Done) and _number(fact) not in self.written:
-            self.written.add(_number(fact))
-            self.unwritten.append(json.dumps(as_json(fact)).encode() + b"\n")
-        if self.unwritten:
-            self._write(b"".join(self.unwritten))
-        self.view.tell(fact)
-
-    def _write(self, lines: bytes) -> None:
-        """All of it, or nothing: on a full disk it is tried again with the next event."""
-        size = os.fstat(self.file.fileno()).st_size
-        try:
-            if self.file.write(lines) == len(lines):
-                os.fsync(self.file.fileno())  # only the newest checkpoint's rounds are told again after a power cut
-                self.unwritten.clear()
-                return
-        except OSError as error:
-            log.warning("metrics wait why=%s", error.strerror)
-        self.file.truncate(size)
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-
-def _lines(known: bytes) -> tuple[set[int | None], int]:
-    """Which lines of the metrics are there, and how many bytes they take: up to the first that a power cut spoiled."""
-    written: set[int | None] = set()
-    size = 0
-    for line in known.splitlines(keepends=True):
-        try:
-            fact = from_json(json.loads(line.decode()))
-        except (ValueError, TypeError, KeyError):
-            break
-        if not line.endswith(b"\n"):
-            break
-        written.add(_number(fact))
-        size += len(line)
-    return written, size
-
-
-def _number(fact: Fact) -> int | None:
-    """Which line of the metrics this is: a round's, or the last one."""
-    return fact.round if isinstance(fact, Round) else None
 
 
 def unfinished(run: RunFile) -> bool:

@@ -16,9 +16,9 @@ from edgefl.system.disk import FolderDisk
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 
-# While devices join; before a checkpoint's state, and between the two; at an answer; before a segment of the journal
-# goes, and right after; at the very end.
-KILL_AT = [4, 9, 10, 14, 29, 30, 32]
+# While devices join; before a checkpoint's state, between the two, and before the metrics; at an answer; before a
+# segment of the journal goes, and right after; at the very end.
+KILL_AT = [5, 10, 11, 12, 15, 34, 35, 38]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_coordinator_that_is_stopped_for_a_while_only_loses_time(fleet: Fleet)
 
 def test_a_damaged_newest_checkpoint_is_passed_over_and_its_round_merged_again(fleet: Fleet) -> None:
     fleet.all_agents()
-    assert fleet.coordinator("kill:17").finished() is None  # at an answer to the third round
+    assert fleet.coordinator("kill:22").finished() is None  # at an answer to the third round
     folder = fleet.folder / "runs" / "chaos"
     newest = folder / checkpoint.generations(FolderDisk(folder))[-1]
     data = bytearray(newest.read_bytes())

@@ -14,9 +14,8 @@ from tape import Disk, Tape, restore
 from coordinator import checkpoint, rounds
 from coordinator.checkpoint import Saved
 from coordinator.journal import Journal, Kept
+from coordinator.metrics_file import METRICS, MetricsFile
 from coordinator.rounds import Rounds, Rules
-from coordinator.start import METRICS, _Telling
-from coordinator.view import View
 from device_agent import session
 from device_agent.service import Agent
 from device_agent.spool import Held, Spool
@@ -258,21 +257,15 @@ def test_the_newest_checkpoint_that_was_called_safe_is_there_or_a_newer_one(
 
 def test_the_metrics_have_every_round_once_when_the_run_goes_on(tape: Tape, player: Player) -> None:
     told = [Round(round, accuracy=round / 10) for round in range(1, 5)]
-    with _Telling(tape.root / METRICS, Quiet()) as tell:
-        store.sync_folder(tape.root)  # as the first checkpoint does, before any round is told
-        for event in told:
-            tell(event)
-            tape.mark("a round was told, and the next one began")
+    tell = MetricsFile(FolderDisk(tape.root))
+    for fact in told:
+        tell(fact)
+        tape.mark("a round was told, and the next one began")
 
     def check(folder: Path, marks: list[str]) -> None:
         newest = told[: len(marks) + 1][-1]
-        with _Telling(folder / METRICS, Quiet()) as again:
-            again(newest)  # a run that goes on tells the round of its newest checkpoint, and no older one
+        MetricsFile(FolderDisk(folder))(newest)  # a run that goes on tells the round of its newest checkpoint again
         lines = [from_json(json.loads(line)) for line in (folder / METRICS).read_bytes().splitlines()]
         assert lines == told[: newest.round]
 
     assert player.each(tape, check) > 30
-
-
-class Quiet(View):
-    """Shows nothing."""

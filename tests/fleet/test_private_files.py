@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, prepared, run_file
 
+from coordinator.metrics_file import METRICS, MetricsFile
 from coordinator.service import Coordinator
-from coordinator.start import METRICS, _Telling, settle
-from coordinator.view import JsonView
+from coordinator.start import settle
 from edgefl import fleet as processes
 from edgefl.events import Fact
 from edgefl.locks import own
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.store import make_private, write_atomically
+from edgefl.system.disk import FolderDisk
 
 
 @pytest.fixture(autouse=True)
@@ -41,20 +42,18 @@ def test_a_whole_run_leaves_nothing_that_others_can_read(tmp_path: Path) -> None
 
     with own(folder.with_name(".fleet")):
         settle(folder, run, fresh=False)
-        with _Telling(folder / METRICS, JsonView()) as metrics:
+        metrics = MetricsFile(FolderDisk(folder))
 
-            def tell(fact: Fact) -> None:
-                metrics(fact)
-                seen.update(path.name for path in folder.iterdir())
-                assert modes(tmp_path / "runs") == {}
+        def tell(fact: Fact) -> None:
+            metrics(fact)
+            seen.update(path.name for path in folder.iterdir())
+            assert modes(tmp_path / "runs") == {}
 
-            fleet = Fleet(run, tmp_path / "agents", broker.client)
-            coordinator = Coordinator(
-                run, broker.client("coordinator"), lambda: prepared(run)[0], folder=folder, tell=tell
-            )
-            fleet.start_all()
-            coordinator.run()
-            fleet.join()
+        fleet = Fleet(run, tmp_path / "agents", broker.client)
+        coordinator = Coordinator(run, broker.client("coordinator"), lambda: prepared(run)[0], folder=folder, tell=tell)
+        fleet.start_all()
+        coordinator.run()
+        fleet.join()
     assert {"journal.log", "journal-000001.log", METRICS} <= seen
     assert modes(tmp_path / "runs") == {}
     assert modes(tmp_path / "agents") == {}

@@ -1,0 +1,42 @@
+"""The metrics file has every round once: after a restart, after a power cut, and when the disk was full."""
+
+import json
+from random import Random
+
+from coordinator.metrics_file import METRICS, MetricsFile
+from edgefl.events import Round, from_json
+from edgefl.system.memory_disk import MemoryDisk
+
+
+def rounds(disk: MemoryDisk) -> list[Round]:
+    return [from_json(json.loads(line)) for line in (disk.read(METRICS) or b"").splitlines()]  # type: ignore[misc]
+
+
+def test_a_round_that_is_told_again_is_not_written_again():
+    disk = MemoryDisk()
+    MetricsFile(disk)(Round(1))
+    again = MetricsFile(disk)
+    again(Round(1))
+    again(Round(2))
+    assert [fact.round for fact in rounds(disk)] == [1, 2]
+
+
+def test_what_a_power_cut_spoiled_is_cut_off_with_the_next_round():
+    disk = MemoryDisk()
+    MetricsFile(disk)(Round(1))
+    disk.append(METRICS, b'{"event": "round", "rou')
+    MetricsFile(disk)(Round(2))
+    assert [fact.round for fact in rounds(disk)] == [1, 2]
+
+
+def test_on_a_full_disk_rounds_wait_and_come_in_order(caplog):
+    disk = MemoryDisk()
+    tell = MetricsFile(disk)
+    tell(Round(1))
+    disk.capacity = disk.used
+    tell(Round(2))
+    assert "metrics wait why=memory/metrics.jsonl: cannot be written (No space left" in caplog.text
+    disk.capacity = None
+    tell(Round(3))
+    disk.crash(Random(1))
+    assert [fact.round for fact in rounds(disk)] == [1, 2, 3]
