@@ -55,6 +55,7 @@ from edgefl.system.background import Background, Crashed
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
 from edgefl.system.reactor import Woken
+from edgefl.vector import State
 from edgefl.work import Place, Worker
 
 log = logging.getLogger(__name__)
@@ -104,11 +105,12 @@ class Agent:
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
         self.spools = Spools(disk, session.MOST_HELD)
-        resumed = self.spools.take()
-        self.held = {held.digest.hex(): held for held in resumed.values()}
+        spooled = self.spools.take()
+        self.held = {held.digest.hex(): held for held in spooled.values()}
         self.ledger = Ledger(disk)
         self.states = States(disk, device, self.ledger)
-        self.session = Session(held={run: _resumed(held) for run, held in resumed.items()}, once=once, only=run)
+        updates = {held.life: _resumed(held) for held in spooled.values()}
+        self.session = Session(held=updates, once=once, only=run)
         self.birth = born(disk, new_id)
         self.pause = Pause(device)  # before it announces itself again to somebody who had something against it
         self.events: deque[Event] = deque()  # what came and waits for its turn
@@ -318,7 +320,7 @@ class Agent:
                     f"another device calls itself '{self.device}', host={said.host}: give each device its own agent.id"
                 )
 
-    def _trained(self, data: bytes, kept: Any) -> None:
+    def _trained(self, data: bytes, kept: State) -> None:
         task, digest = self.session.task, chunks.digest(data)
         if task is None:
             return
