@@ -91,6 +91,12 @@ def test_state_machines_know_neither_clock_nor_network_nor_disk(path):
     assert not top(ever(ROOT / path)) & outside
 
 
+@pytest.mark.parametrize("part", ["service", "outbox", "library", "birth", "states", "spool", "ledger", "trust"])
+def test_an_agent_is_handed_its_clock_its_threads_and_its_disk(part):
+    outside = {"time", "threading", "queue", "concurrent", "asyncio", "os", "pathlib"}
+    assert not top(ever(ROOT / "device_agent" / f"{part}.py")) & outside
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_the_core_knows_no_service_and_the_services_do_not_know_each_other(path):
     package, second = [*path.relative_to(ROOT).parts, ""][:2]
