@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edgefl.algorithms.base import Update
+from edgefl.algorithms.base import Batched, Update
 from edgefl.config import EmulatedFleet
 from edgefl.data.dataset import Dataset
 from edgefl.job import Job
+from edgefl.local import LocalTraining
 from edgefl.simulation.profiles import Availability, Hardware, assign, reference_seconds
 from edgefl.vector import State
 
@@ -48,8 +49,8 @@ def fleet(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Device]:
     wanted = job.run.fleet or EmulatedFleet()
     counts = wanted.profiles or {"ideal": len(devices)}
     profiles = assign(counts, tuple(devices), job.run.run.seed)
-    batch = getattr(job.algorithm, "batch", 32)  # an algorithm of somebody else's may do without
-    reference = reference_seconds(job.model.layout.trainable, batch, wanted.ms_per_step)
+    training = job.algorithm if isinstance(job.algorithm, Batched) else LocalTraining()
+    reference = reference_seconds(job.model.layout.trainable, training.batch, wanted.ms_per_step)
     made = {}
     for name, data in devices.items():
         profile = wanted.shelf[profiles[name]]

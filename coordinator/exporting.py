@@ -8,11 +8,10 @@ import numpy as np
 
 from coordinator import checkpoint
 from edgefl import job as jobs
-from edgefl import metrics, seeds, store
+from edgefl import losses, metrics, seeds, store
 from edgefl.config import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, EdgeflError, StoreError
-from edgefl.losses import LOSSES
 from edgefl.models.base import Model
 from edgefl.models.build import build
 from edgefl.models.card import card, line
@@ -188,7 +187,7 @@ def made_up(sample: tuple[int, ...], *, tokens: bool) -> Array:
 
 
 def _tried(made: Exported, model: Model, trained: Trained, test: Dataset) -> Exported:
-    before = metrics.evaluate(model, trained.params, test, LOSSES[trained.run.task.loss])
+    before = metrics.evaluate(model, trained.params, test, losses.loss(trained.run.task.loss))
     after = judge(Deployed(made.path, memory=1 << 62), test)
     rmse = before.errors.rmse if before.errors else None
     made = replace(made, accuracy=before.accuracy, exported_accuracy=after.accuracy, tested=len(test))

@@ -10,8 +10,8 @@ from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Budget, Task
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import of_device
-from edgefl.errors import ConfigError, nearest
-from edgefl.losses import LOSSES
+from edgefl.errors import ConfigError
+from edgefl.losses import loss
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.messages import Manifest
 from edgefl.work import Worker, unpack_broadcast
@@ -38,15 +38,13 @@ def make_worker(
 ) -> Worker:
     """The device half of the job behind the manifest."""
     data = samples.current(lambda data: _fitted(device, data, manifest))
-    if manifest.loss not in LOSSES:
-        raise ConfigError(f"loss '{manifest.loss}' is not known here; {nearest(manifest.loss, LOSSES)}")
     return Worker(
         manifest.job,
         device,
         shelf.algorithm(manifest.algorithm, allowed),
         make_model(manifest, graphs),
         data,
-        LOSSES[manifest.loss],
+        loss(manifest.loss, allowed),
         codec(manifest.codec, "up", allowed=allowed),
         manifest.seed,
         manifest.compress,

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Update
+from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Update, rate
 from edgefl.divergence import likely_cause, quiet
 from edgefl.errors import Diverged, RunError
 from edgefl.vector import State, Vector, norm
@@ -129,7 +129,7 @@ def merge(
             try:
                 draft, after[stage.name] = stage.apply(draft, after.get(stage.name, {}), site)
             except Diverged as error:
-                cause = likely_cause(site.data, getattr(stage, "lr", None)).replace("algorithm.lr", "its lr")
+                cause = likely_cause(site.data, rate(stage)).replace("algorithm.lr", "its lr")
                 raise Diverged(f"{where}: {error} on the public data; {cause}") from None
             if not np.isfinite(draft.step).all():
                 raise Diverged(f"{where}: the model after it is not finite; lower the learning rate")

@@ -12,7 +12,7 @@ from edgefl.algorithms import shelf
 from edgefl.algorithms.base import Algorithm, Stage
 from edgefl.data.partition import Partition
 from edgefl.errors import nearest
-from edgefl.losses import LOSSES
+from edgefl.losses import LOSSES, loss
 from edgefl.protocol import codecs, signing
 from edgefl.protocol.address import without_password
 from edgefl.protocol.tls import Tls
@@ -86,6 +86,9 @@ class Learning(Section):
     @field_validator("loss")
     @classmethod
     def _loss_exists(cls, name: str) -> str:
+        if ":" in name:
+            loss(name)
+            return name
         return _known(LOSSES, name)
 
     @model_validator(mode="after")
@@ -229,14 +232,11 @@ class RunFile(Section):
         plain = shelf.algorithm(self.algorithm)
         stages = tuple(shelf.stage(table) for table in self.aggregation) or plain.stages()
         self.make_selection()
+        from edgefl.privacy import section  # noqa: PLC0415 - an agent does without it
+
         if self.privacy is not None:
-            from edgefl.privacy import section  # noqa: PLC0415 - an agent does without it
-
             section.check(self.privacy, plain, stages, self.rounds.late)
-        if getattr(self.make_algorithm(), "privacy", None) is not None:
-            from edgefl.privacy import section  # noqa: PLC0415 - as above
-
-            section.check_proof(self.make_algorithm(), self.task.loss)
+        section.check_proof(self.make_algorithm(), self.task.loss)
         from edgefl.algorithms import pipeline  # noqa: PLC0415 - an agent does without it too
 
         pipeline.check(plain, stages)
@@ -289,6 +289,13 @@ class RunFile(Section):
         """How many devices must be there before the first round opens: in a trial all of them, else who comes."""
         held = self.task.partition
         return self.rounds.start_with or (held.devices if held else None)
+
+    def code(self) -> list[str]:
+        """What devices would have to import because this file names it by its place, `package.module:name`."""
+        wire = self.wire.up or {}, self.wire.down or {}
+        named = [self.algorithm.get("name"), self.task.loss, self.wire.codec, *(table.get("codec") for table in wire)]
+        network = [self.task.model] if self.task.backend == "torch" else []
+        return [name for name in dict.fromkeys([*network, *named]) if isinstance(name, str) and ":" in name]
 
     def make_algorithm(self) -> Algorithm:
         return shelf.algorithm(self.algorithm if self.privacy is None else {**self.algorithm, "privacy": self.privacy})

@@ -99,8 +99,8 @@ def _command(run: RunFile, me: dict[str, str], folder: Path, part: int, root: Pa
             "seed": run.run.seed,
         },
     }
-    if task.backend == "torch" and ":" in task.model:
-        tables["compute"] = {"factories": [task.model]}  # the operator's own run: its factory may be built here
+    if named := run.code():
+        tables["compute"] = {"factories": named}  # the operator's own run: its code may be run here
     path = folder / f"{me['id']}.toml"
     text = "\n".join(toml_text.table(title, table) for title, table in tables.items())
     write_atomically(path, text.encode())

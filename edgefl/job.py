@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from edgefl import blas, counters, metrics, robustness, seeds
+from edgefl import blas, counters, losses, metrics, robustness, seeds
 from edgefl.aggregation import merge
-from edgefl.algorithms.base import Algorithm, Site, Stage, Update
+from edgefl.algorithms.base import Algorithm, Site, Stage, Update, rate
 from edgefl.config import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.data.holdings import Holdings, divide
@@ -25,7 +25,7 @@ from edgefl.data.sources import load
 from edgefl.divergence import likely_cause, quiet, unscaled
 from edgefl.errors import ConfigError, Diverged
 from edgefl.events import Done, Evaluating, Round
-from edgefl.losses import LOSSES, Loss
+from edgefl.losses import Loss
 from edgefl.models.agreement import check_agreement
 from edgefl.models.base import Model
 from edgefl.models.build import build, build_module
@@ -114,7 +114,7 @@ def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Holdings]:
         device_model=model if graphs is None else device_model,
         graphs=graphs,
         start=start,
-        loss=LOSSES[task.loss],
+        loss=losses.loss(task.loss),
         up=run.wire.up_codec(),
         down=run.wire.down_codec(),
         sample=sample,
@@ -238,7 +238,7 @@ def look(job: Job, course: Course, before: metrics.Evaluation | None) -> Course:
     with quiet():
         now = metrics.evaluate(job.model, course.params, job.test, job.loss)
     if not np.isfinite(now.loss):
-        cause = likely_cause(job.test, getattr(job.algorithm, "lr", None))  # not every algorithm has a rate
+        cause = likely_cause(job.test, rate(job.algorithm))
         raise Diverged(
             f"coordinator, round {course.round}: the model's loss on the test data is not finite ({now.loss}); {cause}"
         )

@@ -1,6 +1,6 @@
 """Training on one site: the loop that all device halves share."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -146,6 +146,16 @@ class LocalTraining:
         if isinstance(table, dict) and "epochs" in table and "batches" not in table:
             return {**table, "batches": None}
         return given
+
+    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
+        """Devices are told the model, and nothing else."""
+        return {}
+
+    def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
+        """Plain descent on the site's loss; nothing is kept between rounds."""
+        sgd = self.sgd(site)
+        walked = self.walk(task, site, lambda w, x, y: sgd(w, gradient(site, w, x, y)))
+        return self.update(task, site, walked), state
 
     def sgd(self, site: Site) -> Sgd:
         """A fresh optimiser for one round."""

@@ -1,10 +1,16 @@
-"""Losses in numpy, on logits: each gives the batch mean and its gradient with respect to the logits."""
+"""Losses in numpy, on logits: each gives the batch mean and its gradient with respect to the logits.
 
-from collections.abc import Callable
+A package adds its own through the entry point `edgefl.losses`, one function each; a run file may also name one
+`package.module:function`.
+"""
+
+from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 import numpy as np
 
+from edgefl.errors import ConfigError
+from edgefl.registry import Registry
 from edgefl.vector import Array
 
 Loss: TypeAlias = Callable[[Array, Array], tuple[float, Array]]
@@ -54,8 +60,15 @@ def squared_error(z: Array, y: Array) -> tuple[float, Array]:
     return float(0.5 * (gap * gap).sum(axis=1).mean()), np.asarray(gap / z.dtype.type(len(z)))
 
 
-LOSSES: dict[str, Loss] = {
-    "cross_entropy": cross_entropy,
-    "double_softmax": double_softmax,
-    "squared_error": squared_error,
-}
+LOSSES: Registry[Loss] = Registry(
+    "edgefl.losses",
+    {"cross_entropy": cross_entropy, "double_softmax": double_softmax, "squared_error": squared_error},
+)
+
+
+def loss(name: str, allowed: Collection[str] | None = None) -> Loss:
+    """The loss that a run file names; a manifest, with the code that the device `allowed`."""
+    made = LOSSES.find(name, "task.loss", allowed)
+    if not callable(made):
+        raise ConfigError(f"task.loss = '{name}' is no function of logits and labels")
+    return made

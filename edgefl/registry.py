@@ -30,6 +30,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         self.group = group
         self._ours = dict(ours)
         self._all: dict[str, str | EntryPoint | T] | None = None  # looked up when somebody asks
+        self._named: dict[int, str] = {}  # things from elsewhere, as files name them
 
     def __getitem__(self, name: str) -> T:
         place = self._places()[name]
@@ -64,16 +65,11 @@ class Registry(MutableMapping[str, T], Generic[T]):
                     " add it to compute.factories in the agent file"
                 )
             thing: T = elsewhere(name, where)
+            self._named[id(thing)] = name
             return thing
         if not isinstance(name, str) or name not in self:
             raise ConfigError(f"{where} = {name!r} {self.unknown}; {nearest(str(name), self)}")
         return self[name]
-
-    def name_of(self, thing: T, own: str) -> str:
-        """How a run file names `thing`, which calls itself `own`: by that word, if it is registered under it."""
-        if own in self and self[own] is thing:
-            return own
-        return f"{vars(thing)['__module__']}:{vars(thing)['__qualname__']}" if isinstance(thing, type) else own
 
     def _places(self) -> dict[str, str | EntryPoint | T]:
         if self._all is None:
@@ -106,8 +102,13 @@ class Kinds(Registry[type[Any]]):
     def describe(self, thing: Any, key: str = "name") -> dict[str, Any]:
         """The table again: what travels in a manifest and stands in a log (Any: as above)."""
         table: dict[str, Any] = adapter(type(thing)).dump_python(thing, mode="json")
-        own = table.pop("name")
-        return {key: self.name_of(type(thing), own), **table}
+        return {key: self._name(type(thing), table.pop("name")), **table}
+
+    def _name(self, kind: type[Any], own: str) -> str:
+        """How a file names the class: by the word it calls itself, if it is registered under it, else by its place."""
+        if own in self and self[own] is kind:
+            return own
+        return self._named.get(id(kind), f"{kind.__module__}:{kind.__qualname__}")
 
     def _theirs(self) -> dict[str, str | EntryPoint | type[Any]]:
         theirs = [entry.load() for entry in entry_points(group=self.group)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefl import blas, seeds
-from edgefl.algorithms.base import Algorithm, Site, Task, Update
+from edgefl.algorithms.base import Algorithm, Site, Task, Update, rate
 from edgefl.data.dataset import Dataset
 from edgefl.divergence import check_length, likely_cause, quiet
 from edgefl.errors import Diverged, WireError
@@ -14,6 +14,7 @@ from edgefl.losses import Loss
 from edgefl.models.base import Model
 from edgefl.privacy import Price
 from edgefl.privacy.entropy import Entropy
+from edgefl.privacy.private import Private
 from edgefl.protocol import tensors
 from edgefl.protocol.codecs import Codec, beside
 from edgefl.protocol.messages import BROADCAST, Answer, Broadcast, Tensor, frame, read
@@ -97,9 +98,9 @@ class Worker:
 
     def price(self, round: int) -> Price | None:
         """What must be counted when this round's update is computed, if the algorithm promises privacy."""
-        priced = getattr(self.algorithm, "price", None)  # only algorithms with a private version have it
-        found: Price | None = priced(round, len(self.data), self.model.layout) if priced else None
-        return found
+        if not isinstance(self.algorithm, Private):
+            return None
+        return self.algorithm.price(round, len(self.data), self.model.layout)
 
     def work(self, task: Task, place: Place, state: State, watch: Callable[[int], None] | None = None) -> Done:
         """Train on the task, which has this place on the wire."""
@@ -138,7 +139,7 @@ class Worker:
                 update, kept = self.algorithm.train(task, state, site)
             check_length(update.delta, task.params)
         except Diverged as error:
-            lr = getattr(self.algorithm, "lr", None)  # not every algorithm has a rate
+            lr = rate(self.algorithm)
             what = f"device '{self.device}', round {task.round}, {error}"
             cause, told = likely_cause(self.data, lr), likely_cause(self.data, lr, quote=False)
             raise Diverged(f"{what}; {cause}", told=f"{what}; {told}") from None

@@ -130,3 +130,13 @@ def test_an_algorithm_is_numpy_as_far_as_importing_goes(path):
 
 def test_the_solver_is_imported_only_where_it_is_needed():
     assert "quadprog" not in top(at_once(ROOT / "edgefl" / "projection.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_what_is_asked_of_an_algorithm_or_a_stage_is_declared(path):
+    """By a Protocol: a word in quotes nobody can look up."""
+    declared = {"lr", "batch", "epochs", "batches", "mu", "privacy", "price", "individual", "free_rounds"}
+    declared |= {"makes_free_rounds", "without_devices", "uses_previous", "cohort_rounds"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "hasattr"}:
+            assert not {ast.unparse(argument).strip("'") for argument in node.args[1:]} & declared

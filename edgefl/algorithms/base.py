@@ -10,7 +10,7 @@ It is cut exactly where the network is, so the same file runs in a for-loop, in 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from pydantic import ConfigDict
@@ -90,12 +90,7 @@ class Draft:
 
 
 class Stage(Protocol):
-    """One link of the aggregation pipeline.
-
-    A class that says `individual: ClassVar[bool] = False` works on sums over devices alone; one that does not say is
-    taken to look at single updates, which secure aggregation would hide. One that says `without_devices:
-    ClassVar[bool] = True` can also be applied in a free round, when nobody was asked and `updates` is empty.
-    """
+    """One link of the aggregation pipeline. What else it may say of itself stands at the end of this file."""
 
     @property
     def name(self) -> str: ...
@@ -104,7 +99,10 @@ class Stage(Protocol):
 
 
 class Algorithm(Protocol):
-    """A federated algorithm; its fields are its hyper-parameters."""
+    """A federated algorithm; its fields are its hyper-parameters. What else it may say stands at the end of this file.
+
+    `edgefl.local.LocalTraining` has all but a name and the stages: one that derives from it says what is different.
+    """
 
     @property
     def name(self) -> str: ...
@@ -130,3 +128,65 @@ class Algorithm(Protocol):
     def stages(self) -> tuple[Stage, ...]:
         """The server half."""
         ...
+
+
+# ---- what an algorithm or a stage may say of itself besides; who does not say is taken for the plain case ------------
+
+
+@runtime_checkable
+class Descending(Protocol):
+    """It takes steps of gradient descent: its rate is the first suspect when learning fails."""
+
+    @property
+    def lr(self) -> float: ...
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """Its device half goes through the data in mini-batches: how long that takes can be told in advance."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def epochs(self) -> float: ...
+
+    @property
+    def batches(self) -> int | None: ...
+
+
+@runtime_checkable
+class Resting(Protocol):
+    """An algorithm whose `plan` is None in every second round, if `free_rounds`."""
+
+    @property
+    def free_rounds(self) -> bool: ...
+
+
+@runtime_checkable
+class Pushing(Protocol):
+    """A stage that makes the model's step in a free round, if `makes_free_rounds`."""
+
+    @property
+    def makes_free_rounds(self) -> bool: ...
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A stage that can be applied in a free round, when `updates` is empty, if `without_devices`."""
+
+    @property
+    def without_devices(self) -> bool: ...
+
+
+@runtime_checkable
+class Summing(Protocol):
+    """A stage that works on sums over devices alone, unless `individual`; single updates secure aggregation hides."""
+
+    @property
+    def individual(self) -> bool: ...
+
+
+def rate(thing: Algorithm | Stage) -> float | None:
+    """The learning rate, of whoever has one."""
+    return thing.lr if isinstance(thing, Descending) else None

@@ -1,6 +1,5 @@
 """FedDF: after the mean, the model learns from the ensemble of the round on unlabelled data (Lin et al., 2020)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -9,8 +8,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
-from edgefl.local import LocalTraining, gradient
+from edgefl.algorithms.base import STRICT, Draft, Site, Stage
+from edgefl.local import LocalTraining
 from edgefl.losses import cross_entropy, log_softmax, softmax
 from edgefl.metrics import logits
 from edgefl.public import Score, classified, polish, rows, score, split
@@ -24,17 +23,6 @@ class FedDF(LocalTraining):
     name: Literal["feddf"] = "feddf"
     steps: Annotated[int, Field(ge=1)] = 1000
     rate: Annotated[float, Field(gt=0)] = 1e-3
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
-
-    def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
-        sgd = self.sgd(site)
-
-        def step(w: Vector, x: Array, y: Array) -> Vector:
-            return sgd(w, gradient(site, w, x, y))
-
-        return self.update(task, site, self.walk(task, site, step)), state
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Ensemble(steps=self.steps, rate=self.rate))

@@ -3,7 +3,6 @@
 Device i minimises F_i(w) - <h_i, w> + alpha/2 ||w - x||^2 and then lowers h_i by alpha (w_i - x).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -24,9 +23,6 @@ class FedDyn(LocalTraining):
 
     name: Literal["feddyn"] = "feddyn"
     alpha: Annotated[float, Field(gt=0)] = 0.01
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         sgd, k = self.sgd(site), site.model.layout.trainable

@@ -11,7 +11,6 @@ What travels and what a pipeline works on are steps of the model, eta times a gr
 constraints have the margin C eta^2, and nothing else changes.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import sqrt
 from typing import Annotated, ClassVar, Literal
@@ -42,9 +41,6 @@ class FedGC(LocalTraining):
     granularity: Granularity = "tensor"  # of CGC; SGC looks at the whole model
 
     uses_previous: ClassVar[bool] = True
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         sgd = self.sgd(site)

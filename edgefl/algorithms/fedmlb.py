@@ -1,6 +1,5 @@
 """FedMLB: local blocks must also work when frozen global blocks continue after them (Kim et al., 2022)."""
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -24,9 +23,6 @@ class FedMLB(LocalTraining):
     lambda1: Annotated[float, Field(ge=0)] = 1.0
     lambda2: Annotated[float, Field(ge=0)] = 1.0
     clip: Annotated[float, Field(gt=0)] | None = 10.0  # the longest gradient, as in the authors' program
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         classes = classified(site, "algorithm 'fedmlb'")

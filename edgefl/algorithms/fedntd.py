@@ -1,6 +1,5 @@
 """FedNTD: the device keeps what the global model believes about the not-true classes (Lee et al., 2022)."""
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -22,9 +21,6 @@ class FedNTD(LocalTraining):
     name: Literal["fedntd"] = "fedntd"
     beta: Annotated[float, Field(ge=0)] = 1.0
     tau: Annotated[float, Field(gt=0)] = 1.0
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         classified(site, "algorithm 'fedntd'")

@@ -1,6 +1,5 @@
 """FedProx: FedAvg with an elastic band to the received model, and stragglers kept (Li et al., 2020)."""
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -21,9 +20,6 @@ class FedProx(LocalTraining):
     name: Literal["fedprox"] = "fedprox"
     mu: Annotated[float, Field(ge=0)] = 0.01
     privacy: Mechanism | None = None
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         walked = descend(self, self.mu, self.privacy, task, site)

@@ -5,7 +5,7 @@ confidently but differently, and barely perturbed data, which keep their labels.
 projected so that, to first order, neither loss has grown since w_old.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import cycle
 from typing import Annotated, Literal, TypeAlias
 
@@ -45,9 +45,6 @@ class FedReg(LocalTraining):
     mg: bool = False
     clamp_inputs: bool = False
     pairing: Literal["fixed", "cycle"] = "fixed"
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         if site.data.classes < 2:

@@ -45,9 +45,6 @@ class GradMA(LocalTraining):
     rate: Annotated[float, Field(gt=0)] = 1.0
     granularity: Granularity = "model"  # the paper's; "tensor" is its authors' program's
 
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
-
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         if self.variant == "server":
             sgd = self.sgd(site)

@@ -3,7 +3,6 @@
 MIFAM feeds the same mean into the coordinator's momentum.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -12,9 +11,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean, Momentum
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
-from edgefl.local import LocalTraining, gradient
-from edgefl.vector import State, Vector
+from edgefl.algorithms.base import STRICT, Draft, Site, Stage
+from edgefl.local import LocalTraining
+from edgefl.vector import State
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -23,14 +22,6 @@ class MIFA(LocalTraining):
 
     name: Literal["mifa"] = "mifa"
     weights: Literal["uniform"] = "uniform"  # every device has its row, and every row counts the same
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
-
-    def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
-        sgd = self.sgd(site)
-        walked = self.walk(task, site, lambda w, x, y: sgd(w, gradient(site, w, x, y)))
-        return self.update(task, site, walked), state
 
     def stages(self) -> tuple[Stage, ...]:
         return Mean(), Table()
@@ -44,14 +35,6 @@ class MIFAM(LocalTraining):
     weights: Literal["uniform"] = "uniform"
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
     rate: Annotated[float, Field(gt=0)] = 1.0
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
-
-    def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
-        sgd = self.sgd(site)
-        walked = self.walk(task, site, lambda w, x, y: sgd(w, gradient(site, w, x, y)))
-        return self.update(task, site, walked), state
 
     def stages(self) -> tuple[Stage, ...]:
         return Mean(), Table(), Momentum(beta=self.beta, rate=self.rate)

@@ -1,6 +1,5 @@
 """MOON: features stay close to the global model's and leave the device's own last ones (Li et al., 2021)."""
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -22,9 +21,6 @@ class Moon(LocalTraining):
     name: Literal["moon"] = "moon"
     mu: Annotated[float, Field(ge=0)] = 1.0
     tau: Annotated[float, Field(gt=0)] = 0.5
-
-    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
-        return {}
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         walked = self.walk(task, site, self.contrasting(task, state, site) if self.mu else self.plain(site))

@@ -6,14 +6,14 @@ A free round asks no device. An algorithm has such rounds (`free_rounds`), one s
 
 from collections.abc import Sequence
 
-from edgefl.algorithms.base import Algorithm, Stage
+from edgefl.algorithms.base import Algorithm, Lasting, Pushing, Resting, Stage
 from edgefl.errors import ConfigError
 
 
 def check(algorithm: Algorithm, stages: Sequence[Stage]) -> None:
     """Nothing, if these stages can follow this device half; otherwise a ConfigError that says what can."""
-    free = bool(getattr(algorithm, "free_rounds", False))  # an algorithm from elsewhere may not say
-    makers = [stage.name for stage in stages if getattr(stage, "makes_free_rounds", False)]
+    free = isinstance(algorithm, Resting) and algorithm.free_rounds
+    makers = [stage.name for stage in stages if isinstance(stage, Pushing) and stage.makes_free_rounds]
     if makers and not free:
         raise ConfigError(
             f"aggregation '{makers[0]}' would throw away what the devices of '{algorithm.name}' train in every second"
@@ -27,7 +27,8 @@ def check(algorithm: Algorithm, stages: Sequence[Stage]) -> None:
             " a step then; put 'upcycle' where 'mean' would stand, or set algorithm.even = 'device'"
         )
     for stage in stages:
-        if stage.name not in makers and not getattr(stage, "without_devices", False):
+        lasting = isinstance(stage, Lasting) and stage.without_devices
+        if stage.name not in makers and not lasting:
             raise ConfigError(
                 f"aggregation '{stage.name}' needs answers, and algorithm '{algorithm.name}' asks nobody in every"
                 " second round; leave the stage out, or set algorithm.even = 'device' with 'mean' in front"

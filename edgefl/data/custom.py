@@ -6,6 +6,7 @@ no test part gives a fixed fifth to it.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def from_csv(path: Path, name: str) -> Source:
 
 
 def from_function(name: str) -> Source:
-    """What `package.module:function` gives back: a Source, a Dataset or (x, y)."""
+    """What `package.module:function` gives back."""
     module, _, function = name.partition(":")
     try:
         namespace = vars(beside.import_module(module))
@@ -66,13 +67,16 @@ def from_function(name: str) -> Source:
     if not callable(namespace.get(function)):
         functions = [word for word, value in namespace.items() if callable(value) and not word.startswith("_")]
         raise ConfigError(f"data set '{name}': {module} has no function '{function}'; {nearest(function, functions)}")
+    return called(namespace[function], name, function)
+
+
+def called(function: Callable[[], object], name: str, word: str) -> Source:
+    """What somebody's function gives back, as a source: a Source, a Dataset or (x, y)."""
     try:
-        made = namespace[function]()
+        made = function()
     except Exception as e:  # the user's function may raise anything
         log.debug("data function failed name=%s", name, exc_info=True)
-        raise ConfigError(
-            f"data set '{name}': {function} raised {type(e).__name__}: {e} (--log debug shows where)"
-        ) from e
+        raise ConfigError(f"data set '{name}': {word} raised {type(e).__name__}: {e} (--log debug shows where)") from e
     match made:
         case Source() as source:
             train, test = (_typed(part, name) for part in (source.train, source.test))

@@ -4,6 +4,7 @@
     mnist, uci_har, ...                   a folder of the data root
     npz:path, csv:path                    the operator's own file, here or beside the run or agent file
     package.module:function               the operator's own function, in a module that stands there or is installed
+    a word                                a function that an installed package names in the entry point `edgefl.data`
 
 Images are float32 in [0, 1], shaped (channels, height, width). Sensor windows are standardised for each channel
 by the training part, shaped (channels, time). Texts are int64 token numbers. Labels are int64.
@@ -17,6 +18,7 @@ from edgefl import beside
 from edgefl.data import custom, pictures, signals, synthetic, text
 from edgefl.data.source import Source, checked
 from edgefl.errors import ConfigError, nearest
+from edgefl.registry import Registry
 
 __all__ = ["FOLDERS", "NAMES", "Source", "data_root", "load"]
 
@@ -35,6 +37,7 @@ FOLDERS: dict[str, tuple[str, Callable[[Path], Source]]] = {
     "usps": ("usps", pictures.usps),
     "watch_rehab": ("watch_rehab", signals.watch_rehab),
 }
+THEIRS: Registry[Callable[[], object]] = Registry("edgefl.data", {})
 NAMES = (*MADE, "synthetic(a,b)", "synthetic(iid)", *FOLDERS)
 
 
@@ -62,7 +65,9 @@ def _read(name: str, root: Path | None) -> Source:
         return MADE[name]()
     if name in FOLDERS:
         return _read_folder(name, data_root(root))
-    hint = nearest(name, NAMES)
+    if name in THEIRS:
+        return custom.called(THEIRS[name], name, name)
+    hint = nearest(name, (*NAMES, *THEIRS))
     raise ConfigError(f"unknown data set '{name}'; {hint} (your own: npz:path, csv:path, package.module:function)")
 
 

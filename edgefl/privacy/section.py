@@ -13,12 +13,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from edgefl import losses
 from edgefl.algorithms import shelf
-from edgefl.algorithms.base import Algorithm, Stage
+from edgefl.algorithms.base import Algorithm, Stage, Summing
 from edgefl.errors import ConfigError, nearest
-from edgefl.losses import LOSSES
 from edgefl.privacy import linear
 from edgefl.privacy.noise import Objective, Output
+from edgefl.privacy.private import Private
 from edgefl.registry import explain
 
 FIELD = "privacy"
@@ -33,15 +34,15 @@ def check(privacy: Mapping[str, Any], algorithm: Algorithm, stages: Sequence[Sta
         raise ConfigError(_no_secagg(algorithm, stages, late))
     if not isinstance(mechanism, str) or mechanism not in MECHANISMS:
         raise ConfigError(f"privacy.mechanism = {mechanism!r} is not known; {nearest(str(mechanism), MECHANISMS)}")
-    if not _has_private_version(type(algorithm)):
+    if not isinstance(algorithm, Private):
         raise ConfigError(
             f"privacy.mechanism = '{mechanism}': algorithm '{algorithm.name}' has no private version; use"
             f" {_private_ones()}, or leave [privacy] out"
         )
-    if getattr(algorithm, FIELD) is not None:
+    if algorithm.privacy is not None:
         raise ConfigError(
             f"[privacy] and algorithm.{FIELD} both choose a mechanism ('{mechanism}' and"
-            f" '{getattr(algorithm, FIELD).mechanism}'); keep [privacy]"
+            f" '{algorithm.privacy.mechanism}'); keep [privacy]"
         )
     kind = MECHANISMS[mechanism]
     try:
@@ -52,11 +53,10 @@ def check(privacy: Mapping[str, Any], algorithm: Algorithm, stages: Sequence[Sta
 
 def check_proof(algorithm: Algorithm, loss: str) -> None:
     """Nothing, if a proof covers this algorithm's mechanism with this loss, as far as a run file can tell."""
-    mechanism = getattr(algorithm, FIELD, None)
-    if not isinstance(mechanism, Objective):
+    if not isinstance(algorithm, Private) or not isinstance(algorithm.privacy, Objective):
         return
-    linear.check_loss(LOSSES[loss])
-    if not getattr(algorithm, "mu", 0):
+    linear.check_loss(losses.loss(loss))
+    if not algorithm.mu:
         raise ConfigError(
             "privacy.mechanism = 'objective' needs algorithm.mu above 0: without it there is no proof; raise it, or use"
             " mechanism 'output'"
@@ -65,7 +65,7 @@ def check_proof(algorithm: Algorithm, loss: str) -> None:
 
 def needs_individuals(stage: Stage) -> bool:
     """Whether a stage looks at single updates, not only at their sums; one that does not say is taken to."""
-    return bool(getattr(stage, "individual", True))
+    return not isinstance(stage, Summing) or stage.individual
 
 
 def _no_secagg(algorithm: Algorithm, stages: Sequence[Stage], late: str) -> str:

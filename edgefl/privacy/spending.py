@@ -9,6 +9,7 @@ from typing import Any
 
 from edgefl.algorithms.base import Algorithm
 from edgefl.privacy.noise import Price
+from edgefl.privacy.private import Private
 from edgefl.vector import Layout, State
 
 
@@ -19,10 +20,10 @@ def spending(
 
     `epsilon` is an upper bound for every device, None where the noise is no secret; `as_published` is the paper's.
     """
-    priced = getattr(algorithm, "price", None)  # only algorithms with a private version have it
     bills: list[tuple[Price, int]] = []
     for samples, state in devices.values():
-        price: Price | None = priced(1, samples, layout) if priced else None  # the first round always costs
+        # The first round always costs.
+        price = algorithm.price(1, samples, layout) if isinstance(algorithm, Private) else None
         if price is not None and "odd_updates" in state:
             bills.append((price, int(state["odd_updates"])))
     if not bills:

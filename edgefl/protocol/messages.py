@@ -25,6 +25,7 @@ from edgefl.vector import Layout
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]  # may become part of a path or a topic
 Key = Annotated[str, Field(pattern=r"^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]{0,200}$")]  # of a tensor: one line, never a path
+Named = Annotated[str, Field(pattern=f"^{NAME}(:{NAME})?$")]  # a word, or `package.module:name`: code to look up
 TEXT = 2000  # characters
 Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for people: one line, whatever came
 Label = Annotated[str, Field(max_length=255), AfterValidator(printable)]  # a short one, quoted in others
@@ -118,7 +119,7 @@ class Manifest(_Said):
     network: Text  # the zoo name or factory that builds it
     sample: tuple[int, ...]
     classes: int
-    loss: Name
+    loss: Named
     codec: Name | dict[str, Any]  # of its answers: a name, or a table where it has parameters
     down: Name | dict[str, Any] = "float32"  # of the model itself
     seed: int

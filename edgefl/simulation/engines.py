@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Protocol
 
+from edgefl import losses
 from edgefl.algorithms.base import Task
 from edgefl.config import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.job import Job
-from edgefl.losses import LOSSES
 from edgefl.models.base import Model
 from edgefl.models.build import build
 from edgefl.models.onnx.bundle import unpack
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
 def workers(run: RunFile, model: Model, devices: Mapping[str, Dataset]) -> dict[str, Worker]:
     """The device half of the run, for each device."""
-    loss, code, algorithm = LOSSES[run.task.loss], run.wire.up_codec(), run.make_algorithm()
+    loss, code, algorithm = losses.loss(run.task.loss), run.wire.up_codec(), run.make_algorithm()
     return {
         name: Worker(run.run.name, name, algorithm, model, data, loss, code, run.run.seed, run.wire.compress)
         for name, data in devices.items()

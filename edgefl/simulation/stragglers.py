@@ -3,7 +3,9 @@
 from math import ceil
 
 from edgefl import seeds
+from edgefl.algorithms.base import Batched
 from edgefl.job import Job
+from edgefl.local import LocalTraining
 
 
 def cut(job: Job, round: int, device: str, samples: int) -> int | None:
@@ -18,10 +20,9 @@ def cut(job: Job, round: int, device: str, samples: int) -> int | None:
     rng = seeds.stream(job.run.run.seed, round, device, "straggler")
     if rng.random() >= share:
         return None
-    # An algorithm of somebody else's may do without these fields.
-    batch, epochs = getattr(job.algorithm, "batch", 32), getattr(job.algorithm, "epochs", 1)
-    batches: int | None = getattr(job.algorithm, "batches", None)
-    per_epoch = -(-samples // batch)
+    training = job.algorithm if isinstance(job.algorithm, Batched) else LocalTraining()
+    epochs, batches = training.epochs, training.batches
+    per_epoch = -(-samples // training.batch)
     if batches is None and epochs >= 2:
         return int(rng.integers(1, int(epochs))) * per_epoch
     return int(rng.integers(1, max(2, batches or ceil(epochs * per_epoch))))

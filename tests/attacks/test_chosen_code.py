@@ -5,18 +5,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
 from coordinator.service import Coordinator
+from device_agent.library import Item
+from device_agent.samples import Samples
+from device_agent.session import Tasked
+from device_agent.workers import make_worker, open_task
 from edgefl.config import AgentFile, LocalCompute, RunFile
 from edgefl.config_reader import load
+from edgefl.data.dataset import Dataset
+from edgefl.errors import ConfigError
 from edgefl.fleet import Fleet as Processes
 from edgefl.protocol.broker import Broker
+from edgefl.protocol.codecs import Float32
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.messages import Manifest, Shape
+from edgefl.work import pack_broadcast
 
 VICTIM = "device-00"
+CHOSEN = "chosen_by_a_message:make"
+SOFTMAX = run_file({"name": "fedavg"}, task={"model": "softmax"})
+BROADCAST = pack_broadcast("job", 1, np.zeros(2, np.float32), {}, Float32())
 FACTORY = """
 import pathlib
 from torch import nn
@@ -87,6 +100,47 @@ def test_a_listed_factory_is_built_and_trained(mark: Path, tmp_path: Path) -> No
 def test_a_network_that_nobody_knows_is_declined(tmp_path: Path) -> None:
     said = asked_to_build("softmaks", LocalCompute(backend="torch"), tmp_path)
     assert said[0].startswith("model.network: unknown model 'softmaks'")
+
+
+NAMED = {"algorithm": {"name": CHOSEN}, "loss": CHOSEN, "codec": {"codec": CHOSEN}, "down": {"codec": CHOSEN}}
+
+
+def looked_at(what: str, allowed: frozenset[str]) -> str:
+    """What a device says to a manifest that names a place there: nothing, or why it does not go on."""
+    plain: dict[str, Any] = {"algorithm": {"name": "fedavg"}, "loss": "cross_entropy", "codec": "float32"}
+    layout = Shape(names=("w",), shapes=((2,),))
+    about = {"digest": "0" * 64, "size": 1, "layout": layout, "network": "softmax", "sample": (2,), "classes": 2}
+    manifest = Manifest(job="job", run="run", round=1, seed=0, **about, **{**plain, what: NAMED[what]})
+    data = Dataset(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), 2)
+    try:
+        open_task(Tasked("job", "run", 1, "m"), Item(manifest, BROADCAST), None, 1 << 20, allowed)
+        make_worker("pi", Samples(data), lambda *_: prepared(SOFTMAX)[0].model, manifest, None, allowed=allowed)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("what", NAMED)
+def test_algorithms_losses_and_codecs_are_not_imported_because_a_message_names_them(what: str, mark: Path) -> None:
+    said = looked_at(what, frozenset({"chosen_by_a_message:other"}))
+    assert not mark.exists()
+    assert "add it to compute.factories in the agent file" in said
+
+
+@pytest.mark.parametrize("what", NAMED)
+def test_they_are_if_the_agent_file_lists_them(what: str, mark: Path) -> None:
+    """What stands at this place is a function, so as a loss it passes."""
+    said = looked_at(what, frozenset({CHOSEN}))
+    assert mark.exists()
+    assert said == "" if what == "loss" else "is no dataclass" in said
+
+
+def test_a_fleet_may_run_all_that_its_run_file_names() -> None:
+    task = {"model": "m:net", "backend": "torch", "loss": "edgefl.losses:cross_entropy"}
+    up = {"codec": "edgefl.protocol.codec_int8:Int8"}
+    run = run_file({"name": "edgefl.algorithms.fedavg:FedAvg"}, task=task, wire={"up": up})
+    names = ["edgefl.algorithms.fedavg:FedAvg", "edgefl.losses:cross_entropy", "edgefl.protocol.codec_int8:Int8"]
+    assert run.code() == ["m:net", *names]
 
 
 @pytest.mark.parametrize(("model", "listed"), [("my_nets:make", ("my_nets:make",)), ("mlp", ())])

@@ -98,6 +98,7 @@ class Fleet:
             back_end=choose(compute),
             disk=FolderDisk(self.folder / (client or name)),
             once=self.once,
+            allowed=compute.factories,
         )
 
     def start(self, host: Host) -> threading.Thread:
