@@ -6,7 +6,7 @@ from typing import Any
 from edgefl.protocol.address import parse
 
 # Whom rounds wait for, how vectors travel, where things are and what is told of them: no mathematics.
-SECTIONS = {"broker", "compute", "guards", "fleet"}
+SECTIONS = {"broker", "compute", "guards", "fleet", "devices"}
 KEYS = {
     "run.rounds",
     "run.target_accuracy",

@@ -24,6 +24,9 @@ class Device:
     touched: float = 0.0  # when its last chunk came
     reminders: dict[bytes, int] = field(default_factory=dict)  # how often each transfer was asked for
     offered: tuple[bytes, float] = (b"", 0.0)  # the answer it was last told to send, and when
+    key: str = ""  # who signed its presence
+    announced: int = -1  # the counter of the last presence that said it is there
+    heard: int = -1  # the counter of the last thing it said
 
     @property
     def online(self) -> bool:
@@ -57,11 +60,18 @@ class Roster:
             return "stale"  # the last will of an earlier life
         if not same and not new.online:
             return "stale"  # the last will of one that was refused, or of a former holder of the name
-        if not same and known.online and known.live:
-            return (
-                f"device '{id}' is already connected from host '{known.presence.host}'; this one is on host"
-                f" '{new.host}': give each device its own agent.id"
-            )
+        if taken := self.taken(id, new):
+            return taken
         known.presence = new
         known.live = known.live or not retained
         return None
+
+    def taken(self, id: str, new: Presence) -> str | None:
+        """Why another installation may not have this name now: its device is here."""
+        known = self.devices.get(id)
+        if known is None or known.presence.installation == new.installation or not (known.online and known.live):
+            return None
+        return (
+            f"device '{id}' is already connected from host '{known.presence.host}'; this one is on host"
+            f" '{new.host}': give each device its own agent.id"
+        )

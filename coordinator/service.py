@@ -12,6 +12,8 @@ from time import monotonic
 
 from coordinator import checkpoint, identity, late, recall, rounds
 from coordinator.budgets import budget
+from coordinator.device_keys import NAME as DEVICE_KEYS
+from coordinator.device_keys import DeviceKeys
 from coordinator.inbox import SILENT, Inbox
 from coordinator.journal import Journal, Kept
 from coordinator.late import Latecomer
@@ -20,7 +22,7 @@ from coordinator.merging import Broken, Looked, Merged, Merging, Stuck
 from coordinator.publisher import Publisher
 from coordinator.roster import Device
 from coordinator.rounds import Rounds, Rules, step
-from coordinator.voice import Phase, Voice
+from coordinator.voice import Phase, Voice, start_number
 from edgefl import events
 from edgefl import job as jobs
 from edgefl.algorithms.base import Update
@@ -96,6 +98,7 @@ class Coordinator:
         folder: Path | None = None,
         tell: events.Tell = lambda _: None,
         signer: Signer | None = None,
+        device_keys: DeviceKeys | None = None,
     ) -> None:
         self.run_file, self.transport, self.prepare, self.folder, self.tell = run, transport, prepare, folder, tell
         self.fleet, self.name = run.broker.fleet, run.run.name
@@ -132,9 +135,12 @@ class Coordinator:
         self.id = (self.journal.get("life") if self.journal else None) or uuid.uuid4().hex[:12]
         if self.journal and not self.journal.get("life"):
             self.journal.set(life=self.id, run=run.model_dump_json())
-        self.voice = Voice(transport, self.fleet, self.name, self.id)
-        self.inbox = Inbox(self.voice, run.guards, self.limit, tell)
         self.signer = signer or (identity.opened(folder / identity.NAME) if folder else Signer.new())
+        keys = device_keys or DeviceKeys(folder / DEVICE_KEYS if folder else None, run.devices)
+        self.voice = Voice(
+            transport, self.fleet, self.name, self.id, signer=self.signer, start=start_number(self.journal)
+        )
+        self.inbox = Inbox(self.voice, run.guards, self.limit, tell, keys)
         self.leftovers = Leftovers(transport, self.fleet, self.name, self.limit)
 
     # ---- the loop ----------------------------------------------------------------------------------------------
@@ -298,6 +304,8 @@ class Coordinator:
         sealed.body(limit=0)
         self.inbox.heard(device)
         match said:
+            case Declined(to=key) if key not in (None, self.signer.key):
+                log.debug("declined a task of another coordinator device=%s", device.id)
             case Declined(round=round, reason=reason):
                 device.doing = f"declined: {reason}"
                 log.info("declined device=%s round=%d why=%s", device.id, round, reason)  # whoever watches is told

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator import checkpoint, identity, journal
+from coordinator.device_keys import DeviceKeys
 from coordinator.exporting import SHOWN, made_up
 from coordinator.metrics_file import METRICS, MetricsFile
 from coordinator.resuming import ON_THE_WIRE, changes
@@ -83,6 +84,7 @@ def coordinate(
             folder=folder,
             tell=tell,
             signer=identity.signer(run),
+            device_keys=DeviceKeys(identity.devices_path(run), run.devices),
         )
         until_done.callback(_stop_on_signals(serving))
         if ready:

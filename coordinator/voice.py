@@ -1,9 +1,13 @@
 """What the coordinator says, and to whom."""
 
+import time
 from typing import Literal
 
+from coordinator.journal import Journal
 from edgefl.protocol import chunks, pace, topics
 from edgefl.protocol.messages import TEXT, Assignment, JobState, Missing, Receipt, Refusal, frame
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 
 Verdict = Literal["accepted", "duplicate", "late", "refused"]
@@ -12,11 +16,26 @@ Phase = Literal["gathering", "training", "finished"]
 FINISHED_EXPIRES = 24 * 3600  # seconds: until then a device that was away learns that nobody waits for its update
 
 
-class Voice:
-    """Speaks for one life of a job."""
+def start_number(journal: Journal | None) -> int:
+    """A number for this start of the coordinator, larger than that of every start before.
 
-    def __init__(self, transport: Transport, fleet: str, job: str, run: str) -> None:
+    It is the time, so that devices can also tell which of two runs is the older one; should the clock have gone back,
+    the number of the last start and one.
+    """
+    now = int(time.time())
+    if journal is None:
+        return now
+    number = max(now, int(journal.get("start") or 0) + 1)
+    journal.set(start=str(number))
+    return number
+
+
+class Voice:
+    """Speaks for one life of a job. Everything is signed, with a counter that begins with the number of this start."""
+
+    def __init__(self, transport: Transport, fleet: str, job: str, run: str, *, signer: Signer, start: int = 1) -> None:
         self.transport, self.fleet, self.job, self.run = transport, fleet, job, run
+        self.speaker = Speaker(signer, fleet, start)
 
     def listen(self) -> None:
         """Hear of every device's presence, and everything said to this job."""
@@ -27,7 +46,8 @@ class Voice:
         said = JobState(job=self.job, run=self.run, phase=phase, round=round, spread=pace.spread(devices))
         expires = FINISHED_EXPIRES if phase == "finished" else None
         topic = topics.state(self.fleet, self.job)
-        self.transport.publish(topic, said.model_dump_json().encode(), retain=True, expires=expires)
+        sealed = self.speaker.seal("state", said.model_dump_json().encode(), job=self.job, run=self.run)
+        self.transport.publish(topic, sealed, retain=True, expires=expires)
 
     def receipt(self, device: str, round: int, digest: bytes, verdict: Verdict, reason: str = "") -> None:
         """An answer is safe with us, or is not wanted."""
@@ -37,4 +57,5 @@ class Voice:
         """One message to one device."""
         data = frame(message)
         for part in chunks.split(data, chunks.digest(data)):
-            self.transport.publish(topics.down(self.fleet, self.job, device), part)
+            sealed = self.speaker.seal("down", part, job=self.job, run=self.run, device=device)
+            self.transport.publish(topics.down(self.fleet, self.job, device), sealed)

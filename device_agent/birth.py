@@ -18,13 +18,13 @@ class Birth:
     installation: str
     number: int
 
-    def echo(self, said: Presence) -> Echo:
-        """Whose word about this device stands at the broker.
+    def echo(self, said: Presence, *, ours: bool) -> Echo:
+        """Whose word about this device stands at the broker; `ours` if our key signed it.
 
         `outdated` is the last will of an earlier life that came after us, `left` the goodbye of another device with our
         id, `rival` one that is still there.
         """
-        if said.installation != self.installation:
+        if not ours or said.installation != self.installation:
             return "rival" if said.online else "left"
         return "ours" if (said.birth, said.online) >= (self.number, True) else "outdated"
 

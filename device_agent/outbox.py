@@ -1,48 +1,54 @@
-"""What the device says to its coordinators, and how much of it is on its way."""
+"""What the device says to its coordinators, signed, and how much of it is on its way."""
 
 from collections.abc import Iterable
 
 from device_agent.spool import Held
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.messages import Absent, Busy, Declined, Holding, Presence, Working, frame
+from edgefl.protocol.signed import Speaker
 from edgefl.protocol.transport import Transport
 
 
 class Outbox:
     """One device's messages; everything small goes in one chunk, an update in as many as it needs."""
 
-    def __init__(self, transport: Transport, fleet: str, device: str) -> None:
-        self._transport, self._fleet, self._device = transport, fleet, device
+    def __init__(self, transport: Transport, fleet: str, device: str, speaker: Speaker) -> None:
+        self._transport, self._fleet, self._device, self._speaker = transport, fleet, device, speaker
         self.published = self._queued = 0  # messages so far; those up to the last chunk of an update
 
     def announce(self, here: Presence) -> None:
         """Stands at the broker until something else is said."""
-        self._publish(topics.presence(self._fleet, self._device), here.model_dump_json().encode(), retain=True)
+        self._publish(topics.presence(self._fleet, self._device), self.presence(here), retain=True)
 
-    def say(self, message: Declined | Busy | Working | Absent | Holding) -> None:
+    def presence(self, said: Presence) -> bytes:
+        """Signed; a last will long before it is said."""
+        return self._speaker.seal("presence", said.model_dump_json().encode(), device=self._device)
+
+    def say(self, run_id: str, message: Declined | Busy | Working | Absent | Holding) -> None:
         data = frame(message)
         for part in chunks.split(data, chunks.digest(data)):
-            self._up(message.job, part)
+            self._up(message.job, run_id, part)
 
     def offer(self, held: Held) -> None:
         """Ask what is missing of it."""
         about = Holding(job=held.job, run=held.run_id, round=held.round, digest=held.digest, size=len(held.frame))
-        self.say(about)
+        self.say(held.run_id, about)
 
     def send(self, held: Held, indexes: Iterable[int] | None = None) -> None:
         """These chunks of an update, each once, however often it is asked for; all of them if none are named."""
         count = chunks.count(len(held.frame))
         for index in range(count) if indexes is None else dict.fromkeys(indexes):
             if index < count:
-                self._up(held.job, chunks.chunk(held.frame, held.digest, index))
+                self._up(held.job, held.run_id, chunks.chunk(held.frame, held.digest, index))
         self._queued = self.published
 
     def sending(self) -> bool:
         """Whether some of the update that was sent last is still on its way to the broker."""
         return self.published - self._transport.backlog() < self._queued
 
-    def _up(self, job: str, part: bytes) -> None:
-        self._publish(topics.up(self._fleet, job, self._device), part)
+    def _up(self, job: str, run_id: str, part: bytes) -> None:
+        sealed = self._speaker.seal("up", part, job=job, run=run_id, device=self._device)
+        self._publish(topics.up(self._fleet, job, self._device), sealed)
 
     def _publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         self.published += 1

@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, TypeAlias
 
-from device_agent import session
+from device_agent import identity, session
 from device_agent.backends import MakeModel
 from device_agent.birth import born
+from device_agent.hearing import Hearing, Said, Stranger
 from device_agent.ledger import Ledger
 from device_agent.library import Library
 from device_agent.outbox import Outbox
+from device_agent.replay import Replays
 from device_agent.samples import Samples
 from device_agent.session import Action, Session, Tasked, step
 from device_agent.spool import Held, Spools
@@ -31,11 +33,9 @@ from edgefl.config import LIMIT_MB
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, StoreError, WireError
 from edgefl.printable import printable
-from edgefl.protocol import chunks, topics
+from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.messages import (
-    SMALL,
     TEXT,
-    TO_DEVICE,
     Absent,
     Assignment,
     Busy,
@@ -46,10 +46,10 @@ from edgefl.protocol.messages import (
     Receipt,
     Refusal,
     Working,
-    read,
     read_json,
 )
 from edgefl.protocol.pace import Pause
+from edgefl.protocol.signed import Speaker, Where
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
 from edgefl.system.background import Background, Crashed
 from edgefl.system.clock import Clock
@@ -61,6 +61,7 @@ from edgefl.work import Place, Worker
 log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
+AGAIN = 1.0  # seconds before it announces itself again at once; sooner than that it waits
 
 Event: TypeAlias = TransportEvent | Outcome | session.Stopped
 
@@ -93,15 +94,17 @@ class Agent:
         host: str | None = None,
     ) -> None:
         self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
-        self.outbox = Outbox(transport, fleet, device)
+        self.birth = born(disk, new_id)
+        self.speaker = Speaker(identity.signer(disk), fleet, self.birth.number)
+        self.outbox = Outbox(transport, fleet, device, self.speaker)
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
-        self.announced = len(self.samples.data)
+        self.announced, self.announced_at = len(self.samples.data), 0.0
         self.make_model, self.back_end, self.host = make_model, back_end, host or socket.gethostname()
         self.connect_timeout, self.broker = connect_timeout, broker
         self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
         self.trainer = Trainer(background, clock, work)
-        self.assembler = chunks.Assembler(SMALL)  # nothing that is said to one device has a body
         self.library = Library(transport, fleet, Trust(disk, fleet, coordinator), limit_mb << 20, clock)
+        self.hearing = Hearing(fleet, device, self.library.trust, Replays(disk, fleet, clock))
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
         self.spools = Spools(disk, session.MOST_HELD)
@@ -111,7 +114,6 @@ class Agent:
         self.states = States(disk, device, self.ledger)
         updates = {held.life: _resumed(held) for held in spooled.values()}
         self.session = Session(held=updates, once=once, only=run)
-        self.birth = born(disk, new_id)
         self.pause = Pause(device)  # before it announces itself again to somebody who had something against it
         self.events: deque[Event] = deque()  # what came and waits for its turn
         self.actions: deque[Action] = deque()  # what follows from the event in hand, and is not yet done
@@ -125,7 +127,7 @@ class Agent:
 
     def start(self) -> None:
         """Connect."""
-        gone = self._presence(online=False).model_dump_json().encode()
+        gone = self.outbox.presence(self._presence(online=False))
         self.give_up_at = self.clock.now() + self.connect_timeout if self.connect_timeout else None
         self.transport.start(self.put, Will(topics.presence(self.fleet, self.device), gone))
 
@@ -201,6 +203,7 @@ class Agent:
         self.exit = code, reason
         self.trainer.cancel()
         self.outbox.announce(self._presence(online=False))
+        self.hearing.replays.sync()
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
@@ -241,26 +244,29 @@ class Agent:
                 self._feed(session.TrainingFailed(round, told, reason if mistake else ""))
             case Progressed(_, round, steps):
                 if task := self.session.task:
-                    self.outbox.say(Working(job=task.job, round=round, steps=steps))
+                    self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps))
             case session.Stopped():
                 self._feed(event)
 
     def _message(self, message: Message) -> None:
         match topics.parts(message.topic):
             case (job, "dev", self.device, "down"):
-                whole = self.assembler.add(message.payload)
-                if whole is not None:
-                    self._said(job, *read(TO_DEVICE, whole[1], limit=0)[:1])
+                try:
+                    said = self.hearing.said(job, message.payload)
+                except Stranger as error:  # another coordinator, who is told and nobody else
+                    told = Declined(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
+                    self.outbox.say(error.run, told)
+                    raise
+                if said is not None:
+                    self._said(job, said)
             case (_, "model", id, *_, last):
                 self._model(id, last, message.payload)
             case ("presence", self.device) if message.payload and not message.retained:
-                self._echo(read_json(Presence, message.payload))
+                self._echo(message.payload)
             case (job, "state") if message.payload:
-                self._state(job, read_json(JobState, message.payload))
+                self._state(job, self.hearing.state(job, message.payload))
 
-    def _said(self, job: str, said: Assignment | Receipt | Refusal | Missing) -> None:
-        if isinstance(said, Assignment | Receipt) and said.job != job:
-            raise WireError("wire.malformed", f"job '{said.job}' spoke on the topic of job '{job}'")
+    def _said(self, job: str, said: Said) -> None:
         match said:
             case Assignment() if said.installation in (None, self.birth.installation):
                 log.info("asked job=%s round=%d model=%s", said.job, said.round, said.model)
@@ -271,7 +277,10 @@ class Agent:
                 self._feed(session.Receipted(said.round, said.digest.hex(), said.verdict))
                 if self.announced != len(self.samples.data) and self.session.online:
                     self._announce()
-            case Refusal() if said.installation in (None, self.birth.installation):
+            case Refusal() if said.installation in (None, self.birth.installation) and said.key in (
+                None,
+                self.speaker.key,
+            ):
                 self._feed(session.Refused(said.code, said.reason))
             case Missing():
                 self._feed(session.Resend(said.digest.hex(), said.indexes))
@@ -304,12 +313,22 @@ class Agent:
         if (task := self.session.task) and self.library.has(_wanted(task)):
             self._feed(session.ModelArrived(task))
 
-    def _echo(self, said: Presence) -> None:
+    def _echo(self, payload: bytes) -> None:
         """What stands at the broker under our name must be ours: coordinators that come later read it there."""
-        match self.birth.echo(said):
+        try:
+            envelope = signed.opened(payload)
+            envelope.prove(Where("presence", self.fleet, device=self.device))
+            said = read_json(Presence, envelope.payload)
+        except WireError as error:
+            self._announce_later(f"somebody spoke in the name of this device code={error.code} why={error}")
+            raise
+        match self.birth.echo(said, ours=envelope.key == self.speaker.key):
             case "outdated":
                 log.info("announced again birth=%d", self.birth.number)
-                self._announce()
+                if self.clock.now() - self.announced_at > AGAIN:
+                    self._announce()
+                else:  # or whoever says our last will again and again would have us flood the coordinator
+                    self._announce_later("the last will of this device comes again while it is here")
             case "left":
                 log.warning(
                     "announced again: another device with the id '%s' has left, host=%s", self.device, said.host
@@ -345,7 +364,7 @@ class Agent:
                 self.library.fetch(_wanted(task))
                 self._arrived()
             case session.AskAgain(task, model, forged):
-                self.outbox.say(Absent(job=task.job, model=model, forged=forged))
+                self.outbox.say(task.run_id, Absent(job=task.job, model=model, forged=forged))
             case session.Train(task):
                 self._train(task)
             case session.CancelTraining(_):
@@ -363,9 +382,9 @@ class Agent:
                 self.spools.clear(self.held[digest].life)
                 del self.held[digest]
             case session.Decline(task, reason):
-                self.outbox.say(Declined(job=task.job, round=task.round, reason=reason[:TEXT]))
+                self.outbox.say(task.run_id, Declined(job=task.job, round=task.round, reason=reason[:TEXT]))
             case session.Busy(task, reason):
-                self.outbox.say(Busy(job=task.job, round=task.round, reason=reason[:TEXT]))
+                self.outbox.say(task.run_id, Busy(job=task.job, round=task.round, reason=reason[:TEXT]))
             case session.Note(text):
                 log.info("%s", text)
             case session.Quit(code, reason):
@@ -392,7 +411,7 @@ class Agent:
     # ---- words -------------------------------------------------------------------------------------------------
 
     def _announce(self) -> None:
-        self.announced = len(self.samples.data)
+        self.announced, self.announced_at = len(self.samples.data), self.clock.now()
         self.outbox.announce(self._presence(online=True))
 
     def _announce_later(self, why: str) -> None:

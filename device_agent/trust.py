@@ -1,6 +1,6 @@
-"""Whose models this device trains on: those of one coordinator, named by the agent file or met first.
+"""Whose word counts here and whose models are trained on: one coordinator's, named by the agent file or met first.
 
-Without `agent.coordinator`, which only an agent at a broker on loopback may lack, the first key that signs a model for
+Without `agent.coordinator`, which only an agent at a broker on loopback may lack, the first key that signs a task for
 this device is written down and believed from then on (trust on first use). A manifest must also be of the very job,
 life and round that was asked for, so that an old one cannot stand in for a new one, however well it is signed.
 """
@@ -37,8 +37,8 @@ class Trust:
     def manifest(self, payload: bytes, wanted: Wanted) -> Manifest:
         """The manifest, if the coordinator signed it for what is wanted; else a WireError that begins with `model.`."""
         claim = signing.claim(payload)
-        if self.key not in (None, claim.key):
-            raise WireError("model.signature", f"signed by {claim.key}, but this device trusts {self.key}: {self._how}")
+        if not self.trusts(claim.key):
+            raise WireError("model.signature", self.why(claim.key))
         claim.prove()
         said = read_json(Manifest, claim.statement)
         if (said.job, said.run, said.round) != (wanted.job, wanted.run, wanted.round):
@@ -50,8 +50,16 @@ class Trust:
         if not said.digest.startswith(wanted.id):
             raise WireError("model.foreign", f"signed for model {said.digest[:16]}; wanted is {wanted.id}")
         if self.key is None:
-            self._pin(claim.key)
+            self.pin(claim.key)
         return said
+
+    def trusts(self, key: str) -> bool:
+        """Whether this is the coordinator's key, or may become it."""
+        return self.key in (None, key)
+
+    def why(self, key: str) -> str:
+        """Why another key is not believed, and what to do about it."""
+        return f"signed by {key}, but this device trusts {self.key}: {self._how}"
 
     @property
     def _how(self) -> str:
@@ -59,7 +67,8 @@ class Trust:
             return "if that is the coordinator's new key, set agent.coordinator to it"
         return f"if that is the coordinator's new key, delete {self.path} and restart, or set agent.coordinator to it"
 
-    def _pin(self, key: str) -> None:
+    def pin(self, key: str) -> None:
+        """Trust this key from now on, and no other."""
         self.key = key
         log.info("first coordinator seen, no other is trusted from now on key=%s pinned=%s", key, self.path)
         try:

@@ -226,6 +226,20 @@ class RunFile(Section):
     compute: Compute = Compute()
     guards: Guards = Guards()
     fleet: EmulatedFleet | None = None
+    devices: dict[str, str] = {}  # name = "key": only these are heard; `edgefl agent key agent.toml` prints it
+
+    @field_validator("devices")
+    @classmethod
+    def _are_keys(cls, devices: dict[str, str]) -> dict[str, str]:
+        for name, key in devices.items():
+            check_name("devices", name)
+            try:
+                signing.key_bytes(key)
+            except ValueError:
+                raise ValueError(
+                    f"{name}: '{key}' is no key; `edgefl agent key agent.toml` prints the device's"
+                ) from None
+        return devices
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> "RunFile":

@@ -39,6 +39,24 @@ def start(  # noqa: PLR0917 - options of a command
 
 
 @app.command()
+def key(agent: AgentPath, set_: Sets = None) -> None:
+    """Say which key signs what this device sends; a run file that lists keys has it under [devices].
+
+    The key is made if there is none yet.
+    """
+    from device_agent import identity
+    from edgefl.config import AgentFile
+    from edgefl.config_reader import load
+    from edgefl.system.disk import FolderDisk
+
+    me = load(AgentFile, agent, set_ or ()).agent
+    folder = me.folder.expanduser() / me.id
+    signer = identity.signer(FolderDisk(folder))
+    typer.echo(f"edgefl: the private key of '{me.id}' is in {folder}", err=True)
+    typer.echo(signer.key)
+
+
+@app.command()
 def evaluate(
     agent: AgentPath, model: ModelPath, set_: Sets = None, data_root: DataRoot = None, json: Json = False
 ) -> None:

@@ -74,3 +74,22 @@ def key(run: RunPath, set_: Sets = None) -> None:
     signer = identity.signer(wanted)
     typer.echo(f"edgefl: the private key is {identity.path(wanted)}", err=True)
     typer.echo(signer.key)
+
+
+@app.command()
+def forget(
+    run: RunPath,
+    device: Annotated[str, typer.Argument(help="The name of the device.", show_default=False)],
+    set_: Sets = None,
+) -> None:
+    """Forget a device's key: whoever comes next with its name is let in. For a device that was installed anew."""
+    from coordinator import identity
+    from coordinator.device_keys import DeviceKeys
+    from edgefl.config import RunFile
+    from edgefl.config_reader import load
+    from edgefl.errors import ConfigError
+
+    path = identity.devices_path(load(RunFile, run, set_ or ()))
+    if not DeviceKeys(path).forget(device):
+        raise ConfigError(f"{path} has no key of a device '{device}'")
+    typer.echo(f"edgefl: forgot the key of '{device}'", err=True)

@@ -191,13 +191,14 @@ class Receipt(_Said):
 
 
 class Refusal(_Said):
-    """The coordinator will not work with this device now; `installation` says which, when two share an id."""
+    """The coordinator will not work with this device now; `installation` and `key` say which, when two share an id."""
 
     kind: Literal["refusal"] = "refusal"
     code: Name
     reason: Text
     fatal: bool = False  # never any more: it ended agents of the first version
     installation: Name | None = None
+    key: Label | None = None
 
 
 class Missing(_Said):
@@ -235,6 +236,7 @@ class Declined(_Said):
     job: Name
     round: Round
     reason: Text
+    to: Label | None = None  # the key whose task it was, where the device trusts another: nobody else is meant
 
 
 class Busy(_Said):

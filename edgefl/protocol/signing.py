@@ -6,7 +6,7 @@ Key and signature are the last two members of the manifest's JSON. What is signe
 without them, behind a prefix of our own: nothing is parsed before it is believed, and there is no second way to write
 the same thing. A manifest names the hash of its frame, so the signature covers model, layout, algorithm and graphs.
 
-`cryptography` is imported when the first key is used: an agent that waits for work does without its six megabytes.
+The same keys sign messages, see `signed.py`. `cryptography` is imported when the first key is used.
 """
 
 import re
@@ -36,13 +36,8 @@ class Claim:
 
     def prove(self) -> None:
         """Nothing, if the statement was signed with this key and not changed since."""
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - see above
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - see above
-
-        try:
-            Ed25519PublicKey.from_public_bytes(key_bytes(self.key)).verify(self.signature, PREFIX + self.statement)
-        except (InvalidSignature, ValueError):  # ValueError: 32 bytes that are no point of the curve
-            raise WireError("model.signature", f"the manifest is not what {self.key} signed") from None
+        if not verified(key_bytes(self.key), self.signature, PREFIX + self.statement):
+            raise WireError("model.signature", f"the manifest is not what {self.key} signed")
 
 
 class Signer:
@@ -50,7 +45,7 @@ class Signer:
 
     def __init__(self, key: "Ed25519PrivateKey") -> None:
         self._key = key
-        self.key = KIND + _text(key.public_key().public_bytes_raw())
+        self.key = key_text(key.public_key().public_bytes_raw())
 
     @classmethod
     def new(cls) -> "Signer":
@@ -64,6 +59,22 @@ class Signer:
         signature = _text(self._key.sign(PREFIX + statement))
         return statement[:-1] + f',"key":"{self.key}","signature":"{signature}"}}'.encode()
 
+    def signature(self, statement: bytes) -> bytes:
+        """The signature of a statement that begins with a prefix of its own."""
+        return self._key.sign(statement)
+
+
+def verified(key: bytes, signature: bytes, statement: bytes) -> bool:
+    """Whether the statement was signed with this key."""
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - see above
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - see above
+
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, statement)
+    except (InvalidSignature, ValueError):  # ValueError: 32 bytes that are no point of the curve
+        return False
+    return True
+
 
 def claim(payload: bytes) -> Claim:
     """The claim that a signed manifest makes; what bears no signature is refused."""
@@ -76,6 +87,11 @@ def claim(payload: bytes) -> Claim:
         return Claim(statement, key, _bytes(signature, SIGNATURE_BYTES))
     except ValueError as error:
         raise WireError("model.unsigned", f"the manifest's signature cannot be read: {error}") from None
+
+
+def key_text(raw: bytes) -> str:
+    """How a public key is written."""
+    return KIND + _text(raw)
 
 
 def key_bytes(key: str) -> bytes:

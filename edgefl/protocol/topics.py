@@ -1,11 +1,13 @@
 """Where things are said. One topic per device and direction, so that a broker's ACL can keep devices apart.
 
-edgefl/v1/{fleet}/{job}/state                   retained JSON      coordinator -> all
+edgefl/v1/{fleet}/{job}/state                   retained JSON *    coordinator -> all
 edgefl/v1/{fleet}/{job}/model/{id}/manifest     retained JSON      coordinator -> all
 edgefl/v1/{fleet}/{job}/model/{id}/{group}/{i}  retained chunk     coordinator -> all
-edgefl/v1/{fleet}/{job}/dev/{device}/down       chunks of frames   coordinator -> one device
-edgefl/v1/{fleet}/{job}/dev/{device}/up         chunks of frames   device -> coordinator
-edgefl/v1/{fleet}/presence/{device}             retained JSON      device -> coordinator, and its last will
+edgefl/v1/{fleet}/{job}/dev/{device}/down       chunks of frames * coordinator -> one device
+edgefl/v1/{fleet}/{job}/dev/{device}/up         chunks of frames * device -> coordinator
+edgefl/v1/{fleet}/presence/{device}             retained JSON *    device -> coordinator, and its last will
+
+* in a signed envelope, see `signed.py`; a manifest bears its own signature and names the hash of the chunks
 """
 
 import re
@@ -13,7 +15,7 @@ import re
 from edgefl.errors import ConfigError
 
 ROOT = "edgefl/v1"
-PROTOCOL = 1  # the version behind `v1`; a peer of another one is told, not misunderstood
+PROTOCOL = 2  # 2 signs everything; topics stayed where they are, so that a peer of another version is met and told
 GROUP = 256  # chunks per group: a broker's queue for a new subscriber holds that many
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # of everything that has one: no path and no second topic can be made of it

@@ -10,9 +10,17 @@ from device_agent.service import Agent
 from edgefl.config import RunFile
 from edgefl.protocol import topics
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Message
 
 DEVICE = "device-00"
+SPEAKER = Speaker(Signer.new(), "default", 1)  # of a coordinator that lies
+
+
+def sealed(payload: bytes, *, job: str = "fleet", run: str = "r") -> bytes:
+    """Said to the device, as by a coordinator that lies."""
+    return SPEAKER.seal("down", payload, job=job, run=run, device=DEVICE)
 
 
 def agent_that_heard(run: RunFile, folder: Path, messages: Iterable[tuple[str, bytes]]) -> Agent:

@@ -100,7 +100,7 @@ def test_a_device_that_comes_and_goes_does_not_draw_the_whole_fleet_into_a_round
             return
         gone.set()
         for online in [False, True] * 20:
-            said = Presence(online=online, installation=BAD, birth=1).model_dump_json().encode()
+            said = puppet.presence(Presence(online=online, installation=BAD, birth=1))
             puppet.transport.publish(topics.presence("default", BAD), said)
         puppet.say(answer(puppet, task, {"delta": noise(size, 1)}))
         for go in honest_wait:

@@ -1,4 +1,4 @@
-"""Tasks that lead nowhere, from the broker or with the coordinator's key: other runs are served all the same."""
+"""Tasks that lead nowhere, with the coordinator's key: other runs are served all the same."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,23 +13,27 @@ from coordinator.service import Coordinator
 from device_agent import library, session
 from device_agent.spool import Held
 from device_agent.start import Host
-from edgefl.protocol import chunks, topics
+from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.codecs import Float32
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import TO_COORDINATOR, Assignment, Declined, Graphs, frame, read
+from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer, claim
 from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent
 from edgefl.work import pack_broadcast
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4, "start_with": 4})
 MIB = 1 << 20
+SIGNER = Signer.new()
+SPEAKER = Speaker(SIGNER, "default", 1)  # with the coordinator's key: whoever has none is not heard
 Play = Callable[[Callable[[Transport, Coordinator], None]], list[str]]
 
 
 def say(client: Transport, device: str, message: Any) -> None:
     data = frame(message)
     for part in chunks.split(data, chunks.digest(data)):
-        client.publish(topics.down("default", message.job, device), part)
+        sealed = SPEAKER.seal("down", part, job=message.job, run=message.run, device=device)
+        client.publish(topics.down("default", message.job, device), sealed)
 
 
 def ask(client: Transport, device: str, model: str, run: str = "r1", round: int = 1) -> None:
@@ -38,7 +42,9 @@ def ask(client: Transport, device: str, model: str, run: str = "r1", round: int 
 
 def declined(heard: list[TransportEvent]) -> list[str]:
     """Why devices did not do what the attacker asked for."""
-    frames = [chunks.Assembler(MIB).add(event.payload) for event in heard if isinstance(event, Message)]
+    frames = [
+        chunks.Assembler(MIB).add(signed.opened(event.payload).payload) for event in heard if isinstance(event, Message)
+    ]
     said = [read(TO_COORDINATOR, whole[1], 0)[0] for whole in frames if whole]
     return [one.reason for one in said if isinstance(one, Declined)]
 
@@ -46,7 +52,7 @@ def declined(heard: list[TransportEvent]) -> list[str]:
 @pytest.fixture
 def besieged(tmp_path: Path) -> Iterator[Play]:
     """Plays the run; the attacker acts right before its first task is out, which has to wait."""
-    broker, signer = MemoryBroker(), Signer.new()
+    broker = MemoryBroker()
     fleet = Fleet(RUN, tmp_path, broker.client, once=False)
     thief, heard = broker.client("thief"), list[TransportEvent]()
     thief.start(heard.append)
@@ -57,7 +63,7 @@ def besieged(tmp_path: Path) -> Iterator[Play]:
             if event["event"] == "asked" and event["round"] == 1:
                 act(thief, coordinator)
 
-        coordinator = fleet.coordinator(tell, signer=signer)
+        coordinator = fleet.coordinator(tell, signer=SIGNER)
         fleet.start_all()
         course = coordinator.run()
         assert fleet.exits == {}
@@ -133,7 +139,8 @@ def test_downloads_that_nobody_wants_any_more_are_not_kept(tmp_path: Path) -> No
     for round in range(1, 40):
         said = Assignment(job="ghost", run="r", round=round, attempt=1, model=f"{round:016x}")
         for part in chunks.split(frame(said), chunks.digest(frame(said))):
-            agent.handle(Message(topics.down("default", "ghost", "device-00"), part))
+            sealed = SPEAKER.seal("down", part, job="ghost", run="r", device="device-00")
+            agent.handle(Message(topics.down("default", "ghost", "device-00"), sealed))
     assert list(agent.library.underway) == [f"{39:016x}"]
 
 

@@ -117,7 +117,7 @@ def play(port: int, logins: dict[str, tuple[str, str]], folder: Path) -> tuple[M
         events.append(event)
         if event["event"] == "asked":
             codes.update(member.forges())
-        if event["event"] == "quarantined":
+        if event["event"] == "quarantined" and event["device"] != "-":
             coordinator.stop()
 
     transport = MqttTransport(Address("mqtt", "127.0.0.1", port, *logins["coordinator"]), "coordinator")
@@ -148,13 +148,16 @@ def test_with_the_accounts_of_the_readme_a_member_reads_forges_and_shuts_out_nob
 
 
 @pytest.mark.broker
-def test_with_one_user_for_all_it_could_which_is_why_that_stays_on_loopback(tmp_path: Path) -> None:
+def test_with_one_user_for_all_it_reads_what_others_say_which_is_why_that_stays_on_loopback(tmp_path: Path) -> None:
     with broker(SHARED, tmp_path) as port:
         everybody = dict.fromkeys(("coordinator", *HONEST, MEMBER), ("fleet", "shared"))
-        member, codes, events, _ = play(port, everybody, tmp_path / "devices")
+        member, codes, events, sha256 = play(port, everybody, tmp_path / "devices")
     assert NOT_AUTHORIZED not in codes
     assert topics.presence("default", HONEST[1]) in member.heard
-    assert VICTIM in {event["device"] for event in events if event["event"] == "quarantined"}
+    assert {event["device"] for event in events if event["event"] in ("quarantined", "refused")} == {"-"}, "nobody's"
+    assert {event["device"] for event in events if event["event"] == "joined"} == set(HONEST)
+    held = prepared(RUN)[1].devices
+    assert sha256 == simulate(prepared(RUN)[0], dict(zip(HONEST, held, strict=False))).sha256(), "what is not signed"
     command = [sys.executable, "-m", *shlex.split(SHARED), "--bind", "0.0.0.0"]
     settings = {**os.environ, "EDGEFL_MQTT_PASSWORD": "shared"}
     done = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=60, check=False)

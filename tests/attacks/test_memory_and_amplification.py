@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from facts import in_json
 from fleets import prepared, run_file
-from listening import agent_that_heard
+from listening import agent_that_heard, sealed
 from puppet import Puppet, answer
 
 from coordinator.guards import Guard
@@ -33,6 +33,8 @@ from edgefl.protocol.codecs import codec
 from edgefl.protocol.frames import pack, zstd
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Absent, Answer, Assignment, Holding, Presence, Receipt, Tensor, Working, frame
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
 from edgefl.system.disk import FolderDisk
 from edgefl.vector import Layout
 
@@ -226,7 +228,7 @@ def test_a_device_that_comes_and_goes_without_end_is_not_heard_any_more(attacked
 
 def test_a_presence_of_a_megabyte_is_not_read(attacked: Attacked) -> None:
     fat = Presence(online=True, installation="x", birth=1).model_copy(update={"host": "x" * MIB})
-    attacked.bad.transport.publish(topics.presence("default", BAD), fat.model_dump_json().encode())
+    attacked.bad.transport.publish(topics.presence("default", BAD), attacked.bad.presence(fat))
     attacked.wait_for(lambda: attacked.count("refused", code="wire.too_large") == 1)
 
 
@@ -236,9 +238,11 @@ def test_a_presence_of_a_megabyte_is_not_read(attacked: Attacked) -> None:
 def test_an_agent_believes_no_claim_and_opens_no_bomb(tmp_path: Path) -> None:
     receipt = bomb(Receipt(job="fleet", round=1, digest=bytes(32), verdict="accepted"))
     down = topics.down("default", "fleet", BAD)
-    claimed = [(down, message) for seed in (1, 2) for message in claims(seed)]
+    claimed = [(down, sealed(message)) for seed in (1, 2) for message in claims(seed)]
     with at_most(16 * MIB):
-        agent = agent_that_heard(RUN, tmp_path, [*claimed, (down, next(chunks.split(receipt, chunks.digest(receipt))))])
+        agent = agent_that_heard(
+            RUN, tmp_path, [*claimed, (down, sealed(next(chunks.split(receipt, chunks.digest(receipt)))))]
+        )
     assert agent.refusals == {"wire.too_large": 5}
 
 
@@ -260,16 +264,20 @@ def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> 
 
 def test_all_unfinished_transfers_together_are_bounded_and_the_one_that_waits_longest_goes() -> None:
     broker = MemoryBroker()
-    inbox = Inbox(Voice(broker.client("c"), "default", "fleet", "r"), Guards(), 4 * chunks.CHUNK, lambda _: None)
+    voice = Voice(broker.client("c"), "default", "fleet", "r", signer=Signer.new())
+    inbox, speaker = Inbox(voice, Guards(), 4 * chunks.CHUNK, lambda _: None), Speaker(Signer.new(), "default", 1)
     inbox.allow(3 * chunks.CHUNK)
     inbox.total = 4 * chunks.CHUNK
     frames = {name: bytes([i]) * (3 * chunks.CHUNK) for i, name in enumerate("abc")}
     for name in frames:
         presence = Presence(online=True, installation="x", birth=1)
-        inbox.announced(name, presence.model_dump_json().encode(), retained=False)
+        said = speaker.seal("presence", presence.model_dump_json().encode(), device=name)
+        inbox.announced(name, said, retained=False)
     for index in (0, 1):
         for name, data in frames.items():
-            assert inbox.gather(inbox.known(name), chunks.chunk(data, chunks.digest(data), index)) is None
+            part = chunks.chunk(data, chunks.digest(data), index)
+            said = speaker.seal("up", part, job="fleet", run="r", device=name)
+            assert inbox.gather(inbox.known(name), said) is None
             assert inbox.held == sum(device.assembler.held() for device in inbox.devices.values()) <= inbox.total
     devices = inbox.devices
     assert [devices[name].assembler.missing(chunks.digest(frames[name])) for name in "abc"] == [[], [2], [0, 2]]
@@ -279,20 +287,24 @@ def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("coordinator.roster.DEVICES", 3)
     monkeypatch.setattr("coordinator.guards.RECORDS", 5)
     told: list[dict[str, Any]] = []
-    inbox = Inbox(
-        Voice(MemoryBroker().client("c"), "default", "fleet", "r"), Guards(strikes=1), 1 << 20, in_json(told.append)
-    )
+    voice = Voice(MemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
+    inbox = Inbox(voice, Guards(strikes=1), 1 << 20, in_json(told.append))
+    speaker = Speaker(Signer.new(), "default", 1)
     here = Presence(online=True, installation="x", birth=1).model_dump_json().encode()
+
+    def announce(name: str) -> None:
+        inbox.announced(name, speaker.seal("presence", here, device=name), retained=False)
+
     for i in range(3):
-        inbox.announced(f"pi-{i}", here, retained=False)
+        announce(f"pi-{i}")
     inbox.blame("pi-0", WireError("wire.malformed", "nonsense"))
     for i in range(3, 50):
         with pytest.raises(WireError, match="3 devices are known"):
-            inbox.announced(f"ghost-{i}", here, retained=False)
+            announce(f"ghost-{i}")
     assert list(inbox.devices) == ["pi-0", "pi-1", "pi-2"]
     assert len(inbox.guard.records) == 5
     assert inbox.guard.quarantined("pi-0", monotonic()), "who is in quarantine is not forgotten for it"
-    inbox.announced("pi-1", here, retained=False)
+    announce("pi-1")
     for i in range(50):
         inbox.blame(f"ghost-{i}", WireError("device.too_many", "one more"))
     assert len(inbox.guard.records) == 5, "however many are in quarantine"

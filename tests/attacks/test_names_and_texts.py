@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fleets import Fleet, run_file
-from listening import DEVICE, agent_that_heard
+from listening import DEVICE, agent_that_heard, sealed
 from puppet import Puppet
 from rich.console import Console
 
@@ -28,6 +28,8 @@ from edgefl.protocol import chunks, topics
 from edgefl.protocol.frames import pack
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Assignment, Declined, Presence, frame
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
 from edgefl.system.disk import FolderDisk
 
 NASTY = "[/x] [bold red]\n2026-11-16 12:00:00,000 INFO coordinator: forged\r\x1b[2J\u202e{0}"
@@ -47,8 +49,8 @@ PATHS = [
 def told(folder: Path, topic_job: str, task: dict[str, Any]) -> Agent:
     """A real agent, after it was given this task on the topic of that job, and ended."""
     data = pack(task)
-    chunk = next(chunks.split(data, chunks.digest(data)))
-    return agent_that_heard(RUN, folder, [(topics.down("default", topic_job, DEVICE), chunk)])
+    said = sealed(next(chunks.split(data, chunks.digest(data))), job=topic_job, run=task["run"])
+    return agent_that_heard(RUN, folder, [(topics.down("default", topic_job, DEVICE), said)])
 
 
 @pytest.mark.parametrize("lie", PATHS, ids="+".join)
@@ -94,7 +96,7 @@ class Watched:
             update={"host": NASTY, "version": NASTY, "back_end": NASTY, "samples": 10}
         )
         puppet = Puppet("device-03", self.broker.client("device-03"), act, job="fleet")
-        puppet._presence = lambda online: nasty.model_copy(update={"online": online}).model_dump_json().encode()  # type: ignore[method-assign]
+        puppet._presence = lambda online: puppet.presence(nasty.model_copy(update={"online": online}))  # type: ignore[method-assign]
         puppet.start()
         twin = Presence(online=True, installation="twin", birth=1).model_copy(update={"host": NASTY})
         stranger = self.broker.client("stranger")
@@ -103,8 +105,9 @@ class Watched:
         self.fleet.start_all()
         thread = threading.Thread(target=self.coordinator.run, daemon=True)
         thread.start()
-        stranger.publish(topics.presence("default", "device-03"), twin.model_dump_json().encode())
-        stranger.publish(topics.presence("default", "[red]\nforged"), twin.model_dump_json().encode())
+        for name in ("device-03", "[red]\nforged"):
+            said = Speaker(Signer.new(), "default", 1).seal("presence", twin.model_dump_json().encode(), device=name)
+            stranger.publish(topics.presence("default", name), said)
         thread.join(120)
         assert not thread.is_alive()
 

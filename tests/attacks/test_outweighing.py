@@ -59,7 +59,7 @@ class Siege:
         self.puppet = Puppet(BAD, self.broker.client(BAD), self._act(act), job="fleet")
         presence = Presence(online=True, installation=BAD, birth=1, samples=0)
         self.puppet._presence = (  # type: ignore[method-assign]
-            lambda online: presence.model_copy(update={"online": online}).model_dump_json().encode()
+            lambda online: self.puppet.presence(presence.model_copy(update={"online": online}))
         )
 
     def _act(self, act: Act) -> Callable[[Puppet, Assignment], None]:

@@ -18,11 +18,13 @@ from edgefl.protocol.broker import Broker
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import JobState, Refusal, frame
 from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Disconnected, Transport
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2})
 DEVICE = "device-00"
+STRANGER = Speaker(Signer.new(), "default", 1)  # agents that trust nobody yet hear it
 
 
 def attacker(broker: MemoryBroker, name: str = "attacker") -> Transport:
@@ -34,14 +36,17 @@ def attacker(broker: MemoryBroker, name: str = "attacker") -> Transport:
 def foreign_state(client: Transport) -> None:
     for version in (99, 99, 99):
         state = JobState(protocol=version, job="fleet", run="r", phase="gathering", round=1)
-        client.publish(topics.state("default", "fleet"), state.model_dump_json().encode(), retain=True)
+        said = STRANGER.seal("state", state.model_dump_json().encode(), job="fleet", run="r")
+        client.publish(topics.state("default", "fleet"), said, retain=True)
 
 
 def refuse(client: Transport) -> None:
     said = frame(Refusal(code="protocol.version", reason="this fleet is closed", fatal=True))
     for part in chunks.split(said, chunks.digest(said)):
         for number in range(4):
-            client.publish(topics.down("default", "fleet", f"device-0{number}"), part)
+            name = f"device-0{number}"
+            sealed = STRANGER.seal("down", part, job="fleet", run="r", device=name)
+            client.publish(topics.down("default", "fleet", name), sealed)
 
 
 def fatal_refusals(client: Transport) -> None:
@@ -51,7 +56,7 @@ def fatal_refusals(client: Transport) -> None:
 
 @pytest.mark.parametrize(
     ("attack", "words"),
-    [(foreign_state, "speaks protocol 99, this agent 1"), (fatal_refusals, "this fleet is closed")],
+    [(foreign_state, "speaks protocol 99, this agent 2"), (fatal_refusals, "this fleet is closed")],
     ids=["foreign protocol", "fatal refusal"],
 )
 def test_agents_outlive_the_message_say_it_once_and_serve_the_next_run(

@@ -14,9 +14,11 @@ from time import monotonic
 from puppet import answer, noise
 
 from edgefl.errors import WireError
-from edgefl.protocol import chunks, topics
+from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.messages import TO_DEVICE, Assignment, JobState, Presence, Receipt, read, read_json
 from edgefl.protocol.pace import Pace
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
 
 CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, PING, DISCONNECT = 0x10, 0x20, 0x30, 0x40, 0x82, 0xC0, 0xE0
 KEEPALIVE = 30  # seconds
@@ -57,6 +59,7 @@ class Emulated:
         self.assembler = chunks.Assembler(LARGEST)
         self.connected: list[float] = []  # when, each time
         self.accepted = 0
+        self.speaker, self.run = Speaker(Signer.new(), "default", 1), ""
         self._number = 0
         self._writer: asyncio.StreamWriter | None = None
 
@@ -106,7 +109,8 @@ class Emulated:
         return _packet(CONNECT, head + _text(self.name) + will)
 
     def _presence(self, *, online: bool) -> bytes:
-        return Presence(online=online, installation=self.name, birth=1, samples=10).model_dump_json().encode()
+        said = Presence(online=online, installation=self.name, birth=1, samples=10)
+        return self.speaker.seal("presence", said.model_dump_json().encode(), device=self.name)
 
     def _next(self) -> int:
         self._number = self._number % 65535 + 1
@@ -119,11 +123,13 @@ class Emulated:
             self._writer.write(_packet(PUBACK, body[at : at + 2]))
             at += 2
         payload = body[at + 1 + body[at] :]  # none of the properties matters; they are short
+        envelope = signed.opened(payload)
         if topic.endswith("/state"):
-            self.pace.spread = read_json(JobState, payload).spread
+            self.pace.spread = read_json(JobState, envelope.payload).spread
             return
+        self.run = envelope.run
         with suppress(WireError):
-            whole = self.assembler.add(payload)
+            whole = self.assembler.add(envelope.payload)
             said = read(TO_DEVICE, whole[1], LARGEST)[0] if whole else None
             if isinstance(said, Receipt):
                 self.accepted += said.verdict == "accepted"
@@ -132,7 +138,8 @@ class Emulated:
 
     def _say(self, data: bytes) -> None:
         for part in chunks.split(data, chunks.digest(data)):
-            self.publish(topics.up("default", self.job, self.name), part)
+            sealed = self.speaker.seal("up", part, job=self.job, run=self.run, device=self.name)
+            self.publish(topics.up("default", self.job, self.name), sealed)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, expires: int | None = None) -> None:
         """At least once, if the connection lives; a task that was not answered is given again."""

@@ -7,9 +7,11 @@ from typing import Protocol
 import numpy as np
 
 from edgefl.errors import WireError
-from edgefl.protocol import chunks, tensors, topics
+from edgefl.protocol import chunks, signed, tensors, topics
 from edgefl.protocol.codecs import Float32
 from edgefl.protocol.messages import TO_DEVICE, Answer, Assignment, Declined, Presence, Receipt, frame, read
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent, Will
 from edgefl.vector import Array
 
@@ -25,12 +27,17 @@ class Puppet:
         self.verdicts: list[tuple[str, str]] = []
         self.asked = 0
         self.ready = threading.Event()
+        self.speaker, self.run = Speaker(Signer.new(), "default", 1), ""
 
     def start(self) -> None:
         self.transport.start(self._deliver, Will(topics.presence("default", self.name), self._presence(online=False)))
 
     def _presence(self, *, online: bool) -> bytes:
-        return Presence(online=online, installation=self.name, birth=1, samples=10).model_dump_json().encode()
+        return self.presence(Presence(online=online, installation=self.name, birth=1, samples=10))
+
+    def presence(self, said: Presence) -> bytes:
+        """Signed, whatever it says."""
+        return self.speaker.seal("presence", said.model_dump_json().encode(), device=self.name)
 
     def _deliver(self, event: TransportEvent) -> None:
         if isinstance(event, Connected):
@@ -39,7 +46,9 @@ class Puppet:
             self.ready.set()
         if isinstance(event, Message):
             try:
-                whole = self.assembler.add(event.payload)
+                envelope = signed.opened(event.payload)
+                self.run = envelope.run
+                whole = self.assembler.add(envelope.payload)
             except WireError:
                 return
             said = read(TO_DEVICE, whole[1], 1 << 24)[0] if whole else None
@@ -54,7 +63,9 @@ class Puppet:
             self.publish(part)
 
     def publish(self, payload: bytes) -> None:
-        self.transport.publish(topics.up("default", self.job, self.name), payload)
+        """Signed, whatever it is; before the first task nobody knows what the run is called."""
+        sealed = self.speaker.seal("up", payload, job=self.job, run=self.run, device=self.name)
+        self.transport.publish(topics.up("default", self.job, self.name), sealed)
 
     def decline(self, task: Assignment) -> None:
         self.say(frame(Declined(job=task.job, round=task.round, reason="a puppet")))

@@ -10,9 +10,12 @@ import pytest
 from puppet import Puppet, answer, noise
 from village import Village
 
-from edgefl.protocol import topics
+from device_agent import identity
+from edgefl.protocol import signed, topics
 from edgefl.protocol.messages import Assignment, Presence, Tensor
+from edgefl.protocol.signed import Speaker
 from edgefl.protocol.transport import Message, TransportEvent
+from edgefl.system.disk import FolderDisk
 
 BAD = "device-03"
 HUGE = (10**10,)
@@ -155,7 +158,7 @@ def test_the_last_will_of_an_earlier_life_does_not_stay_at_the_broker(tmp_path: 
 
     def listen(event: TransportEvent) -> None:
         if isinstance(event, Message) and not event.retained:
-            said = Presence.model_validate_json(event.payload)
+            said = Presence.model_validate_json(signed.opened(event.payload).payload)
             if willed.is_set() and said.online:
                 corrected.set()
 
@@ -168,7 +171,9 @@ def test_the_last_will_of_an_earlier_life_does_not_stay_at_the_broker(tmp_path: 
     installation = (here.folder / "device-00" / "birth").read_text().split()[0]
     will = Presence(online=False, installation=installation, birth=0)
     willed.set()
-    watcher.publish(topic, will.model_dump_json().encode(), retain=True)
+    signer = identity.signer(FolderDisk(here.folder / "device-00"))
+    said = Speaker(signer, "default", 0).seal("presence", will.model_dump_json().encode(), device="device-00")
+    watcher.publish(topic, said, retain=True)
     assert corrected.wait(60)
     assert here.coordinator is not None
     here.coordinator.stop()

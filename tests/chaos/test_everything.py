@@ -92,7 +92,7 @@ def test_the_coordinators_disk_is_full_at_every_write_index(tmp_path: Path, figu
 
 
 def test_an_agent_is_killed_at_every_write_index(tmp_path: Path, figures: Any) -> None:
-    last = 2 + 2 * 4  # its birth and the coordinator's key; then the spool and the state of each round
+    last = 3 + 2 * 4  # its birth, its key and the coordinator's; then the spool and the state of each round
     for index in range(1, last + 1):
         with Fleet(tmp_path / str(index)) as fleet:
             life = fleet.coordinator()

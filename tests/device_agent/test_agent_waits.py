@@ -16,7 +16,7 @@ from device_agent.spool import Held, Spools
 from device_agent.training import Computed, Trained
 from edgefl.privacy import Price
 from edgefl.privacy.noise import Objective
-from edgefl.protocol import chunks, topics
+from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import (
     TO_COORDINATOR,
@@ -31,6 +31,8 @@ from edgefl.protocol.messages import (
     frame,
     read,
 )
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message
 from edgefl.system.background import Crashed
 from edgefl.system.memory_disk import MemoryDisk
@@ -43,6 +45,7 @@ DIGEST = chunks.digest(FRAME)
 TASK = Tasked("job", "life", 3, "m3", "1")
 PRICE = Price(Objective(), 100, 0.1, Layout(("w",), ((2, 3),)))
 KEPT = {"c": np.arange(4, dtype=np.float32)}
+COORDINATOR = Speaker(Signer.new(), "default", 1)
 
 
 @pytest.fixture
@@ -60,8 +63,9 @@ def agent(disk: MemoryDisk) -> Agent:
 def sent(agent: Agent) -> list[object]:
     """What was said, or the index of a chunk of the update; the outbox is then empty."""
     found: list[object] = []
-    for topic, payload, *_ in agent.transport.outbox:
+    for topic, message, *_ in agent.transport.outbox:
         if topic.endswith("/up"):
+            payload = signed.opened(message).payload
             part = chunks.read(payload, 1 << 20)
             whole = chunks.Assembler(1 << 20).add(payload)
             found.append(part.index if part.digest == DIGEST else read(TO_COORDINATOR, whole[1], 1 << 20)[0])
@@ -72,7 +76,8 @@ def sent(agent: Agent) -> list[object]:
 def tell(agent: Agent, said: object, job: str = "job") -> None:
     data = frame(said)
     for part in chunks.split(data, chunks.digest(data)):
-        agent.handle(Message(topics.down("default", job, "pi"), part))
+        sealed = COORDINATOR.seal("down", part, job=job, run="life", device="pi")
+        agent.handle(Message(topics.down("default", job, "pi"), sealed))
 
 
 def receipt(verdict: str = "accepted") -> Receipt:
@@ -271,7 +276,7 @@ def test_making_an_agent_starts_nothing(disk: MemoryDisk):
     background = Later()
     agent = idle_agent(disk, background=background, clock=Stopped(), new_id=lambda: "seeded")
     assert (agent.birth.installation, agent.birth.number, background.waiting) == ("seeded", 1, [])
-    assert disk.writes == 1, "the birth, and nothing else"
+    assert disk.writes == 2, "the birth and the key, and nothing else"
 
 
 def test_an_update_from_before_belongs_to_its_run(disk: MemoryDisk):

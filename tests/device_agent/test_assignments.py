@@ -10,10 +10,13 @@ from device_agent.service import Agent
 from device_agent.session import Tasked, known
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.messages import Assignment, frame
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Message
 
 SAID = Assignment(job="job", run="life", round=3, attempt=1, model="m3", batches=5)
 TASK = Tasked("job", "life", 3, "m3", "1", batches=5)
+COORDINATOR = Speaker(Signer.new(), "default", 1)
 
 
 @pytest.fixture
@@ -24,7 +27,8 @@ def agent(tmp_path: Path) -> Agent:
 def hear(agent: Agent, said: Assignment) -> None:
     data = frame(said)
     for part in chunks.split(data, chunks.digest(data)):
-        agent.handle(Message(topics.down("default", said.job, "pi"), part))
+        sealed = COORDINATOR.seal("down", part, job=said.job, run=said.run, device="pi")
+        agent.handle(Message(topics.down("default", said.job, "pi"), sealed))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from idle_agents import idle_agent
 from device_agent import session
 from device_agent.service import Agent
 from device_agent.spool import Held, Spool
-from edgefl.protocol import chunks
+from edgefl.protocol import chunks, signed
 from edgefl.protocol.messages import TO_COORDINATOR, Holding, read
 from edgefl.system.disk import FolderDisk
 
@@ -23,7 +23,8 @@ def said(agent: Agent) -> list[object]:
     """Indexes of chunks of the update, or the message that was said instead; the outbox is then empty."""
     found: list[object] = []
     assembler = chunks.Assembler(1 << 20)
-    for _, payload, *_ in agent.transport.outbox:
+    for _, message, *_ in agent.transport.outbox:
+        payload = signed.opened(message).payload
         part = chunks.read(payload, 1 << 20)
         if part.digest == HELD.digest:
             found.append(part.index)

@@ -14,7 +14,7 @@ from device_agent import session
 from device_agent.service import Agent
 from device_agent.training import Computed, Failed, Progressed, Trained
 from edgefl.algorithms.base import Task
-from edgefl.protocol import chunks, topics
+from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.codecs import Float32
 from edgefl.protocol.messages import (
     TO_COORDINATOR,
@@ -28,6 +28,7 @@ from edgefl.protocol.messages import (
     frame,
     peek,
 )
+from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Message
 from edgefl.simulation.line import Line
@@ -49,7 +50,7 @@ class Asks:
     def __init__(self, world: World, broker: VirtualBroker, **budget: Any) -> None:
         self.world, self.budget = world, budget
         self.client = broker.client("coordinator", Line())
-        self.assembler = chunks.Assembler(1 << 20)
+        self.assembler, self.speaker = chunks.Assembler(1 << 20), Speaker(SIGNER, "default", 1)
         self.answers: list[tuple[float, Answer, bytes]] = []
         self.client.start(self.hear)
 
@@ -59,15 +60,18 @@ class Asks:
                 self.client.subscribe(topics.up("default", "job", "+"), topics.presence("default", "+"))
                 self.publish()
             case Message(topic, payload) if "/presence/" in topic:
-                if json.loads(payload)["online"] and not self.answers:
+                if json.loads(signed.opened(payload).payload)["online"] and not self.answers:
                     self.say(Assignment(job="job", run="r", round=1, attempt=1, model=ID, **self.budget))
-            case Message(topic, payload) if topic.endswith("/up") and (whole := self.assembler.add(payload)):
+            case Message(topic, payload) if topic.endswith("/up") and (whole := self.assembled(payload)):
                 said = peek(TO_COORDINATOR, whole[1])[0]
                 if isinstance(said, Answer):
                     self.answers.append((self.world.now, said, bytes(whole[1])))
                     self.say(Receipt(job="job", round=1, digest=whole[0], verdict="accepted"))
                 elif isinstance(said, Holding):
                     self.offered(said)
+
+    def assembled(self, payload: bytes) -> tuple[bytes, bytes | bytearray] | None:
+        return self.assembler.add(signed.opened(payload).payload)
 
     def offered(self, said: Holding) -> None:
         if any(chunks.digest(data) == said.digest for _, _, data in self.answers):
@@ -93,13 +97,14 @@ class Asks:
         )
         for index, part in enumerate(chunks.split(MODEL, chunks.digest(MODEL))):
             self.client.publish(topics.chunk("default", "job", ID, index), part, retain=True)
-        signed = SIGNER.sign(manifest.model_dump_json().encode())
-        self.client.publish(topics.manifest("default", "job", ID), signed, retain=True)
+        statement = SIGNER.sign(manifest.model_dump_json().encode())
+        self.client.publish(topics.manifest("default", "job", ID), statement, retain=True)
 
     def say(self, message: Any) -> None:
         data = frame(message)
         for part in chunks.split(data, chunks.digest(data)):
-            self.client.publish(topics.down("default", "job", "pi"), part)
+            sealed = self.speaker.seal("down", part, job="job", run="r", device="pi")
+            self.client.publish(topics.down("default", "job", "pi"), sealed)
 
 
 def seconds(event: Any) -> float:
@@ -186,7 +191,7 @@ def committed(agent: Agent, disk: MemoryDisk) -> bool:
     return "job.r.state" in disk.names() and not agent.held
 
 
-@pytest.mark.parametrize("power", range(24))
+@pytest.mark.parametrize("power", range(36))
 def test_a_power_cut_at_any_step_of_the_disk_costs_at_most_the_training(power: int):
     """Wherever it strikes, the device comes back from its own disk, and the answer is the same to the bit."""
     world, disk = World(), MemoryDisk()
@@ -206,4 +211,4 @@ def test_a_stop_is_the_operators():
     process.put(session.Stopped())
     world.run(limit=60.0)
     assert (agent.exit, process.alive) == ((0, "stopped"), False)
-    assert not json.loads(broker.retained[topics.presence("default", "pi")].payload)["online"]
+    assert not json.loads(signed.opened(broker.retained[topics.presence("default", "pi")].payload).payload)["online"]

@@ -14,6 +14,8 @@ from edgefl.data.dataset import Dataset
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Answer, Presence, frame
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 
 RUN = run_file({"name": "fedavg"})
@@ -77,7 +79,8 @@ def stranger(broker: MemoryBroker, name: str) -> Transport:
 def test_a_device_of_another_protocol_is_refused_and_the_run_goes_on(broker: MemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     new = Presence(protocol=99, online=True, installation="x", birth=1)
-    stranger(broker, "99").publish(topics.presence("default", "pi-99"), new.model_dump_json().encode(), retain=True)
+    said = Speaker(Signer.new(), "default", 1).seal("presence", new.model_dump_json().encode(), device="pi-99")
+    stranger(broker, "99").publish(topics.presence("default", "pi-99"), said, retain=True)
     refused = running.story.wait_for(event="refused", device="pi-99")
     fleet.start_all()
     running.finish()
@@ -150,7 +153,7 @@ def test_garbage_is_counted_and_ignored(payload: bytes, broker: MemoryBroker, fl
     fleet.start(fleet.agent(DEVICE))
     running.story.wait_for(event="joined", device=DEVICE)
     stranger(broker, "noise").publish(topics.up("default", "fleet", DEVICE), payload)
-    assert running.story.wait_for(event="refused", device=DEVICE)["code"].startswith("wire.")
+    assert running.story.wait_for(event="refused", device="-")["code"] == "message.unsigned"
     for name in list(fleet.data)[1:]:
         fleet.start(fleet.agent(name))
     running.finish()
@@ -179,8 +182,9 @@ def test_an_answer_to_another_run_of_the_same_name_is_refused(broker: MemoryBrok
     old = frame(Answer(job="fleet", run="long-ago", round=1, device=DEVICE, model="m", weight=1, steps=1, tensors=()))
     noise = stranger(broker, "replay")
     for part in chunks.split(old, chunks.digest(old)):
-        noise.publish(topics.up("default", "fleet", DEVICE), part)
-    assert running.story.wait_for(event="refused", device=DEVICE)["code"] == "update.foreign"
+        said = fleet.agents[DEVICE].speaker.seal("up", part, job="fleet", run="long-ago", device=DEVICE)
+        noise.publish(topics.up("default", "fleet", DEVICE), said)
+    assert running.story.wait_for(event="refused", device="-")["code"] == "update.foreign"
     running.finish()
 
 

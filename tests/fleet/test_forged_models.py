@@ -10,7 +10,6 @@ from facts import in_json
 from fleets import Fleet, loop, prepared, run_file
 
 from coordinator.service import Coordinator
-from device_agent.session import DISBELIEF
 from device_agent.start import Host
 from edgefl.errors import Interrupted
 from edgefl.protocol.broker import Broker
@@ -143,11 +142,9 @@ def test_who_comes_with_another_key_is_declined_and_the_devices_go_on_with_the_f
     after = serve(fleet, broker, OURS, lambda _: None).run()
     fleet.stop()
     fleet.join()
-    why = (
-        f"model.signature: signed by {FORGER.key}, but this device trusts {OURS.key}: if that is the coordinator's new"
-    )
+    why = f"message.key: signed by {FORGER.key}, but this device trusts {OURS.key}: if that is the coordinator's new"
     assert all(reason.startswith(why) for reason in declined.values()), declined
-    assert all(agent.refusals["model.signature"] >= DISBELIEF for agent in fleet.agents.values())
+    assert all(agent.refusals["message.key"] for agent in fleet.agents.values())
     assert before.sha256() == after.sha256() == loop(RUN).sha256()
     assert set(fleet.exits.values()) == {(0, "stopped")}
 

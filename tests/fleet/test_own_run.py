@@ -11,11 +11,12 @@ from fleets import Fleet, loop, run_file, until
 from coordinator.voice import FINISHED_EXPIRES, Voice
 from device_agent.start import Host
 from edgefl.fleet import agents_folder
-from edgefl.protocol import topics
+from edgefl.protocol import signed, topics
 from edgefl.protocol.broker import Broker
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import JobState, Presence, read_json
 from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent
 
@@ -26,7 +27,8 @@ DEVICE = "device-00"
 
 def say(client: Transport, job: str, run: str, phase: str) -> None:
     state = JobState(job=job, run=run, phase=phase, round=1)
-    client.publish(topics.state("default", job), state.model_dump_json().encode(), retain=True)
+    said = Speaker(Signer.new(), "default", 1).seal("state", state.model_dump_json().encode(), job=job, run=run)
+    client.publish(topics.state("default", job), said, retain=True)
 
 
 def test_what_finished_before_ends_nobody(tmp_path: Path) -> None:
@@ -71,8 +73,8 @@ def test_that_a_run_has_finished_is_forgotten_after_a_day() -> None:
     broker = MemoryBroker(clock=lambda: now)
     speaker = broker.client("coordinator")
     speaker.start(lambda _: None)
-    Voice(speaker, "default", "done", "r").state("finished", 3, 1)
-    Voice(speaker, "default", "going", "r").state("training", 3, 1)
+    Voice(speaker, "default", "done", "r", signer=Signer.new()).state("finished", 3, 1)
+    Voice(speaker, "default", "going", "r", signer=Signer.new()).state("training", 3, 1)
 
     def standing() -> set[str]:
         heard: set[str] = set()
@@ -119,7 +121,7 @@ def test_brokers_forget_what_expires(broker: Broker) -> None:
 
 
 def presence(broker: MemoryBroker) -> Presence:
-    return read_json(Presence, broker.retained[topics.presence("default", DEVICE)].payload)
+    return read_json(Presence, signed.opened(broker.retained[topics.presence("default", DEVICE)].payload).payload)
 
 
 def serve(host: Host) -> threading.Thread:

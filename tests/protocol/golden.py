@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol import messages as m
 from edgefl.protocol.codecs import Float32, codec
+from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.seeds import stream
 from edgefl.vector import Layout
@@ -63,10 +64,18 @@ FRAMES = {
 }
 RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
     "presence": m.Presence(
-        online=True, installation="9f", birth=3, host="pi", version="0.1.0", samples=120, back_end="onnxruntime"
+        protocol=1,
+        online=True,
+        installation="9f",
+        birth=3,
+        host="pi",
+        version="0.1.0",
+        samples=120,
+        back_end="onnxruntime",
     ),
-    "state": m.JobState(job="digits", run="a1b2", phase="training", round=7, spread=2.5),
+    "state": m.JobState(protocol=1, job="digits", run="a1b2", phase="training", round=7, spread=2.5),
     "manifest": m.Manifest(
+        protocol=1,
         job="digits",
         run="a1b2",
         round=7,
@@ -100,15 +109,17 @@ def written(name: str) -> bytes:
         return chunks.chunk(frame, chunks.digest(frame), 0)
     if name in PAYLOADS:
         return bytes(PAYLOADS[name].encode(LONG, LAYOUT, stream(7, 3, "pi-01", "codec"))[0])
-    if name == "signed":
-        return SIGNER.sign(written("manifest"))
+    if name in ("signed", "envelope"):
+        speaker = Speaker(SIGNER, "default", 3)
+        sealed = speaker.seal("up", written("chunk"), job="digits", run="a1b2", device="pi-01")
+        return SIGNER.sign(written("manifest")) if name == "signed" else sealed
     if name == "compressed":
         return m.frame(m.Graphs(job="digits"), (b"the same again, " * 64,), compress=True)
     parts = PARTS if name in ("answer", "model") else (b"bundle",) if name == "graphs" else ()
     return m.frame(FRAMES[name], parts)
 
 
-NAMES = (*FRAMES, *RETAINED, *PAYLOADS, "chunk", "compressed", "signed")
+NAMES = (*FRAMES, *RETAINED, *PAYLOADS, "chunk", "compressed", "signed", "envelope")
 
 
 def golden() -> dict[str, bytes]:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from golden import DIGEST, FRAMES, LAYOUT, LONG, NAMES, PAYLOADS, RETAINED, SIGNER, VECTOR, golden, written
 
-from edgefl.protocol import chunks, tensors, topics
+from edgefl.protocol import chunks, signed, tensors, topics
 from edgefl.protocol import messages as m
 from edgefl.protocol.frames import unpack
+from edgefl.protocol.signed import Where
 from edgefl.protocol.signing import claim
 
 LIMIT = 1 << 20
@@ -77,6 +78,13 @@ def test_a_manifest_that_version_1_signed_is_still_believed() -> None:
     assert m.read_json(m.Manifest, claimed.statement) == RETAINED["manifest"]
 
 
+def test_an_envelope_that_version_2_sealed_is_still_believed() -> None:
+    envelope = signed.opened(GOLDEN["envelope"])
+    envelope.prove(Where("up", "default", "digits", "a1b2", "pi-01"))
+    assert (envelope.key, envelope.counter, envelope.run) == (SIGNER.key, 3 << 32, "a1b2")
+    assert envelope.payload == GOLDEN["chunk"]
+
+
 @pytest.mark.parametrize("name", [*FRAMES, *RETAINED])
 def test_an_older_device_finds_everything_it_relies_on_in_what_is_written_now(name: str) -> None:
     before, now = (_fields(name, data) for data in (GOLDEN[name], written(name)))
@@ -96,7 +104,7 @@ def _fields(name: str, data: bytes) -> dict[str, Any]:
 
 
 def test_the_topics_of_version_1_stay_where_they_are() -> None:
-    assert topics.PROTOCOL == 1
+    assert topics.PROTOCOL == 2, "the frames are those of version 1, in envelopes"
     assert topics.state("f", "j") == "edgefl/v1/f/j/state"
     assert topics.manifest("f", "j", "m") == "edgefl/v1/f/j/model/m/manifest"
     assert topics.chunk("f", "j", "m", 300) == "edgefl/v1/f/j/model/m/1/44"

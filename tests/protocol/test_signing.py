@@ -111,7 +111,7 @@ def test_a_key_has_one_way_to_be_written(key: str):
         signing.key_bytes(key)
 
 
-def test_an_agent_that_waits_for_work_has_not_imported_cryptography():
+def test_cryptography_is_not_imported_before_a_key_is_used():
     code = "import sys, device_agent.start, edgefl.cli.app; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

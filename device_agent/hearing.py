@@ -1,0 +1,75 @@
+"""What this device hears: what its coordinator signed for it, and has not said before.
+
+Whose word counts is the business of `trust.py`, and what is new that of `replay.py`. The first key that signs a task
+is the one that is trusted, where none was given; until then states of anybody are heard, because nothing depends on
+them yet.
+"""
+
+from device_agent.replay import Replays
+from device_agent.trust import Trust
+from edgefl.errors import WireError
+from edgefl.protocol import chunks, signed
+from edgefl.protocol.messages import SMALL, TO_DEVICE, Assignment, JobState, Missing, Receipt, Refusal, read, read_json
+from edgefl.protocol.signed import Envelope, Where
+
+Said = Assignment | Receipt | Refusal | Missing
+
+
+class Stranger(WireError):  # noqa: N818 - who it is
+    """A task that was truly signed, by somebody whom this device does not trust."""
+
+    def __init__(self, task: Assignment, run: str, key: str, why: str) -> None:
+        super().__init__("message.key", why)
+        self.task, self.run, self.key = task, run, key
+
+
+class Hearing:
+    """Opens what comes from a coordinator; whatever is not its own or not new is a WireError."""
+
+    def __init__(self, fleet: str, device: str, trust: Trust, replays: Replays) -> None:
+        self.fleet, self.device, self.trust, self.replays = fleet, device, trust, replays
+        self.assembler = chunks.Assembler(SMALL)  # nothing that is said to one device has a body
+
+    def said(self, job: str, message: bytes) -> Said | None:
+        """What is said to this device, once all of it has come."""
+        envelope = signed.opened(message)
+        envelope.prove(Where("down", self.fleet, job, envelope.run, self.device))
+        if not self.trust.trusts(envelope.key):
+            self._turn_down(envelope)
+        if self.trust.key is not None:
+            self.replays.new_message(envelope.key, envelope.run, envelope.counter)
+        whole = self.assembler.add(envelope.payload)
+        if whole is None:
+            return None
+        said = read(TO_DEVICE, whole[1], limit=0)[0]
+        if isinstance(said, Assignment | Receipt) and said.job != job:
+            raise WireError("wire.malformed", f"job '{said.job}' spoke on the topic of job '{job}'")
+        if isinstance(said, Assignment):
+            if said.run != envelope.run:
+                raise WireError("wire.malformed", f"run '{said.run}' spoke as run '{envelope.run}'")
+            if self.trust.key is None:
+                self.trust.pin(envelope.key)
+                self.replays.new_message(envelope.key, envelope.run, envelope.counter)
+        return said
+
+    def state(self, job: str, message: bytes) -> JobState:
+        """Where a job stands."""
+        envelope = signed.opened(message)
+        envelope.prove(Where("state", self.fleet, job, envelope.run))
+        if not self.trust.trusts(envelope.key):
+            raise WireError("message.key", self.trust.why(envelope.key))
+        state = read_json(JobState, envelope.payload)
+        if (state.job, state.run) != (job, envelope.run):
+            raise WireError("wire.malformed", f"run '{state.run}' of job '{state.job}' spoke as '{job}'")
+        if self.trust.key is not None:
+            finished = state.phase == "finished"
+            self.replays.new_state(envelope.key, envelope.run, envelope.counter, finished=finished)
+        return state
+
+    def _turn_down(self, envelope: Envelope) -> None:
+        why = self.trust.why(envelope.key)
+        whole = chunks.Assembler(SMALL).add(envelope.payload)
+        said = read(TO_DEVICE, whole[1], limit=0)[0] if whole else None
+        if isinstance(said, Assignment) and said.run == envelope.run:
+            raise Stranger(said, envelope.run, envelope.key, why)
+        raise WireError("message.key", why)

@@ -1,0 +1,83 @@
+"""A private key on disk: made at the first start, whole or not at all, and readable by its owner alone.
+
+It is PEM (PKCS #8), as `openssl genpkey -algorithm ed25519` writes it.
+"""
+
+import logging
+import os
+from contextlib import suppress
+from errno import EDQUOT, ENOSPC
+from pathlib import Path
+from tempfile import mkstemp
+
+from edgefl.errors import ConfigError, StoreError
+from edgefl.faults import before_write
+from edgefl.protocol.signing import Signer
+from edgefl.store import make_folder, sync_folder
+
+log = logging.getLogger(__name__)
+
+
+def opened(file: Path, whose: str, *, elsewhere: str, lost: str) -> Signer:
+    """The key of this file, which is made if there is none.
+
+    `elsewhere` says how to choose another file, `lost` what else to do where the key is gone for good.
+    """
+    try:
+        if not file.exists():
+            _make(file, whose)
+        mode, data = file.stat().st_mode & 0o777, file.read_bytes()
+    except OSError as error:
+        if error.errno in (ENOSPC, EDQUOT):  # nobody's mistake: there may be room for the next start
+            raise StoreError(f"{whose} key {file} cannot be made ({error.strerror}); free some space") from None
+        raise ConfigError(
+            f"{whose} key {file} cannot be read or made ({error.strerror}): {elsewhere}, or correct its owner"
+        ) from None
+    if mode & 0o077:
+        raise ConfigError(f"{whose} key {file} can be read by others (mode {mode:o}): chmod 600 {file}")
+    if (signer := read(data)) is None:
+        raise ConfigError(
+            f"{whose} key {file} is not an Ed25519 key in PEM without a password: restore it, or delete it and {lost}"
+        )
+    return signer
+
+
+def read(data: bytes) -> Signer | None:
+    """The key in this PEM; None if it is none that we can use."""
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - see edgefl.protocol.signing
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it wants a password
+        return None
+    return Signer(key) if isinstance(key, Ed25519PrivateKey) else None
+
+
+def new_pem() -> bytes:
+    """A new key."""
+    from cryptography.hazmat.primitives import serialization as ways  # noqa: PLC0415 - see edgefl.protocol.signing
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+
+    key = Ed25519PrivateKey.generate()
+    return key.private_bytes(ways.Encoding.PEM, ways.PrivateFormat.PKCS8, ways.NoEncryption())
+
+
+def _make(file: Path, whose: str) -> None:
+    """Write a new key, whole or not at all; of two who make one at the same time, the first one's stays."""
+    pem = new_pem()
+    make_folder(file.parent)
+    before_write()
+    handle, fresh = mkstemp(dir=file.parent, prefix=f".{file.name}.")  # which nobody else can read
+    try:
+        with os.fdopen(handle, "wb") as written:
+            written.write(pem)
+            written.flush()
+            os.fsync(handle)
+        with suppress(FileExistsError):
+            os.link(fresh, file)
+            log.info("made %s key path=%s", whose, file)
+    finally:
+        Path(fresh).unlink()
+    sync_folder(file.parent)
