@@ -50,6 +50,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.pace import Pause
 from edgefl.protocol.signed import Speaker, Where
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
 from edgefl.system.background import Background, Crashed
 from edgefl.system.clock import Clock
@@ -92,14 +93,15 @@ class Agent:
         work: DoWork = Worker.work,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         host: str | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
         self.birth = born(disk, new_id)
-        self.speaker = Speaker(identity.signer(disk), fleet, self.birth.number)
+        self.speaker = Speaker(signer or identity.signer(disk), fleet, self.birth.number)
         self.outbox = Outbox(transport, fleet, device, self.speaker)
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
         self.announced, self.announced_at = len(self.samples.data), 0.0
-        self.make_model, self.back_end, self.host = make_model, back_end, host or socket.gethostname()
+        self.make_model, self.back_end, self.host = make_model, back_end, socket.gethostname() if host is None else host
         self.connect_timeout, self.broker = connect_timeout, broker
         self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
         self.trainer = Trainer(background, clock, work)

@@ -31,7 +31,9 @@ class Order:
 
 
 class Engine(Protocol):
-    """Somebody who trains."""
+    """Somebody who trains, so many at a time."""
+
+    parallel: int
 
     def train(self, place: Place, orders: Sequence[Order]) -> list[Done]:
         """The work of every order, in their order."""
@@ -50,6 +52,8 @@ def workers(run: RunFile, model: Model, devices: Mapping[str, Dataset]) -> dict[
 class Here:
     """One device after another, in this process."""
 
+    parallel = 1
+
     def __init__(self, job: Job, devices: Mapping[str, Dataset]) -> None:
         self._workers = workers(job.run, job.device_model, devices)
 
@@ -60,8 +64,8 @@ class Here:
 class Pool:
     """Several devices at a time, each in a process that has built its model and holds everybody's data."""
 
-    def __init__(self, executor: ProcessPoolExecutor) -> None:
-        self._executor = executor
+    def __init__(self, executor: ProcessPoolExecutor, parallel: int) -> None:
+        self._executor, self.parallel = executor, parallel
 
     def train(self, place: Place, orders: Sequence[Order]) -> list[Done]:
         return list(self._executor.map(_train, [place] * len(orders), orders))
@@ -76,7 +80,7 @@ def engine(job: Job, devices: Mapping[str, Dataset], processes: int = 1) -> Iter
     given = job.run, job.graphs, job.sample, job.classes, dict(devices)
     # spawn: a forked copy of onnxruntime's or torch's threads would hang.
     with ProcessPoolExecutor(processes, get_context("spawn"), initializer=_move_in, initargs=given) as executor:
-        yield Pool(executor)
+        yield Pool(executor, processes)
 
 
 _HERE: dict[str, Worker] = {}  # of a process in the pool: filled once, when it starts

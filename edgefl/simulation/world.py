@@ -9,7 +9,7 @@ the real ones; what they are handed (clock, background, transport) is virtual.
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import count
@@ -24,7 +24,7 @@ RESTLESS = 10_000  # times that a shell may be woken in one moment before it is 
 
 Happening: TypeAlias = Callable[[], None]
 Watch: TypeAlias = Callable[["Process", Any], None]
-Seconds: TypeAlias = Callable[[Any], float]
+Seconds: TypeAlias = Callable[[Sequence[Any]], float]
 
 
 def _nothing() -> None:
@@ -159,7 +159,7 @@ class Process:
 
 
 class VirtualBackground:
-    """Work is done at once, and told of when its time has come: `seconds` since it began, for each event it puts.
+    """Work is done at once, and told of when its time has come: `seconds` says how long it took, by what it has put.
 
     With an executor the work of several processes, begun in the same moment, is done at the same time. What takes for
     ever never comes, and nothing after it.
@@ -195,21 +195,16 @@ class VirtualBackground:
     def _done(self, number: int, done: Callable[[], list[Any]]) -> None:
         if number != self._number or not self._process.alive:
             return
-        passed = 0.0
-        for event in done():
-            passed = max(passed, self._seconds(event))
-            self._arrange(passed, number, partial(self._process.handle, event))
-        self._arrange(passed, number, self._free)
-
-    def _arrange(self, seconds: float, number: int, happening: Happening) -> None:
+        events = done()
+        seconds = self._seconds(events)
         if seconds != inf:
-            self._process.world.later(seconds, partial(self._unless_cancelled, number, happening))
+            self._process.world.later(seconds, partial(self._tell, number, events))
 
-    def _unless_cancelled(self, number: int, happening: Happening) -> None:
-        if number == self._number:
-            happening()
-
-    def _free(self) -> None:
+    def _tell(self, number: int, events: list[Any]) -> None:
+        if number != self._number:
+            return
+        for event in events:
+            self._process.put(event)
         self._busy = False
         self._begin()
 

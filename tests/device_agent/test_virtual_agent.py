@@ -1,6 +1,7 @@
 """A real agent in virtual time: it trains at its pace, comes back from its own disk, and always does the same."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -12,7 +13,7 @@ from tiny import Tiny, clouds
 
 from device_agent import session
 from device_agent.service import Agent
-from device_agent.training import Computed, Failed, Progressed, Trained
+from device_agent.training import Trained
 from edgefl.algorithms.base import Task
 from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.codecs import Float32
@@ -107,14 +108,10 @@ class Asks:
             self.client.publish(topics.down("default", "job", "pi"), sealed)
 
 
-def seconds(event: Any) -> float:
-    match event:
-        case Trained(_, _, done):
-            return done.steps * done.seconds_per_step
-        case Computed() | Failed() | Progressed():
-            return event.steps * PACE
-        case _:
-            return 0.0
+def seconds(events: Sequence[Any]) -> float:
+    """How long a training took, however it ended."""
+    steps = [event.done.steps if isinstance(event, Trained) else event.steps for event in events]
+    return max(steps, default=0) * PACE
 
 
 def work(worker: Worker, task: Task, place: Place, state: Any, watch: Any) -> Done:
