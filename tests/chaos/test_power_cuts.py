@@ -10,7 +10,7 @@ import msgpack
 import pytest
 from village import Village
 
-from edgefl.protocol import chunks, topics
+from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.transport import Message, TransportEvent
 
 THOROUGH = os.environ.get("EDGEFL_CHAOS") == "1"
@@ -85,8 +85,9 @@ def test_no_replayed_frame_is_accepted(tmp_path: Path, figures: Any) -> None:
 
 
 def _kind(payload: bytes) -> str:
-    size = int.from_bytes(payload[chunks.HEAD + 6 : chunks.HEAD + 10], "little")
-    return str(msgpack.unpackb(payload[chunks.HEAD + 18 :][:size])["kind"])
+    part = signed.opened(payload).payload
+    size = int.from_bytes(part[chunks.HEAD + 6 : chunks.HEAD + 10], "little")
+    return str(msgpack.unpackb(part[chunks.HEAD + 18 :][:size])["kind"])
 
 
 def test_a_broker_that_forgets_everything_between_rounds_changes_nothing(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from device_agent.start import Host
 from edgefl import job as jobs
 from edgefl.config import LocalCompute, RunFile
 from edgefl.config_reader import parse
-from edgefl.protocol import chunks
+from edgefl.protocol import chunks, signed
 from edgefl.protocol.memory import MemoryBroker, MemoryClient
 from edgefl.system.disk import FolderDisk
 
@@ -35,12 +35,13 @@ class Supply(MemoryClient):
     sent_chunks: Counter[bytes]
 
     def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False, **more: Any) -> None:
-        if topic.endswith("/up") and chunks._HEAD.unpack_from(payload)[5] > 1:
+        part = signed.opened(bytes(payload)).payload if topic.endswith("/up") else b""
+        if part and chunks._HEAD.unpack_from(part)[5] > 1:
             if self.left == 0:
                 self._broker.kill(self.id)
                 raise PowerCut
             self.left = None if self.left is None else self.left - 1
-            self.sent_chunks[bytes(payload[: chunks.HEAD])] += 1
+            self.sent_chunks[part[: chunks.HEAD]] += 1
         super().publish(topic, payload, retain=retain, **more)
 
 
