@@ -11,6 +11,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 CHUNK = struct.Struct("<2sBB32sIIQ")
 ECHO = "edgefl/v1/witness/echo"
+ENVELOPE = struct.Struct("<2sBB32sQ64s")
 FRAME = struct.Struct("<4sBBIQ")
 
 
@@ -66,12 +67,14 @@ class Witness:
         if "/dev/" not in message.topic:
             return
         device, way = message.topic.split("/")[5:7]
-        _, _, _, digest, index, count, _ = CHUNK.unpack_from(message.payload)
+        name = ENVELOPE.unpack_from(message.payload)[2]  # how long that of the run is
+        chunk = bytes(message.payload[ENVELOPE.size + name :])
+        _, _, _, digest, index, count, _ = CHUNK.unpack_from(chunk)
         if count > 1:
             self._seen[device, digest, index] += 1
             self.again += self._seen[device, digest, index] > 1
         parts = self._parts.setdefault((device, digest), {})
-        parts[index] = bytes(message.payload[CHUNK.size :])
+        parts[index] = chunk[CHUNK.size :]
         if len(parts) < count:
             return
         frame = b"".join(parts[i] for i in range(count))
