@@ -76,7 +76,7 @@ def serve(run: RunFile, broker: Address, signer: Signer, told: list[dict[str, An
 @pytest.mark.broker
 def test_a_forger_that_speaks_first_is_not_believed_and_gets_no_update(shared: Address, tmp_path: Path) -> None:
     forged: list[dict[str, Any]] = []
-    first = threading.Thread(target=serve, args=(RUN, shared, FORGER, forged, "model.signature"), daemon=True)
+    first = threading.Thread(target=serve, args=(RUN, shared, FORGER, forged, "message.key"), daemon=True)
     first.start()
     process = agent(tmp_path, shared, f'coordinator = "{OURS.key}"')
     try:

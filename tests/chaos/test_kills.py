@@ -44,7 +44,7 @@ def test_a_coordinator_on_a_full_disk_waits_and_goes_on_by_itself(fleet: Fleet) 
     fleet.check(ended, "full:9")
 
 
-@pytest.mark.parametrize("fault", ["kill:2", "kill:3", "full:2", "full:3"])
+@pytest.mark.parametrize("fault", ["kill:2", "kill:4", "kill:5", "full:3", "full:4", "full:5"])
 def test_an_agent_that_dies_or_has_no_disk_at_a_write_loses_nothing(fault: str, fleet: Fleet) -> None:
     life = fleet.coordinator()
     first, *others = fleet.names

@@ -27,7 +27,7 @@ def spooled(fleet: Fleet, name: str) -> int:
     return (fleet.folder / f"{name}.log").read_text().count(" trained round=")
 
 
-@pytest.mark.parametrize("fault", ["kill:4", "full:3"])
+@pytest.mark.parametrize("fault", ["kill:6", "full:5"])
 def test_every_private_update_is_counted_whatever_its_device_dies_of(fault: str, tmp_path: Path) -> None:
     with Fleet(tmp_path, algorithm=PRIVATE) as fleet:
         life = fleet.coordinator()
