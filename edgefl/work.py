@@ -46,6 +46,8 @@ def unpack_broadcast(
     """The model and the plan's additions behind a broadcast, which takes `most` bytes when it is opened."""
     limit = plain_limit(data, size)
     said, opened = read(BROADCAST, data, limit=limit if most is None else min(limit, most))
+    if most is not None and 4 * size > most and tensors.stands_for_more(said.tensors, codec):
+        raise WireError("wire.too_large", f"a model of {size} numbers in {len(data)} bytes; the limit is {most} bytes")
     arrays = tensors.decode(said.tensors, opened.body, {_PARAMS: size}, codec)
     return _vector(arrays, _PARAMS, size), _extra(arrays)
 

@@ -26,6 +26,7 @@ from coordinator.rounds import (
 )
 from edgefl import faults
 from edgefl.errors import StoreError
+from edgefl.selection.base import Candidate
 from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk, PowerCut
 
@@ -114,6 +115,15 @@ def test_nothing_of_a_write_that_failed_is_there(book, monkeypatch):
     monkeypatch.setattr(faults, "_kind", "")
     play(book, s, Answered("a", 1, 0))
     assert book.answers() == (kept("a", 1),)
+
+
+def test_what_is_known_of_devices_is_remembered(book, tmp_path):
+    rules = replace(RULES, selection={"name": "fresh"}, cohort_rounds=2)
+    s = play(book, Rounds(rules), Joined("a", 0, 5), Joined("b", 0, 7), Answered("a", 1, 0, 0.25), Answered("b", 1, 0))
+    assert s.known["a"] == Candidate("a", 5, 0.25, counted=1)
+    again = Journal(FolderDisk(tmp_path)).rounds(rules)
+    assert again == s
+    assert again.knew == {"a": Candidate("a", 5), "b": Candidate("b", 7)}
 
 
 def test_the_story_can_be_told_of_one_device_or_one_round(book):

@@ -69,6 +69,15 @@ def test_a_model_of_zeros_that_compresses_to_almost_nothing_is_received():
     assert unpack_broadcast(frame, zeros.size)[0].tobytes() == zeros.tobytes()
 
 
+@pytest.mark.parametrize("code", [codec("int8"), codec("topk")])
+def test_a_model_that_stands_for_more_than_the_device_takes_is_refused_before_it_is_made(code):
+    """Even a signed one: how many numbers there are says the coordinator, how much memory there is the device."""
+    frame = pack_broadcast("job", 1, np.zeros(1000, np.float32), {}, code)
+    assert len(unpack_broadcast(frame, 1000, 4000)[0]) == 1000
+    with pytest.raises(WireError, match=r"a model of 1000 numbers in .* bytes; the limit is 3999 bytes"):
+        unpack_broadcast(frame, 1000, 3999)
+
+
 def test_a_model_of_another_size_is_refused():
     with pytest.raises(WireError, match=r"'params' must be float32 of shape \(5,\), got float32 of shape \(4,\)"):
         unpack_broadcast(pack_broadcast("job", 1, W, {}, FLOAT32), 5)

@@ -60,24 +60,30 @@ def decode(
     return arrays
 
 
+def stands_for_more(tensors: Sequence[Tensor], own: Codec | None = None) -> bool:
+    """Whether one of them has fewer bytes than its numbers would make one expect."""
+    codecs = (reader(tensor.kind, own) for tensor in tensors)
+    return any(codec is not None and not codec.fixed for codec in codecs)
+
+
 def _array(tensor: Tensor, payload: memoryview, known: int | None, own: Codec | None) -> Array:
     if len(payload) != tensor.bytes:
         raise WireError(
             "wire.truncated", f"tensor '{tensor.name}': {tensor.bytes} bytes announced, {len(payload)} came"
         )
-    size = int(np.prod(tensor.shape, dtype=object)) if tensor.shape else 1  # object: a huge shape must not overflow
-    if known is not None and tensor.shape != (known,):
-        came = f"{tensor.dtype if tensor.kind == RAW else 'float32'} of shape {tensor.shape}"
-        raise WireError("wire.shape", f"'{tensor.name}' must be float32 of shape ({known},), got {came}")
     codec = reader(tensor.kind, own)
+    if codec is None and (tensor.kind != RAW or tensor.dtype not in _DTYPES):
+        raise WireError("wire.dtype", f"tensor '{tensor.name}' has kind {tensor.kind}, type {tensor.dtype}")
+    size = int(np.prod(tensor.shape, dtype=object)) if tensor.shape else 1  # object: a huge shape must not overflow
+    if codec is not None and codec.fixed and size > 64 * len(payload) + 64:
+        raise WireError("wire.too_large", f"tensor '{tensor.name}' claims {size} numbers in {len(payload)} bytes")
+    if known is not None and tensor.shape != (known,):
+        came = f"{tensor.dtype if codec is None else 'float32'} of shape {tensor.shape}"
+        raise WireError("wire.shape", f"'{tensor.name}' must be float32 of shape ({known},), got {came}")
     if codec is not None:
         if known is None and not codec.fixed:
             raise WireError("wire.dtype", f"tensor '{tensor.name}' has kind {codec.name}, which only a model has")
-        if known is None and size > 64 * len(payload) + 64:
-            raise WireError("wire.too_large", f"tensor '{tensor.name}' claims {size} numbers in {len(payload)} bytes")
         return _shaped(tensor, codec.decode(payload, size))
-    if tensor.kind != RAW or tensor.dtype not in _DTYPES:
-        raise WireError("wire.dtype", f"tensor '{tensor.name}' has kind {tensor.kind}, type {tensor.dtype}")
     if size * np.dtype(tensor.dtype).itemsize != len(payload):
         raise WireError("wire.shape", f"tensor '{tensor.name}' of shape {tensor.shape} came with {len(payload)} bytes")
     return _shaped(tensor, np.frombuffer(payload, tensor.dtype))
