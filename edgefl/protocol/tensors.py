@@ -44,8 +44,8 @@ def decode(
 ) -> State:
     """The arrays behind a frame's body.
 
-    Those in `sizes` are vectors of so many numbers, which is looked at first: only they may come in a few bytes that
-    stand for many, from one of our codecs or from the run's `own`.
+    Only those in `sizes`, vectors of so many numbers, may come in a few bytes that stand for many, from one of our
+    codecs or from the run's `own`: what they claim to be is looked at first.
     """
     arrays: State = {}
     start = 0
@@ -71,19 +71,20 @@ def _array(tensor: Tensor, payload: memoryview, known: int | None, own: Codec | 
         raise WireError(
             "wire.truncated", f"tensor '{tensor.name}': {tensor.bytes} bytes announced, {len(payload)} came"
         )
-    codec = reader(tensor.kind, own)
-    if codec is None and (tensor.kind != RAW or tensor.dtype not in _DTYPES):
-        raise WireError("wire.dtype", f"tensor '{tensor.name}' has kind {tensor.kind}, type {tensor.dtype}")
     size = int(np.prod(tensor.shape, dtype=object)) if tensor.shape else 1  # object: a huge shape must not overflow
-    if codec is not None and codec.fixed and size > 64 * len(payload) + 64:
-        raise WireError("wire.too_large", f"tensor '{tensor.name}' claims {size} numbers in {len(payload)} bytes")
-    if known is not None and tensor.shape != (known,):
-        came = f"{tensor.dtype if codec is None else 'float32'} of shape {tensor.shape}"
-        raise WireError("wire.shape", f"'{tensor.name}' must be float32 of shape ({known},), got {came}")
-    if codec is not None:
-        if known is None and not codec.fixed:
+    codec = reader(tensor.kind, own)
+    if codec is not None and not codec.fixed:
+        if known is None:
             raise WireError("wire.dtype", f"tensor '{tensor.name}' has kind {codec.name}, which only a model has")
+        if tensor.shape != (known,):
+            raise WireError("wire.shape", f"'{tensor.name}' must have shape ({known},), got {tensor.shape}")
+        return codec.decode(payload, known)
+    if codec is not None:
+        if size > 64 * len(payload) + 64:
+            raise WireError("wire.too_large", f"tensor '{tensor.name}' claims {size} numbers in {len(payload)} bytes")
         return _shaped(tensor, codec.decode(payload, size))
+    if tensor.kind != RAW or tensor.dtype not in _DTYPES:
+        raise WireError("wire.dtype", f"tensor '{tensor.name}' has kind {tensor.kind}, type {tensor.dtype}")
     if size * np.dtype(tensor.dtype).itemsize != len(payload):
         raise WireError("wire.shape", f"tensor '{tensor.name}' of shape {tensor.shape} came with {len(payload)} bytes")
     return _shaped(tensor, np.frombuffer(payload, tensor.dtype))
