@@ -16,8 +16,19 @@ from coordinator.voice import Voice
 from edgefl import events
 from edgefl.config import Guards
 from edgefl.errors import StoreError, WireError
-from edgefl.protocol import signed, topics
-from edgefl.protocol.messages import TEXT, TO_COORDINATOR, Answer, Holding, Missing, Presence, Refusal, peek, read_json
+from edgefl.protocol import chunks, signed, topics
+from edgefl.protocol.messages import (
+    INDEXES,
+    TEXT,
+    TO_COORDINATOR,
+    Answer,
+    Holding,
+    Missing,
+    Presence,
+    Refusal,
+    peek,
+    read_json,
+)
 from edgefl.protocol.signed import Envelope, Unproven, Where
 
 log = logging.getLogger(__name__)
@@ -123,6 +134,10 @@ class Inbox:
         before = device.assembler.held()
         try:
             whole = device.assembler.add(part)
+            device.indexes.add(chunks.index(part))  # of those that fit: there are not more than the frame has
+        except WireError as error:
+            self._changed(device, part, error)
+            raise
         finally:
             self.held += device.assembler.held() - before
         self._make_room(device)
@@ -138,11 +153,26 @@ class Inbox:
         envelope = signed.opened(payload)
         if envelope.key != device.key:
             raise Unproven("message.signature", f"somebody else than '{device.id}' spoke in its name")
-        envelope.prove(Where("up", self.voice.fleet, self.voice.job, envelope.run, device.id))
-        if envelope.counter <= device.heard:
+        common = chunks.series(envelope.payload)
+        series = envelope.run, envelope.signature, common or b""
+        if common is None or envelope.counter != device.heard or series != device.series:
+            envelope.prove(Where("up", self.voice.fleet, self.voice.job, envelope.run, device.id))
+            if envelope.counter <= device.heard:
+                raise Unproven("message.replayed", f"an old message of '{device.id}' came again")
+            device.heard, device.series = envelope.counter, series
+            device.indexes.clear()
+        if common is not None and chunks.index(envelope.payload) in device.indexes:
             raise Unproven("message.replayed", f"an old message of '{device.id}' came again")
-        device.heard = envelope.counter
         return envelope
+
+    def _changed(self, device: Device, part: bytes, error: WireError) -> None:
+        """Of a frame in many chunks only the whole is signed: a chunk that does not fit is held against nobody."""
+        if chunks.series(part) is None or error.code == "wire.too_large":  # that much it signed
+            return
+        if error.code == "wire.corrupt" and self.guard.may_speak(NAMELESS, monotonic()):
+            whole = chunks.read(part, device.assembler.limit)
+            self.voice.say(device.id, Missing(digest=whole.digest, indexes=tuple(range(whole.count))[:INDEXES]))
+        raise Unproven(error.code, str(error)) from None
 
     def _foreign(self, device: Device, digest: bytes, data: bytes | bytearray) -> None:
         """Of another run of this job: perhaps the device has not heard of its end, perhaps somebody replays it."""

@@ -27,6 +27,12 @@ class Device:
     key: str = ""  # who signed its presence
     announced: int = -1  # the counter of the last presence that said it is there
     heard: int = -1  # the counter of the last thing it said
+    series: tuple[str, bytes, bytes] = (
+        "",
+        b"",
+        b"",
+    )  # of a frame in many chunks: run, signature, what is signed
+    indexes: set[int] = field(default_factory=set)  # of its chunks that have come
 
     @property
     def online(self) -> bool:

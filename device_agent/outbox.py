@@ -37,9 +37,10 @@ class Outbox:
     def send(self, held: Held, indexes: Iterable[int] | None = None) -> None:
         """These chunks of an update, each once, however often it is asked for; all of them if none are named."""
         count = chunks.count(len(held.frame))
-        for index in range(count) if indexes is None else dict.fromkeys(indexes):
-            if index < count:
-                self._up(held.job, held.run_id, chunks.chunk(held.frame, held.digest, index))
+        wanted = range(count) if indexes is None else [index for index in dict.fromkeys(indexes) if index < count]
+        parts = (chunks.chunk(held.frame, held.digest, index) for index in wanted)
+        for sealed in self._speaker.seal_frame(parts, job=held.job, run=held.run_id, device=self._device):
+            self._publish(topics.up(self._fleet, held.job, self._device), sealed)
         self._queued = self.published
 
     def sending(self) -> bool:

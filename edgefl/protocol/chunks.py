@@ -15,6 +15,7 @@ MAGIC = b"EC"
 VERSION = 1
 _HEAD = struct.Struct("<2sBB32sIIQ")
 HEAD = _HEAD.size
+_INDEX = 36  # where the index stands
 CHUNK = 120 * 1024 - HEAD  # the whole message is 120 KiB: inside every public broker's limit, and the fastest measured
 
 
@@ -37,6 +38,18 @@ def chunk(frame: bytes, known_as: bytes, index: int) -> bytes:
 def split(frame: bytes, known_as: bytes) -> Iterator[bytes]:
     """All messages of the frame, in order."""
     return (chunk(frame, known_as, index) for index in range(count(len(frame))))
+
+
+def series(message: bytes) -> bytes | None:
+    """What the chunks of one frame have in common, if this is one of several: everything in front but the index."""
+    if len(message) < HEAD or message[:3] != MAGIC + bytes([VERSION]) or _HEAD.unpack_from(message)[5] < 2:
+        return None
+    return message[:_INDEX] + message[_INDEX + 4 : HEAD]
+
+
+def index(message: bytes) -> int:
+    """Which chunk of its frame this is, or says it is."""
+    return int.from_bytes(message[_INDEX : _INDEX + 4], "little")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,17 @@
     magic 2 | version 1 | length of the run's name 1 | key 32 | counter 8 | signature 64 | the run's name | what is said
 
 One envelope goes around one message at the broker: a chunk of a frame, or the JSON of a presence or a state. Signed are
-its kind (`down`, `state`, `up`, `presence`), fleet, job, run and device, the counter, and the hash of what is said. So
-a message counts at one place only, and nothing in it is read before it is believed. A sender's counter grows with each
+its kind (`down`, `state`, `up`, `presence`), fleet, job, run and device, the counter, and the hash of what is said. Of
+a frame in many chunks it is the hash of the frame, which each of them names: one signature and one counter serve all,
+and a chunk that was changed shows when the frame is whole. So a message counts at one place only, and nothing in it is
+read before it is believed. A sender's counter grows with each
 message, over its restarts too: whoever keeps the last one knows an old message when it comes again.
 
 The envelope is no part of the frame: what counts as traffic is the same in every driver.
 """
 
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
@@ -19,7 +22,7 @@ from typing import Literal, TypeAlias
 import msgpack
 
 from edgefl.errors import WireError
-from edgefl.protocol import signing
+from edgefl.protocol import chunks, signing
 from edgefl.protocol.signing import Signer
 
 MAGIC = b"ES"
@@ -78,10 +81,20 @@ class Speaker:
 
     def seal(self, kind: Kind, payload: bytes, *, job: str = "", run: str = "", device: str = ALL) -> bytes:
         """The message in its envelope, with the next counter."""
-        raw, name = signing.key_bytes(self.key), run.encode()
-        said = Envelope(self.key, next(self._counter), run, payload, b"")
-        signature = self.signer.signature(_statement(Where(kind, self.fleet, job, run, device), raw, said))
-        return _HEAD.pack(MAGIC, VERSION, len(name), raw, said.counter, signature) + name + payload
+        return self._head(Where(kind, self.fleet, job, run, device), payload) + payload
+
+    def seal_frame(self, parts: Iterable[bytes], *, job: str, run: str, device: str) -> Iterator[bytes]:
+        """Chunks of one frame on their way up: signed once."""
+        head = b""
+        for part in parts:
+            head = head or self._head(Where("up", self.fleet, job, run, device), part)
+            yield head + part
+
+    def _head(self, where: Where, payload: bytes) -> bytes:
+        raw, name = signing.key_bytes(self.key), where.run.encode()
+        said = Envelope(self.key, next(self._counter), where.run, payload, b"")
+        signature = self.signer.signature(_statement(where, raw, said))
+        return _HEAD.pack(MAGIC, VERSION, len(name), raw, said.counter, signature) + name
 
 
 def opened(message: bytes) -> Envelope:
@@ -102,5 +115,6 @@ def opened(message: bytes) -> Envelope:
 def _statement(place: Where, raw: bytes, said: Envelope) -> bytes:
     """The very bytes that are signed: a list has one way to be written and one way to be read."""
     where = [place.kind, place.fleet, place.job, place.run, place.device]
-    statement: bytes = msgpack.packb([*where, raw, said.counter, sha256(said.payload).digest()])
+    what = chunks.series(said.payload) or sha256(said.payload).digest()
+    statement: bytes = msgpack.packb([*where, raw, said.counter, what])
     return PREFIX + statement

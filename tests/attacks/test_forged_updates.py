@@ -155,6 +155,49 @@ def test_an_update_whose_bytes_the_broker_changed_is_dropped(where: int, siege: 
     siege.unharmed()
 
 
+@pytest.fixture
+def in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", 400)
+
+
+@pytest.mark.usefixtures("in_chunks")
+def test_a_chunk_that_was_changed_costs_the_device_nothing_but_to_send_it_again(siege: Siege) -> None:
+    """One signature serves all chunks, and names the hash of the whole."""
+    puppet, task = siege.puppets[VICTIM], siege.tasks[VICTIM]
+    data = siege.good(VICTIM)
+    about = {"job": "fleet", "run": task.run, "device": VICTIM}
+    for _ in range(RUN.guards.strikes + 1):
+        first, second, *rest = puppet.speaker.seal_frame(parts(data), **about)
+        siege.attacker.publish(UP, first)
+        siege.attacker.publish(UP, second[:-1] + bytes([second[-1] ^ 1]))
+        siege.attacker.publish(UP, second[:-1])
+        for message in (second, first, *rest):
+            siege.attacker.publish(UP, message)
+        siege.settled()
+    assert siege.refusals("wire.corrupt") == RUN.guards.strikes + 1
+    assert siege.refusals("message.replayed") == 3 * (RUN.guards.strikes + 1), "what came in the place of others, too"
+    assert not siege.happened("quarantined", device=VICTIM)
+    assert not siege.happened("answered", device=VICTIM)
+    until(lambda: len(puppet.missing) == RUN.guards.strikes + 1)
+    for message in puppet.speaker.seal_frame(parts(data), **about):
+        siege.attacker.publish(UP, message)
+    until(lambda: siege.happened("answered", device=VICTIM))
+
+
+@pytest.mark.usefixtures("in_chunks")
+def test_the_signature_of_one_frame_is_not_good_for_another(siege: Siege) -> None:
+    puppet, task = siege.puppets[VICTIM], siege.tasks[VICTIM]
+    good, *_ = puppet.speaker.seal_frame(parts(siege.good(VICTIM)), job="fleet", run=task.run, device=VICTIM)
+    forged = parts(answer(puppet, task, {"delta": noise(siege.size, 99)}))
+    head = good[: -len(parts(siege.good(VICTIM))[0])]
+    siege.attacker.publish(UP, good)
+    for part in forged:
+        siege.attacker.publish(UP, head + part)
+    siege.settled()
+    assert siege.refusals("message.signature") == len(forged)
+    siege.unharmed()
+
+
 def test_a_recorded_message_does_not_count_again(siege: Siege) -> None:
     """That a device declined a round, said again in the next: it would take the device out of it."""
     puppet, task = siege.puppets[VICTIM], siege.tasks[VICTIM]

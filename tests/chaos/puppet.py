@@ -9,7 +9,7 @@ import numpy as np
 from edgefl.errors import WireError
 from edgefl.protocol import chunks, signed, tensors, topics
 from edgefl.protocol.codecs import Float32
-from edgefl.protocol.messages import TO_DEVICE, Answer, Assignment, Declined, Presence, Receipt, frame, read
+from edgefl.protocol.messages import TO_DEVICE, Answer, Assignment, Declined, Missing, Presence, Receipt, frame, read
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent, Will
@@ -25,6 +25,7 @@ class Puppet:
         self.name, self.transport, self.act, self.job = name, transport, act, job
         self.assembler = chunks.Assembler(1 << 24)
         self.verdicts: list[tuple[str, str]] = []
+        self.missing: list[Missing] = []
         self.asked = 0
         self.ready = threading.Event()
         self.speaker, self.run = Speaker(Signer.new(), "default", 1), ""
@@ -52,6 +53,8 @@ class Puppet:
             except WireError:
                 return
             said = read(TO_DEVICE, whole[1], 1 << 24)[0] if whole else None
+            if isinstance(said, Missing):
+                self.missing.append(said)
             if isinstance(said, Receipt):
                 self.verdicts.append((said.verdict, said.reason))
             if isinstance(said, Assignment):
