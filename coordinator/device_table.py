@@ -1,14 +1,12 @@
 """The devices in the live view: who matters comes first, and who is long gone is only counted."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.roster import Device
-from coordinator.rounds import Rounds, outstanding
+from coordinator.watching import Doing, Picture, Seen
 from edgefl.printable import printable
 from edgefl.wording import size
 
@@ -28,34 +26,35 @@ class Standing(IntEnum):
 
 
 STYLES = {Standing.FAILING: "red", Standing.AWAITED: "yellow", Standing.WORKING: "cyan", Standing.OFFLINE: "dim"}
+KINDS = {
+    Doing.OFFLINE: Standing.OFFLINE,
+    Doing.DECLINED: Standing.FAILING,
+    Doing.REFUSED: Standing.FAILING,
+    Doing.QUARANTINED: Standing.FAILING,
+    Doing.ASKED: Standing.WORKING,
+    Doing.TRAINING: Standing.WORKING,
+    Doing.SENDING: Standing.WORKING,
+    Doing.ANSWERED: Standing.ANSWERED,
+}
 
 
-def standing(device: Device, rounds: Rounds) -> Standing:
+def standing(device: Seen, picture: Picture) -> Standing:
     """What the device is doing for the round in hand; awaited is who others wait for: half of them have answered."""
-    if not device.online:
-        return Standing.OFFLINE
-    if device.doing.startswith(("declined", "refused", "in quarantine")):
-        return Standing.FAILING
-    if rounds.phase == "open" and device.id in outstanding(rounds):
-        return Standing.AWAITED if 2 * len(rounds.answered) >= len(rounds.asked) else Standing.WORKING
-    if device.doing.startswith(("asked", "training", "sending")):
-        return Standing.WORKING
-    return Standing.ANSWERED if device.doing == "answered" else Standing.IDLE
+    kind = KINDS.get(device.doing, Standing.IDLE)
+    if kind in (Standing.OFFLINE, Standing.FAILING) or device.id not in picture.awaited:
+        return kind
+    return Standing.AWAITED if 2 * len(picture.answered) >= len(picture.asked) else Standing.WORKING
 
 
-def ranked(
-    devices: Iterable[Device], rounds: Rounds, gone: Mapping[str, float], now: float
-) -> tuple[list[tuple[Standing, Device]], int]:
+def ranked(picture: Picture, now: float) -> tuple[list[tuple[Standing, Seen]], int]:
     """The devices worth a row, who matters first, and how many are left out as long gone."""
-    known = sorted(((standing(device, rounds), device) for device in devices), key=lambda k: (k[0], k[1].id))
-    # One that was never here in this life of ours is only what the broker remembers.
-    shown = [
-        (s, d) for s, d in known if s is not Standing.OFFLINE or (d.live and now - gone.get(d.id, now) <= FORGOTTEN)
-    ]
+    devices = picture.devices.values()
+    known = sorted(((standing(device, picture), device) for device in devices), key=lambda k: (k[0], k[1].id))
+    shown = [(s, d) for s, d in known if s is not Standing.OFFLINE or (d.live and now - d.gone <= FORGOTTEN)]
     return shown, len(known) - len(shown)
 
 
-def device_table(ranks: list[tuple[Standing, Device]], forgotten: int, rows: int, width: int) -> Table:
+def device_table(ranks: list[tuple[Standing, Seen]], forgotten: int, rows: int, width: int) -> Table:
     """At most `rows` lines, its heading and the count of those that found no room included."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     names = ["device", f"and {len(ranks) + forgotten} more", *(device.id for _, device in ranks)]
@@ -66,7 +65,7 @@ def device_table(ranks: list[tuple[Standing, Device]], forgotten: int, rows: int
     room = rows - 1 if len(ranks) < rows and not forgotten else rows - 2
     for rank, device in ranks[: max(0, room)]:
         pace = "-" if device.seconds_per_step is None else f"{1000 * device.seconds_per_step:.1f}"
-        cells = device.id, _doing(device, rank), str(device.presence.samples), pace, size(device.bytes_up)
+        cells = device.id, words(device, rank), str(device.samples), pace, size(device.bytes_up)
         style = STYLES.get(rank, "")
         table.add_row(*(Text(printable(cell)) for cell in cells), style=style)  # a plain string would be read as markup
     left_out = Counter({Standing.OFFLINE: forgotten}) + Counter(rank for rank, _ in ranks[max(0, room) :])
@@ -76,7 +75,13 @@ def device_table(ranks: list[tuple[Standing, Device]], forgotten: int, rows: int
     return table
 
 
-def _doing(device: Device, rank: Standing) -> str:
-    share = device.assembler.share() if device.doing == "sending" else None
-    doing = device.doing if share is None else f"sending {share:.0%}"
-    return f"awaited: {doing}" if rank is Standing.AWAITED else doing
+def words(device: Seen, rank: Standing) -> str:
+    """What the device does, for a human."""
+    match device.doing:
+        case Doing.TRAINING:
+            said = f"training, step {device.steps}"
+        case Doing.DECLINED | Doing.REFUSED | Doing.BUSY:
+            said = f"{device.doing.value}: {device.why}"
+        case doing:
+            said = doing.value
+    return f"awaited: {said}" if rank is Standing.AWAITED else said

@@ -20,11 +20,11 @@ from typing import Any, TypeAlias
 
 from coordinator import late as latecomers
 from coordinator import rounds
+from coordinator.beginning import rules
 from coordinator.budgets import budget
 from coordinator.emulated import Device, Work, fleet
 from coordinator.late import Latecomer
 from coordinator.rounds import Rounds, Rules, step, waiting
-from coordinator.service import rules
 from edgefl import events, forgetting, seeds
 from edgefl import job as jobs
 from edgefl.algorithms.base import Budget, Task, Update

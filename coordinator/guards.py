@@ -1,6 +1,5 @@
-"""Guards at the door: numbers that cannot be added up, and devices that do not stop sending what cannot be used."""
+"""Guards at the door: numbers that cannot be added up, and devices that send more than they may."""
 
-from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,10 +14,21 @@ RECORDS = 20_000  # devices whose behaviour is remembered
 LARGEST = 1e30  # of the numbers beside an update: their squares can be added up
 
 
+def check(device: str, update: Update, model: float) -> None:
+    """Refuse numbers that would overflow; `model` is the length of the model itself.
+
+    Whatever else is too much is bounded when it is merged, by what others sent: nothing is learned here.
+    """
+    if absurd := exploded(update.delta, model):
+        raise WireError("update.norm", f"device '{device}': {absurd}")
+    beside = {name: float(np.abs(array).max(initial=0)) for name, array in update.extra.items()}
+    for name, largest in beside.items():
+        if largest > LARGEST:
+            raise WireError("update.norm", f"device '{device}': '{name}' has a number of {largest:.3g}")
+
+
 @dataclass(slots=True)
 class _Record:
-    strikes: deque[float] = field(default_factory=deque)
-    until: float = 0.0  # in quarantine
     began: float = 0.0  # of the minute that is being counted
     bytes: int = 0
     spent: float = 0.0  # of the messages it may send, made good with time
@@ -27,45 +37,10 @@ class _Record:
 
 @dataclass(slots=True)
 class Guard:
-    """What is known about the behaviour of each device."""
+    """What each device has sent lately."""
 
     rules: Guards
     records: dict[str, _Record] = field(default_factory=dict)
-
-    def check(self, device: str, update: Update, model: float) -> None:
-        """Refuse numbers that would overflow; `model` is the length of the model itself.
-
-        Whatever else is too much is bounded when it is merged, by what others sent: nothing is learned here.
-        """
-        if absurd := exploded(update.delta, model):
-            raise WireError("update.norm", f"device '{device}': {absurd}")
-        beside = {name: float(np.abs(array).max(initial=0)) for name, array in update.extra.items()}
-        for name, largest in beside.items():
-            if largest > LARGEST:
-                raise WireError("update.norm", f"device '{device}': '{name}' has a number of {largest:.3g}")
-
-    def strike(self, device: str, now: float) -> bool:
-        """One more thing that could not be used; True when the device goes into quarantine for it."""
-        record = self._record(device)
-        record.strikes.append(now)
-        while record.strikes and record.strikes[0] < now - self.rules.quarantine_seconds:
-            record.strikes.popleft()
-        if len(record.strikes) < self.rules.strikes or now < record.until:
-            return False
-        record.until = now + self.rules.quarantine_seconds
-        record.strikes.clear()
-        return True
-
-    def quarantined(self, device: str, now: float) -> bool:
-        record = self.records.get(device)
-        return record is not None and now < record.until
-
-    def released(self, now: float) -> list[str]:
-        """Devices whose quarantine has just ended."""
-        free = [device for device, record in self.records.items() if 0 < record.until <= now]
-        for device in free:
-            self.records[device].until = 0.0
-        return free
 
     def allows(self, device: str, count: int, now: float) -> bool:
         """Whether so many more bytes are within the device's quota."""
@@ -87,6 +62,5 @@ class Guard:
 
     def _record(self, device: str) -> _Record:
         if device not in self.records and len(self.records) >= RECORDS:
-            free = (known for known, record in self.records.items() if not record.until)
-            del self.records[next(free, next(iter(self.records)))]  # the oldest; of those in quarantine only if all are
+            del self.records[next(iter(self.records))]  # the oldest
         return self.records.setdefault(device, _Record())

@@ -20,9 +20,10 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
-from coordinator.rounds import Abandon, Action, Event, Invite, Merge, Rounds, Rules, step
+from coordinator.rounds import Event, Rounds, Rules, step
 from coordinator.segments import ARCHIVE, SEGMENTS, Archive, Entry, Segment
 from edgefl.errors import StoreError
+from edgefl.events import Changed, Fact, as_json, from_json
 from edgefl.system.clock import Clock, SystemClock
 from edgefl.system.disk import Disk
 from edgefl.system.record_log import Record
@@ -31,7 +32,6 @@ NAME = ARCHIVE
 EARLIER = "journal.sqlite"  # what an earlier version kept instead
 KEPT = 3  # merges whose answers are kept: as many as there are generations of checkpoints
 EVENTS: tuple[type, ...] = get_args(Event)
-TOLD: dict[type[Action], str] = {Invite: "asked", Merge: "closed", Abandon: "abandoned"}  # actions in the story
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +87,18 @@ class Journal:
 
     def write(
         self,
-        event: Event,
+        events: Iterable[Event],
         state: Rounds,
         answer: Kept | None = None,
         population: int | None = None,
-        actions: tuple[Action, ...] = (),
+        facts: Iterable[Fact] = (),
     ) -> None:
-        """What happened, and the answer that came with it; `state` is where the rounds stand now.
+        """What the rounds were told, and the answer that came with it; `state` is where they stand now.
 
         When that closes the round, `population` is how many devices the fleet has, and everything that waits is merged.
-        What comes of it is part of the story: who is asked, and what becomes of the round.
+        The facts are the story of it.
         """
-        note: dict[str, Any] = {"event": [type(event).__name__, _plain(event)]}
-        if told := [[TOLD[type(action)], _plain(action)] for action in actions if type(action) in TOLD]:
-            note["told"] = told
+        note: dict[str, Any] = {"events": [[type(event).__name__, _plain(event)] for event in events], **_told(facts)}
         if answer is not None:
             note["answer"] = {"round": answer.round, "device": answer.device, "digest": answer.digest.hex()}
         if population is not None:
@@ -110,16 +108,17 @@ class Journal:
         self._append(note, b"" if answer is None else answer.frame)
         self._stated = True
 
-    def amend(self, run: str, state: Rounds | None, changes: Sequence[dict[str, Any]]) -> None:
+    def amend(self, run: str, state: Rounds | None, changes: Iterable[Changed]) -> None:
         """The run file that is in force from now on, where the rounds stand under it, and what is new in it."""
-        note: dict[str, Any] = {"facts": {"run": run}, "told": [["changed", change] for change in changes]}
+        note: dict[str, Any] = {"facts": {"run": run}, **_told(changes)}
         if state is not None:
             note["state"] = _plain(state)
         self._append(note)
 
-    def note(self, what: str, **detail: Any) -> None:
+    def note(self, *facts: Fact) -> None:
         """Something for the story alone."""
-        self._append({"told": [[what, detail]]})
+        if facts:
+            self._append(_told(facts))
 
     def set(self, **values: str) -> None:
         """Facts about the run."""
@@ -163,13 +162,13 @@ class Journal:
         """Everybody who ever joined."""
         return frozenset(self._devices)
 
-    def story(self, device: str | None = None, round: int | None = None) -> Iterator[Entry]:
-        """What happened, in order: when, what, and the details."""
+    def story(self, device: str | None = None, round: int | None = None) -> Iterator[Fact]:
+        """What happened, in order; to a device, or in a round, where one is given."""
         archived = list(self._archive.story())
         rest = (entry for one in self._segments if one.number > self._archive.last for entry in one.story())
-        for at, what, detail in (*archived, *rest):
-            if device in (None, detail.get("device")) and round in (None, detail.get("round")):
-                yield at, what, detail
+        for entry in (*archived, *rest):
+            if (device is None or _concerns(entry, device)) and round in (None, entry.get("round")):
+                yield from_json(entry)
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
@@ -193,8 +192,7 @@ class Journal:
     def _learn(self, note: dict[str, Any]) -> None:
         self._facts |= note.get("facts", {})
         self._devices.update(note.get("devices", ()))
-        if "event" in note:
-            name, told = note["event"]
+        for name, told in note.get("events", ()):
             self._since.append([name, told])
             if name == "Joined":
                 self._devices.add(told["device"])
@@ -230,6 +228,17 @@ class Journal:
                 self.disk.remove(segment.log.name)
             elif segment is self._segments[-1]:
                 segment.log.recover()
+
+
+def _concerns(entry: Entry, device: str) -> bool:
+    """Whether a fact names the device, alone or among others."""
+    named = (entry.get(key) for key in ("device", "devices", "missing", "late"))
+    return any(name == device or (isinstance(name, list | tuple) and device in name) for name in named)
+
+
+def _told(facts: Iterable[Fact]) -> dict[str, Any]:
+    told = [as_json(fact) for fact in facts]
+    return {"told": told} if told else {}
 
 
 def _segment(number: int) -> str:

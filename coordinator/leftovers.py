@@ -8,9 +8,6 @@ cleared from the last chunk to the first and then the manifest, so whatever is c
 import logging
 from collections.abc import Collection
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from time import monotonic
-from typing import Any
 
 from coordinator.publisher import wipe
 from edgefl.errors import WireError
@@ -19,8 +16,6 @@ from edgefl.protocol.messages import Manifest, read_json
 from edgefl.protocol.transport import Message, Transport
 
 log = logging.getLogger(__name__)
-
-PATIENCE = 5.0  # seconds for a broker to tell what it has
 
 
 class Leftovers:
@@ -56,16 +51,6 @@ class Leftovers:
             log.info("cleared what an earlier life left model=%s", id)
             wipe(self.transport, self.fleet, self.job, id, self.found[id])
         self.found.clear()
-
-    def clear_all(self, queue: "SimpleQueue[Any]") -> None:
-        """At the end of a run: wait until the broker has told everything, and leave nothing of it."""
-        until = monotonic() + PATIENCE
-        while not self.searched and (left := until - monotonic()) > 0:
-            with suppress(Empty):
-                event = queue.get(timeout=left)
-                if isinstance(event, Message):
-                    self.hear(event)
-        self.clear(())
 
     def _count(self, last: str, payload: bytes) -> int:
         """How many chunks the model has; what cannot be read or is absurd has none that we know of."""

@@ -1,34 +1,64 @@
-"""Merging, in a thread of its own: the next model, the rounds behind it that need nobody, and the checkpoint.
+"""The coordinator's slow work, done in the background: making the job, merging rounds, looking where they forgot.
+
+Each is a function of what it was given, and comes back as an event. What cannot be written yet comes back as `Stuck`,
+with what is left to do; whoever owns the background starts that again later.
 
 Where a round forgot is looked at only after its model is out, while devices work on the next one: the report waits,
 the devices do not.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from threading import Event
-from time import monotonic
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 
-from coordinator import checkpoint
+from coordinator import checkpoint, recall
+from coordinator.journal import Journal
+from coordinator.rounds import Rounds
+from coordinator.vocabulary import NOTHING, Recalled, Totals
 from edgefl import forgetting
 from edgefl import job as jobs
 from edgefl.algorithms.base import Update
-from edgefl.errors import StoreError
-from edgefl.events import Round
+from edgefl.errors import RunError, StoreError
+from edgefl.events import Fact, Round
 from edgefl.job import Course, Job
-from edgefl.system.disk import FolderDisk
+from edgefl.pattern import Pattern
+from edgefl.pattern import find as find_pattern
+from edgefl.system.background import Put, Work
+from edgefl.system.clock import Clock
+from edgefl.system.disk import Disk
+from edgefl.vector import Array, State, norm
 
-RETRY = 1.0  # seconds between two attempts to write to a full disk
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job stands, and the model of its next round as devices will get it; None: there is no next round."""
+
+    course: Course
+    frame: bytes | None = None
+    previous: bytes | None = None  # the model before it, where devices need that as well
+    length: float = 0.0  # of the model: no honest update is a million times as long
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The job is made; after a restart, it is where it was."""
+
+    job: Job
+    standing: Standing
+    pattern: Pattern | None
+    recalled: Recalled
+    updates: Mapping[bytes, Update]  # what was promised, by digest
+    told: tuple[Fact, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
     """The next model is made and on disk."""
 
-    course: Course
+    standing: Standing
     reports: tuple[Round, ...]
-    first: Course  # after the round that devices took part in, before those that needed nobody
+    looks: tuple[Work, ...] = ()  # to be done before the reports can be told, in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,83 +70,109 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """It is made, but cannot be written yet."""
+    """It cannot be written yet; this is what is left to do."""
 
-    why: str
+    reason: str
+    work: Work
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """It could not be made."""
+def standing(job: Job, course: Course, plan: State | None = None) -> Standing:
+    """Where the job stands, with the model of its next round."""
+    if jobs.finished(job, course):
+        return Standing(course)
+    plan = jobs.plan(job, course) if plan is None else plan
+    if plan is None:
+        raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {course.round + 1}, its first")
+    before = course.previous if job.algorithm.uses_previous else None
+    return Standing(
+        course,
+        jobs.broadcast(job, course.round + 1, course.params, plan),
+        None if before is None else jobs.broadcast(job, course.round, before, {}),
+        norm(course.params),
+    )
 
-    error: Exception
+
+def preparing(make: Callable[[], Job], disk: Disk | None, state: Rounds | None) -> Work:
+    """Make the job; with a state from before a restart, everything that was promised then as well."""
+
+    def work(put: Put) -> None:
+        job = make()
+        saved = checkpoint.latest(disk, job) if disk else None
+        course = saved.course if saved else jobs.begin(job)
+        recalled, updates = Recalled(), dict[bytes, Update]()
+        if disk and state:
+            book = Journal(disk, reading=True)
+            course = recall.catch_up(book, job, course, state)
+            recalled, updates = recall.promised(book, job, state)
+        total = Totals(saved.bytes_up, saved.bytes_down) if saved else NOTHING
+        here = standing(job, course)
+        pattern = find_pattern(job, course, jobs.plan(job, course) or {}) if here.frame else None
+        told = jobs.opening(job), *(saved.reports if saved else ())
+        put(Prepared(job, here, pattern, replace(recalled, total=total), updates, told))
+
+    return work
 
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """Everything one merge needs, so that its thread reads nothing of the coordinator's."""
+    """Everything one merge needs."""
 
     job: Job
     course: Course
     updates: Mapping[str, Update]
     late: Mapping[str, Update]
     population: int
-    spent: tuple[int, int]  # bytes up and down, of this round
-    total: tuple[int, int]  # and of all
-    since: float  # when the round before it was merged, or the coordinator began to wait for its first
-    waited: float  # seconds of that until the round was opened
+    spent: Totals = NOTHING  # of this round
+    total: Totals = NOTHING  # and of all
+    since: float = 0.0  # when the round before it was merged, or the coordinator began to wait for its first
+    waited: float = 0.0  # seconds of that until the round was opened
 
-    def work(
-        self, folder: Path | None, stopping: Event, put: Callable[[Merged | Looked | Stuck | Broken], None]
-    ) -> None:
-        """Merge, save, and say so; then look where the round forgot, if the run asks for it."""
+    def work(self, disk: Disk | None, clock: Clock, put: Put) -> None:
+        """Merge, save, and say so."""
+        merged = [(course, clock.now()) for course in self._courses()]
+        reports, first, last = self._reports(merged), merged[0][0], merged[-1][0]
+        looks = _Look(self, first, reports).works() if self.job.run.run.forgetting else ()
+        self._save(disk, Merged(standing(self.job, last), () if looks else reports, looks), reports, put)
+
+    def _courses(self) -> Iterator[Course]:
+        return jobs.onward(self.job, self.course, self.updates, population=self.population, late=self.late)
+
+    def _reports(self, merged: Sequence[tuple[Course, float]]) -> tuple[Round, ...]:
+        """Of the round, and of those behind it that needed no device."""
+        spent, (first, at) = self.spent, merged[0]
+        counted = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down, "late": spent.late}
+        time = {"seconds": at - self.since, "waiting_seconds": self.waited}
+        behind = (jobs.report(c, {}, seconds=now - before) for (_, before), (c, now) in pairwise(merged))
+        return jobs.report(first, self.updates, **counted, refused=spent.refused, **time), *behind
+
+    def _save(self, disk: Disk | None, merged: Merged, reports: tuple[Round, ...], put: Put) -> None:
+        total = self.total
         try:
-            merged = self.merge()
-            saved = checkpoint.Saved(merged.course, merged.reports, *self.total)
-            if folder is not None and not _save(folder, self.job, saved, stopping, put):
-                return
-            if not self.job.run.run.forgetting:
-                put(merged)
-                return
-            put(replace(merged, reports=()))
-            put(Looked(self.look(merged, stopping)))
-        except Exception as error:  # noqa: BLE001 - handed to the coordinator's loop, which raises it
-            put(Broken(error))
-
-    def merge(self) -> Merged:
-        """The round, then those behind it that need no device."""
-        job, course, first = self.job, self.course, None
-        reports: list[Round] = []
-        updates, late, spent, since, waited = self.updates, self.late, self.spent, self.since, self.waited
-        while True:
-            course = jobs.advance(job, course, updates, population=self.population, late=late)
-            first = first or course
-            traffic = {"bytes_up": spent[0], "bytes_down": spent[1]}
-            time = {"seconds": monotonic() - since, "waiting_seconds": waited}
-            reports.append(jobs.report(course, updates, **traffic, **time))
-            if jobs.finished(job, course) or jobs.plan(job, course) is not None:
-                return Merged(course, tuple(reports), first)
-            updates, late, spent, since, waited = {}, {}, (0, 0), monotonic(), 0.0
-
-    def look(self, merged: Merged, stopping: Event) -> tuple[Round, ...]:
-        """The reports, with where the round forgot; as they are, when somebody wants an end first."""
-        local = []
-        for accuracy in forgetting.local_accuracies(self.job, self.course, self.updates):
-            local.append(accuracy)
-            if stopping.is_set():
-                return merged.reports
-        found = forgetting.shares(self.course, local, merged.first)
-        return replace(merged.reports[0], **found), *merged.reports[1:]
-
-
-def _save(folder: Path, job: Job, saved: checkpoint.Saved, stopping: Event, put: Callable[[Stuck], None]) -> bool:
-    """Write the checkpoint, however long the disk stays full; False when somebody wants an end first."""
-    while True:
-        try:
-            checkpoint.save(FolderDisk(folder), job, saved)
-        except StoreError as error:  # noqa: PERF203 - the loop is there for the error
-            put(Stuck(str(error)))
-            if stopping.wait(RETRY):
-                return False
+            if disk is not None:
+                saved = checkpoint.Saved(merged.standing.course, reports, total.bytes_up, total.bytes_down)
+                checkpoint.save(disk, self.job, saved)
+        except StoreError as error:
+            put(Stuck(str(error), lambda put: self._save(disk, merged, reports, put)))
         else:
-            return True
+            put(merged)
+
+
+@dataclass(slots=True)
+class _Look:
+    """A look at every device's model, one piece of work for each: whoever wants an end waits for one at most."""
+
+    merging: Merging
+    first: Course  # after the round that devices took part in, before those that needed nobody
+    reports: tuple[Round, ...]
+    seen: list[Array] = field(default_factory=list)
+
+    def works(self) -> tuple[Work, ...]:
+        each = forgetting.local_accuracies(self.merging.job, self.merging.course, self.merging.updates)
+        return *(partial(self._one, each) for _ in self.merging.updates), self._all
+
+    def _one(self, each: forgetting.Accuracies, _: Put) -> None:
+        self.seen.extend(one for one in (next(each, None),) if one is not None)
+
+    def _all(self, put: Put) -> None:
+        shares = forgetting.shares(self.merging.course, self.seen, self.first)
+        put(Looked((replace(self.reports[0], **shares), *self.reports[1:])))

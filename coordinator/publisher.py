@@ -4,13 +4,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from edgefl.algorithms.shelf import describe
-from edgefl.job import Job, broadcast
+from edgefl.job import Job
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import described
 from edgefl.protocol.messages import Graphs, Manifest, Shape, frame
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
-from edgefl.vector import State, Vector
 
 KEPT = 2  # the current model, and the one before it for devices that look back
 AGAIN = 10.0  # seconds between two times that a whole model is published because devices ask for it
@@ -38,23 +37,23 @@ class Publisher:
         self.graphs: Publication | None = None
         self.repeated: dict[str, float] = {}  # when a model was last sent again because a device asked
         if job.graphs is not None:
-            self.graphs = self._publish(0, frame(Graphs(job=job.name), (job.graphs,), compress=True))
+            self.graphs = self._made(0, frame(Graphs(job=job.name), (job.graphs,), compress=True))
 
-    def publish(self, round: int, params: Vector, extra: State) -> Publication:
+    def publish(self, round: int, frame: bytes) -> Publication:
         """Put the model of a round at the broker; again is the same."""
         if round in self.published:
             return self.published[round]
-        packed = broadcast(self.job, round, params, extra)
-        made = self.published[round] = self._publish(round, packed)
+        if self.graphs and not self.published:
+            self.send(self.graphs)
+        made = self.published[round] = self._made(round, frame)
+        self.send(made)
         while len(self.published) > KEPT:
             self._clear(self.published.popitem(last=False)[1])
         return made
 
-    def _publish(self, round: int, data: bytes) -> Publication:
+    def _made(self, round: int, data: bytes) -> Publication:
         digest = chunks.digest(data)
-        made = Publication(digest.hex()[:16], round, data, digest, self._manifest(round, data, digest))
-        self.send(made)
-        return made
+        return Publication(digest.hex()[:16], round, data, digest, self._manifest(round, data, digest))
 
     def send(self, made: Publication, *, whole: bool = True) -> None:
         """Every chunk, then the manifest."""

@@ -1,14 +1,14 @@
 """After a restart: what was promised becomes updates again, and rounds behind a damaged checkpoint are redone."""
 
 import logging
-from collections.abc import Iterable
-from time import monotonic
+from collections.abc import Iterable, Mapping
 
-from coordinator import late
-from coordinator.journal import Journal, Kept
+from coordinator import journal, late
+from coordinator.journal import Journal
 from coordinator.late import Latecomer
-from coordinator.merging import Merging
 from coordinator.rounds import Rounds
+from coordinator.vocabulary import Kept, Recalled
+from edgefl import job as jobs
 from edgefl.algorithms.base import Update
 from edgefl.errors import StoreError
 from edgefl.job import Course, Job
@@ -17,18 +17,18 @@ from edgefl.work import unpack_answer
 
 log = logging.getLogger(__name__)
 
-Promised = tuple[dict[str, Update], dict[str, Latecomer]]
+Answers = Mapping[str, journal.Kept]  # by device
 
 
-def in_hand(book: Journal, job: Job, state: Rounds) -> Promised:
-    """The answers to the round in hand, and the late ones that will be merged with them."""
-    merged = state.round if state.phase == "merging" else None
-    return _divided(job, book.answers(merged), state.round, state.answered)
-
-
-def waiting(book: Journal, job: Job, state: Rounds) -> dict[str, Latecomer]:
-    """The late answers that came after the round in hand was closed."""
-    return _divided(job, book.answers(), state.round + 1, frozenset())[1]
+def promised(book: Journal, job: Job, state: Rounds) -> tuple[Recalled, dict[bytes, Update]]:
+    """The answers to the round in hand, the late ones that will be merged with them, and those that came after."""
+    merging = state.phase == "merging"
+    answers, late_ones = _divided(book.answers(state.round if merging else None), state.round, state.answered)
+    later = _divided(book.answers(), state.round + 1, frozenset())[1] if merging else {}
+    closed = book.merge(state.round) if merging else None
+    kept = [*answers.values(), *late_ones.values(), *later.values()]
+    recalled = Recalled(_plain(answers), _plain(late_ones), _plain(later), closed[1] if closed else 0)
+    return recalled, {one.digest: _reread(job, one) for one in kept}
 
 
 def catch_up(book: Journal, job: Job, course: Course, state: Rounds) -> Course:
@@ -43,23 +43,30 @@ def catch_up(book: Journal, job: Job, course: Course, state: Rounds) -> Course:
                 f" {round} are no longer there; restore a checkpoint, or begin anew with --fresh"
             )
         log.warning("merging again round=%d devices=%d", round, len(known[0]))
-        updates, late_ones = late.fold(state.rules.late, round, *_divided(job, book.answers(round), round, known[0]))
-        course = Merging(job, course, updates, late_ones, known[1], (0, 0), (0, 0), monotonic(), 0.0).merge().course
+        answers, behind = _divided(book.answers(round), round, known[0])
+        arrived = {device: _reread(job, kept) for device, kept in answers.items()}
+        latecomers = {device: Latecomer(kept.round, _reread(job, kept)) for device, kept in behind.items()}
+        updates, late_ones = late.fold(state.rules.late, round, arrived, latecomers)
+        *_, course = jobs.onward(job, course, updates, population=known[1], late=late_ones)
     return course
 
 
-def _divided(job: Job, answers: Iterable[Kept], round: int, counted: frozenset[str]) -> Promised:
+def _divided(answers: Iterable[journal.Kept], round: int, counted: frozenset[str]) -> tuple[Answers, Answers]:
     """Those that count in this round, and those that came late; what an abandoned attempt left is neither."""
     updates, late_ones = {}, {}
     for kept in answers:
         if kept.round < round:
-            late_ones[kept.device] = Latecomer(kept.round, _reread(job, kept))
+            late_ones[kept.device] = kept
         elif kept.device in counted:
-            updates[kept.device] = _reread(job, kept)
+            updates[kept.device] = kept
     return updates, late_ones
 
 
-def _reread(job: Job, kept: Kept) -> Update:
+def _plain(answers: Answers) -> dict[str, Kept]:
+    return {device: Kept(kept.round, kept.digest) for device, kept in answers.items()}
+
+
+def _reread(job: Job, kept: journal.Kept) -> Update:
     said, opened = read(TO_COORDINATOR, kept.frame, job.run.wire.limit_mb << 20)
     if not isinstance(said, Answer):  # the journal holds nothing else
         raise StoreError(f"journal: the frame of device '{kept.device}', round {kept.round} is no answer")

@@ -1,83 +1,81 @@
-"""Who is there: what the coordinator knows about each device, and who may call itself by a name."""
+"""Who is there: what the coordinator knows about each device, and who may call itself by a name. Pure."""
 
-from dataclasses import dataclass, field
-
-from edgefl.errors import WireError
-from edgefl.protocol.chunks import Assembler
-from edgefl.protocol.messages import SMALL, Presence
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 DEVICES = 10_000  # whose names are kept
 
 
-@dataclass(slots=True)
-class Device:
-    """One device as the coordinator sees it."""
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A device says that it is there, or its last will that it is not."""
 
-    id: str
-    presence: Presence
-    assembler: Assembler
+    online: bool
+    installation: str
+    birth: int  # grows with every start of the same installation
+    host: str = ""
+    version: str = ""
+    samples: int = 0
+    back_end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device as the coordinator knows it."""
+
+    announced: Announcement
     live: bool = False  # heard from in this life of the coordinator, not only read from a retained message
-    doing: str = "idle"
     seconds_per_step: float | None = None
-    bytes_up: int = 0
-    bytes_down: int = 0
-    touched: float = 0.0  # when its last chunk came
-    reminders: dict[bytes, int] = field(default_factory=dict)  # how often each transfer was asked for
-    offered: tuple[bytes, float] = (b"", 0.0)  # the answer it was last told to send, and when
-    key: str = ""  # who signed its presence
-    announced: int = -1  # the counter of the last presence that said it is there
-    heard: int = -1  # the counter of the last thing it said
-    series: tuple[str, bytes, bytes] = (
-        "",
-        b"",
-        b"",
-    )  # of a frame in many chunks: run, signature, what is signed
-    indexes: set[int] = field(default_factory=set)  # of its chunks that have come
+    holds: int = -1  # the last round whose model it was asked to fetch
+    asked: tuple[int, int] = (0, 0)  # the last round it was asked for, and which opening of it
+    asked_at: float = 0.0
 
     @property
     def online(self) -> bool:
-        return self.presence.online
+        return self.announced.online
 
 
-@dataclass(slots=True)
-class Roster:
-    """All devices by id."""
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why this one may not call itself by the name."""
 
-    limit: int = SMALL  # bytes of a frame
-    devices: dict[str, Device] = field(default_factory=dict)
+    code: str
+    reason: str
 
-    def __len__(self) -> int:
-        return len(self.devices)
 
-    def claim(self, id: str, new: Presence, *, retained: bool) -> str | None:
-        """Take in a presence message: None if it stands, else why this one may not call itself `id`.
+Claim: TypeAlias = Device | Refused | Literal["stale"]
 
-        The same installation may always come again: it has restarted. Another one may take the name only of a
-        device that is offline, or that nobody has heard of since the coordinator started.
-        """
-        known = self.devices.get(id)
-        if known is None and len(self.devices) >= DEVICES:
-            raise WireError("device.too_many", f"{DEVICES} devices are known, '{id}' would be one more")
-        if known is None:
-            self.devices[id] = Device(id, new, Assembler(self.limit), live=not retained)
-            return None
-        same = known.presence.installation == new.installation
-        if same and new.birth < known.presence.birth:
-            return "stale"  # the last will of an earlier life
-        if not same and not new.online:
-            return "stale"  # the last will of one that was refused, or of a former holder of the name
-        if taken := self.taken(id, new):
-            return taken
-        known.presence = new
-        known.live = known.live or not retained
+
+def claim(devices: Mapping[str, Device], id: str, new: Announcement, *, retained: bool) -> Claim:
+    """The device as it stands after what it announced, unless that does not stand.
+
+    The same installation may always come again: it has restarted. Another one may take the name only of a device that
+    is offline, or that nobody has heard of since the coordinator started.
+    """
+    known = devices.get(id)
+    if known is None and len(devices) >= DEVICES:
+        return Refused("device.too_many", f"{DEVICES} devices are known, '{id}' would be one more")
+    if known is None:
+        return Device(new, live=not retained)
+    same = known.announced.installation == new.installation
+    if same and new.birth < known.announced.birth:
+        return "stale"  # the last will of an earlier life
+    if not same and not new.online:
+        return "stale"  # the last will of one that was refused, or of a former holder of the name
+    if refused := taken(devices, id, new):
+        return refused
+    live = known.live or not retained
+    return replace(known, announced=new, live=live) if same else Device(new, live)
+
+
+def taken(devices: Mapping[str, Device], id: str, new: Announcement) -> Refused | None:
+    """Why another installation may not have this name now: its device is here."""
+    known = devices.get(id)
+    if known is None or known.announced.installation == new.installation or not (known.online and known.live):
         return None
-
-    def taken(self, id: str, new: Presence) -> str | None:
-        """Why another installation may not have this name now: its device is here."""
-        known = self.devices.get(id)
-        if known is None or known.presence.installation == new.installation or not (known.online and known.live):
-            return None
-        return (
-            f"device '{id}' is already connected from host '{known.presence.host}'; this one is on host"
-            f" '{new.host}': give each device its own agent.id"
-        )
+    return Refused(
+        "device.duplicate",
+        f"device '{id}' is already connected from host '{known.announced.host}'; this one is on host"
+        f" '{new.host}': give each device its own agent.id",
+    )

@@ -1,14 +1,20 @@
 """When rounds open, whom they ask and when they close: a pure function, `step(state, event) -> state, actions`.
 
-    starting ── start_with present; without it: all that a round asks, or a deadline has passed ──┐
-                                                                                                  │
-       ┌──────────────────────────────────────────────────────────────────────────────────────────┘
-       ▼                                   ┌────┐ deadline, too few: ask again, ask spares
-    gathering ──── quorum present ────▶ open ◀──┘
-       ▲  ▲                              │ │
-       │  └───── too often: Abandon ─────┘ │ all have answered, or the cohort of an over-selection,
-       │                                   ▼ or a quorum at the deadline
-       └──────────── Merged ──────────── merging ──── Merged, the last one ────▶ finished
+    starting  ── Joined, Expired, Resumed ───────────────────▶ open       start_with present; without it: all that
+                                                                          it asks, or a quorum after a deadline
+    starting  ── Expired ────────────────────────────────────▶ gathering  a deadline has passed, and there is no quorum
+    gathering ── Joined, Resumed ────────────────────────────▶ open       a quorum is present
+    open      ── Answered, Declined, Lost, Expired, Resumed ─▶ merging    all have answered, or the cohort of an
+                                                                          over-selection, or a quorum at the deadline
+    open      ── Expired ────────────────────────────────────▶ gathering  too few, too often, too few present: Abandon
+    merging   ── Merged ─────────────────────────────────────▶ gathering  the next round, without a quorum
+    merging   ── Merged ─────────────────────────────────────▶ open       the next round
+    merging   ── Merged ─────────────────────────────────────▶ finished   it was the last one
+    gathering ── Resumed ────────────────────────────────────▶ finished   fewer rounds are wanted now than are done
+    open      ── Resumed ────────────────────────────────────▶ finished   the same
+
+A deadline with too few answers leaves a round open: the silent are asked again, and spares. The picture is checked
+against what the machine does (tests/coordinator/test_pictures.py).
 
 Only the first round waits for a fleet to come together. Every other one opens at once with whoever is there, if that is
 a quorum: a device that is away is not waited for. One that was away for a moment only is asked when it is back, as long
@@ -20,7 +26,7 @@ House rules
      the order of a set: the same events give the same actions, so a journal of events is the whole truth.
   3. One timer at a time, named by round and attempt. Attempts only grow, so an older timer means nothing.
   4. Whoever is listed in a Merge was asked, has answered and counts once; there is one Merge for a round.
-  5. Nothing a device says is an error. What cannot be used is named, with the reason, in an Ignore.
+  5. Nothing a device says is an error. Every answer gets a verdict: Accept, Late, or Ignore with the reason.
 """
 
 from collections.abc import Mapping
@@ -178,6 +184,14 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
+class Accept:
+    """The answer counts."""
+
+    device: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ignore:
     device: str
     round: int
@@ -186,6 +200,8 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True)
 class Late:
+    """The answer came after its round was closed; the run keeps such."""
+
     device: str
     round: int
 
@@ -202,7 +218,8 @@ class Finish:
 
 
 Event: TypeAlias = Joined | Lost | Answered | Declined | Busy | Expired | Merged | Resumed
-Action: TypeAlias = Invite | SetTimer | Merge | Ignore | Late | Abandon | Finish
+Verdict: TypeAlias = Accept | Late | Ignore
+Action: TypeAlias = Invite | SetTimer | Merge | Accept | Ignore | Late | Abandon | Finish
 Step: TypeAlias = tuple[Rounds, tuple[Action, ...]]
 
 
@@ -345,15 +362,27 @@ def _resumed(s: Rounds) -> Step:  # noqa: PLR0911  one phase, one line or two
 # ── an open round ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _answered(s: Rounds, device: str, round: int, pace: float | None) -> Step:
+def verdict(s: Rounds, device: str, round: int) -> Verdict:
+    """What would become of an answer that came now."""
     match _objection(s, device, round):
         case None:
-            known = s.known if pace is None else _knowing(s, device, seconds_per_step=pace)
-            return _settle(replace(s, answered=s.answered | {device}, known=known))
+            return Accept(device, round)
         case "late" if s.rules.late != "drop" and s.owed.get(device) == round:
-            return replace(s, owed={d: r for d, r in s.owed.items() if d != device}), (Late(device, round),)
+            return Late(device, round)
         case reason:
-            return s, (Ignore(device, round, reason),)
+            return Ignore(device, round, reason)
+
+
+def _answered(s: Rounds, device: str, round: int, pace: float | None) -> Step:
+    match verdict(s, device, round):
+        case Accept() as accept:
+            known = s.known if pace is None else _knowing(s, device, seconds_per_step=pace)
+            s, actions = _settle(replace(s, answered=s.answered | {device}, known=known))
+            return s, (accept, *actions)
+        case Late() as late:
+            return replace(s, owed={d: r for d, r in s.owed.items() if d != device}), (late,)
+        case ignore:
+            return s, (ignore,)
 
 
 def _declined(s: Rounds, device: str, round: int) -> Step:

@@ -15,7 +15,7 @@ ARCHIVE = "journal.log"
 SEGMENTS = "journal-*.log"
 VERSION = 1
 
-Entry: TypeAlias = tuple[float, str, dict[str, Any]]  # of the story: when, what, and the details
+Entry: TypeAlias = dict[str, Any]  # of the story: a fact, as JSON has it
 
 
 class Segment:
@@ -47,10 +47,7 @@ class Segment:
     def story(self) -> Iterator[Entry]:
         """What happened, in order."""
         for placed in self.notes:
-            note = placed.note
-            event = [[note["event"][0].lower(), note["event"][1]]] if "event" in note else []
-            for what, detail in (*event, *note.get("told", ())):
-                yield note["at"], what, {key: value for key, value in detail.items() if key != "at"}
+            yield from placed.note.get("told", ())
 
     def must_be_whole(self) -> None:
         """It was closed and synced before the next one began: a power cut is no excuse."""

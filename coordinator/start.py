@@ -3,25 +3,27 @@
 import json
 import logging
 import signal
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coordinator import checkpoint, identity, journal
+from coordinator.beginning import rules
 from coordinator.device_keys import DeviceKeys
 from coordinator.exporting import SHOWN, made_up
 from coordinator.metrics_file import METRICS, MetricsFile
 from coordinator.resuming import ON_THE_WIRE, changes
 from coordinator.rounds import reopened
-from coordinator.service import Coordinator, rules
+from coordinator.threaded import Threaded
 from coordinator.view import View
 from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.errors import ConfigError, StoreError
-from edgefl.events import Fact
+from edgefl.events import Changed, Fact, Started
 from edgefl.job import Course, Job
 from edgefl.locks import own
 from edgefl.models.card import card
@@ -77,22 +79,25 @@ def coordinate(
             view.tell(fact)
 
         transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=run.broker.tls)
-        serving = Coordinator(
+        signer = identity.signer(run)
+        serving = Threaded(
             run,
             transport,
             lambda: jobs.prepare(run, root)[0],
             folder=folder,
             tell=tell,
-            signer=identity.signer(run),
+            signer=signer,
             device_keys=DeviceKeys(identity.devices_path(run), run.devices),
         )
         until_done.callback(_stop_on_signals(serving))
         if ready:
             until_done.enter_context(ready(address))
-        with view.watching(serving, str(address)):
+        about = str(address), signer.key, str(run.algorithm["name"]), run.run.rounds
+        with view.watching():
+            tell(Started(run.run.name, serving.shell.run_id, *about, at=serving.clock.wall()))
             course = serving.run()
-        if serving.job:
-            _export(folder / MODEL, serving.job, course)
+        if serving.shell.artifacts.job:
+            _export(folder / MODEL, serving.shell.artifacts.job, course)
         _conclude(folder)
         return Results(course, folder)
 
@@ -139,7 +144,11 @@ def _resume(book: journal.Journal, folder: Path, run: RunFile) -> None:
     if state and any(change.key in ON_THE_WIRE for change in changed):
         state = reopened(state)
     if changed:
-        book.amend(run.model_dump_json(), state, [asdict(change) for change in changed])
+        book.amend(
+            run.model_dump_json(),
+            state,
+            [Changed(change.key, change.before, change.now, at=time.time()) for change in changed],
+        )
 
 
 def unfinished(run: RunFile) -> bool:
@@ -175,7 +184,7 @@ def _broker(run: RunFile, until_done: ExitStack) -> Address:
     return running.address
 
 
-def _stop_on_signals(serving: Coordinator) -> Callable[[], None]:
+def _stop_on_signals(serving: Threaded) -> Callable[[], None]:
     """Ctrl-C and SIGTERM end the run cleanly; gives back how to undo that."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda _s, _f: serving.stop()) for number in numbers}

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.device_table import device_table, ranked
-from coordinator.service import Coordinator
+from coordinator.watching import Picture, fold
 from edgefl import wording
 from edgefl.events import (
     Abandoned,
@@ -25,8 +25,6 @@ from edgefl.events import (
     Done,
     Evaluating,
     Fact,
-    Joined,
-    Lost,
     Preparing,
     Quarantined,
     Refused,
@@ -54,7 +52,9 @@ class View(Protocol):
         """Say what keeps us from the run for some seconds."""
         ...
 
-    def watching(self, coordinator: Coordinator, broker: str) -> AbstractContextManager[None]: ...
+    def watching(self) -> AbstractContextManager[None]:
+        """From here on the run goes on, until it has ended."""
+        ...
 
 
 class JsonView:
@@ -68,10 +68,8 @@ class JsonView:
         self.tell(Preparing(what))
         yield
 
-    @contextmanager
-    def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
-        self.tell(Started(coordinator.name, coordinator.id, broker, coordinator.signer.key))
-        yield
+    def watching(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class PlainView:
@@ -87,11 +85,8 @@ class PlainView:
         self.tell(Preparing(what))
         yield
 
-    @contextmanager
-    def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
-        print(f"run '{coordinator.name}' waits for devices at {broker}", flush=True)  # noqa: T201
-        print(f"its models are signed by {coordinator.signer.key}", flush=True)  # noqa: T201
-        yield
+    def watching(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,31 +104,24 @@ class LiveView:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
         self.curve: list[float] = []
-        self.last: Round | None = None
         self.notes: list[Note] = []
-        self.gone: dict[str, float] = {}  # since when each device that left is away
-        self.opening: Evaluating | None = None
-        self.coordinator: Coordinator | None = None
-        self.broker = ""
+        self.picture = Picture()  # replaced as a whole: it is drawn from another thread
 
     def tell(self, fact: Fact) -> None:
+        self.picture = fold(self.picture, fact, monotonic())
         match fact:
             case Round(accuracy=accuracy, r2=r2, bounded=bounded):
-                self.last = fact
                 height = r2 if accuracy is None else accuracy
                 if height is not None:
                     self.curve.append(height)
                 if bounded:
                     self._note(f"bounded: {', '.join(bounded)}: scaled down, see guards.norm_cap and weight_cap")
             case Evaluating():
-                self.opening = fact
                 self.console.print(Text(wording.evaluating(fact), style="dim"))
             case Declined() | Refused() | Quarantined() | Abandoned() | Disconnected():
                 self._note(_note(fact))
-            case Lost(device=device):
-                self.gone.setdefault(device, monotonic())
-            case Joined(device=device):
-                self.gone.pop(device, None)
+            case Started(key=key):
+                self.console.print(f"models are signed by {key}", style="dim", highlight=False)
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -141,39 +129,33 @@ class LiveView:
             yield
 
     @contextmanager
-    def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
-        self.coordinator, self.broker = coordinator, broker
-        self.console.print(f"models are signed by {coordinator.signer.key}", style="dim", highlight=False)
+    def watching(self) -> Iterator[None]:
         with Live(console=self.console, refresh_per_second=4, get_renderable=self.draw):
             yield
 
     def draw(self) -> RenderableType:
         """The whole picture: where the run stands and why it waits first, then the devices that find room."""
-        c = self.coordinator
-        if c is None:
-            return Text("")
-        now, outer = monotonic(), min(WIDEST, self.console.width)
+        p, now, outer = self.picture, monotonic(), min(WIDEST, self.console.width)
         width = outer - 4  # the frame, and a blank on either side
-        waiting = Text(c.waiting(), overflow="fold")
+        waiting = Text(p.waiting, overflow="fold")
         notes = [_shown(note, now, width, self.console) for note in self.notes if now - note.at < OLD]
-        traffic = f"sent up {size(c.total_up + c.bytes_up)}   sent down {size(c.total_down + c.bytes_down)}"
+        traffic = f"sent up {size(p.bytes_up)}   sent down {size(p.bytes_down)}"
         room = self.console.height - 3 - 3  # the frame and the cursor's line; head, curve and traffic
         room -= len(waiting.wrap(self.console, width))
         while notes and sum(len(lines) for lines in notes) > max(0, room - 4):
             del notes[0]
-        ranks, forgotten = ranked(c.inbox.devices.copy().values(), c.rounds, self.gone, now)
+        ranks, forgotten = ranked(p, now)
         rows = max(3, room - sum(len(lines) for lines in notes))
-        parts: list[RenderableType] = [self._head(c, width), waiting, device_table(ranks, forgotten, rows, width)]
+        parts: list[RenderableType] = [self._head(p, width), waiting, device_table(ranks, forgotten, rows, width)]
         parts += [Text(traffic, style="dim"), *(line for lines in notes for line in lines)]
-        title = Text(f"edgefl  {c.name}  {c.run_file.algorithm['name']}  {self.broker}")
+        title = Text(f"edgefl  {p.started.run}  {p.started.algorithm}  {p.started.broker}")
         return Panel(Group(*parts), title=title, title_align="left", width=outer)
 
-    def _head(self, c: Coordinator, width: int) -> RenderableType:
-        # What was reported before a restart is told again only when the model is there.
-        total, done = c.run_file.run.rounds, max(self.last.round if self.last else 0, c.rounds.round - 1)
+    def _head(self, p: Picture, width: int) -> RenderableType:
+        total, done = p.started.rounds, p.round - 1
         where = f"round {min(done + 1, total)} of {total}"
-        figures = wording.scores(self.last) if self.last else ""
-        weakest = wording.weakest(self.last, self.opening.class_names if self.opening else None) if self.last else ""
+        figures = wording.scores(p.last) if p.last else ""
+        weakest = wording.weakest(p.last, p.opening.class_names if p.opening else None) if p.last else ""
         bar = min(24, max(4, width - len(where) - len(figures) - 2 * 2))
         left = min(CURVE, width - len(weakest) - 2)
         head = Table.grid(padding=(0, 2))
@@ -234,7 +216,9 @@ def _line(fact: Fact) -> str:  # noqa: PLR0911  one fact, one line
             return wording.evaluating(fact)
         case Preparing(what=what):
             return f"{what} ..."
-        case Waiting(reason=reason):
+        case Started(run=run, broker=broker, key=key):
+            return f"run '{run}' waits for devices at {broker}\nits models are signed by {key}"
+        case Waiting(reason=reason, lasts=True):
             return printable(reason)
         case Declined() | Refused() | Quarantined() | Abandoned() | Disconnected():
             return _note(fact)

@@ -1,8 +1,8 @@
 """What the coordinator says, and to whom."""
 
-import time
 from typing import Literal
 
+from coordinator import vocabulary as words
 from coordinator.journal import Journal
 from edgefl.protocol import chunks, pace, topics
 from edgefl.protocol.messages import TEXT, Assignment, JobState, Missing, Receipt, Refusal, frame
@@ -16,13 +16,12 @@ Phase = Literal["gathering", "training", "finished"]
 FINISHED_EXPIRES = 24 * 3600  # seconds: until then a device that was away learns that nobody waits for its update
 
 
-def start_number(journal: Journal | None) -> int:
+def start_number(journal: Journal | None, now: int) -> int:
     """A number for this start of the coordinator, larger than that of every start before.
 
     It is the time, so that devices can also tell which of two runs is the older one; should the clock have gone back,
     the number of the last start and one.
     """
-    now = int(time.time())
     if journal is None:
         return now
     number = max(now, int(journal.get("start") or 0) + 1)
@@ -48,6 +47,19 @@ class Voice:
         topic = topics.state(self.fleet, self.job)
         sealed = self.speaker.seal("state", said.model_dump_json().encode(), job=self.job, run=self.run)
         self.transport.publish(topic, sealed, retain=True, expires=expires)
+
+    def verdict(self, action: words.Accept | words.Late | words.Ignore | words.Refuse) -> None:
+        """Tell a device what became of its answer."""
+        about = action.device, action.round, action.digest
+        match action:
+            case words.Accept():
+                self.receipt(*about, "accepted")
+            case words.Late():
+                self.receipt(*about, "accepted", "late, kept by policy")
+            case words.Ignore(reason="duplicate" | "late" as reason):
+                self.receipt(*about, reason, reason)
+            case words.Ignore(reason=reason) | words.Refuse(reason=reason):
+                self.receipt(*about, "refused", reason)
 
     def receipt(self, device: str, round: int, digest: bytes, verdict: Verdict, reason: str = "") -> None:
         """An answer is safe with us, or is not wanted."""

@@ -51,6 +51,8 @@ class Started(Fact):
     run_id: str
     broker: str = ""
     key: str = ""
+    algorithm: str = ""
+    rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,11 @@ class Paused(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Waiting(Fact):
-    """Why the run waits, in one line for a human, or nothing when it does not."""
+    """Why the run waits, in one line for a human: when that changes, and once more when it lasts."""
 
     lasting: ClassVar[bool] = False
     reason: str
+    lasts: bool = False
 
 
 # ── devices ──────────────────────────────────────────────────────────────────────────────────────────────────

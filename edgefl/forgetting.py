@@ -13,6 +13,7 @@ from edgefl.vector import Array
 if TYPE_CHECKING:
     from edgefl.job import Course, Job  # which evaluates: it must not be needed to be imported
 
+Accuracies = Iterator[Array]
 Shares = dict[str, Any]  # the two fields of a round that tell it
 UNKNOWN: Shares = {"local_forgetting": None, "aggregation_forgetting": None}  # nobody trained, or nobody looked
 
@@ -24,7 +25,7 @@ def of_round(job: "Job", before: "Course", updates: Mapping[str, Update], after:
     return shares(before, list(local_accuracies(job, before, updates)), after)
 
 
-def local_accuracies(job: "Job", before: "Course", updates: Mapping[str, Update]) -> Iterator[Array]:
+def local_accuracies(job: "Job", before: "Course", updates: Mapping[str, Update]) -> Accuracies:
     """The accuracy per class of every device's own model, one by one."""
     for _, update in sorted(updates.items()):  # by device, as everywhere: the mean is the same to the last bit
         if job.test is not None:

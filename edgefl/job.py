@@ -4,7 +4,7 @@ A job never changes; a course is a value that each round replaces. Loop, emulato
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -224,6 +224,22 @@ def advance(
         round, params, course.params, states, best=course.best, reached=course.reached, bounded=within.changed
     )
     return look(job, after, before=course.evaluation)
+
+
+def onward(
+    job: Job,
+    course: Course,
+    updates: Mapping[str, Update],
+    *,
+    population: int,
+    late: Mapping[str, Update] | None = None,
+) -> Iterator[Course]:
+    """The course after this round is merged, and after each behind it that needs no device."""
+    course = advance(job, course, updates, population=population, late=late)
+    yield course
+    while not finished(job, course) and plan(job, course) is None:
+        course = advance(job, course, {}, population=population)
+        yield course
 
 
 def finished(job: Job, course: Course) -> bool:

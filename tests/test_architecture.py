@@ -85,7 +85,23 @@ def test_state_machines_import_the_standard_library_and_seeds_only(path):
     assert ours <= {"edgefl.seeds", *selections}  # pure as well
 
 
-@pytest.mark.parametrize("path", ["coordinator/rounds.py", "device_agent/session.py"])
+PURE = ["core", "vocabulary", "conduct", "roster", "watching"]
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_what_is_decided_is_decided_without_anything_large_or_outside(name):
+    """Ids, numbers and facts: no tensors, no messages, nothing that could be waited for."""
+    allowed = {f"coordinator.{one}" for one in (*PURE, "rounds")} | {"edgefl.events", "edgefl.protocol.pace.spread"}
+    ours = {module for module in ever(ROOT / "coordinator" / f"{name}.py") if top({module}) - sys.stdlib_module_names}
+    assert not [module for module in ours if not any((module + ".").startswith(one + ".") for one in allowed)]
+
+
+@pytest.mark.parametrize("path", ["coordinator/service.py", "coordinator/hearing.py", "coordinator/artifacts.py"])
+def test_a_shell_is_handed_its_clock_and_its_threads(path):
+    assert not top(ever(ROOT / path)) & {"time", "threading", "queue", "concurrent", "asyncio", "socket"}
+
+
+@pytest.mark.parametrize("path", ["coordinator/rounds.py", "coordinator/core.py", "device_agent/session.py"])
 def test_state_machines_know_neither_clock_nor_network_nor_disk(path):
     outside = {"time", "datetime", "socket", "os", "io", "pathlib", "random", "threading", "asyncio", "subprocess"}
     assert not top(ever(ROOT / path)) & outside

@@ -245,13 +245,14 @@ def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[
         for name in DEVICES:
             after, _ = step(s, Answered(name, round, 0))
             closing = after.phase == "merging"
-            book.write(Answered(name, round, 0), after, answer(job, name, round), 2 if closing else None)
+            book.write((Answered(name, round, 0),), after, answer(job, name, round), 2 if closing else None)
             s = after
-        updates, _ = recall.in_hand(book, job, s)
-        assert set(updates) == set(DEVICES)
+        recalled, by_digest = recall.promised(book, job, s)
+        updates = {name: by_digest[kept.digest] for name, kept in recalled.answers.items()}
+        assert (set(updates), recalled.population) == (set(DEVICES), 2)
         courses.append(jobs.advance(job, courses[-1], updates, population=2))
         s, _ = step(s, Merged(round, 0))
-        book.write(Merged(round, 0), s)
+        book.write((Merged(round, 0),), s)
     return book, s, courses
 
 
@@ -274,8 +275,9 @@ def test_a_run_whose_answers_are_no_longer_there_says_so(tmp_path, job):
 def test_late_answers_that_were_accepted_are_promised_to_the_next_merge(tmp_path):
     job = job_of(late="discount")
     book, s, _ = played(job, tmp_path, 2, late="discount")
-    book.write(Answered("c", 1, 0), s, answer(job, "c", 1))
-    updates, late = recall.in_hand(book, job, s)
+    book.write((Answered("c", 1, 0),), s, answer(job, "c", 1))
+    recalled, by_digest = recall.promised(book, job, s)
     book.close()
-    assert updates == {}
-    assert (list(late), late["c"].round) == (["c"], 1)
+    assert recalled.answers == {}
+    assert (list(recalled.late), recalled.late["c"].round) == (["c"], 1)
+    assert list(by_digest) == [recalled.late["c"].digest]

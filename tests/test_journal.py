@@ -10,7 +10,6 @@ import pytest
 
 from coordinator.journal import KEPT, Journal, Kept, exists
 from coordinator.rounds import (
-    Abandon,
     Answered,
     Busy,
     Declined,
@@ -24,8 +23,9 @@ from coordinator.rounds import (
     Rules,
     step,
 )
-from edgefl import faults
+from edgefl import events, faults
 from edgefl.errors import StoreError
+from edgefl.events import Fact
 from edgefl.selection.base import Candidate
 from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk, PowerCut
@@ -42,15 +42,28 @@ def kept(device: str, round: int) -> Kept:
     return Kept(round, device, bytes([round]) * 32, f"{device} in {round}".encode())
 
 
-def play(book: Journal, s: Rounds, *events: Event) -> Rounds:
+def play(book: Journal, s: Rounds, *happened: Event) -> Rounds:
     """Feed and write, as the coordinator does."""
-    for event in events:
+    for event in happened:
         after, _ = step(s, event)
         closes = after.phase == "merging" and s.phase != "merging"
         answer = kept(event.device, event.round) if isinstance(event, Answered) else None
-        book.write(event, after, answer, 2 if closes else None)
+        book.write((event,), after, answer, 2 if closes else None, told(event))
         s = after
     return s
+
+
+def told(event: Event) -> list[Fact]:
+    """What a coordinator would tell of it."""
+    match event:
+        case Joined(device):
+            return [events.Joined(device)]
+        case Answered(device, round):
+            return [events.Answered(device, round, 100)]
+        case Merged(round):
+            return [events.Round(round)]
+        case _:
+            return []
 
 
 def a_round(number: int) -> list[Event]:
@@ -88,7 +101,7 @@ def test_an_answer_waits_until_its_round_closes(book):
 
 def test_an_answer_that_comes_while_a_round_is_merged_waits_for_the_next_one(book):
     s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), Answered("a", 1, 0), Answered("b", 1, 0))
-    book.write(Answered("c", 1, 0), replace(s, owed={}), kept("c", 1))
+    book.write((Answered("c", 1, 0),), replace(s, owed={}), kept("c", 1))
     assert book.answers() == (kept("c", 1),)
     s = play(book, s, Merged(1, 0), *a_round(2))
     assert [a.device for a in book.answers(2)] == ["c", "a", "b"]
@@ -128,12 +141,16 @@ def test_what_is_known_of_devices_is_remembered(book, tmp_path):
 
 def test_the_story_can_be_told_of_one_device_or_one_round(book):
     play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1), Answered("a", 2, 0))
-    assert [(what, detail) for _, what, detail in book.story(device="a")] == [
-        ("joined", {"device": "a", "samples": 0}),
-        ("answered", {"device": "a", "round": 1, "seconds_per_step": None}),
-        ("answered", {"device": "a", "round": 2, "seconds_per_step": None}),
-    ]
-    assert [what for _, what, _ in book.story(round=1)] == ["answered", "answered", "merged"]
+    first, second = events.Answered("a", 1, 100), events.Answered("a", 2, 100)
+    assert list(book.story(device="a")) == [events.Joined("a"), first, second]
+    assert [type(fact) for fact in book.story(round=1)] == [events.Answered, events.Answered, events.Round]
+
+
+def test_whoever_was_asked_or_missed_finds_himself_in_the_story(book):
+    asked, closed = events.Asked(1, 1, ("a", "b"), 100), events.Closed(1, ("a",), ("b",))
+    book.note(asked, closed)
+    assert list(book.story(device="b")) == [asked, closed]
+    assert list(book.story(device="c")) == []
 
 
 def test_a_second_reader_sees_what_was_written(book):
@@ -207,7 +224,7 @@ def test_a_state_is_written_down_only_when_a_round_closes_and_comes_back_from_th
         s = play(book, s, event)
         assert Journal(book.disk, reading=True).rounds(RULES) == s
     notes = [placed.note for segment in book._segments for placed in segment.notes]
-    stated = [note for note in notes if note.get("state") and "event" in note]
+    stated = [note for note in notes if note.get("state") and "events" in note]
     assert len(stated) == 1 + 2, "once at the beginning, and at each closing"
 
 
@@ -234,7 +251,7 @@ def test_an_answer_costs_its_own_bytes_and_hardly_more():
         before = disk.written
         device = f"device-{number:03d}"
         s, _ = step(s, Answered(device, 1, 0))
-        book.write(Answered(device, 1, 0), s, Kept(1, device, bytes(32), bytes(10_000)))
+        book.write((Answered(device, 1, 0),), s, Kept(1, device, bytes(32), bytes(10_000)))
         assert disk.written - before < 10_000 + 400
 
 
@@ -244,8 +261,8 @@ def test_the_story_is_whole_long_after_the_answers_are_gone():
     for number in range(1, 9):
         s = play(book, s, *a_round(number))
     for one in (book, Journal(book.disk), Journal(book.disk, reading=True)):
-        assert [detail["round"] for _, what, detail in one.story() if what == "merged"] == list(range(1, 9))
-        assert [what for _, what, _ in one.story(round=2)] == ["answered", "answered", "merged"]
+        assert merged(one) == list(range(1, 9))
+        assert [type(fact) for fact in one.story(round=2)] == [events.Answered, events.Answered, events.Round]
         assert one.devices() == {"a", "b"}
     assert len(book.disk.names("journal-*.log")) == KEPT + 1
 
@@ -256,18 +273,30 @@ def test_a_reader_keeps_its_story_while_files_go():
     reader = Journal(book.disk, reading=True)
     for number in range(3, 9):
         s = play(book, s, *a_round(number))
-    merged = [detail["round"] for _, what, detail in reader.story() if what == "merged"]
-    assert merged == list(range(1, len(merged) + 1))
-    assert len(merged) >= 2
+    seen = merged(reader)
+    assert seen == list(range(1, len(seen) + 1))
+    assert len(seen) >= 2
+
+
+def merged(book: Journal) -> list[int]:
+    return [fact.round for fact in book.story() if isinstance(fact, events.Round)]
 
 
 def test_what_is_abandoned_is_told():
     book = Journal(MemoryDisk())
-    book.write(Expired(1, 1, 0), Rounds(RULES), actions=(Abandon(1, "nobody came"),))
-    assert [(what, detail) for _, what, detail in book.story()] == [
-        ("expired", {"round": 1, "attempt": 1}),
-        ("abandoned", {"round": 1, "reason": "nobody came"}),
-    ]
+    abandoned = events.Abandoned(1, "nobody came", at=7.0)
+    book.write((Expired(1, 1, 0),), Rounds(RULES), facts=[abandoned])
+    assert list(book.story()) == [abandoned]
+
+
+def test_events_of_one_write_are_played_in_their_order():
+    book, s = Journal(MemoryDisk()), Rounds(RULES)
+    joined = Joined("a", 0), Joined("b", 0), Lost("a", 0)
+    for event in joined:
+        s, _ = step(s, event)
+    book.write(joined, s)
+    book.write((), s)
+    assert Journal(book.disk).rounds(RULES) == s
 
 
 # ── power cuts ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -283,7 +312,7 @@ def everything(book: Journal) -> tuple[Any, ...]:
         book.answers(),
         [book.answers(round) for round in rounds],
         [book.merge(round) for round in rounds],
-        [(what, detail) for _, what, detail in book.story()],
+        list(book.story()),
     )
 
 
@@ -298,7 +327,7 @@ def writes() -> list[Callable[[Journal, Rounds], Rounds]]:
         return s
 
     def noted(book: Journal, s: Rounds) -> Rounds:
-        book.note("resumed", round=s.round)
+        book.note(events.Resumed(s.round))
         return s
 
     rounds = [played(event) for number in range(1, 7) for event in a_round(number)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from edgefl.bench.still import NOTHING, Blank, Still, put_on_shelf
 from edgefl.bench.transport import Play
 from edgefl.config import Broker, Learning, RoundRules, Run, RunFile
@@ -44,7 +44,7 @@ class Services:
                 if isinstance(fact, Round):
                     mark()
 
-            serving = Coordinator(job.run, MqttTransport(address, name), lambda: job, tell=tell, signer=signer)
+            serving = Threaded(job.run, MqttTransport(address, name), lambda: job, tell=tell, signer=signer)
             done = threading.Event()
             threading.Thread(target=_watch, args=(agents, serving, done), daemon=True).start()
             try:
@@ -90,7 +90,7 @@ def still_job(name: str, params: int, rounds: int, devices: int) -> Job:
     )
 
 
-def _watch(agents: Sequence[Child], serving: Coordinator, done: threading.Event) -> None:
+def _watch(agents: Sequence[Child], serving: Threaded, done: threading.Event) -> None:
     """A coordinator waits for its devices for ever; here a lost one ends the bench."""
     while not done.wait(1.0):
         if any(agent.gone.is_set() for agent in agents):

@@ -21,7 +21,7 @@ if __name__ == "__main__":
 
 from fleets import Fleet, prepared, run_file
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from edgefl.config import LocalCompute
 from edgefl.events import as_json
 from edgefl.models.onnx.bundle import Bundle, Mask, pack, unpack
@@ -286,7 +286,7 @@ def played(bundle: Bundle, folder: Path) -> tuple[list[str], tuple[int, str]]:
     for name in fleet.data:
         fleet.start(fleet.agent(name, compute=LocalCompute(backend="onnx" if name == VICTIM else "torch")))
     job = replace(prepared(RUN)[0], graphs=pack(bundle))
-    Coordinator(RUN, broker.client("coordinator"), lambda: job, tell=lambda fact: told.append(as_json(fact))).run()
+    Threaded(RUN, broker.client("coordinator"), lambda: job, tell=lambda fact: told.append(as_json(fact))).run()
     fleet.join()
     declined = [event["reason"] for event in told if event["event"] == "declined" and event["device"] == VICTIM]
     return declined, fleet.exits[VICTIM]

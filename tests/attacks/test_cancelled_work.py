@@ -16,7 +16,7 @@ from fleets import Fleet, prepared, run_file, until
 from hostile import RUN, VICTIM, edited, honest, insert, node
 from onnx import ModelProto, NodeProto
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from device_agent.backends import maker
 from device_agent.training import Outcome, Trained, Trainer
 from edgefl.algorithms.base import Budget, Task
@@ -284,7 +284,7 @@ def test_an_agent_that_is_told_to_stop_does_not_finish_its_graph_first(tmp_path:
 
     victim.make_model = watched
     job = replace(prepared(RUN)[0], graphs=pack(edited(honest(), "training", slow)))
-    coordinator = Coordinator(RUN, broker.client("coordinator"), lambda: job)
+    coordinator = Threaded(RUN, broker.client("coordinator"), lambda: job)
 
     def serve() -> None:
         with suppress(Interrupted):

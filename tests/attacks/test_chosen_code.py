@@ -10,7 +10,7 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from device_agent.library import Item
 from device_agent.samples import Samples
 from device_agent.session import Tasked
@@ -66,7 +66,7 @@ def asked_to_build(network: str, compute: LocalCompute, folder: Path) -> list[st
         if name != VICTIM:  # these have the network at hand, whatever it is called
             host.agent.make_model = lambda _manifest, _graphs: job.device_model
         fleet.start(host)
-    Coordinator(named, broker.client("coordinator"), lambda: replace(job, run=named), tell=in_json(told.append)).run()
+    Threaded(named, broker.client("coordinator"), lambda: replace(job, run=named), tell=in_json(told.append)).run()
     fleet.join()
     assert fleet.exits[VICTIM] == (0, "job 'fleet' has finished")
     return [event["reason"] for event in told if event["event"] == "declined" and event["device"] == VICTIM]

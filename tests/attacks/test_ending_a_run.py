@@ -11,7 +11,7 @@ from fleets import prepared, run_file
 from puppet import Puppet, answer, noise
 
 from coordinator.budgets import MOST, budget
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from edgefl import seeds
 from edgefl.config import RunFile
 from edgefl.errors import WireError
@@ -35,7 +35,7 @@ def played(run: RunFile, act: Act, honest: int = 1, then: Act | None = None) -> 
     def send(puppet: Puppet, task: Assignment) -> None:
         puppet.say(answer(puppet, task, {"delta": noise(size, task.round)}))
 
-    coordinator = Coordinator(run, broker.client("coordinator"), lambda: prepared(run)[0], tell=in_json(events.append))
+    coordinator = Threaded(run, broker.client("coordinator"), lambda: prepared(run)[0], tell=in_json(events.append))
     ends: list[BaseException] = []
 
     def serve() -> None:

@@ -12,7 +12,7 @@ import pytest
 from facts import in_json
 from fleets import prepared, run_file
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from edgefl.config import RunFile
 from edgefl.errors import Interrupted
 from edgefl.job import device_names
@@ -68,7 +68,7 @@ def serve(run: RunFile, broker: Address, signer: Signer, told: list[dict[str, An
             serving.stop()
 
     transport = MqttTransport(broker, f"coordinator-{signer.key[-6:]}")
-    serving = Coordinator(run, transport, lambda: prepared(run)[0], tell=in_json(tell), signer=signer)
+    serving = Threaded(run, transport, lambda: prepared(run)[0], tell=in_json(tell), signer=signer)
     with suppress(Interrupted):
         serving.run()
 

@@ -13,7 +13,7 @@ from fleets import prepared, run_file, until
 from puppet import Puppet, answer, noise
 
 from coordinator.device_keys import DeviceKeys
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from edgefl.config import RunFile
 from edgefl.errors import Interrupted
 from edgefl.protocol import chunks, topics
@@ -44,7 +44,7 @@ class Siege:
         self.attacker.subscribe("edgefl/v1/default/#")
         job = prepared(RUN)[0]
         self.size = job.model.layout.size
-        self.coordinator = Coordinator(
+        self.coordinator = Threaded(
             run, self.broker.client("coordinator"), lambda: job, tell=in_json(self.events.append), device_keys=keys
         )
         self.tasks: dict[str, Assignment] = {}
@@ -81,7 +81,7 @@ class Siege:
         until(lambda: any(event.get("reason") == mark for event in list(self.events)))
 
     def refusals(self, code: str) -> int:
-        return self.coordinator.inbox.refusals[code]
+        return self.coordinator.shell.state.refusals.get(code, 0)
 
     def happened(self, event: str, **more: Any) -> list[dict[str, Any]]:
         return [told for told in list(self.events) if {"event": event, **more}.items() <= told.items()]
@@ -308,6 +308,6 @@ def test_an_honest_pair_ends_the_run(siege: Siege) -> None:
             puppet.say(siege.good(name))
     siege.thread.join(60)
     assert siege.happened("done")
-    assert not siege.coordinator.inbox.refusals
-    assert siege.coordinator.course is not None
-    assert np.isfinite(siege.coordinator.course.params).all()
+    assert not siege.coordinator.shell.state.refusals
+    assert siege.coordinator.shell.artifacts.course is not None
+    assert np.isfinite(siege.coordinator.shell.artifacts.course.params).all()

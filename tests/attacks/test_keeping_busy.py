@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fleets import Fleet, loop, prepared, run_file
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from device_agent import library, session
 from device_agent.spool import Held
 from device_agent.start import Host
@@ -26,7 +26,7 @@ RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quor
 MIB = 1 << 20
 SIGNER = Signer.new()
 SPEAKER = Speaker(SIGNER, "default", 1)  # with the coordinator's key: whoever has none is not heard
-Play = Callable[[Callable[[Transport, Coordinator], None]], list[str]]
+Play = Callable[[Callable[[Transport, Threaded], None]], list[str]]
 
 
 def say(client: Transport, device: str, message: Any) -> None:
@@ -58,7 +58,7 @@ def besieged(tmp_path: Path) -> Iterator[Play]:
     thief.start(heard.append)
     thief.subscribe(topics.up("default", "ghost", "+"))
 
-    def play(act: Callable[[Transport, Coordinator], None]) -> list[str]:
+    def play(act: Callable[[Transport, Threaded], None]) -> list[str]:
         def tell(event: dict[str, Any]) -> None:
             if event["event"] == "asked" and event["round"] == 1:
                 act(thief, coordinator)
@@ -84,17 +84,17 @@ def test_a_task_whose_model_never_comes_does_not_keep_a_device_from_other_runs(
     assert reasons == ["model 0123456789abcdef does not come, and other runs wait"]
 
 
-def publish(thief: Transport, coordinator: Coordinator, data: bytes, layout: dict[str, Any] | None = None) -> str:
+def publish(thief: Transport, coordinator: Threaded, data: bytes, layout: dict[str, Any] | None = None) -> str:
     """A model of the run 'ghost', signed with the coordinator's key."""
-    assert coordinator.publisher is not None
-    statement = json.loads(claim(coordinator.publisher.published[1].manifest).statement)
+    assert coordinator.shell.artifacts.publisher is not None
+    statement = json.loads(claim(coordinator.shell.artifacts.publisher.published[1].manifest).statement)
     known_as = chunks.digest(data)
     statement |= {"job": "ghost", "run": "r1", "round": 1, "digest": known_as.hex(), "size": len(data)}
     statement |= {"layout": layout} if layout else {}
     id = known_as.hex()[:16]
     for index, part in enumerate(chunks.split(data, known_as)):
         thief.publish(topics.chunk("default", "ghost", id, index), part, retain=True)
-    manifest = coordinator.signer.sign(json.dumps(statement, separators=(",", ":")).encode())
+    manifest = coordinator.shell.signer.sign(json.dumps(statement, separators=(",", ":")).encode())
     thief.publish(topics.manifest("default", "ghost", id), manifest, retain=True)
     return id
 
@@ -122,7 +122,7 @@ def test_a_signed_frame_that_is_no_model_is_declined_and_the_device_goes_on(
     made = kind()
     monkeypatch.setattr("fleets.Host", lambda **more: Host(**more, limit_mb=32))
 
-    def act(thief: Transport, coordinator: Coordinator) -> None:
+    def act(thief: Transport, coordinator: Threaded) -> None:
         id = publish(thief, coordinator, *made)
         for name in ("device-00", "device-01"):
             ask(thief, name, id)

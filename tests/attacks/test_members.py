@@ -18,7 +18,7 @@ from fleets import Fleet, prepared, run_file, until
 from paho.mqtt.enums import CallbackAPIVersion
 
 from coordinator.identity import opened
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from edgefl.errors import Interrupted
 from edgefl.protocol import topics
 from edgefl.protocol.address import Address
@@ -121,7 +121,7 @@ def play(port: int, logins: dict[str, tuple[str, str]], folder: Path) -> tuple[M
             coordinator.stop()
 
     transport = MqttTransport(Address("mqtt", "127.0.0.1", port, *logins["coordinator"]), "coordinator")
-    coordinator = Coordinator(RUN, transport, lambda: prepared(RUN)[0], tell=in_json(tell))
+    coordinator = Threaded(RUN, transport, lambda: prepared(RUN)[0], tell=in_json(tell))
     sha256 = ""
     try:
         sha256 = coordinator.run().sha256()

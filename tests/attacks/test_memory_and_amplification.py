@@ -9,7 +9,6 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,14 @@ from fleets import prepared, run_file
 from listening import agent_that_heard, sealed
 from puppet import Puppet, answer
 
+from coordinator import core
+from coordinator import vocabulary as words
+from coordinator.conduct import Conduct
 from coordinator.guards import Guard
 from coordinator.inbox import Inbox
-from coordinator.service import Coordinator
+from coordinator.roster import Announcement
+from coordinator.rounds import Rounds, Rules
+from coordinator.threaded import Threaded
 from coordinator.voice import Voice
 from device_agent.download import Download
 from device_agent.trust import Trust, Wanted
@@ -33,7 +37,6 @@ from edgefl.protocol.codecs import codec
 from edgefl.protocol.frames import pack, zstd
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.messages import Absent, Answer, Assignment, Holding, Presence, Receipt, Tensor, Working, frame
-from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.system.disk import FolderDisk
 from edgefl.vector import Layout
@@ -83,7 +86,7 @@ class Attacked:
         self.events: list[dict[str, Any]] = []
         self.news = threading.Condition()
         self.transport = self.broker.client("coordinator")
-        self.coordinator = Coordinator(RUN, self.transport, lambda: prepared(RUN)[0], tell=in_json(self.tell))
+        self.coordinator = Threaded(RUN, self.transport, lambda: prepared(RUN)[0], tell=in_json(self.tell))
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.task: Assignment | None = None
         self.bad = Puppet(BAD, self.broker.client(BAD), self._asked, job="fleet")
@@ -143,7 +146,7 @@ def test_chunks_that_claim_512_mib_take_no_memory_and_cost_the_device_its_standi
         for message in messages:
             attacked.bad.publish(message)
         attacked.quarantined()
-    assert attacked.coordinator.inbox.refusals["wire.too_large"] == 3
+    assert attacked.coordinator.shell.state.refusals["wire.too_large"] == 3
 
 
 def test_a_bomb_inside_a_small_message_is_not_opened(attacked: Attacked) -> None:
@@ -153,7 +156,7 @@ def test_a_bomb_inside_a_small_message_is_not_opened(attacked: Attacked) -> None
             attacked.bad.say(data)
         attacked.quarantined()
         attacked.settled()
-    assert attacked.coordinator.inbox.refusals == {"wire.too_large": 3, "device.quarantined": 27}
+    assert attacked.coordinator.shell.state.refusals == {"wire.too_large": 3, "device.quarantined": 27}
 
 
 @pytest.mark.parametrize("tensors", [[{}] * 65_000, [{"name": "a", "kind": "b", "bytes": 1, "shape": [-1] * 65_000}]])
@@ -199,12 +202,12 @@ def test_asking_again_for_a_model_does_not_make_the_coordinator_shout(attacked: 
     for _ in range(50):
         attacked.bad.say(frame(Absent(job="fleet", model=task.model)))
     attacked.settled()
-    made = attacked.coordinator.publisher.published[1]  # type: ignore[union-attr]  # the round is open
+    made = attacked.coordinator.shell.artifacts.publisher.published[1]  # type: ignore[union-attr]  # the round is open
     assert attacked.transport.sent - before < 2 * (len(made.frame) + len(made.manifest)) + 4096
     for _ in range(500):
         attacked.bad.say(frame(Absent(job="fleet", model=task.model, forged=True)))
     attacked.quarantined()
-    assert attacked.coordinator.inbox.refusals["device.flooding"] == 3
+    assert attacked.coordinator.shell.state.refusals["device.flooding"] == 3
 
 
 def test_holding_what_was_never_sent_is_answered_a_bounded_number_of_times(attacked: Attacked) -> None:
@@ -265,49 +268,35 @@ def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> 
 def test_all_unfinished_transfers_together_are_bounded_and_the_one_that_waits_longest_goes() -> None:
     broker = MemoryBroker()
     voice = Voice(broker.client("c"), "default", "fleet", "r", signer=Signer.new())
-    inbox, speaker = Inbox(voice, Guards(), 4 * chunks.CHUNK, lambda _: None), Speaker(Signer.new(), "default", 1)
+    inbox = Inbox(voice, Guards(), 4 * chunks.CHUNK, lambda _: True)
     inbox.allow(3 * chunks.CHUNK)
     inbox.total = 4 * chunks.CHUNK
     frames = {name: bytes([i]) * (3 * chunks.CHUNK) for i, name in enumerate("abc")}
     for name in frames:
-        presence = Presence(online=True, installation="x", birth=1)
-        said = speaker.seal("presence", presence.model_dump_json().encode(), device=name)
-        inbox.announced(name, said, retained=False)
+        inbox.meet(name)
     for index in (0, 1):
-        for name, data in frames.items():
-            part = chunks.chunk(data, chunks.digest(data), index)
-            said = speaker.seal("up", part, job="fleet", run="r", device=name)
-            assert inbox.gather(inbox.known(name), said) is None
-            assert inbox.held == sum(device.assembler.held() for device in inbox.devices.values()) <= inbox.total
-    devices = inbox.devices
+        for now, (name, data) in enumerate(frames.items()):
+            whole = inbox.gather(name, chunks.chunk(data, chunks.digest(data), index), 10.0 * index + now)
+            assert whole in ("begun", None)
+            assert inbox.held == sum(device.assembler.held() for device in inbox.transfers.values()) <= inbox.total
+    devices = inbox.transfers
     assert [devices[name].assembler.missing(chunks.digest(frames[name])) for name in "abc"] == [[], [2], [0, 2]]
 
 
 def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.roster.DEVICES", 3)
     monkeypatch.setattr("coordinator.guards.RECORDS", 5)
-    told: list[dict[str, Any]] = []
     voice = Voice(MemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
-    inbox = Inbox(voice, Guards(strikes=1), 1 << 20, in_json(told.append))
-    speaker = Speaker(Signer.new(), "default", 1)
-    here = Presence(online=True, installation="x", birth=1).model_dump_json().encode()
-
-    def announce(name: str) -> None:
-        inbox.announced(name, speaker.seal("presence", here, device=name), retained=False)
-
-    for i in range(3):
-        announce(f"pi-{i}")
-    inbox.blame("pi-0", WireError("wire.malformed", "nonsense"))
-    for i in range(3, 50):
-        with pytest.raises(WireError, match="3 devices are known"):
-            announce(f"ghost-{i}")
-    assert list(inbox.devices) == ["pi-0", "pi-1", "pi-2"]
-    assert len(inbox.guard.records) == 5
-    assert inbox.guard.quarantined("pi-0", monotonic()), "who is in quarantine is not forgotten for it"
-    announce("pi-1")
+    inbox = Inbox(voice, Guards(), 1 << 20, lambda _: True)
+    rules = Rules(rounds=1, seed=1, cohort=9, quorum=9, deadline=60.0)
+    state, here = core.State(Rounds(rules), Conduct(1, 60.0)), Announcement(True, "x", 1)
     for i in range(50):
-        inbox.blame(f"ghost-{i}", WireError("device.too_many", "one more"))
-    assert len(inbox.guard.records) == 5, "however many are in quarantine"
+        inbox.count(f"pi-{i}", 0.0)
+        state, actions, _ = core.step(state, words.Announced(0.0, f"pi-{i}", here))
+        assert (words.Meet(f"pi-{i}") in actions) == (i < 3), "a place to put its chunks is made for those only"
+        assert state.refusals.get("device.too_many", 0) == max(0, i - 2)
+    assert list(state.devices) == ["pi-0", "pi-1", "pi-2"]
+    assert len(inbox.guard.records) == 5
 
 
 def test_names_as_long_as_a_topic_are_neither_kept_nor_repeated(attacked: Attacked) -> None:
@@ -318,7 +307,7 @@ def test_names_as_long_as_a_topic_are_neither_kept_nor_repeated(attacked: Attack
             topic = topics.presence("default", name) if i % 2 else topics.up("default", "fleet", name)
             attacked.bad.transport.publish(topic, nothing)
         attacked.settled()
-    assert attacked.coordinator.inbox.refusals == {"device.name": 100, "device.unknown": 100}
+    assert attacked.coordinator.shell.state.refusals == {"device.name": 100, "device.unknown": 100}
     assert attacked.count("refused") == 3
     assert attacked.count("quarantined", device="-") == 1
     assert not any(len(str(event)) > 1000 for event in attacked.events)

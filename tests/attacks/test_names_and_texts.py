@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import Fleet, run_file
+from fleets import Fleet, prepared, run_file
 from listening import DEVICE, agent_that_heard, sealed
 from puppet import Puppet
 from rich.console import Console
 
 from coordinator import journal, story
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from coordinator.view import JsonView, LiveView, PlainView
 from device_agent import session
 from device_agent.service import Agent
@@ -77,10 +77,9 @@ class Watched:
         self.live = LiveView(self.console)
         self.views = self.live, PlainView(), JsonView()
         self.folder = folder / "runs"
-        self.coordinator = Coordinator(
-            RUN, self.broker.client("coordinator"), self.fleet.coordinator().prepare, folder=self.folder, tell=self.tell
+        self.coordinator = Threaded(
+            RUN, self.broker.client("coordinator"), lambda: prepared(RUN)[0], folder=self.folder, tell=self.tell
         )
-        self.live.coordinator = self.coordinator
 
     def tell(self, event: Fact) -> None:
         for view in self.views:
@@ -131,7 +130,7 @@ def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureF
     assert any(line.startswith("declined: device-03: [/x]") for line in lines)
     replayed = list(story.lines(FolderDisk(watched.folder)))
     logged = written.getvalue()
-    assert "why=[/x] [bold red]\\n2026" in logged
+    assert "reason=[/x] [bold red]\\n2026" in logged
     for text in (shown, *lines, *replayed, logged):
         assert "\x1b" not in text
         assert "\r" not in text
@@ -158,12 +157,12 @@ def test_a_traceback_does_not_forge_lines() -> None:
 
 
 def test_what_a_journal_quotes_is_no_template() -> None:
-    assert "note text={0} {x}" in story._line(0.0, "note", {"text": "{0} {x}"})
+    assert "pi declined round 1: {0} {x}" in story.line(events.Declined("pi", 1, "{0} {x}"))
 
 
 def test_letters_that_a_terminal_has_not_do_not_end_a_command(tmp_path: Path) -> None:
     book = journal.Journal(FolderDisk(tmp_path))
-    book.note("declined", device="pi", round=1, reason="\N{SNOWMAN}")
+    book.note(events.Declined("pi", 1, "\N{SNOWMAN}"))
     book.close()
     command = [sys.executable, "-m", "edgefl", "replay", str(tmp_path / journal.NAME)]
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}

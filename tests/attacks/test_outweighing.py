@@ -12,7 +12,7 @@ from fleets import Fleet, loop, prepared, run_file
 from puppet import Puppet, answer, noise
 
 from coordinator import checkpoint
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.protocol.memory import MemoryBroker
@@ -55,7 +55,7 @@ class Siege:
         run = run_of(algorithm, HONEST + 1, **rounds)
         self.fleet = Fleet(run, folder, self.broker.client)
         del self.fleet.data[BAD]
-        self.coordinator: Coordinator = self.fleet.coordinator(self.events.append)
+        self.coordinator: Threaded = self.fleet.coordinator(self.events.append)
         self.puppet = Puppet(BAD, self.broker.client(BAD), self._act(act), job="fleet")
         presence = Presence(online=True, installation=BAD, birth=1, samples=0)
         self.puppet._presence = (  # type: ignore[method-assign]
@@ -64,8 +64,8 @@ class Siege:
 
     def _act(self, act: Act) -> Callable[[Puppet, Assignment], None]:
         def with_model(puppet: Puppet, task: Assignment) -> None:
-            assert self.coordinator.course is not None
-            act(puppet, task, self.coordinator.course.params)
+            assert self.coordinator.shell.artifacts.course is not None
+            act(puppet, task, self.coordinator.shell.artifacts.course.params)
 
         return with_model
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.journal import EARLIER, NAME, Journal
-from coordinator.service import Coordinator
 from coordinator.start import settle
+from coordinator.threaded import Threaded
 from edgefl import fleet
 from edgefl.cli.app import main
 from edgefl.config import AgentFile, RunFile
@@ -47,9 +47,9 @@ def test_a_run_keeps_the_password_and_never_writes_it_down(tmp_path: Path) -> No
     run = run_of(tmp_path)
     folder = tmp_path / "quiet"
     settle(folder, run, fresh=False)
-    coordinator = Coordinator(run, MemoryBroker().client("c"), lambda: pytest.fail("not asked"), folder=folder)
-    assert coordinator.journal is not None
-    coordinator.journal.close()
+    coordinator = Threaded(run, MemoryBroker().client("c"), lambda: pytest.fail("not asked"), folder=folder)
+    assert coordinator.shell.journal is not None
+    coordinator.shell.journal.close()
     assert (folder / NAME).exists()
     assert not any(SECRET.encode() in data for data in everything(tmp_path))
     assert SECRET not in f"{run!r} {run.model_dump_json()} {run.model_dump(mode='json')}"

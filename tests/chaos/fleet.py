@@ -25,6 +25,7 @@ from coordinator.journal import Journal
 from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
+from edgefl.events import Answered
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.acl import COORDINATOR
 from edgefl.protocol.address import is_loopback
@@ -249,7 +250,11 @@ class Fleet(AbstractContextManager["Fleet"]):
     def check(self, ended: Mapping[str, Any], what: str) -> None:
         """The same model as an undisturbed run, and every promise kept exactly once."""
         book = Journal(FolderDisk(self.folder / "runs" / "chaos"), reading=True)
-        counted = Counter((d["device"], d["round"]) for _, event, d in book.story() if event == "answered")
+        counted = Counter(
+            (fact.device, fact.round)
+            for fact in book.story()
+            if isinstance(fact, Answered) and fact.verdict == "accepted"
+        )
         book.close()
         rounds = self.table["run"]["rounds"]
         promised = {(device, round) for device, round, _ in self.witness.accepted}

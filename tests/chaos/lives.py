@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,14 +18,13 @@ from typing import Any
 
 from cable import enter
 
-from coordinator import merging, service
-from coordinator.service import Coordinator
+from coordinator import service
 from coordinator.start import coordinate
 from device_agent.start import open_agent
 from edgefl import faults
 from edgefl.config import AgentFile, RunFile
 from edgefl.config_reader import parse
-from edgefl.events import Fact, Preparing, Started, as_json
+from edgefl.events import Fact, Preparing, as_json
 from edgefl.locks import own
 
 RETRY = 0.05  # seconds between two attempts to write to a disk that is full for three writes only
@@ -45,10 +44,8 @@ class Teller:
         self.tell(Preparing(what))
         yield
 
-    @contextmanager
-    def watching(self, coordinator: Coordinator, broker: str) -> Iterator[None]:
-        self.tell(Started(coordinator.name, coordinator.id, broker))
-        yield
+    def watching(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def _begin(log: Path, fault: str, place: Place) -> None:
 def coordinator(table: Mapping[str, Any], log: Path, fault: str, place: Place, told: Connection) -> None:
     """One life of `edgefl coordinator start`."""
     _begin(log, fault, place)
-    merging.RETRY = service.RETRY = RETRY
+    service.RETRY = RETRY
     results = coordinate(parse(RunFile, dict(table), "chaos", environment={}), None, Teller(told))
     told.send({"event": "ended", "sha256": results.course.sha256(), "writes": faults._writes})
 

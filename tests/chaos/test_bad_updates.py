@@ -125,7 +125,7 @@ def test_a_device_that_does_not_stop_goes_into_quarantine_and_the_run_goes_on(tm
     assert here.wait_for(event="quarantined")["device"] == BAD
     here.wait_for(event="done")
     assert here.coordinator is not None
-    assert here.coordinator.inbox.refusals == {"wire.truncated": 3, "device.quarantined": 2}
+    assert here.coordinator.shell.state.refusals == {"wire.truncated": 3, "device.quarantined": 2}
     assert puppet.asked == 1
 
 

@@ -209,7 +209,7 @@ def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(t
     for event in events:
         s, _ = rounds.step(s, event)
         answer = Kept(s.round, "a", bytes(32), FRAME) if isinstance(event, rounds.Answered) else None
-        book.write(event, s, answer, 1 if answer else None)
+        book.write((event,), s, answer, 1 if answer else None)
         known.append(_everything(book, rules))
         tape.mark(type(event).__name__)
 
@@ -225,7 +225,7 @@ def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(t
 def _everything(book: Journal, rules: Rules) -> tuple[Any, ...]:
     """All that a coordinator would find."""
     merges = [(book.merge(round), book.answers(round)) for round in range(1, 6)]
-    return book.rounds(rules), book.devices(), book.answers(), merges, [what for _, what, _ in book.story()]
+    return book.rounds(rules), book.devices(), book.answers(), merges, list(book.story())
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,13 @@ from facts import in_json
 from fleet import expected, run_table
 
 from coordinator.journal import Journal
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from device_agent.backends import choose, maker
 from device_agent.start import Host
 from edgefl import job as jobs
 from edgefl.config import LocalCompute, RunFile
 from edgefl.config_reader import parse
+from edgefl.events import Answered
 from edgefl.protocol import chunks, signed
 from edgefl.protocol.memory import MemoryBroker, MemoryClient
 from edgefl.system.disk import FolderDisk
@@ -62,7 +63,7 @@ class Village:
         self.sha256 = ""
         self.cuts = 0
         self.watch: Callable[[dict[str, Any]], None] = lambda _: None
-        self.coordinator: Coordinator | None = None
+        self.coordinator: Threaded | None = None
 
     # ---- who takes part ----------------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class Village:
         self._thread(self._coordinate)
 
     def _coordinate(self) -> None:
-        self.coordinator = Coordinator(
+        self.coordinator = Threaded(
             self.run,
             self.broker.client("coordinator"),
             lambda: self.job,
@@ -145,7 +146,11 @@ class Village:
             assert not thread.is_alive(), f"{what}: did not end: {self.events[-5:]}"
         assert not self.problems, f"{what}: {self.problems}"
         book = Journal(FolderDisk(self.folder / "runs"), reading=True)
-        counted = Counter((d["device"], d["round"]) for _, event, d in book.story() if event == "answered")
+        counted = Counter(
+            (fact.device, fact.round)
+            for fact in book.story()
+            if isinstance(fact, Answered) and fact.verdict == "accepted"
+        )
         book.close()
         assert set(counted.values()) == {1}, f"{what}: counted twice: {counted}"
         assert len(counted) == self.run.run.rounds * len(self.data), f"{what}: {len(counted)} answers"

@@ -1,19 +1,22 @@
 """Merging says at once that there is a new model; what it costs to look at it comes after."""
 
-from threading import Event
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from coordinator.merging import Broken, Looked, Merged, Merging, Stuck
+from coordinator import checkpoint
+from coordinator.merging import Looked, Merged, Merging, Prepared, preparing
 from edgefl import job as jobs
 from edgefl.algorithms.base import Update
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
+from edgefl.errors import EdgeflError, StoreError
 from edgefl.job import Job
-
-Said = list[Merged | Looked | Stuck | Broken]
+from edgefl.system.background import Work
+from edgefl.system.clock import SystemClock
+from edgefl.work import unpack_broadcast
 
 
 def the_job(name: str = "fedavg", **run: Any) -> Job:
@@ -30,14 +33,37 @@ def the_job(name: str = "fedavg", **run: Any) -> Job:
     return jobs.prepare(parse(RunFile, table, "test", environment={}))[0]
 
 
-def merged(job: Job, stopping: Event | None = None) -> Said:
-    """What is said while two updates are merged, which forget different things."""
-    course, said = jobs.begin(job), Said()
+class Now:
+    """A background that does what it is given at once, up to so many pieces of work."""
+
+    def __init__(self, most: int = 99) -> None:
+        self.said: list[Any] = []
+        self.most = most
+
+    def start(self, work: Work) -> None:
+        if self.most > 0:
+            self.most -= 1
+            work(self.put)
+
+    def put(self, event: Any) -> None:
+        self.said.append(event)
+        for look in event.looks if isinstance(event, Merged) else ():
+            self.start(look)
+
+
+def merging(job: Job) -> Merging:
+    """Two updates, which forget different things."""
+    course = jobs.begin(job)
     rng = np.random.default_rng(0)
     deltas = [rng.normal(size=len(course.params)).astype(np.float32) for _ in range(2)]
-    updates = {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}
-    Merging(job, course, updates, {}, 2, (10, 20), (10, 20), 0.0, 0.0).work(None, stopping or Event(), said.append)
-    return said
+    return Merging(job, course, {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}, {}, 2)
+
+
+def merged(job: Job, most: int = 99) -> list[Any]:
+    """What is said while they are merged."""
+    now = Now(most)
+    now.start(partial(merging(job).work, None, SystemClock()))
+    return now.said
 
 
 def test_a_merge_is_told_with_its_report():
@@ -59,23 +85,56 @@ def test_nobody_waits_for_the_look_at_every_device_but_the_report():
 def test_a_round_that_needed_nobody_forgot_nothing_in_training():
     first, second = merged(the_job("upcycled", forgetting=True))
     assert isinstance(first, Merged)
-    assert first.course.round == 2
+    assert first.standing.course.round == 2
     assert isinstance(second, Looked)
     assert [report.local_forgetting is None for report in second.reports] == [False, True]
 
 
-def test_whoever_wants_an_end_does_not_wait_for_the_look():
-    stopping = Event()
-    stopping.set()
-    _, second = merged(the_job(forgetting=True), stopping)
-    assert isinstance(second, Looked)
-    assert second.reports[0].local_forgetting is None
+def test_whoever_wants_an_end_waits_for_the_look_at_one_device_at_most():
+    (first,) = merged(the_job(forgetting=True), most=2)
+    assert isinstance(first, Merged)
+    assert len(first.looks) == 3
 
 
-@pytest.mark.parametrize("forgetting", [True, False])
-def test_what_cannot_be_merged_is_told_as_it_is(forgetting: bool):
-    job = the_job(forgetting=forgetting)
-    said = Said()
-    Merging(job, jobs.begin(job), {}, {}, 2, (0, 0), (0, 0), 0.0, 0.0).work(None, Event(), said.append)
-    (one,) = said
-    assert isinstance(one, Broken)
+def test_what_cannot_be_merged_is_an_error():
+    job = the_job()
+    with pytest.raises(EdgeflError):
+        Merging(job, jobs.begin(job), {}, {}, 2).work(None, SystemClock(), Now().put)
+
+
+def test_what_cannot_be_saved_is_merged_once_and_saved_when_there_is_room(tmp_path, monkeypatch):
+    job, now, saved = the_job(), Now(), []
+
+    def full(*_: Any) -> None:
+        saved.append(_)
+        if len(saved) < 3:
+            raise StoreError("no space left")
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    now.start(partial(merging(job).work, tmp_path, SystemClock()))
+    (first,) = now.said
+    now.start(first.work)
+    second = now.said[1]
+    assert (first.reason, second.reason) == ("no space left", "no space left")
+    now.start(second.work)
+    assert isinstance(now.said[2], Merged)
+    assert saved[0][2] == saved[2][2], "the same, not merged again"
+
+
+def test_the_next_model_comes_packed_with_the_merge():
+    (one,) = merged(the_job())
+    assert one.standing.course.round == 1
+    params, _ = unpack_broadcast(one.standing.frame, len(one.standing.course.params))
+    assert np.array_equal(params, one.standing.course.params)
+    (last,) = merged(the_job(rounds=1))
+    assert last.standing.frame is None
+
+
+def test_a_job_is_prepared_with_what_it_takes_to_ask():
+    job, now = the_job(), Now()
+    now.start(preparing(lambda: job, None, None))
+    (one,) = now.said
+    assert isinstance(one, Prepared)
+    assert one.pattern is not None
+    assert one.standing.frame is not None
+    assert (one.recalled.answers, one.updates) == ({}, {})

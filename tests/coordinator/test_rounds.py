@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from coordinator.rounds import (
     Abandon,
+    Accept,
     Action,
     Answered,
     Busy,
@@ -38,10 +39,11 @@ FLEET = ("a", "b", "c", "d", "e")
 
 
 def feed(s: Rounds, *events: Event) -> tuple[Rounds, list[Action]]:
+    """What is done about these events, besides saying that an answer counts."""
     did: list[Action] = []
     for event in events:
         s, actions = step(s, event)
-        did += actions
+        did += (action for action in actions if not isinstance(action, Accept))
     return s, did
 
 

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from coordinator.rounds import (
     Abandon,
+    Accept,
     Action,
     Answered,
     Busy,
@@ -28,6 +29,7 @@ from coordinator.rounds import (
     SetTimer,
     outstanding,
     step,
+    verdict,
 )
 
 FLEET = tuple(f"pi-{i}" for i in range(6))
@@ -129,6 +131,10 @@ class AnyWeather(RuleBasedStateMachine):
         return actions
 
     def check_step(self, before: Rounds, event: Event, actions: tuple[Action, ...]) -> None:
+        verdicts = [action for action in actions if isinstance(action, Accept | Late | Ignore)]
+        if isinstance(event, Answered):
+            assert verdicts == [actions[0]] == [verdict(before, event.device, event.round)], "one verdict, and first"
+        assert isinstance(event, Answered | Declined | Busy) or not verdicts
         assert self.s.attempt >= before.attempt
         if self.s.round != before.round:
             assert before.phase == "merging"
@@ -162,7 +168,7 @@ class AnyWeather(RuleBasedStateMachine):
                 wanted = bool(spare) and (lacks or isinstance(event, Busy))
                 assert len(self.s.asked) == len(before.asked) + wanted, "a spare steps in where one is lacking"
 
-    def check_action(self, before: Rounds, event: Event, action: Action) -> None:
+    def check_action(self, before: Rounds, event: Event, action: Action) -> None:  # noqa: C901  one action, one case
         match action:
             case Invite(round, devices, attempt):
                 assert (round, attempt) == (self.s.round, self.s.opening)
@@ -200,6 +206,9 @@ class AnyWeather(RuleBasedStateMachine):
             case Finish(rounds):
                 assert rounds == self.s.round
                 assert isinstance(event, Merged | Resumed)
+            case Accept(device, round):
+                assert self.s.phase == "merging" or device in self.s.answered
+                assert round == before.round
             case Ignore():
                 assert self.s == before, "what is ignored changes nothing"
 

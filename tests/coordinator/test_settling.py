@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from coordinator.beginning import rules
 from coordinator.journal import Journal
 from coordinator.resuming import changes
 from coordinator.rounds import Answered, Invite, Joined, Resumed, Rounds, step
-from coordinator.service import rules
 from coordinator.start import finished, settle
 from edgefl.cli.app import app
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.errors import ConfigError
+from edgefl.events import Changed, as_json
 from edgefl.system.disk import FolderDisk
 
 
@@ -33,7 +34,7 @@ def begun(folder: Path) -> Path:
 
 def story(folder: Path) -> list[dict[str, Any]]:
     book = Journal(FolderDisk(folder))
-    told = [detail for _, what, detail in book.story() if what == "changed"]
+    told = [as_json(fact) for fact in book.story() if isinstance(fact, Changed)]
     book.close()
     return told
 
@@ -61,7 +62,7 @@ def test_what_the_model_does_not_depend_on_may_change_and_is_written_down(
 ):
     folder = begun(tmp_path / "run")
     settle(folder, a_run(**change), fresh=False)
-    assert [tuple(one.values()) for one in story(folder)] == [told]
+    assert [(one["key"], one["before"], one["now"]) for one in story(folder)] == [told]
     settle(folder, a_run(**change), fresh=False)
     assert len(story(folder)) == 1, "from now on this is what it was"
 
@@ -93,7 +94,7 @@ def test_a_round_in_hand_is_asked_anew_when_its_model_travels_otherwise(tmp_path
     book, state = Journal(FolderDisk(folder)), Rounds(rules(a_run(), 1))
     for event in (Joined("a", 0.0), Joined("b", 0.0), Answered("a", 1, 1.0)):
         state = step(state, event)[0]
-        book.write(event, state)
+        book.write((event,), state)
     book.close()
     settle(folder, a_run(wire={"codec": "float16"}), fresh=False)
     book = Journal(FolderDisk(folder))

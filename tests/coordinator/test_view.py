@@ -4,45 +4,36 @@ import io
 import json
 import logging
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.live import Live
 
-from coordinator import device_table, view
+from coordinator import core, device_table, view
+from coordinator import vocabulary as words
+from coordinator.conduct import Conduct
 from coordinator.device_table import Standing, ranked
-from coordinator.roster import Device
-from coordinator.service import Coordinator
+from coordinator.rounds import Rounds, Rules, waiting
 from coordinator.view import JsonView, LiveView, PlainView
-from edgefl import logs
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from coordinator.watching import Doing, Picture, Seen
+from edgefl import events, logs
 from edgefl.events import Abandoned, Declined, Fact, Preparing, Refused, Round, Waiting, from_json
-from edgefl.protocol.chunks import Assembler
-from edgefl.protocol.memory import MemoryBroker
-from edgefl.protocol.messages import Presence
 
 
-def device(name: str, doing: str = "idle", *, live: bool = True) -> Device:
-    here = Presence(online=doing != "offline", installation="i", birth=1, samples=120)
-    return Device(name, here, Assembler(1 << 20), live=live, doing=doing)
+def device(name: str, doing: Doing = Doing.IDLE, **more: Any) -> Seen:
+    return Seen(name, doing, samples=120, **more)
 
 
-def watched(*devices: Device, width: int = 80, height: int = 24, **state: Any) -> tuple[LiveView, Coordinator]:
-    table = {"run": {"name": "view"}, "rounds": {"cohort": 3, "quorum": 2}}
-    run = parse(RunFile, table, "test", environment={})
+def pictured(*devices: Seen, **state: Any) -> Picture:
+    started = events.Started("view", "r", "mqtt://localhost:1883", "key", "fedavg", 20)
+    return Picture(started=started, devices={d.id: d for d in devices}, **state)
 
-    def unprepared() -> Any:
-        raise AssertionError("nobody asked for the job")
 
-    coordinator = Coordinator(run, MemoryBroker().client("coordinator"), unprepared)
-    coordinator.inbox.devices.update({d.id: d for d in devices})
-    coordinator.rounds = replace(coordinator.rounds, **state)
+def watched(*devices: Seen, width: int = 80, height: int = 24, **state: Any) -> LiveView:
     live = LiveView(Console(file=io.StringIO(), width=width, height=height, force_terminal=False))
-    live.coordinator, live.broker = coordinator, "mqtt://localhost:1883"
-    return live, coordinator
+    live.picture = pictured(*devices, **state)
+    return live
 
 
 def lines(live: LiveView) -> list[str]:
@@ -53,41 +44,37 @@ def lines(live: LiveView) -> list[str]:
 
 def test_who_matters_comes_first_and_ghosts_last():
     fleet = [
-        device("a-ghost", "offline"),
+        device("a-ghost", Doing.OFFLINE),
         device("b-idle"),
-        device("c-answered", "answered"),
-        device("d-training", "training, step 9"),
-        device("e-failing", "declined: no memory"),
-        device("f-late", "asked"),
+        device("c-answered", Doing.ANSWERED),
+        device("d-training", Doing.TRAINING, steps=9),
+        device("e-failing", Doing.DECLINED, why="no memory"),
+        device("f-late", Doing.ASKED),
     ]
-    asked = ("c-answered", "f-late")
-    state = {"phase": "open", "round": 3, "asked": asked, "present": frozenset(asked)}
-    _, coordinator = watched(**state, answered=frozenset(asked[:1]))
-    ranks, _ = ranked(fleet, coordinator.rounds, {}, 0.0)
+    asked = frozenset({"c-answered", "f-late"})
+    picture = pictured(*fleet, asked=asked, answered=frozenset({"c-answered"}), awaited=frozenset({"f-late"}))
+    ranks, _ = ranked(picture, 0.0)
     assert [d.id[0] for _, d in ranks] == ["e", "f", "d", "c", "b", "a"]
     assert ranks[1][0] is Standing.AWAITED
 
 
 def test_nobody_is_late_before_half_have_answered():
-    _, coordinator = watched(
-        phase="open", round=3, asked=("a", "b", "c"), present=frozenset("abc"), answered=frozenset("a")
-    )
-    assert device_table.standing(device("b", "asked"), coordinator.rounds) is Standing.WORKING
+    picture = pictured(asked=frozenset("abc"), awaited=frozenset("bc"), answered=frozenset("a"))
+    assert device_table.standing(device("b", Doing.ASKED), picture) is Standing.WORKING
 
 
 def test_a_device_that_has_long_been_away_is_only_counted():
-    ghost = device("ghost", "offline", live=False)
-    fleet = [device("here"), device("long-gone", "offline"), device("left", "offline"), ghost]
-    _, coordinator = watched()
-    ranks, forgotten = ranked(fleet, coordinator.rounds, {"long-gone": 0.0, "left": 90.0}, now=100.0)
+    ghost = device("ghost", Doing.OFFLINE, live=False)
+    left = device("long-gone", Doing.OFFLINE, gone=0.0), device("left", Doing.OFFLINE, gone=90.0)
+    ranks, forgotten = ranked(pictured(device("here"), *left, ghost), now=100.0)
     assert ([d.id for _, d in ranks], forgotten) == (["here", "left"], 2)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 15)])
 def test_three_devices_at_work_are_seen_among_thirty_ghosts(width, height):
-    ghosts = [device(f"a-ghost-{i:02d}", "offline", live=False) for i in range(30)]
-    workers = [device(f"pi-{i}", "training, step 4") for i in range(3)]
-    live, _ = watched(*ghosts, *workers, width=width, height=height)
+    ghosts = [device(f"a-ghost-{i:02d}", Doing.OFFLINE, live=False) for i in range(30)]
+    workers = [device(f"pi-{i}", Doing.TRAINING, steps=4) for i in range(3)]
+    live = watched(*ghosts, *workers, width=width, height=height)
     picture = lines(live)
     assert len(picture) < height
     assert all(any(f"pi-{i} " in line for line in picture) for i in range(3))
@@ -96,20 +83,21 @@ def test_three_devices_at_work_are_seen_among_thirty_ghosts(width, height):
 
 def test_why_it_waits_is_never_cut_off():
     names = tuple(f"sensor-in-a-long-named-building-{i:02d}" for i in range(12))
-    ghosts = [device(f"ghost-{i}", "offline") for i in range(40)]
-    live, coordinator = watched(
-        *ghosts, width=60, height=15, phase="open", round=2, asked=names, present=frozenset(names)
-    )
+    ghosts = [device(f"ghost-{i}", Doing.OFFLINE) for i in range(40)]
+    rules = Rules(rounds=5, seed=1, cohort=12, quorum=12, deadline=60.0)
+    reason = waiting(Rounds(rules, "open", round=2, asked=names, present=frozenset(names)))
+    live = watched(*ghosts, width=60, height=15)
+    live.tell(Waiting(reason))
     for i in range(5):
         live.tell(Declined(f"d{i}", 1, "it is too warm here " * 20))
     picture = lines(live)
     assert len(picture) < 15
     said = "".join(line.strip("│╭╮╰╯─ ") for line in picture)
-    assert "".join(coordinator.waiting().split()) in "".join(said.split())
+    assert "".join(reason.split()) in "".join(said.split())
 
 
 def test_a_long_note_keeps_within_the_frame_and_a_repeated_one_is_counted():
-    live, _ = watched(device("a"))
+    live = watched(device("a"))
     for _ in range(4):
         live.tell(Refused("a", "wire.malformed", "x" * 900))
     picture = lines(live)
@@ -121,7 +109,7 @@ def test_a_long_note_keeps_within_the_frame_and_a_repeated_one_is_counted():
 
 
 def test_a_device_that_is_bounded_in_every_round_is_one_note():
-    live, _ = watched(device("a"))
+    live = watched(device("a"))
     for round in range(1, 4):
         live.tell(Round(round, accuracy=0.5, balanced_accuracy=0.5, loss=1.0, bounded={"a": {"delta": 0.1}}))
     assert next(line for line in lines(live) if "bounded" in line).count("(3 times)") == 1
@@ -129,26 +117,30 @@ def test_a_device_that_is_bounded_in_every_round_is_one_note():
 
 
 def test_a_resumed_run_shows_its_own_round_before_its_reports_are_told_again():
-    live, _ = watched(round=20, phase="gathering")
+    live = watched()
+    live.tell(events.Resumed(20))
     assert any("round 20 of" in line for line in lines(live))
 
 
 def test_what_is_waited_for_is_told_once_when_it_lasts(capsys):
-    _, coordinator = watched(round=2, phase="gathering")
+    rules = Rules(rounds=5, seed=1, cohort=3, quorum=2, deadline=60.0)
+    state, _, _ = core.step(core.State(Rounds(rules, "gathering", 2), Conduct(3, 60.0)), words.Connected(0.0))
     told: list[Fact] = []
-    coordinator.tell = told.append
-    for second in range(0, 60, 5):
-        coordinator._tell_why(coordinator.began + second)
-    assert told == [Waiting("round 2 needs 2 devices, have 0")]
-    PlainView().tell(told[0])
-    assert capsys.readouterr().out == "round 2 needs 2 devices, have 0\n"
+    while (due := core.deadline(state)) is not None and due < 60:
+        state, _, facts = core.step(state, words.Woken(due))
+        told += facts
+    reason = "round 2 needs 2 devices, have 0"
+    assert told == [Waiting(reason), Waiting(reason, lasts=True)]
+    for fact in told:
+        PlainView().tell(fact)
+    assert capsys.readouterr().out == f"{reason}\n"
 
 
 def test_figures_are_never_cut_by_long_words():
-    fleet = [device("d-1", "declined: " + "its samples have another shape " * 9), device("d-2", "answered")]
-    fleet += [device(f"ghost-{i}", "offline", live=False) for i in range(30)]
-    fleet[1].bytes_up = 128_400_000
-    live, _ = watched(*fleet)
+    fleet = [device("d-1", Doing.DECLINED, why="its samples have another shape " * 9)]
+    fleet += [device("d-2", Doing.ANSWERED, bytes_up=128_400_000)]
+    fleet += [device(f"ghost-{i}", Doing.OFFLINE, live=False) for i in range(30)]
+    live = watched(*fleet)
     picture = "\n".join(lines(live))
     assert all(whole in picture for whole in ("samples", "ms/step", "128.4 MB", "and 30 more", "30 offline"))
 
@@ -156,7 +148,7 @@ def test_figures_are_never_cut_by_long_words():
 def test_old_notes_fade_and_go(monkeypatch):
     now = 1000.0
     monkeypatch.setattr(view, "monotonic", lambda: now)
-    live, _ = watched(device("a"))
+    live = watched(device("a"))
     live.tell(Abandoned(1, "nobody came"))
     assert view._shown(live.notes[0], now, 76, live.console)[0].style == "yellow"
     assert view._shown(live.notes[0], now + view.FADED + 1, 76, live.console)[0].style == "dim"
@@ -169,7 +161,7 @@ def test_what_is_going_on_before_the_first_device_is_said_everywhere(capsys):
         assert capsys.readouterr().out == "rehearsing ...\n"
     with JsonView().busy("rehearsing"):
         assert from_json(json.loads(capsys.readouterr().out)) == Preparing("rehearsing")
-    live, _ = watched()
+    live = watched()
     live.console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     with live.busy("rehearsing [run]"):
         pass

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from device_agent.backends import choose, maker
 from device_agent.samples import Samples
 from device_agent.service import Agent
@@ -122,11 +122,11 @@ class Fleet:
         tell: Callable[[dict[str, Any]], None] = lambda _: None,
         run: RunFile | None = None,
         signer: Signer | None = None,
-    ) -> Coordinator:
+    ) -> Threaded:
         """One for this fleet's run, or for another; devices that see more than one need the same signer."""
         wanted = run or self.run
         client = self.connect(f"coordinator-{wanted.run.name}")
-        return Coordinator(
+        return Threaded(
             wanted, client, lambda: prepared(wanted)[0], tell=lambda fact: tell(as_json(fact)), signer=signer
         )
 

@@ -12,7 +12,7 @@ from facts import in_json
 from fleets import Fleet, prepared, run_file
 from onnx import TensorProto, numpy_helper
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from edgefl.config import LocalCompute
 from edgefl.models.onnx.bundle import pack, unpack
 from edgefl.protocol.memory import MemoryBroker
@@ -75,7 +75,7 @@ def test_a_bad_bundle_is_declined_with_its_code_and_the_agent_stays(code: str, t
     for name in fleet.data:  # torch needs no graphs, so the others train whatever is published
         fleet.start(fleet.agent(name, compute=LocalCompute(backend="onnx" if name == VICTIM else "torch")))
     job = replace(prepared(RUN)[0], graphs=BUNDLES[code]())
-    course = Coordinator(RUN, broker.client("coordinator"), lambda: job, tell=in_json(told.append)).run()
+    course = Threaded(RUN, broker.client("coordinator"), lambda: job, tell=in_json(told.append)).run()
     fleet.join()
     declined = [event["reason"] for event in told if event["event"] == "declined"]
     assert course.round == RUN.run.rounds

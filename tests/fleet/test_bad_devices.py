@@ -157,7 +157,7 @@ def test_garbage_is_counted_and_ignored(payload: bytes, broker: MemoryBroker, fl
     for name in list(fleet.data)[1:]:
         fleet.start(fleet.agent(name))
     running.finish()
-    assert sum(running.coordinator.inbox.refusals.values()) == 1
+    assert sum(running.coordinator.shell.state.refusals.values()) == 1
 
 
 @pytest.mark.parametrize("topic", [topics.presence("default", "pi-1"), topics.up("default", "fleet", "nobody")])

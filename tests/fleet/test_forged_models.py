@@ -9,7 +9,7 @@ import pytest
 from facts import in_json
 from fleets import Fleet, loop, prepared, run_file
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from device_agent.start import Host
 from edgefl.errors import Interrupted
 from edgefl.protocol.broker import Broker
@@ -93,7 +93,7 @@ def play(
     forger = connect("forger")
     forger.start(lambda _: None)
     transport = Overtaken(connect("coordinator"), forger, forge, times)
-    course = Coordinator(RUN, transport, lambda: prepared(RUN)[0], tell=in_json(told.append), signer=OURS).run()
+    course = Threaded(RUN, transport, lambda: prepared(RUN)[0], tell=in_json(told.append), signer=OURS).run()
     fleet.join()
     forger.close()
     assert all(code == 0 for code, _ in fleet.exits.values()), fleet.exits
@@ -119,8 +119,8 @@ def test_mosquitto_gives_a_forger_no_better_chance(mosquitto: Broker, tmp_path: 
     assert refusals(fleet) == {"model.signature"}
 
 
-def serve(fleet: Fleet, broker: MemoryBroker, signer: Signer, tell: Callable[[dict[str, Any]], None]) -> Coordinator:
-    return Coordinator(RUN, broker.client("coordinator"), lambda: prepared(RUN)[0], tell=in_json(tell), signer=signer)
+def serve(fleet: Fleet, broker: MemoryBroker, signer: Signer, tell: Callable[[dict[str, Any]], None]) -> Threaded:
+    return Threaded(RUN, broker.client("coordinator"), lambda: prepared(RUN)[0], tell=in_json(tell), signer=signer)
 
 
 def test_who_comes_with_another_key_is_declined_and_the_devices_go_on_with_the_first(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_model_of_another_life_is_fetched_anew_though_it_is_the_same_to_the_bi
     made = []
     for run in (first, second):
         job = prepared(run)[0]
-        serving = Coordinator(run, broker.client("coordinator"), lambda job=job: job, signer=OURS)
+        serving = Threaded(run, broker.client("coordinator"), lambda job=job: job, signer=OURS)
         made.append(serving.run().sha256())
     fleet.stop()
     fleet.join()

@@ -10,12 +10,15 @@ from fleets import Fleet, prepared, run_file
 
 from coordinator.leftovers import Leftovers
 from coordinator.publisher import Publisher
+from edgefl import job as jobs
+from edgefl.job import Job
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.broker import Broker
 from edgefl.protocol.memory import MemoryBroker, MemoryClient
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent
+from edgefl.vector import Vector
 
 RUN = run_file({"name": "fedavg"})
 LIMIT = 1 << 24
@@ -37,6 +40,10 @@ class Doomed(MemoryClient):
         super().publish(topic, payload, retain=retain, **more)
 
 
+def packed(job: Job, round: int, params: Vector) -> bytes:
+    return jobs.broadcast(job, round, params, {})
+
+
 def live(broker: MemoryBroker, left: int) -> bool:
     """A coordinator that publishes three models and clears them; whether it came to its end."""
     job, _ = prepared(RUN)
@@ -46,7 +53,7 @@ def live(broker: MemoryBroker, left: int) -> bool:
     try:
         publisher = Publisher(transport, "default", job, run="a-life", signer=Signer.new())
         for round in (1, 2, 3):
-            publisher.publish(round, job.start + round, {})
+            publisher.publish(round, packed(job, round, job.start + round))
         publisher.clear()
     except Killed:
         return False
@@ -105,7 +112,7 @@ def test_models_of_other_jobs_and_what_is_in_use_are_left_alone() -> None:
     earlier, now = broker.client("earlier"), broker.client("now")
     earlier.start(lambda _: None)
     publisher = Publisher(earlier, "default", job, run="a-life", signer=Signer.new())
-    publisher.publish(1, job.start, {})
+    publisher.publish(1, packed(job, 1, job.start))
     earlier.publish(topics.manifest("default", "other", "m"), b"{}", retain=True)
     leftovers = Leftovers(now, "default", "fleet", LIMIT)
     now.start(lambda event: leftovers.hear(event) if isinstance(event, Message) else None)
@@ -155,7 +162,7 @@ def test_nothing_but_the_state_of_a_finished_job_stands_at_a_real_broker(broker:
     killed.start(lambda event: online.set() if isinstance(event, Connected) else None)
     assert online.wait(30)
     publisher = Publisher(killed, "default", job, run="a-life", signer=Signer.new())
-    publisher.publish(7, job.start + 1, {})
+    publisher.publish(7, packed(job, 7, job.start + 1))
     assert killed.flush(30)
     assert len(standing(broker)) >= 4, "graphs and a model, each with its manifest"
     killed.close()

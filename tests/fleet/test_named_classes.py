@@ -27,5 +27,5 @@ def test_devices_that_number_their_texts_differently_train_the_same_model(tmp_pa
     thread.start()
     thread.join(60)
     fleet.join()
-    assert coordinator.course is not None
-    assert coordinator.course.sha256() == loop(run).sha256()
+    assert coordinator.shell.artifacts.course is not None
+    assert coordinator.shell.artifacts.course.sha256() == loop(run).sha256()

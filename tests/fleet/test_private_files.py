@@ -8,8 +8,8 @@ import pytest
 from fleets import Fleet, prepared, run_file
 
 from coordinator.metrics_file import METRICS, MetricsFile
-from coordinator.service import Coordinator
 from coordinator.start import settle
+from coordinator.threaded import Threaded
 from edgefl import fleet as processes
 from edgefl.events import Fact
 from edgefl.locks import own
@@ -50,7 +50,7 @@ def test_a_whole_run_leaves_nothing_that_others_can_read(tmp_path: Path) -> None
             assert modes(tmp_path / "runs") == {}
 
         fleet = Fleet(run, tmp_path / "agents", broker.client)
-        coordinator = Coordinator(run, broker.client("coordinator"), lambda: prepared(run)[0], folder=folder, tell=tell)
+        coordinator = Threaded(run, broker.client("coordinator"), lambda: prepared(run)[0], folder=folder, tell=tell)
         fleet.start_all()
         coordinator.run()
         fleet.join()

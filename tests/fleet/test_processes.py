@@ -114,6 +114,7 @@ def test_an_idle_coordinator_has_not_loaded_torch(mosquitto: Broker, tmp_path: P
         memory = psutil.Process(coordinator.pid).memory_info().rss
         maps = Path(f"/proc/{coordinator.pid}/maps").read_text()
         coordinator.send_signal(signal.SIGINT)
+        coordinator.communicate()  # it may have more to tell before it ends
     assert coordinator.returncode == 130
     assert memory < 150e6
     assert "libtorch" not in maps

@@ -7,8 +7,8 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from coordinator.service import Coordinator
 from coordinator.start import settle
+from coordinator.threaded import Threaded
 from edgefl.config import RunFile
 from edgefl.errors import Interrupted
 from edgefl.protocol.memory import MemoryBroker
@@ -30,7 +30,7 @@ def test_rounds_codec_and_quorum_may_change_in_the_middle_of_a_run(tmp_path: Pat
                 coordinator.stop()
 
         client = broker.client(f"coordinator-{number}")
-        coordinator = Coordinator(run, client, lambda: prepared(run)[0], folder=folder, tell=in_json(tell))
+        coordinator = Threaded(run, client, lambda: prepared(run)[0], folder=folder, tell=in_json(tell))
         coordinator.run()
         return told
 

@@ -69,7 +69,7 @@ def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes
     for run in runs:
         name = run.run.name
         assert ends[name].sha256() == loop(run).sha256()
-        assert coordinators[name].rounds.attempt == 6, "one timer for each round, and none ran out"
+        assert coordinators[name].shell.state.rounds.attempt == 6, "one timer for each round, and none ran out"
         assert not [event for event in told[name] if event["event"] in ("declined", "abandoned", "refused")]
     assert [event for events in told.values() for event in events if event["event"] == "busy"], "they met"
     fleet.stop()

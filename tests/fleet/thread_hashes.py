@@ -10,7 +10,7 @@ from typing import Any
 
 from fleets import Fleet, prepared, run_file
 
-from coordinator.service import Coordinator
+from coordinator.threaded import Threaded
 from edgefl.config import LocalCompute, RunFile
 from edgefl.job import Job
 from edgefl.models.onnx.bundle import unpack
@@ -37,7 +37,7 @@ def over_a_broker(fleet: Fleet, job: Job) -> str:
     for device in fleet.data:
         compute = LocalCompute(backend=job.run.task.backend, threads=job.run.compute.threads)
         fleet.start(fleet.agent(device, compute=compute))
-    course = Coordinator(job.run, fleet.connect("coordinator"), lambda: job).run()
+    course = Threaded(job.run, fleet.connect("coordinator"), lambda: job).run()
     fleet.join()
     return course.sha256()
 

@@ -1,0 +1,198 @@
+"""Everything large, which the core knows by a digest or a number: the job, its models at the broker, the answers."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from coordinator import late, merging
+from coordinator import vocabulary as words
+from coordinator.budgets import budget
+from coordinator.guards import check
+from coordinator.journal import Kept
+from coordinator.late import Latecomer, Policy
+from coordinator.publisher import Publisher
+from edgefl import job as jobs
+from edgefl.algorithms.base import Update
+from edgefl.config import RunFile
+from edgefl.errors import WireError
+from edgefl.events import Done
+from edgefl.job import Course, Job
+from edgefl.pattern import Pattern, body_limit
+from edgefl.protocol.frames import Sealed
+from edgefl.protocol.messages import SMALL, Answer, Assignment
+from edgefl.protocol.signing import Signer
+from edgefl.protocol.transport import Transport
+from edgefl.system.background import Work
+from edgefl.system.clock import Clock
+from edgefl.system.disk import Disk
+from edgefl.work import unpack_answer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Aside:
+    """An answer as it came, until its verdict."""
+
+    said: Answer
+    sealed: Sealed
+    kept: Kept
+    update: Update | None = None
+
+
+class Artifacts:
+    """Of one run. Until the job is prepared there are no models, and no answer can be opened."""
+
+    def __init__(self, run: RunFile, run_id: str, transport: Transport, signer: Signer) -> None:
+        self.run, self.run_id, self.transport, self.signer = run, run_id, transport, signer
+        self.standing: merging.Standing | None = None
+        self.pattern: Pattern | None = None
+        self.publisher: Publisher | None = None
+        self.aside: dict[bytes, Aside] = {}
+        self.updates: dict[bytes, Update] = {}  # those that count, by digest
+
+    # ---- the job and its models --------------------------------------------------------------------------------
+
+    @property
+    def job(self) -> Job | None:
+        return self.publisher.job if self.publisher else None
+
+    @property
+    def course(self) -> Course | None:
+        return self.standing.course if self.standing else None
+
+    def prepared(self, event: merging.Prepared, now: float) -> words.Prepared:
+        """The job is there."""
+        job, fleet = event.job, self.run.broker.fleet
+        self.standing, self.pattern = event.standing, event.pattern
+        self.publisher = Publisher(self.transport, fleet, job, run=self.run_id, signer=self.signer)
+        self.updates.update(event.updates)
+        course = event.standing.course
+        done = jobs.finished(job, course)
+        return words.Prepared(now, course.round, self._model(), done, event.recalled, event.told)
+
+    def merged(self, event: merging.Merged, now: float) -> words.Merged:
+        """The next model is there."""
+        self.standing = event.standing
+        course, (_, publisher) = event.standing.course, self._here()
+        done = jobs.finished(publisher.job, course)
+        return words.Merged(now, course.round, self._model(), done, event.reports)
+
+    def frame_limit(self) -> int:
+        """What a frame may weigh, now that the model is known, and what the algorithm adds to an answer."""
+        _, publisher = self._here()
+        body = body_limit(self.pattern, publisher.job.model.layout, publisher.job.up)
+        return min(self.run.wire.limit_mb << 20, SMALL + body)
+
+    def summary(self, leave: words.Leave) -> Done:
+        """The whole run."""
+        here, publisher = self._here()
+        total, reached = leave.total, here.course.reached
+        counted = {"bytes_up": total.bytes_up, "bytes_down": total.bytes_down, "late": total.late}
+        to_target = None if reached is None else total.bytes_up + total.bytes_down
+        about = {**counted, "bytes_to_target": to_target, "refused": dict(leave.refusals), "seconds": leave.seconds}
+        return jobs.summary(publisher.job, here.course, **about)
+
+    def _model(self) -> words.Model | None:
+        """The model of the next round, as the core knows it; None: there is no next one."""
+        here, publisher = self._here()
+        if here.frame is None:
+            return None
+        before = publisher.published.get(here.course.round)
+        previous = 0 if here.previous is None else len(before.frame if before else here.previous)
+        return words.Model(here.course.round + 1, len(here.frame), previous)
+
+    def publish(self) -> tuple[str, ...]:
+        """Put the model of the next round at the broker; the ids of all that stand there now."""
+        here, publisher = self._here()
+        if here.previous is not None:
+            publisher.publish(here.course.round, here.previous)
+        if here.frame is not None:
+            publisher.publish(here.course.round + 1, here.frame)
+        return publisher.ids()
+
+    def publish_again(self, device: str, model: str, now: float, *, whole: bool) -> None:
+        """A device did not find this."""
+        if self.publisher and self.publisher.asked_again(model, now, whole=whole):
+            log.warning("published again for=%s model=%s whole=%s", device, model, whole)
+
+    def task(self, round: int, opening: int, invitee: words.Invitee) -> Assignment:
+        """What a device is asked to do."""
+        here, publisher = self._here()
+        work = budget(invitee.seconds_per_step, self.run.rounds.deadline)
+        return Assignment(
+            job=self.run.run.name,
+            run=self.run_id,
+            round=round,
+            attempt=opening,
+            model=publisher.published[round].id,
+            previous=publisher.published[round - 1].id if here.previous is not None else None,
+            graphs=publisher.graphs.id if publisher.graphs else None,
+            overtime=self.run.rounds.late != "drop",
+            counted=invitee.counted,
+            batches=work.batches,
+            seconds=work.seconds,
+            installation=invitee.installation,
+        )
+
+    def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock) -> Work:
+        """The work of merging these answers, which are nobody's afterwards."""
+        here, publisher = self._here()
+        arrived = {id: self.updates.pop(kept.digest) for id, kept in merge.answers.items()}
+        behind = {id: Latecomer(kept.round, self.updates.pop(kept.digest)) for id, kept in merge.late.items()}
+        updates, late_ones = late.fold(policy, merge.round, arrived, behind)
+        counted = merge.population, merge.spent, merge.total, merge.since, merge.waited
+        return partial(merging.Merging(publisher.job, here.course, updates, late_ones, *counted).work, disk, clock)
+
+    def _here(self) -> tuple[merging.Standing, Publisher]:
+        assert self.standing is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both
+        return self.standing, self.publisher
+
+    # ---- answers -----------------------------------------------------------------------------------------------
+
+    def put_aside(self, device: str, digest: bytes, said: Answer, sealed: Sealed, frame: bytes | bytearray) -> None:
+        """Until the core says what becomes of it."""
+        self.aside[digest] = Aside(said, sealed, Kept(said.round, device, digest, frame))
+
+    def look_into(self, digest: bytes, now: float) -> words.Usable | words.Unusable:
+        """Open an answer: can its numbers be used?"""
+        try:
+            self._open(digest)
+        except WireError as error:
+            return words.Unusable(now, digest, error.code, str(error))
+        return words.Usable(now, digest)
+
+    def _open(self, digest: bytes) -> None:
+        here, publisher = self._here()
+        aside = self.aside[digest]
+        said, made = aside.said, publisher.published.get(aside.said.round)
+        if made is not None and said.model != made.id:
+            raise WireError("update.model", f"trained from model {said.model}, round {said.round} has {made.id}")
+        layout, codec = publisher.job.model.layout, publisher.job.up
+        body = aside.sealed.body(body_limit(self.pattern, layout, codec))
+        update = unpack_answer(said, body, layout.size, codec)
+        if self.pattern:
+            self.pattern.check(update.extra)
+        check(said.device, update, here.length)
+        aside.update = update
+
+    def accepted(self, actions: Iterable[words.Action]) -> Kept | None:
+        """The answer that these actions accept, as it came."""
+        digests = (one.digest for one in actions if isinstance(one, words.Accept | words.Late))
+        return next((self.aside[digest].kept for digest in digests), None)
+
+    def keep(self, digest: bytes) -> None:
+        """It counts."""
+        update = self.aside.pop(digest).update
+        assert update is not None  # noqa: S101 - the core has no verdict before it was opened
+        self.updates[digest] = update
+
+    def put_away(self, digest: bytes) -> None:
+        """It does not; one that came before it, and was the same, may."""
+        self.aside.pop(digest, None)
+
+    def forget(self, *digests: bytes) -> None:
+        """They counted, and do not any more."""
+        for digest in digests:
+            self.updates.pop(digest, None)

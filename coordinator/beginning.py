@@ -1,0 +1,49 @@
+"""Where a coordinator begins: with what its run file says, or with what its journal knows."""
+
+import uuid
+
+from coordinator.conduct import Conduct
+from coordinator.core import State
+from coordinator.journal import Journal
+from coordinator.rounds import Rounds, Rules
+from edgefl.config import RunFile
+
+
+def rules(run: RunFile, cohort_rounds: int) -> Rules:
+    """The run file's word on rounds, as the machine takes it."""
+    return Rules(
+        rounds=run.run.rounds,
+        seed=run.run.seed,
+        cohort=run.cohort,
+        quorum=run.quorum,
+        deadline=run.rounds.deadline,
+        over_select=run.rounds.over_select,
+        start_with=run.start_with,
+        late=run.rounds.late,
+        cohort_rounds=cohort_rounds,
+        selection=run.selection,
+    )
+
+
+def begin(run: RunFile, book: Journal | None, now: float) -> State:
+    """Where the run stood, or its beginning."""
+    house = rules(run, run.make_algorithm().cohort_rounds)
+    restored = book.rounds(house) if book else None
+    return State(
+        restored or Rounds(house),
+        Conduct(run.guards.strikes, run.guards.quarantine_seconds),
+        looks=run.run.forgetting,
+        resumed=restored is not None,
+        fleet=book.devices() if book else frozenset(),
+        began=now,
+        since=now,
+    )
+
+
+def identify(run: RunFile, book: Journal | None, run_id: str | None) -> str:
+    """The id of this run, which its journal keeps through every restart: a name may be used again, an id never is."""
+    known = book.get("life") if book else None
+    run_id = known or run_id or uuid.uuid4().hex[:12]
+    if book and not known:
+        book.set(life=run_id, run=run.model_dump_json())
+    return run_id

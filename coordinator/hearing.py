@@ -1,0 +1,188 @@
+"""What devices say, as events of the core: every message becomes one event, or none.
+
+What cannot be used becomes one as well, `Misbehaved`. The frame of an answer is put aside under its digest until the
+core has a verdict.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TypeAlias, TypeVar
+
+from coordinator import vocabulary as words
+from coordinator.artifacts import Artifacts
+from coordinator.conduct import Conduct
+from coordinator.core import NAMELESS
+from coordinator.device_keys import DeviceKeys
+from coordinator.inbox import Inbox
+from coordinator.leftovers import Leftovers
+from coordinator.proofs import Proofs
+from coordinator.roster import Announcement
+from coordinator.voice import Voice
+from edgefl.errors import WireError
+from edgefl.protocol import chunks, topics
+from edgefl.protocol.messages import (
+    TO_COORDINATOR,
+    Absent,
+    Answer,
+    Busy,
+    Declined,
+    Holding,
+    Presence,
+    Working,
+    peek,
+    read_json,
+)
+from edgefl.protocol.signed import Envelope, Unproven
+from edgefl.protocol.transport import Message
+
+T = TypeVar("T")
+_Hear: TypeAlias = Callable[[str, Message, float], words.Event | None]
+
+log = logging.getLogger(__name__)
+
+
+class Hearing:
+    """Listens for one run."""
+
+    def __init__(
+        self, voice: Voice, inbox: Inbox, keys: DeviceKeys, artifacts: Artifacts, leftovers: Leftovers
+    ) -> None:
+        self.name, self.run_id, self.key = voice.job, voice.run, voice.speaker.key
+        self.inbox, self.artifacts, self.leftovers = inbox, artifacts, leftovers
+        self.proofs = Proofs(voice.fleet, voice.job, keys)
+
+    def event(self, message: Message, conduct: Conduct, now: float) -> words.Event | None:
+        """What the message means; whoever is in quarantine is not listened to."""
+        match topics.parts(message.topic):
+            case ("presence", device) if message.payload:
+                hear: _Hear = self._presence
+            case (self.name, "dev", device, "up") if conduct.quarantined(device, now):
+                return words.Misbehaved(now, device, "device.quarantined", "it is not heard now")
+            case (self.name, "dev", device, "up"):
+                hear = self._up
+            case _:
+                return self._leftover(message, now)
+        try:
+            return hear(device, message, now)
+        except WireError as error:
+            return self.misbehaved(device, error, now)
+
+    def meet(self, id: str) -> None:
+        """From now on this device takes part."""
+        self.proofs.meet(id)
+        self.inbox.meet(id)
+
+    def misbehaved(self, device: str, error: WireError, now: float) -> words.Misbehaved:
+        """Something that cannot be used: held against whoever signed it, and nobody else."""
+        nobody = isinstance(error, Unproven) or self.proofs.keys.of(device) is None
+        return words.Misbehaved(now, NAMELESS if nobody else device, error.code, str(error))
+
+    def _leftover(self, message: Message, now: float) -> words.Event | None:
+        before = self.leftovers.searched
+        self.leftovers.hear(message)
+        return words.Searched(now) if self.leftovers.searched and not before else None
+
+    def _presence(self, id: str, message: Message, now: float) -> words.Event | None:
+        envelope = self.proofs.of_presence(id, message.payload)
+        keys, refusal, key = self.proofs.keys, None, None
+        if not keys.admits(id, envelope.key):  # who has the name is not blamed, who came is told, but not without end
+            why = f"the name '{id}' belongs to another key than {envelope.key}: {keys.remedy(id)}"
+            self._nameless(lambda: self.inbox.count(NAMELESS, now), "device.key", why)
+            said = self._nameless(lambda: read_json(Presence, envelope.payload))
+            refusal, key = ("device.key", why), envelope.key
+        else:
+            said = self._read(id, envelope, now)
+            news = self.proofs.is_news(id, envelope, said)
+            if news is False or (news is None and not message.retained):
+                return None
+            if news:
+                self.inbox.count(id, now)
+        if refusal is None and said.protocol != topics.PROTOCOL:
+            why = f"device '{id}' speaks protocol {said.protocol}, the coordinator {topics.PROTOCOL}"
+            refusal = "protocol.version", f"{why}: install the same version of edgefl on both sides"
+        announcement = Announcement(**{one.name: getattr(said, one.name) for one in fields(Announcement)})
+        return words.Announced(now, id, announcement, message.retained, refusal, key)
+
+    def _read(self, id: str, envelope: Envelope, now: float) -> Presence:
+        try:
+            return read_json(Presence, envelope.payload)
+        except WireError:
+            self.inbox.count(id, now)
+            raise
+
+    def _nameless(self, act: Callable[[], T], code: str = "", why: str = "") -> T:
+        """What goes wrong is nobody's fault that we know."""
+        try:
+            return act()
+        except WireError as error:
+            raise Unproven(code or error.code, why or str(error)) from None
+
+    def _up(self, id: str, message: Message, now: float) -> words.Event | None:
+        envelope = self.proofs.of_message(id, message.payload)
+        part = envelope.payload
+        if envelope.run == self.run_id:
+            self.inbox.weigh(id, len(part), now)
+        else:
+            self._nameless(lambda: self.inbox.weigh(NAMELESS, len(part), now))
+        try:
+            gathered = self.inbox.gather(id, part, now)
+        except WireError as error:
+            self._changed(id, part, error, now)
+            raise
+        self.proofs.fits(id, part)
+        match gathered:
+            case "begun":
+                return words.Begun(now, id)
+            case (digest, frame) if envelope.run != self.run_id:
+                return self._foreign(id, digest, frame, now)
+            case (digest, frame):
+                return self._frame(id, digest, frame, now)
+        return None
+
+    def _changed(self, id: str, part: bytes, error: WireError, now: float) -> None:
+        """Of a frame in many chunks only the whole is signed: a chunk that does not fit is held against nobody."""
+        if chunks.series(part) is None or error.code == "wire.too_large":  # that much it signed
+            return
+        if error.code == "wire.corrupt":
+            self._nameless(lambda: self.inbox.count(NAMELESS, now), error.code, str(error))
+            self.inbox.ask_for_all(id, part)
+        raise Unproven(error.code, str(error)) from None
+
+    def _foreign(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> words.Event:
+        """Of another run of this job: perhaps the device has not heard of its end, perhaps somebody replays it."""
+        said = peek(TO_COORDINATOR, data)[0]
+        why = f"device '{id}' spoke to another run of this job"
+        if not isinstance(said, Holding | Answer):
+            raise Unproven("update.foreign", why)
+        self._nameless(lambda: self.inbox.count(NAMELESS, now), "update.foreign", why)
+        known_as = said.digest if isinstance(said, Holding) else digest
+        return words.Offered(now, id, said.round, known_as, len(data), ours=False)
+
+    def _frame(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> words.Event | None:
+        said, sealed = peek(TO_COORDINATOR, data)
+        if isinstance(said, Answer):
+            self.artifacts.put_aside(id, digest, said, sealed, data)
+            return self._answered(id, digest, said, len(data), now)
+        sealed.body(limit=0)
+        self.inbox.count(id, now)
+        match said:
+            case Declined(to=key) if key not in (None, self.key):
+                log.debug("declined a task of another coordinator device=%s", id)
+            case Declined(round=round, reason=reason):
+                return words.Declined(now, id, round, reason)
+            case Busy(round=round, reason=reason):
+                return words.Busy(now, id, round, reason)
+            case Working(round=round, steps=steps):
+                return words.Progressed(now, id, round, steps)
+            case Holding():
+                ours = (said.job, said.run) == (self.name, self.run_id)
+                return words.Offered(now, id, said.round, said.digest, said.size, ours)
+            case Absent(model=model, forged=forged):
+                self.artifacts.publish_again(id, model, now, whole=not forged)
+        return None
+
+    def _answered(self, id: str, digest: bytes, said: Answer, size: int, now: float) -> words.Answered:
+        ours = (said.device, said.job, said.run) == (id, self.name, self.run_id)
+        foreign = "" if ours else f"it is of device '{said.device}', job '{said.job}', run '{said.run}'"
+        return words.Answered(now, id, said.round, digest, size, said.steps, said.seconds_per_step, foreign)

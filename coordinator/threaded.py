@@ -1,0 +1,63 @@
+"""A coordinator in this process: its queue, a thread for its slow work, and the machine's own clock."""
+
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from coordinator import identity
+from coordinator.device_keys import NAME as DEVICE_KEYS
+from coordinator.device_keys import DeviceKeys
+from coordinator.service import Coordinator
+from coordinator.vocabulary import Stop
+from edgefl.config import RunFile
+from edgefl.events import Tell
+from edgefl.job import Course, Job
+from edgefl.protocol.signing import Signer
+from edgefl.protocol.transport import Transport
+from edgefl.system.background import Threads
+from edgefl.system.clock import SystemClock
+from edgefl.system.disk import FolderDisk
+from edgefl.system.reactor import serve
+
+
+class Threaded:
+    """One run, from its beginning to its end; see `Coordinator` for what it is made of."""
+
+    def __init__(
+        self,
+        run: RunFile,
+        transport: Transport,
+        prepare: Callable[[], Job],
+        *,
+        folder: Path | None = None,
+        tell: Tell = lambda _: None,
+        signer: Signer | None = None,
+        device_keys: DeviceKeys | None = None,
+    ) -> None:
+        self.queue: SimpleQueue[Any] = SimpleQueue()
+        self.clock = SystemClock()
+        self.shell = Coordinator(
+            run,
+            transport,
+            prepare,
+            put=self.queue.put,
+            clock=self.clock,
+            background=Threads(self.queue.put, "coordinator"),
+            disk=FolderDisk(folder) if folder else None,
+            tell=tell,
+            signer=signer or (identity.opened(folder / identity.NAME) if folder else None),
+            device_keys=device_keys or DeviceKeys(folder / DEVICE_KEYS if folder else None, run.devices),
+        )
+
+    def run(self) -> Course:
+        """Coordinate until the job is finished."""
+        try:
+            serve(self.shell, self.queue, self.clock)
+        finally:
+            self.shell.close()
+        return self.shell.result()
+
+    def stop(self) -> None:
+        """End early; may be called from a signal handler or another thread."""
+        self.queue.put(Stop())

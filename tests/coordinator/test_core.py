@@ -1,0 +1,425 @@
+"""What the coordinator decides, told event by event."""
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator import core
+from coordinator.conduct import Conduct
+from coordinator.core import PATIENCE, State
+from coordinator.roster import Announcement
+from coordinator.rounds import Rounds, Rules
+from coordinator.vocabulary import (
+    Accept,
+    Action,
+    Announced,
+    Answered,
+    Ask,
+    ClearLeftovers,
+    ClearModels,
+    Connected,
+    Declined,
+    Event,
+    Failed,
+    Forget,
+    Ignore,
+    Invitee,
+    Kept,
+    Late,
+    Leave,
+    Listen,
+    Looked,
+    Meet,
+    Merge,
+    Merged,
+    Misbehaved,
+    Model,
+    Offered,
+    Open,
+    Paused,
+    Prepare,
+    Prepared,
+    Publish,
+    PublishAgain,
+    Recalled,
+    Refuse,
+    Resend,
+    SayState,
+    Searched,
+    Stop,
+    Tell,
+    Totals,
+    TurnAway,
+    Unusable,
+    Usable,
+    Woken,
+)
+from edgefl import events
+from edgefl.events import Fact
+
+RULES = Rules(rounds=3, seed=7, cohort=2, quorum=2, deadline=30.0, start_with=2)
+HERE = Announcement(online=True, installation="i", birth=1, samples=10, host="h", version="1", back_end="onnx")
+MODEL = Model(1, 1000)
+
+
+def feed(s: State, *happened: Event) -> tuple[State, list[Action], list[Fact]]:
+    did: list[Action] = []
+    told: list[Fact] = []
+    for event in happened:
+        s, actions, facts = core.step(s, event)
+        did += actions
+        told += facts
+    return s, did, told
+
+
+def new(rules: Rules = RULES, **more: object) -> State:
+    return State(Rounds(rules), Conduct(3, 60.0), **more)  # type: ignore[arg-type]  # fields of State
+
+
+def joined(*devices: str, at: float = 0.0) -> list[Event]:
+    return [Announced(at, device, HERE) for device in devices]
+
+
+def opened(rules: Rules = RULES, *devices: str, **more: object) -> State:
+    """The first round, open since second 10."""
+    s, _, _ = feed(new(rules, **more), *joined(*(devices or ("a", "b"))), Prepared(10.0, 0, MODEL))
+    assert s.rounds.phase == "open"
+    return s
+
+
+def answer(device: str, round: int = 1, at: float = 15.0, **more: object) -> Answered:
+    return Answered(at, device, round, digest(device, round), 500, 4, 0.25, **more)  # type: ignore[arg-type]
+
+
+def digest(device: str, round: int = 1) -> bytes:
+    return f"{device}{round}".encode().ljust(32)
+
+
+def counted(device: str, round: int = 1, at: float = 15.0) -> list[Event]:
+    return [answer(device, round, at), Usable(at, digest(device, round))]
+
+
+def merged(rules: Rules = RULES) -> State:
+    """Round 1 is merged, round 2 is open since second 20."""
+    s, _, _ = feed(opened(rules), *counted("a"), *counted("b"), Merged(20.0, 1, Model(2, 1000)))
+    assert (s.rounds.round, s.rounds.phase) == (2, "open")
+    return s
+
+
+# ── the job ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_device_makes_the_coordinator_prepare_the_job():
+    s, did, told = feed(new(), *joined("a"))
+    assert did == [Meet("a"), Prepare()]
+    assert told == [events.Joined("a", 10, "h", "1", "onnx"), events.Preparing("preparing the model")]
+    assert core.waiting(s) == "preparing the model"
+
+
+def test_nobody_is_asked_before_the_model_is_there_and_the_time_of_the_round_begins_then():
+    s, did, told = feed(new(), *joined("a", "b"))
+    assert s.rounds.phase == "open"
+    assert not any(isinstance(action, Ask) for action in did)
+    assert s.timer_due is None
+    s, did, told = feed(s, Prepared(10.0, 0, MODEL))
+    order = s.rounds.asked
+    invitees = tuple(Invitee(device, "i", 0, None) for device in order)
+    assert did == [Publish(), SayState("training", 1, 2), Ask(1, 1, invitees)]
+    assert told == [events.Asked(1, 1, order, 2000)]
+    assert s.timer_due == 40.0
+
+
+def test_who_left_while_the_model_was_made_is_not_asked():
+    away = replace(HERE, online=False)
+    rules = replace(RULES, quorum=1, start_with=2)
+    s, _, _ = feed(new(rules), *joined("a", "b"), Announced(1.0, "b", away), Prepared(10.0, 0, MODEL))
+    assert [one.asked for one in (s.devices["a"], s.devices["b"])] == [(1, 1), (0, 0)]
+
+
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_answer_is_opened_only_if_it_can_count_and_then_gets_its_verdict():
+    s, did, told = feed(opened(), answer("a"))
+    assert (did, told) == ([Open("a", digest("a"))], [])
+    s, did, told = feed(s, Usable(15.0, digest("a")))
+    assert did == [Accept("a", 1, digest("a"))]
+    assert told == [events.Answered("a", 1, 500, steps=4, took=5.0, seconds_per_step=0.25)]
+    assert s.answers == {"a": Kept(1, digest("a"))}
+    assert s.devices["a"].seconds_per_step == 0.25
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [(answer("a"), "duplicate"), (answer("c"), "not invited"), (answer("b", 5), "future")],
+)
+def test_an_answer_that_cannot_count_is_not_opened(event, reason):
+    s, _, _ = feed(opened(), *counted("a"))
+    after, did, told = feed(s, event)
+    assert did == [Ignore(event.device, event.round, event.digest, reason)]
+    assert (told[0].verdict, told[0].reason) == ("ignored", reason)
+    assert after.rounds == s.rounds
+
+
+def test_an_answer_that_cannot_be_used_is_refused_held_against_its_device_and_not_waited_for():
+    s, did, told = feed(opened(RULES, "a", "b"), answer("a"), Unusable(15.0, digest("a"), "update.norm", "too long"))
+    assert did == [Open("a", digest("a")), Refuse("a", 1, digest("a"), "too long")]
+    assert [type(fact) for fact in told] == [events.Answered, events.Refused]
+    assert told[0].verdict == "refused"
+    assert s.rounds.declined == {"a"}
+    assert s.refusals == {"update.norm": 1}
+
+
+def test_an_answer_of_another_run_is_refused():
+    s, did, told = feed(opened(), answer("a", foreign="it is of job 'x'"))
+    assert did == [Refuse("a", 1, digest("a"), "of another run")]
+    assert told[1] == events.Refused("a", "update.foreign", "it is of job 'x'")
+    assert s.opened == {}
+
+
+def test_an_answer_before_there_is_a_job_is_refused():
+    _, did, told = feed(new(), *joined("a"), answer("a"))
+    assert did[-1] == Refuse("a", 1, digest("a"), "no round has been opened yet")
+    assert told[-1].code == "update.early"
+
+
+def test_a_late_answer_is_kept_where_the_run_wants_it_and_counted_either_way():
+    for late, verdict in (("drop", Ignore), ("discount", Late)):
+        rules = replace(RULES, cohort=3, quorum=2, start_with=3, late=late)
+        s = opened(rules, "a", "b", "c")
+        s, _, _ = feed(s, *counted("a"), *counted("b"), Woken(40.0))
+        assert s.rounds.phase == "merging"
+        s, did, told = feed(s, answer("c", at=41.0))
+        if late == "discount":
+            s, did, told = feed(s, Usable(41.0, digest("c")))
+            assert s.late == {"c": Kept(1, digest("c"))}
+        assert [type(action) for action in did] == [verdict]
+        assert [fact.verdict for fact in told] == ["late"]
+        assert s.since_merge == Totals(bytes_up=500, late=1)
+
+
+def test_whoever_holds_an_answer_is_told_to_send_it_or_to_forget_it():
+    s, did, _ = feed(opened(), Offered(11.0, "a", 1, digest("a"), 500))
+    assert did == [Resend("a", digest("a"), 500)]
+    s, _, _ = feed(s, *counted("a"))
+    _, did, told = feed(s, Offered(16.0, "a", 1, digest("a"), 500), Offered(16.0, "b", 1, digest("b"), 5, ours=False))
+    assert did == [Ignore("a", 1, digest("a"), "duplicate"), Refuse("b", 1, digest("b"), "of another run")]
+    assert [(fact.device, fact.code) for fact in told] == [("-", "update.foreign")], "perhaps it was said before"
+
+
+# ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_merge_names_answers_and_what_the_round_cost():
+    s, did, told = feed(opened(), *counted("a", at=12.0), *counted("b", at=14.0))
+    kept = {device: Kept(1, digest(device)) for device in ("a", "b")}
+    spent = Totals(bytes_up=1000, bytes_down=2000)
+    assert did[-1] == Merge(1, kept, {}, 2, spent, spent, since=0.0, waited=10.0)
+    assert told[-1] == events.Closed(1, ("a", "b"))
+    assert (s.since_merge, s.total, s.answers) == (Totals(), spent, {})
+
+
+def test_a_round_begins_at_the_merge_before_it_and_waits_until_it_is_opened():
+    s = merged()
+    assert s.since == 20.0
+    assert s.waited == (2, 0.0)
+
+
+def test_a_model_is_fetched_once_by_each_device_and_two_by_one_that_missed_the_last():
+    looks_back = replace(RULES, rounds=9, cohort=3, quorum=1, start_with=3)
+    s = opened(looks_back, "a", "b", "c")
+    again = Announced(16.0, "c", replace(HERE, birth=2))
+    s, _, told = feed(s, again)
+    assert told[-1] == events.Asked(1, 1, ("c",), 0), "it has the model"
+    away = Announced(16.0, "c", replace(HERE, online=False, birth=2))
+    s, _, _ = feed(s, away, *counted("a"), *counted("b"))
+    s, _, told = feed(s, Merged(20.0, 1, Model(2, 1000, previous=900)))
+    assert told[-1].bytes_down == 2 * 1000, "they have the one before it"
+    s, _, _ = feed(s, *counted("a", 2), *counted("b", 2), Merged(30.0, 2, Model(3, 1000, previous=900)))
+    s, _, told = feed(s, Announced(31.0, "c", replace(HERE, birth=3)))
+    assert told[-1] == events.Asked(3, 3, ("c",), 1900)
+
+
+def test_what_is_abandoned_is_forgotten():
+    rules = replace(RULES, attempts=0)
+    s, did, told = feed(opened(rules), *counted("a"), Woken(40.0))
+    assert Forget((digest("a"),)) in did
+    assert events.Abandoned(1, "1 of 2 answered, quorum is 2") in told
+    assert s.answers == {}
+
+
+def test_a_deadline_with_too_few_is_told_with_who_is_missing():
+    _, _, told = feed(opened(), *counted("a"), Woken(40.0))
+    assert events.Extended(1, ("b",)) in told
+
+
+def test_who_declined_and_why_is_told():
+    _, _, told = feed(opened(), Declined(12.0, "a", 1, "too warm"))
+    assert told == [events.Declined("a", 1, "too warm")]
+
+
+# ── devices ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_second_one_of_the_same_name_is_turned_away_while_the_first_is_live():
+    other = replace(HERE, installation="other", host="elsewhere")
+    s, _, _ = feed(new(), *joined("a"))
+    s, did, told = feed(s, Announced(1.0, "a", other))
+    assert isinstance(did[0], TurnAway)
+    assert (did[0].code, did[0].installation) == ("device.duplicate", "other")
+    assert "is already connected from host 'h'" in told[0].reason
+    assert s.devices["a"].announced == HERE
+
+
+def test_one_that_is_only_remembered_by_the_broker_can_be_replaced():
+    other = replace(HERE, installation="other")
+    s, _, _ = feed(new(), Announced(0.0, "a", HERE, retained=True), Announced(1.0, "a", other))
+    assert s.devices["a"].announced == other
+
+
+def test_the_third_strike_is_told_ends_the_part_of_a_device_and_is_over_after_a_while():
+    bad = [Misbehaved(at, "a", "wire.malformed", "nonsense") for at in (11.0, 12.0, 13.0, 14.0)]
+    s, did, told = feed(opened(), *bad)
+    assert [type(fact) for fact in told[:4]] == [events.Refused] * 3 + [events.Quarantined]
+    assert len(told) == 4, "in quarantine it is only counted"
+    assert did[0] == TurnAway("a", "device.quarantined", told[3].reason)
+    assert s.rounds.present == {"b"}
+    assert s.refusals == {"wire.malformed": 4}
+    assert core.deadline(replace(s, timer_due=None, look_due=None)) == 73.0
+    s, did, told = feed(s, Woken(73.0))
+    assert events.Released("a") in told
+    assert "a" in s.rounds.present
+
+
+def test_all_without_a_name_are_one_and_not_answered():
+    bad = [Misbehaved(at, "-", "device.name", "no name") for at in (1.0, 2.0, 3.0)]
+    _, did, told = feed(new(), *bad)
+    assert did == []
+    assert isinstance(told[-1], events.Quarantined)
+
+
+def test_devices_from_before_a_connection_must_be_heard_of():
+    s, did, _ = feed(opened(), Connected(50.0))
+    assert did == [Listen(), SayState("training", 1, 2), PublishAgain()]
+    s, _, _ = feed(s, Announced(51.0, "a", HERE))
+    s, _, told = feed(s, Woken(50.0 + PATIENCE + 1))
+    assert events.Lost("b", "not heard of since the connection") in told
+    assert s.rounds.present == {"a"}
+
+
+# ── restarts ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def resumed(rounds: Rounds) -> State:
+    s, did, told = feed(State(rounds, Conduct(3, 60.0), resumed=True, fleet=rounds.present), Connected(0.0))
+    assert did[-1] == Prepare()
+    assert told[1:] == [events.Resumed(rounds.round), events.Preparing("preparing the model")]
+    assert core.recalling(s)
+    return s
+
+
+def test_an_open_round_is_gone_on_with_from_what_was_promised():
+    before = opened().rounds
+    before = replace(before, answered=frozenset("a"))
+    recalled = Recalled(answers={"a": Kept(1, digest("a"))}, total=Totals(bytes_up=7))
+    s, did, _ = feed(resumed(before), Prepared(5.0, 0, MODEL, recalled=recalled, told=(events.Round(9),)))
+    assert did[:2] == [Tell((events.Round(9),)), Publish()]
+    assert not core.recalling(s)
+    s, did, _ = feed(s, Announced(6.0, "b", HERE))
+    assert isinstance(did[-1], Ask)
+    s, did, _ = feed(s, *counted("b"))
+    assert did[-1].answers == {device: Kept(1, digest(device)) for device in "ab"}
+    assert did[-1].total.bytes_up == 7 + 500
+
+
+def test_a_round_that_was_being_merged_is_merged_again_with_what_closed_it():
+    before, _, _ = feed(opened(), *counted("a"), *counted("b"))
+    kept = {device: Kept(1, digest(device)) for device in "ab"}
+    later = {"c": Kept(1, digest("c"))}
+    recalled = Recalled(answers=kept, later=later, population=17)
+    s, did, told = feed(resumed(before.rounds), Prepared(5.0, 0, MODEL, recalled=recalled))
+    merge = did[-1]
+    assert (merge.answers, merge.late, merge.population) == (kept, {}, 17)
+    assert s.late == later
+    assert not any(isinstance(fact, events.Closed) for fact in told), "that was told before"
+
+
+def test_a_round_that_was_merged_and_not_written_down_is_not_merged_again():
+    before, _, _ = feed(opened(), *counted("a"), *counted("b"))
+    s, did, told = feed(resumed(before.rounds), Prepared(5.0, 1, Model(2, 1000), told=(events.Round(1),)))
+    assert (s.rounds.round, s.rounds.phase) == (2, "open")
+    assert not any(isinstance(action, Merge) for action in did)
+    assert told[0] == events.Round(1)
+
+
+def test_the_first_round_needs_no_job_to_be_gone_on_with():
+    s, did, _ = feed(State(Rounds(RULES), Conduct(3, 60.0), resumed=True), Connected(0.0))
+    assert Prepare() not in did
+    assert not s.resumed
+
+
+# ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def last(**more: object) -> State:
+    s = opened(replace(RULES, rounds=1), **more)
+    return feed(s, *counted("a"), *counted("b"))[0]
+
+
+def test_at_the_end_the_broker_is_left_tidy_and_only_then_it_is_over():
+    s, did, told = feed(last(), Merged(20.0, 1, None, True, (events.Round(1),)))
+    assert did == [SayState("finished", 1, 2), ClearModels()]
+    assert told == [events.Round(1)]
+    s, did, _ = feed(s, Searched(21.0))
+    assert did == [ClearLeftovers()]
+    s, did, _ = feed(s, Woken(21.0))
+    assert did == []
+    assert core.deadline(s) == 21.05
+    s, did, _ = feed(s, Woken(22.0, flushed=True))
+    assert did == [Leave(True, Totals(bytes_up=1000, bytes_down=2000), {}, 22.0)]
+    assert (s.phase, core.deadline(s)) == ("ended", None)
+
+
+def test_a_broker_that_does_not_answer_is_not_waited_for():
+    s, _, _ = feed(last(), Merged(20.0, 1, None, True))
+    s, did, _ = feed(s, Woken(25.0))
+    assert did == [ClearLeftovers()]
+    _, did, _ = feed(s, Woken(26.0), Woken(30.0))
+    assert isinstance(did[-1], Leave)
+
+
+def test_reports_that_are_still_made_are_waited_for():
+    s, _, _ = feed(last(looks=True), Merged(20.0, 1, None, True))
+    assert s.phase == "running"
+    s, _, told = feed(s, Looked(25.0, (events.Round(1),)))
+    assert (s.phase, told) == ("clearing", [events.Round(1)])
+
+
+def test_when_it_is_over_devices_are_not_listened_to_any_more():
+    s, _, _ = feed(last(), Merged(20.0, 1, None, True))
+    away = Announced(21.0, "a", replace(HERE, online=False))
+    assert feed(s, away, answer("b"), Misbehaved(21.0, "a", "x", "y"), *joined("c"))[1:] == ([], [])
+
+
+@pytest.mark.parametrize("event", [Stop(20.0), Failed(20.0)])
+def test_whoever_stops_says_that_it_will_be_back(event):
+    s, did, _ = feed(opened(), event)
+    assert did == [SayState("gathering", 1, 2), ClearModels()]
+    _, did, _ = feed(s, Woken(20.0, flushed=True))
+    assert did == [Leave(False, Totals(bytes_down=2000), {}, 20.0)]
+
+
+def test_why_it_waits_is_told_when_it_changes_and_again_when_it_lasts():
+    s, _, told = feed(new(), Woken(0.0), *joined("a", at=1.0), Woken(1.3))
+    reasons = [(fact.reason, fact.lasts) for fact in told if isinstance(fact, events.Waiting)]
+    assert reasons == [("round 1 needs 2 devices, have 0", False), ("preparing the model", False)]
+    _, _, told = feed(s, Woken(10.0), Woken(16.4), Woken(40.0))
+    assert told == [events.Waiting("preparing the model", lasts=True)]
+
+
+def test_a_pause_is_told_once_and_seen_until_it_is_over():
+    s, _, told = feed(opened(), Paused(11.0, "full"), Paused(12.0, "full"))
+    assert told == [events.Paused("full")]
+    assert core.waiting(s) == "paused: full"
+    s, _, _ = feed(s, Paused(13.0, ""))
+    assert not core.waiting(s).startswith("paused")

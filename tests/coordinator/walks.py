@@ -1,0 +1,166 @@
+"""A run of the core without a shell: everything that a shell, devices and a broker may do, chosen at random."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from coordinator import core
+from coordinator import vocabulary as words
+from coordinator.conduct import Conduct
+from coordinator.core import State
+from coordinator.roster import Announcement
+from coordinator.rounds import Rounds, Rules
+from edgefl import events
+from edgefl.events import Fact
+
+DEVICES = ("a", "b", "c", "d")
+HERE = Announcement(online=True, installation="i", birth=1, samples=10)
+
+
+def rules(random: Random) -> Rules:
+    cohort = random.randint(1, 3)
+    return Rules(
+        rounds=random.randint(1, 3),
+        seed=random.randint(0, 3),
+        cohort=cohort,
+        quorum=random.randint(1, cohort),
+        deadline=10.0,
+        over_select=random.choice([1.0, 1.5]),
+        start_with=random.choice([None, 3]),
+        late=random.choice(["drop", "discount"]),
+        attempts=random.randint(0, 1),
+    )
+
+
+@dataclass
+class Walk:
+    """One run, and all that was done and told in it."""
+
+    random: Random
+    state: State
+    now: float = 0.0
+    number: int = 0
+    todo: list[words.Event] = field(default_factory=list)  # what the shell will come back with
+    held: dict[bytes, str] = field(default_factory=dict)  # answers that count, until they are merged
+    done: Counter[bytes] = field(default_factory=Counter)
+    facts: list[Fact] = field(default_factory=list)
+    spent: words.Totals = words.NOTHING
+    moves: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def feed(self, event: words.Event) -> tuple[words.Action, ...]:
+        before = self.state
+        self.state, actions, facts = core.step(before, event)
+        if self.state.phase != before.phase:
+            self.moves.add((before.phase, type(event).__name__, self.state.phase))
+        self.facts += facts
+        self.check(before, event, actions, facts)
+        for action in actions:
+            self.perform(action)
+        return actions
+
+    def check(
+        self, before: State, event: words.Event, actions: tuple[words.Action, ...], facts: tuple[Fact, ...]
+    ) -> None:
+        verdicts = [one for one in actions if isinstance(one, words.Accept | words.Late | words.Ignore | words.Refuse)]
+        opened = [one for one in actions if isinstance(one, words.Open)]
+        told = [fact for fact in facts if isinstance(fact, events.Answered)]
+        match event:
+            case words.Answered() if core.unfinished(before):
+                assert len(verdicts) + len(opened) == 1, "opened, or a verdict at once"
+                assert len(told) == len(verdicts)
+            case words.Usable() | words.Unusable() if core.unfinished(before):
+                assert (len(verdicts), len(told)) == (1, 1), "whatever was opened gets a verdict, and is told"
+            case words.Offered():
+                assert not told
+            case _:
+                assert (verdicts, opened, told) == ([], [], [])
+        assert (self.state.rounds != before.rounds) == bool(self.state.fed), "what is written down says how it came"
+        if isinstance(event, words.Woken) and self.state.phase not in ("leaving", "ended"):
+            due = core.deadline(self.state)
+            assert due is None or due > event.at, f"it would be woken again at once: {self.state}"
+
+    def perform(self, action: words.Action) -> None:
+        match action:
+            case words.Prepare():
+                model = words.Model(self.state.rounds.round, 100)
+                self.todo.append(words.Prepared(0.0, self.state.rounds.round - 1, model))
+            case words.Open(digest=digest):
+                bad = words.Unusable(self.now, digest, "update.norm", "too long")
+                self.feed(words.Usable(self.now, digest) if self.random.random() < 0.8 else bad)
+            case words.Accept(digest=digest) | words.Late(digest=digest):
+                assert digest not in self.held
+                self.held[digest] = action.device
+            case words.Forget(digests):
+                for digest in digests:
+                    del self.held[digest]
+            case words.Merge(answers=answers, late=late):
+                assert len(answers) >= self.state.rounds.rules.quorum
+                for kept in (*answers.values(), *late.values()):
+                    del self.held[kept.digest]
+                    self.done[kept.digest] += 1
+                self.spent += action.spent
+                assert action.total == self.spent
+                last = action.round >= self.state.rounds.rules.rounds
+                model = None if last else words.Model(action.round + 1, 100)
+                report = (events.Round(action.round),)
+                self.todo.append(words.Merged(0.0, action.round, model, last, () if self.state.looks else report))
+                if self.state.looks:
+                    self.todo.append(words.Looked(0.0, report))
+
+    def step(self) -> None:
+        """Something happens."""
+        self.now += self.random.choice([0.0, 0.1, 1.0, 40.0])
+        due = core.deadline(self.state)
+        if self.todo and self.random.random() < 0.25:
+            event = self.todo.pop(0)
+            self.feed(type(event)(self.now, *(getattr(event, name) for name in event.__slots__[1:])))
+        elif due is not None and due <= self.now:
+            self.feed(words.Woken(self.now, flushed=self.random.random() < 0.5))
+        else:
+            self.feed(self.something())
+
+    def something(self) -> words.Event:
+        random, now, device = self.random, self.now, self.random.choice(DEVICES)
+        round = max(0, self.state.rounds.round + random.choice([0, 0, 0, 0, -1, 1]))
+        self.number += 1
+        digest = self.number.to_bytes(32, "big")
+        answer = words.Answered(now, device, round, digest, 50, 3, random.choice([0.0, 0.1]))
+        away = Announcement(online=False, installation="i", birth=1)
+        return random.choice(
+            [
+                *[words.Announced(now, device, HERE, random.random() < 0.2)] * 6,
+                words.Announced(now, device, away),
+                words.Announced(now, device, Announcement(online=True, installation="other", birth=1)),
+                *[answer] * 9,
+                words.Answered(now, device, round, digest, 50, foreign="of somebody else"),
+                words.Offered(now, device, round, digest, 50, ours=random.random() < 0.8),
+                words.Declined(now, device, round, "too warm"),
+                words.Busy(now, device, round, "at work"),
+                words.Begun(now, device),
+                words.Progressed(now, device, round, 3),
+                words.Misbehaved(now, device, "wire.malformed", "nonsense"),
+                words.Connected(now),
+                words.Disconnected(now, "gone"),
+                words.Searched(now),
+                words.Paused(now, random.choice(["", "full"])),
+                words.Woken(now, flushed=random.random() < 0.5),
+                words.Stop(now) if random.random() < 0.2 else words.Connected(now),
+                words.Failed(now) if random.random() < 0.2 else words.Connected(now),
+            ]
+        )
+
+
+def walk(seed: int, steps: int) -> Walk:
+    """One of them, from its beginning or from a restart."""
+    random = Random(seed)
+    made = rules(random)
+    state = Rounds(made)
+    resumed = random.random() < 0.3
+    if resumed:
+        phase = random.choice(["starting", "gathering", "finished"])
+        state = Rounds(made, phase, made.rounds if phase == "finished" else 1, present=frozenset("ab"))
+    begun = State(state, Conduct(3, 60.0), looks=random.random() < 0.3, resumed=resumed)
+    walked = Walk(random, begun)
+    for _ in range(steps):
+        walked.step()
+    return walked
