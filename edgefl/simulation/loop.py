@@ -47,6 +47,7 @@ def simulate(
     engine = engine or Here(job, devices)
     fleet = {name: _Device(len(data)) for name, data in devices.items()}
     total, began, cpu, asked = Traffic(), perf_counter(), process_time(), 0
+    sizes: dict[int, int] = {}  # of the models that were sent, by round
 
     def say(*facts: Fact) -> None:
         for fact in facts:
@@ -59,7 +60,7 @@ def simulate(
         extra, updates = jobs.plan(job, course), dict[str, Update]()
         if extra is not None:
             asked += 1
-            updates, facts = _play(job, course, extra, engine, fleet, spent, asked)
+            updates, facts = _play(job, course, extra, engine, fleet, spent, sizes, asked)
             say(*facts)
         course = jobs.advance(job, course, updates, population=len(fleet))
         total.up, total.down = total.up + spent.up, total.down + spent.down
@@ -84,12 +85,20 @@ class _Device:
 
 
 def _play(  # noqa: PLR0917 - the whole round in one place, as a specification should be
-    job: Job, course: Course, extra: State, engine: Engine, fleet: Mapping[str, _Device], spent: Traffic, opening: int
+    job: Job,
+    course: Course,
+    extra: State,
+    engine: Engine,
+    fleet: Mapping[str, _Device],
+    spent: Traffic,
+    sizes: dict[int, int],
+    opening: int,
 ) -> tuple[dict[str, Update], list[Fact]]:
     round, size = course.round + 1, job.model.layout.size
     frame = jobs.broadcast(job, round, course.params, extra)
     params, told = unpack_broadcast(frame, size, codec=job.down)
     previous = previous_model(job, course)
+    sizes[round] = len(frame)
     orders = []
     for name in _cohort(job, round, fleet):
         budget = Budget(batches=cut(job, round, name, fleet[name].samples))
@@ -102,7 +111,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
         spent.up += len(done.frame)
         answered.append(Answered(order.device, round, len(done.frame), steps=done.steps))
         returned = previous is not None and device.seen != round - 1
-        spent.down += len(frame) * (2 if returned else 1)
+        spent.down += len(frame) + (sizes.get(round - 1, len(frame)) if returned else 0)
         device.seen = device.counted = round
     asked = Asked(round, opening, tuple(order.device for order in orders), spent.down)
     return updates, [asked, *answered, Closed(round, tuple(sorted(updates)))]
