@@ -117,7 +117,8 @@ def test_an_agent_is_handed_its_clock_its_threads_and_its_disk(part):
 def test_the_core_knows_no_service_and_the_services_do_not_know_each_other(path):
     package, second = [*path.relative_to(ROOT).parts, ""][:2]
     strangers = {"coordinator", "device_agent"} - {package}
-    if second != "cli":
+    emulated = name(path) in {"edgefl/simulation/emulator.py", "edgefl/simulation/emulated.py"}  # both in one process
+    if second != "cli" and not emulated:
         assert not top(ever(path)) & strangers
 
 

@@ -20,7 +20,7 @@ from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
 from edgefl.work import Place, plain_limit, received, unpack_answer, unpack_broadcast
 
-LIFE = "0" * 12  # stands for the id of a coordinator's life, and is as long, so that frames are too
+RUN_ID = "0" * 12  # stands for the id of a run, and is as long, so that frames are too
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
         budget = Budget(batches=cut(job, round, name, fleet[name].samples))
         orders.append(Order(name, Task(round, params, budget, told, previous), fleet[name].state))
     updates, answered = {}, list[Fact]()
-    for order, done in zip(orders, engine.train(Place(LIFE, sha256(frame).hexdigest()[:16]), orders), strict=True):
+    for order, done in zip(orders, engine.train(Place(RUN_ID, sha256(frame).hexdigest()[:16]), orders), strict=True):
         device = fleet[order.device]
         updates[order.device] = opened_update(job, done.frame)
         device.state = done.kept
