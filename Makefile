@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos soak fuzz size wheels oldest pi-emulated experiments install clean
+.PHONY: demo test check bench chaos dst soak fuzz size wheels oldest pi-emulated experiments install clean
 
 demo: $(READY)
 	$(RUN)/edgefl demo
@@ -23,6 +23,10 @@ bench: $(READY)
 # Kill everything, at every write and at random; cut networks, shift clocks; about a quarter of an hour. Writes docs/results/reliability.md.
 chaos: $(READY)
 	EDGEFL_CHAOS=1 $(RUN)/python -m pytest -q -s tests/chaos tests/test_checkpoint.py
+
+# 2,000 simulated fleets in which everything goes wrong, and bugs planted for them to find; minutes. Writes docs/results/simulation.md.
+dst: $(READY)
+	$(RUN)/edgefl chaos --seeds 2000 --report docs/results/simulation.md
 
 # 220 devices, 300 rounds: does the coordinator grow?
 soak: $(READY)

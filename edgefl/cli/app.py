@@ -14,6 +14,7 @@ from edgefl.cli import (
     agent,
     bench,
     broker,
+    chaos,
     compare,
     config,
     coordinator,
@@ -44,6 +45,7 @@ app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(rehearse.rehearse)
 app.command()(replay.replay)
+app.command()(chaos.chaos)
 app.command()(export.export)
 app.add_typer(config.app, name="config")
 app.add_typer(coordinator.app, name="coordinator")

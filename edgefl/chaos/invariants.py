@@ -1,0 +1,350 @@
+"""What must be true whatever goes wrong, looked at after every event. What is not true is a Violation.
+
+counted      an answer is merged once; a round is merged from the same answers and has the same model for ever
+promised     whatever was receipted as accepted is in the journal, and merged when its round is
+meant        what is said to a device reaches that device alone, and is about its own installation
+committed    a device keeps what it trained only on its coordinator's word
+held         an update is kept until its receipt, a newer task, or the end of its run
+forward      rounds and attempts only grow, over all lives of a coordinator; every round is reported
+present      a device that is gone is not said to be there, one that is there is
+spent        no more private updates left a device than its ledger counts
+tidy         at the end nothing is left at the broker, and nothing held on a device
+progress     once all is mended, every run ends
+undisturbed  where everybody counted in every round, the model is the plain loop's, bit for bit
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator import journal
+from device_agent.service import Agent
+from device_agent.session import known
+from device_agent.spool import Held
+from edgefl import events
+from edgefl.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine
+from edgefl.chaos.overheard import digest, overheard
+from edgefl.chaos.remerge import divided, merged_again
+from edgefl.errors import EdgeflError
+from edgefl.job import Course
+from edgefl.protocol import topics
+from edgefl.protocol.messages import Answer, Assignment, JobState, Receipt
+from edgefl.simulation.loop import simulate
+from edgefl.simulation.network import SILENCE, Passing, VirtualBroker
+
+Told = tuple[str, int, str]  # a run, a round, a device
+
+
+class Violation(EdgeflError):  # noqa: N818 - what it is
+    """Something that must never be is so."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+
+
+@dataclass(slots=True)
+class RunSeen:
+    """What was seen of one run, over all lives of its coordinator."""
+
+    round: int = 0
+    attempt: int = 0
+    models: dict[int, str] = field(default_factory=dict)  # round: the hash of its model
+    merged: dict[int, dict[tuple[int, str], bytes]] = field(default_factory=dict)  # round: what was merged in it
+    openings: dict[int, int] = field(default_factory=dict)  # round: the opening that was seen last
+    accepted: dict[tuple[int, str, bytes], int] = field(default_factory=dict)  # an answer: the opening it came in
+    late: dict[tuple[int, str, bytes], int] = field(default_factory=dict)  # a late answer: the round to merge it in
+    reported: list[int] = field(default_factory=list)
+    abandoned: int = 0
+    course: Course | None = None  # of the life in hand
+    life: int = 0
+    last_word_by: float = 0.0  # until when a coordinator that leaves waits for its last words to be sent
+    ended_at: float = 0.0
+    tidy: bool = False  # its last words reached the broker
+
+
+class Invariants:
+    """Watches one play."""
+
+    def __init__(self, devices: dict[str, DeviceMachine], coordinators: dict[str, CoordinatorMachine]) -> None:
+        self.devices, self.coordinators = devices, coordinators
+        self.twins: set[str] = set()
+        self.runs = {name: RunSeen() for name in coordinators}
+        self.sent: dict[bytes, Told] = {}  # answers, by what they are known by
+        self.receipts: dict[tuple[str, int, str, bytes], int] = {}  # said to be accepted: the opening then
+        self.took: set[Told] = set()  # rounds that a device was told to be counted in
+        self.tasks: dict[tuple[str, str], int] = defaultdict(int)  # run, device: the last round it was asked for
+        self.answered: set[tuple[str, str, bytes]] = set()  # run, device, digest: any receipt
+        self.over: set[str] = set()  # runs that were said to have finished
+        self.held: dict[str, dict[str, Any]] = defaultdict(dict)  # device: what it held after the last event
+        self.unwritten: set[str] = set()  # held in memory only, because a disk was full
+        self.left: dict[tuple[str, str], set[bytes]] = defaultdict(set)  # run, device: answers that were sent
+
+    # ---- what is overheard -------------------------------------------------------------------------------------
+
+    def passing(self, passing: Passing) -> None:
+        """A message begins its way."""
+        match topics.parts(passing.topic):
+            case (_, "dev", device, "down") if passing.way == "down":
+                if device != passing.client:
+                    raise Violation("meant", f"{passing.client} receives what was said to {device}")
+            case (run, "dev", device, "down") if run in self.runs:
+                self._said_to_device(run, device, passing.payload)
+            case (run, "dev", device, "up") if passing.way == "up":
+                self._said_to_coordinator(run, device, passing.payload)
+            case (run, "state") if passing.way == "up":
+                said = overheard(passing.topic, passing.payload)
+                if isinstance(said, JobState) and said.phase == "finished":
+                    self.over.add(run)
+
+    def _said_to_device(self, run: str, device: str, payload: bytes) -> None:
+        match overheard(f"{topics.ROOT}/{FLEET}/{run}/dev/{device}/down", payload):
+            case Receipt(round=round, digest=known_as, verdict=verdict, reason=reason):
+                self.answered.add((run, device, known_as))
+                if verdict in ("accepted", "duplicate"):
+                    self.took.add((run, round, device))
+                if verdict == "accepted" and not reason:  # with one it came late, and is kept by policy
+                    self.receipts.setdefault((run, round, device, known_as), self._opening(run))
+            case Assignment(round=round, counted=counted, installation=meant) as task:
+                agent = self.devices[device].agent if device in self.devices else None
+                own = agent.birth.installation if agent else None
+                if meant not in (None, own) and device not in self.twins:
+                    raise Violation("meant", f"{device} is asked as installation {meant}, it is {own}")
+                self.tasks[run, device] = max(self.tasks[run, device], task.round)
+                if counted:
+                    self.took.add((run, counted, device))
+
+    def _opening(self, run: str) -> int:
+        shell = self.coordinators[run].shell
+        return shell.state.rounds.opening if shell else 0
+
+    def _said_to_coordinator(self, run: str, device: str, payload: bytes) -> None:
+        said = overheard(f"{topics.ROOT}/{FLEET}/{run}/dev/{device}/up", payload)
+        if isinstance(said, Answer):
+            self.sent[digest(payload)] = said.job, said.round, device
+            self.left[run, device].add(digest(payload))
+
+    # ---- after every event -------------------------------------------------------------------------------------
+
+    def look(self, machine: Machine) -> None:
+        """A machine has just done something."""
+        if isinstance(machine, CoordinatorMachine):
+            self._coordinator(machine)
+        elif isinstance(machine, DeviceMachine) and machine.name in self.devices:
+            self._device(machine)
+
+    def told(self, run: str, fact: events.Fact) -> None:
+        """A coordinator has told a fact."""
+        seen = self.runs[run]
+        match fact:
+            case events.Abandoned():
+                seen.abandoned += 1
+            case events.Round(round=round):
+                last = seen.reported[-1] if seen.reported else 0
+                if round > last + 1:  # after a restart the last one that is on disk is told again
+                    raise Violation("forward", f"{run} reports round {round} after round {last}")
+                if min(fact.bytes_up, fact.bytes_down, fact.seconds, fact.late, fact.refused) < 0:
+                    raise Violation("forward", f"{run} counts less than nothing: {fact}")
+                if round == last + 1:
+                    seen.reported.append(round)
+
+    def _coordinator(self, machine: CoordinatorMachine) -> None:
+        shell, seen = machine.shell, self.runs[machine.name]
+        if shell is None:
+            return
+        if seen.life != machine.lives:
+            seen.life, seen.course = machine.lives, None
+        state = shell.state
+        now = state.rounds
+        if now.round < seen.round or now.attempt < seen.attempt:
+            before = f"round {seen.round}, attempt {seen.attempt}"
+            raise Violation("forward", f"{machine.name} is at round {now.round}, attempt {now.attempt} after {before}")
+        seen.round, seen.attempt = now.round, now.attempt
+        if now.phase in ("open", "merging"):
+            seen.openings[now.round] = now.opening
+        for device, kept in state.answers.items():
+            seen.accepted.setdefault((kept.round, device, kept.digest), now.opening)
+        for device, kept in state.late.items():
+            seen.late.setdefault((kept.round, device, kept.digest), now.round + (now.phase == "merging"))
+        if state.end_due is not None:
+            seen.last_word_by = state.end_due
+        course = shell.artifacts.course
+        if course is not None and course is not seen.course:
+            self._merged(machine, seen, course)
+            seen.course = course
+
+    def _merged(self, machine: CoordinatorMachine, seen: RunSeen, course: Course) -> None:
+        """There is another model: it must be what the journal makes of the one before."""
+        name, sha = machine.name, course.sha256()
+        if seen.models.setdefault(course.round, sha) != sha:
+            raise Violation("counted", f"{name} has two models after round {course.round}")
+        missing = [round for round in range(1, course.round + 1) if round not in seen.merged]
+        if not missing:
+            return
+        book = journal.Journal(machine.disk, reading=True)
+        for round in missing:
+            closed = book.merge(round)
+            if closed is None:
+                raise Violation("promised", f"{name} has merged round {round}, which its journal never closed")
+            fresh, behind = divided(book.answers(round), round, closed[0])
+            self._closed(machine, seen, round, closed[0], fresh, behind)
+            before = seen.course
+            if before is not None and before.round == round - 1 == course.round - 1:
+                policy = machine.run.rounds.late
+                if merged_again(machine.job, before, policy, closed[1], fresh, behind).sha256() != sha:
+                    raise Violation("counted", f"{name}: round {round} is not what its journal makes of it")
+
+    def _closed(  # noqa: PLR0917 - all that is known about it
+        self,
+        machine: CoordinatorMachine,
+        seen: RunSeen,
+        round: int,
+        counted: frozenset[str],
+        fresh: dict[str, journal.Kept],
+        behind: dict[str, journal.Kept],
+    ) -> None:
+        name, rules = machine.name, machine.run
+        if set(fresh) != counted or len(counted) < rules.quorum:
+            raise Violation("promised", f"{name} closed round {round} with {sorted(counted)}, and has {sorted(fresh)}")
+        before = {known_as: earlier for earlier, merged in seen.merged.items() for known_as in merged.values()}
+        for kept in (*fresh.values(), *behind.values()):
+            if kept.digest in before:
+                raise Violation(
+                    "counted", f"{name} merges an answer of {kept.device} in {before[kept.digest]}, {round}"
+                )
+            source = self.sent.get(kept.digest)
+            if source is None or source[2] != kept.device:
+                raise Violation("counted", f"{name} merges as {kept.device}'s in round {round} what is {source}")
+        if behind and rules.rounds.late == "drop":
+            raise Violation("counted", f"{name} merges late answers of {sorted(behind)} in round {round}")
+        seen.merged[round] = {(kept.round, kept.device): kept.digest for kept in (*fresh.values(), *behind.values())}
+        self._kept_promises(name, seen, round)
+
+    def _kept_promises(self, name: str, seen: RunSeen, round: int) -> None:
+        """Whoever was told that his answer to this round counts is in it, unless its opening was given up."""
+        merged = seen.merged[round]
+        for (run, of, device, known_as), then in self.receipts.items():
+            opening = seen.accepted.get((of, device, known_as), then)
+            promised = (run, of) == (name, round) and opening == seen.openings.get(round, opening)
+            if promised and merged.get((round, device)) != known_as:
+                raise Violation("promised", f"{name} receipted {device}'s answer to round {round}, and lost it")
+
+        for (of, device, known_as), target in seen.late.items():
+            if target == round and merged.get((of, device)) != known_as:
+                raise Violation("promised", f"{name} kept {device}'s late answer to round {of}, and lost it")
+
+    def _device(self, machine: DeviceMachine) -> None:
+        agent, name = machine.agent, machine.name
+        if agent is None:
+            return
+        if name not in self.twins:
+            self._committed(name, agent)
+        now = {update.digest: update.task for update in agent.session.held.values()}
+        before, self.held[name] = self.held[name], now
+        if machine.disk.capacity is not None:
+            self.unwritten.update(set(now) - set(before))
+        for known_as, task in before.items():
+            if known_as not in now and not self._may_go(name, known_as, task):
+                raise Violation("held", f"{name} forgot its answer to round {task.round} of {task.job}")
+
+    def _committed(self, name: str, agent: Agent) -> None:
+        told = {(run.partition(".")[0], round) for run, round in agent.session.committed.items()}
+        kept = {(held.job, held.round) for held in agent.held.values() if held.kept and _keeps(agent, held)}
+        for job, round in sorted(told | kept):
+            if (job, round, name) not in self.took:
+                raise Violation(
+                    "committed", f"{name} keeps what it trained in round {round} of {job} without a receipt"
+                )
+        for run, entry in agent.ledger.lives.items():
+            left = len(self.left[run.partition(".")[0], name])
+            if left > int(entry["odd_updates"]):
+                raise Violation("spent", f"{left} private updates left {name}, {entry['odd_updates']} are counted")
+
+    def _may_go(self, device: str, known_as: str, task: Any) -> bool:
+        told = (task.job, device, bytes.fromhex(known_as)) in self.answered or known_as in self.unwritten
+        lied = device in self.twins or self.devices[device].member.lie is not None
+        return told or lied or task.job in self.over or self.tasks[task.job, device] > task.round
+
+    # ---- lives -------------------------------------------------------------------------------------------------
+
+    def before_boot(self, machine: Machine, broker: VirtualBroker, broker_since: float) -> None:
+        """A machine that was off for long is about to start: nobody may think that it was there."""
+        now, since = machine.around.world.now, machine.down_since
+        if machine.name not in self.devices or since is None or machine.name in self.twins:
+            return
+        if now - max(since, broker_since) <= SILENCE + 15.0:
+            return
+        kept = broker.retained.get(topics.presence(FLEET, machine.name))
+        said = overheard(kept.topic, kept.payload) if kept else None
+        if said is not None and getattr(said, "online", False):
+            raise Violation("present", f"{machine.name} is off since {since:.1f}, and said to be there")
+
+    # ---- the end -----------------------------------------------------------------------------------------------
+
+    def ended(self, name: str, now: float) -> None:
+        """A coordinator has left."""
+        seen, shell = self.runs[name], self.coordinators[name].shell
+        seen.ended_at = now
+        seen.tidy = now < seen.last_word_by and shell is not None and shell.state.searched
+
+    def at_the_end(self, broker: VirtualBroker, broker_since: float) -> None:
+        """All runs have ended, and everybody has had time to hear of it."""
+        for name, machine in self.coordinators.items():
+            self._ended(machine, self.runs[name])
+        tidy = {name for name, seen in self.runs.items() if seen.tidy}
+        for topic in broker.retained:
+            if "/model/" in topic and topics.parts(topic)[0] in tidy:
+                raise Violation("tidy", f"models are left at the broker: {topic}")
+        heard = {name for name in tidy if broker_since < self.runs[name].ended_at}
+        for name, device in self.devices.items():
+            self._at_rest(name, device, broker, heard)
+
+    def _ended(self, machine: CoordinatorMachine, seen: RunSeen) -> None:
+        shell = machine.shell
+        assert shell is not None  # noqa: S101 - it has ended
+        course, rounds = shell.result(), machine.run.run.rounds
+        if course.round != rounds or seen.reported != list(range(1, rounds + 1)):
+            raise Violation("forward", f"{machine.name} ended after {course.round} rounds, told of {seen.reported}")
+        for round in range(1, rounds + 1):
+            self._kept_promises(machine.name, seen, round)
+
+    def _at_rest(self, name: str, device: DeviceMachine, broker: VirtualBroker, over: set[str]) -> None:
+        agent = device.agent
+        if agent is None or device.process is None:
+            raise Violation("present", f"{name} does not run")
+        for task in known(agent.session):
+            if task.job in over:
+                raise Violation("tidy", f"{name} is still at round {task.round} of {task.job}")
+        kept = broker.retained.get(topics.presence(FLEET, name))
+        said = overheard(kept.topic, kept.payload) if kept else None
+        if not getattr(said, "online", False):
+            raise Violation("present", f"{name} is there, and the broker has {said}")
+
+    def same_as_the_loop(self, machine: CoordinatorMachine, full_disks: bool) -> bool:
+        """Whether this run could be compared with the plain loop, and was the same."""
+        seen, scenario = self.runs[machine.name], machine.around.scenario
+        everybody = {name: device.data for name, device in self.devices.items()}
+        complete = all(
+            {device for _, device in seen.merged.get(round, {})} == set(everybody) for round in seen.models if round
+        )
+        lies = any(member.lie for member in scenario.members)
+        if (
+            not complete
+            or lies
+            or self.twins
+            or seen.abandoned
+            or full_disks
+            or any(of != round for round, merged in seen.merged.items() for of, _ in merged)
+        ):
+            return False
+        expected = simulate(machine.job, everybody)
+        if expected.sha256() != seen.models[expected.round]:
+            raise Violation(
+                "undisturbed", f"{machine.name}: everybody counted in every round, and the model is another"
+            )
+        return True
+
+
+def _keeps(agent: Agent, held: Held) -> bool:
+    """Whether what belongs to this update holds already."""
+    return agent.states.last.get(held.life) is held.kept

@@ -1,0 +1,295 @@
+"""Bugs that are put into the real code on purpose: a harness that does not find them would not find others either.
+
+Each is a small change that somebody could make by mistake, applied to the running program and taken back afterwards.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from coordinator import core, journal, recall, rounds
+from coordinator import vocabulary as words
+from coordinator.conduct import Conduct
+from coordinator.publisher import Publisher
+from coordinator.service import Coordinator
+from device_agent import session, states
+from device_agent.ledger import Ledger
+from device_agent.service import Agent
+from edgefl.errors import StoreError
+from edgefl.protocol import topics
+from edgefl.system.memory_disk import MemoryDisk
+from edgefl.system.record_log import RecordLog
+
+Change = tuple[Any, str, Callable[..., Any]]  # whose, which function, and what stands in its place
+
+
+def _journal_not_synced() -> Change:
+    append = MemoryDisk.append
+
+    def unsynced(self: MemoryDisk, name: str, *parts: Any) -> None:
+        if not name.startswith("journal-"):
+            append(self, name, *parts)
+            return
+        with patch.object(MemoryDisk, "_sync", lambda *_: None):
+            append(self, name, *parts)
+
+    return MemoryDisk, "append", unsynced
+
+
+def _spool_not_synced() -> Change:
+    overwrite = MemoryDisk.overwrite
+
+    def unsynced(self: MemoryDisk, name: str, *parts: Any) -> None:
+        with patch.object(MemoryDisk, "_sync", lambda *_: None):
+            overwrite(self, name, *parts)
+
+    return MemoryDisk, "overwrite", unsynced
+
+
+def _receipt_before_journal() -> Change:
+    write = Coordinator._write
+
+    def promised(self: Coordinator, state: Any, actions: Any, facts: Any) -> None:
+        for action in actions:
+            if isinstance(action, words.Accept):
+                self.voice.verdict(action)
+        write(self, state, actions, facts)
+
+    return Coordinator, "_write", promised
+
+
+def _full_disk_ignored() -> Change:
+    write = Coordinator._write
+
+    def careless(self: Coordinator, *about: Any) -> None:
+        try:
+            write(self, *about)
+        except StoreError:
+            self.unwritten.clear()
+
+    return Coordinator, "_write", careless
+
+
+def _no_last_will() -> Change:
+    start = Agent.start
+
+    def willless(self: Agent) -> None:
+        begin = self.transport.start
+        with patch.object(self.transport, "start", lambda deliver, _will=None: begin(deliver)):
+            start(self)
+
+    return Agent, "start", willless
+
+
+def _round_off_by_one() -> Change:
+    restored = journal.Journal.rounds
+
+    def ahead(self: journal.Journal, rules: Any) -> Any:
+        state = restored(self, rules)
+        return replace(state, round=state.round + 1) if state and state.phase == "gathering" else state
+
+    return journal.Journal, "rounds", ahead
+
+
+def _attempt_begins_anew() -> Change:
+    restored = journal.Journal.rounds
+
+    def anew(self: journal.Journal, rules: Any) -> Any:
+        state = restored(self, rules)
+        return replace(state, attempt=1) if state and state.attempt > 1 else state
+
+    return journal.Journal, "rounds", anew
+
+
+def _late_counts_twice() -> Change:
+    answered = rounds._answered
+
+    def again(s: Any, *about: Any) -> Any:
+        after, actions = answered(s, *about)
+        late = any(isinstance(action, rounds.Late) for action in actions)
+        return (replace(after, owed=s.owed), actions) if late else (after, actions)
+
+    return rounds, "_answered", again
+
+
+def _late_counts_as_fresh() -> Change:
+    verdict = rounds.verdict
+
+    def fresh(s: Any, device: str, round: int) -> Any:
+        if s.phase == "open" and round == s.round - 1 and device in s.asked and device not in s.answered:
+            return rounds.Accept(device, round)
+        return verdict(s, device, round)
+
+    return rounds, "verdict", fresh
+
+
+def _asked_by_round_only() -> Change:
+    def same(self: Any, other: Any) -> bool:
+        return bool(self.run == other.run)
+
+    return session.Tasked, "same_work", same
+
+
+def _everybodys_tasks() -> Change:
+    receive = Agent._receive
+
+    def curious(self: Agent, event: Any) -> None:
+        receive(self, event)
+        if type(event).__name__ == "Connected":
+            self.transport.subscribe(topics.down(self.fleet, "+", "+"))
+
+    return Agent, "_receive", curious
+
+
+def _sent_is_forgotten() -> Change:
+    perform = Agent._perform
+
+    def forgetful(self: Agent, action: Any) -> None:
+        perform(self, action)
+        if isinstance(action, session.Send):
+            self.spools.clear(self.held[action.digest].life)
+
+    return Agent, "_perform", forgetful
+
+
+def _commits_unasked() -> Change:
+    trained = Agent._trained
+
+    def hasty(self: Agent, *about: Any) -> None:
+        trained(self, *about)
+        for held in self.held.values():
+            self.states.commit(held)
+
+    return Agent, "_trained", hasty
+
+
+def _torn_end_stays() -> Change:
+    def trusting(self: RecordLog) -> None:
+        self._clean = True
+        if (size := self.disk.size(self.name)) is not None:
+            self.end = size
+
+    return RecordLog, "recover", trusting
+
+
+def _announces_once() -> Change:
+    connected = session._connected
+
+    def silent(s: Any) -> Any:
+        after, actions = connected(s)
+        if not s.seen:
+            return after, actions
+        return after, tuple(action for action in actions if not isinstance(action, session.Announce))
+
+    return session, "_connected", silent
+
+
+def _models_published_once() -> Change:
+    return Publisher, "again", lambda *_, **__: False
+
+
+def _models_left_behind() -> Change:
+    return Publisher, "clear", lambda _: None
+
+
+def _nothing_merged_again() -> Change:
+    def unchanged(book: Any, job: Any, course: Any, state: Any) -> Any:  # noqa: ARG001
+        return course
+
+    return recall, "catch_up", unchanged
+
+
+def _merged_twice() -> Change:
+    prepared = core._prepared
+
+    def unaware(s: Any, event: Any) -> Any:
+        return prepared(s, replace(event, round=0))
+
+    return core, "_prepared", unaware
+
+
+def _never_released() -> Change:
+    return Conduct, "released", lambda self, _now: (self, ())
+
+
+def _price_not_written() -> Change:
+    spend = Ledger.spend
+
+    def free(self: Ledger, life: str, price: Any) -> None:
+        with patch.object(self._disk, "write", lambda *_: None):
+            spend(self, life, price)
+
+    return Ledger, "spend", free
+
+
+def _receipt_of_any_round() -> Change:
+    receipted = session._receipted
+
+    def loose(s: Any, round: int, digest: str, verdict: Any) -> Any:
+        for update in s.held.values():
+            if update.digest != digest:
+                return receipted(s, update.task.round, update.digest, verdict)
+        return receipted(s, round, digest, verdict)
+
+    return session, "_receipted", loose
+
+
+def _abandoned_is_kept() -> Change:
+    cleared = rounds._cleared
+
+    def kept(s: Any) -> Any:
+        return replace(cleared(s), answered=s.answered if s.phase == "open" else frozenset())
+
+    return rounds, "_cleared", kept
+
+
+def _quorum_of_one_less() -> Change:
+    complete = rounds._complete
+
+    def early(s: Any) -> bool:
+        return complete(s) or (len(s.answered) >= max(1, s.rules.quorum - 1) and not rounds.outstanding(s))
+
+    return rounds, "_complete", early
+
+
+def _state_of_another_run() -> Change:
+    return states, "_name", lambda _run: "any.state"
+
+
+BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
+    "journal-not-synced": ("the journal's appends are not synced", _journal_not_synced),
+    "spool-not-synced": ("a device's spooled update is not synced", _spool_not_synced),
+    "receipt-before-journal": ("a receipt is said before the answer is written down", _receipt_before_journal),
+    "full-disk-ignored": ("what a full disk does not take is forgotten", _full_disk_ignored),
+    "no-last-will": ("a device leaves no last will at the broker", _no_last_will),
+    "round-off-by-one": ("a coordinator that comes back counts one round too many", _round_off_by_one),
+    "attempt-begins-anew": ("attempts are counted from one again after a restart", _attempt_begins_anew),
+    "late-counts-twice": ("a late answer may come again", _late_counts_twice),
+    "late-counts-as-fresh": ("an answer to the round before counts in this one", _late_counts_as_fresh),
+    "answer-to-any-round": ("a device takes any task of its run for the one it has answered", _asked_by_round_only),
+    "everybodys-tasks": ("a device listens to what is said to others", _everybodys_tasks),
+    "sent-is-forgotten": ("a device clears its spool when the update is sent", _sent_is_forgotten),
+    "commits-unasked": ("a device keeps what it trained before the receipt", _commits_unasked),
+    "torn-end-stays": ("the torn end of a journal is not cut off", _torn_end_stays),
+    "announces-once": ("a device that connects again does not say so", _announces_once),
+    "models-published-once": ("a broker that lost the models does not get them again", _models_published_once),
+    "models-left-behind": ("a run that has ended leaves its models at the broker", _models_left_behind),
+    "nothing-merged-again": ("a damaged checkpoint is not made up for", _nothing_merged_again),
+    "merged-twice": ("a round that was merged and saved is merged again after a restart", _merged_twice),
+    "never-released": ("a quarantine never ends", _never_released),
+    "price-not-written": ("the price of a private update is not written down", _price_not_written),
+    "receipt-of-any-round": ("a receipt counts for whatever is held", _receipt_of_any_round),
+    "abandoned-is-kept": ("answers to an opening that was given up still count", _abandoned_is_kept),
+    "quorum-of-one-less": ("a round closes one answer too early", _quorum_of_one_less),
+    "state-of-another-run": ("two runs share what a device keeps between rounds", _state_of_another_run),
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Within the block the program has this bug."""
+    whose, which, instead = BUGS[name][1]()
+    with patch.object(whose, which, instead):
+        yield

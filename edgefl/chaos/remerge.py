@@ -1,0 +1,36 @@
+"""A round merged once more, from nothing but the answers in the journal: told apart from how a coordinator does it."""
+
+from collections.abc import Iterable, Mapping
+
+from coordinator import late
+from coordinator.journal import Kept
+from coordinator.late import Latecomer, Policy
+from edgefl import job as jobs
+from edgefl.algorithms.base import Update
+from edgefl.job import Course, Job
+from edgefl.simulation.loop import opened_update
+
+
+def divided(answers: Iterable[Kept], round: int, counted: frozenset[str]) -> tuple[dict[str, Kept], dict[str, Kept]]:
+    """By device: the answers that count in this round, and the late ones that are merged with them."""
+    fresh = {kept.device: kept for kept in answers if kept.round == round and kept.device in counted}
+    return fresh, {kept.device: kept for kept in answers if kept.round < round}
+
+
+def merged_again(  # noqa: PLR0917 - all that a merge depends on
+    job: Job,
+    before: Course,
+    policy: Policy,
+    population: int,
+    fresh: Mapping[str, Kept],
+    behind: Mapping[str, Kept],
+) -> Course:
+    """The course after the round."""
+    latecomers = {device: Latecomer(kept.round, _update(job, kept)) for device, kept in behind.items()}
+    arrived = {device: _update(job, kept) for device, kept in fresh.items()}
+    updates, late_ones = late.fold(policy, before.round + 1, arrived, latecomers)
+    return jobs.advance(job, before, updates, population=population, late=late_ones)
+
+
+def _update(job: Job, kept: Kept) -> Update:
+    return opened_update(job, bytes(kept.frame))

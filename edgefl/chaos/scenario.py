@@ -1,0 +1,181 @@
+"""What a seed means: a fleet, the runs on it, and everything that goes wrong. All is drawn before the play begins.
+
+Each seed draws first which kinds of faults there are at all, then how many: seeds in which only disks fail, or only
+lines, find what a mixture of everything hides.
+"""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal, TypeAlias
+
+from edgefl.config import RunFile
+from edgefl.simulation.line import Line
+
+Kind: TypeAlias = Literal[
+    "kill", "power", "torn", "stop", "rot", "cut", "silence", "storm", "broker", "full", "clock", "twin", "noise"
+]
+Lie: TypeAlias = Literal["torn", "not a number", "huge", "round", "run", "name", "model", "stale"]
+
+KINDS: tuple[Kind, ...] = (
+    "kill", "power", "torn", "stop", "rot", "cut", "silence", "storm", "broker", "full", "clock", "twin", "noise",
+)  # fmt: skip
+LIES: tuple[Lie, ...] = ("torn", "not a number", "huge", "round", "run", "name", "model", "stale")
+MOST_FAULTS = 10
+PER_ROUND = 14.0  # virtual seconds in which faults may come, for each round
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong, and for how long; `amount` is what its kind makes of it."""
+
+    at: float
+    kind: Kind
+    whom: str = ""  # a device or a run; nobody: the broker, or all lines
+    seconds: float = 0.0
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        whom = f" {self.whom}" if self.whom else ""
+        lasts = f" for {self.seconds:.1f} s" if self.seconds else ""
+        return f"{self.kind}{whom}{lasts}" + (f" ({self.amount:g})" if self.amount else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A device of the fleet."""
+
+    name: str
+    samples: int
+    pace: float  # seconds per step
+    line: Line
+    lie: Lie | None = None  # what it sends instead of its answers, until all is mended
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What happens to messages while there is a storm: the chance of each."""
+
+    delayed: float
+    broken: float
+    doubled: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One play."""
+
+    seed: int
+    members: tuple[Member, ...]
+    runs: tuple[RunFile, ...]
+    faults: tuple[Fault, ...]
+    weather: Weather
+    preparing: float  # seconds that a coordinator's slow work takes
+    merging: float
+
+    @property
+    def healed(self) -> float:
+        """When everything that was broken is mended again."""
+        return max((fault.at + fault.seconds for fault in self.faults), default=0.0) + 1.0
+
+    def exact(self, run: RunFile) -> bool:
+        """Whether every round of this run must have everybody's answer."""
+        return run.rounds.quorum == run.rounds.cohort == len(self.members) and run.rounds.over_select == 1.0
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed, the same for ever."""
+    fleet = Random(f"{seed}/fleet")
+    count = fleet.choice((2, 3, 3, 4, 4, 5))
+    liars = fleet.choice((0, 0, 0, 1)) if count > 2 else 0
+    lines = (Line(), Line(0.02), Line(0.2, 20_000.0, 50_000.0))
+    members = tuple(
+        Member(
+            f"d{number}",
+            fleet.randint(3, 9),
+            fleet.choice((0.05, 0.2, 0.8)),
+            fleet.choice(lines),
+            fleet.choice(LIES) if number <= liars else None,
+        )
+        for number in range(1, count + 1)
+    )
+    names = ("alpha", "beta") if Random(f"{seed}/runs").random() < 0.25 else ("alpha",)
+    runs = tuple(_run(seed, name, count) for name in names)
+    faults = _faults(seed, members, runs)
+    weather = Random(f"{seed}/weather")
+    chances = Weather(weather.choice((0.0, 0.1, 0.4)), weather.choice((0.0, 0.1, 0.4)), weather.choice((0.0, 0.0, 0.2)))
+    slow = Random(f"{seed}/work")
+    return Scenario(seed, members, runs, faults, chances, slow.choice((0.0, 1.0)), slow.choice((0.0, 0.3, 2.0)))
+
+
+def _run(seed: int, name: str, count: int) -> RunFile:
+    rng = Random(f"{seed}/run/{name}")
+    rounds: dict[str, Any] = {"deadline": rng.choice((10.0, 20.0, 40.0))}
+    if rng.random() < 0.5:
+        rounds |= {"cohort": count, "quorum": count, "start_with": rng.choice((None, count))}
+    else:
+        cohort = rng.randint(1, count)
+        quorum = rng.randint(1, cohort)
+        rounds |= {"cohort": cohort, "quorum": quorum, "over_select": rng.choice((1.0, 1.0, 1.5))}
+        rounds["late"] = rng.choice(("drop", "discount", "memory"))
+    algorithm, privacy = _algorithm(rng)
+    if privacy:
+        rounds["late"] = "drop"
+    table: dict[str, Any] = {
+        "run": {"name": name, "rounds": rng.randint(2, 4), "seed": seed},
+        "task": {"data": "none", "sample": [3], "classes": 3, "backend": "torch", "model": "softmax"},
+        "algorithm": algorithm,
+        "privacy": privacy,
+        "rounds": rounds,
+        "selection": {"name": rng.choice(("uniform", "uniform", "fresh"))},
+        "wire": {"codec": rng.choice(("float32", "float32", "float16"))},
+        "guards": {"strikes": 3, "quarantine_seconds": 20.0},
+    }
+    return RunFile.model_validate({key: value for key, value in table.items() if value is not None})
+
+
+def _algorithm(rng: Random) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    training = {"epochs": 1, "batch": 4, "lr": 0.1}
+    match rng.choice(("fedavg", "fedavg", "scaffold", "gradma", "mifa", "private")):
+        case "gradma":
+            return {"name": "gradma", "batch": 4, "batches": 2, "lr": 0.1}, None
+        case "private":
+            mechanism = {"mechanism": "output", "clip": 5.0, "sigma": 0.01, "noise": "seeded"}
+            return {"name": "fedprox", **training}, mechanism
+        case name:
+            return {"name": name, **training}, None
+
+
+def _faults(seed: int, members: tuple[Member, ...], runs: tuple[RunFile, ...]) -> tuple[Fault, ...]:
+    rng = Random(f"{seed}/faults")
+    kinds = [kind for kind in KINDS if rng.random() < 0.4]
+    if not kinds or rng.random() < 0.04:
+        return ()
+    span = PER_ROUND * max(run.run.rounds for run in runs)
+    devices, coordinators = [member.name for member in members], [run.run.name for run in runs]
+    faults = []
+    for _ in range(rng.randint(1, MOST_FAULTS)):
+        kind = rng.choice(kinds)
+        whom = rng.choice(coordinators) if rng.random() < 0.45 else rng.choice(devices)
+        if kind in ("twin", "noise"):
+            whom = rng.choice(devices)
+        elif kind == "rot":
+            whom = rng.choice(coordinators)
+        faults.append(_fault(rng, kind, whom, rng.uniform(0.0, span)))
+    return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.whom)))
+
+
+def _fault(rng: Random, kind: Kind, whom: str, at: float) -> Fault:
+    seconds = rng.choice((0.5, 3.0, 10.0, 40.0))
+    match kind:
+        case "torn":  # the power fails at one of the next steps of the disk
+            return Fault(at, kind, whom, seconds, rng.randint(0, 14))
+        case "broker":
+            return Fault(at, kind, "", rng.choice((0.0, 2.0, 15.0)))
+        case "storm":
+            return Fault(at, kind, "", rng.choice((5.0, 20.0)))
+        case "clock":
+            return Fault(at, kind, whom, 0.0, rng.choice((-86_400.0, -5.0, 30.0, 1e7)))
+        case "twin" | "noise":
+            return Fault(at, kind, whom, rng.choice((5.0, 20.0)))
+        case _:
+            return Fault(at, kind, whom, seconds)

@@ -1,0 +1,77 @@
+"""The job of the simulated fleets: a softmax regression of a few numbers in plain numpy, so that seeds cost little."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from edgefl import seeds
+from edgefl.config import RunFile
+from edgefl.data.dataset import Dataset
+from edgefl.job import Job
+from edgefl.losses import LOSSES
+from edgefl.vector import Array, Layout, Vector
+
+FEATURES, CLASSES = 3, 3
+TESTED = 12  # samples that a model is judged by
+
+
+class Softmax:
+    """z = x W + b."""
+
+    layout = Layout(("w", "b"), ((FEATURES, CLASSES), (CLASSES,)))
+
+    def logits(self, w: Vector, x: Array) -> Array:
+        weights, bias = _parts(w)
+        z: Array = x @ weights + bias
+        return z
+
+    def vjp(self, w: Vector, x: Array) -> tuple[Array, Callable[[Array], Vector]]:
+        def pullback(dz: Array) -> Vector:
+            return np.concatenate([(x.T @ dz).reshape(-1), dz.sum(axis=0)])
+
+        return self.logits(w, x), pullback
+
+    def input_gradient(self, w: Vector, x: Array, dz: Array) -> Array:  # noqa: ARG002
+        gradient: Array = dz @ _parts(w)[0].T
+        return gradient
+
+    def tensors(self, w: Vector) -> dict[str, Array]:
+        return dict(self.layout.layers(w))
+
+
+def _parts(w: Vector) -> tuple[Array, Array]:
+    return w[: FEATURES * CLASSES].reshape(FEATURES, CLASSES), w[FEATURES * CLASSES :]
+
+
+def samples(seed: int, name: str, count: int) -> Dataset:
+    """Clouds around the corners of a simplex, each device with its own draw."""
+    rng = seeds.stream(seed, name, "samples")
+    y = rng.integers(0, CLASSES, count)
+    x = np.eye(FEATURES)[y] * 2.0 + 0.5 * rng.standard_normal((count, FEATURES))
+    return Dataset(x.astype(np.float32), y.astype(np.int64), CLASSES)
+
+
+def make_job(run: RunFile) -> Job:
+    """What `edgefl.job.prepare` makes of a run file, without a network to build or to export."""
+    seed = run.run.seed
+    return Job(
+        run=run,
+        algorithm=run.make_algorithm(),
+        stages=run.make_stages(),
+        model=Softmax(),
+        device_model=Softmax(),
+        graphs=None,
+        start=np.zeros(Softmax.layout.size, np.float32),
+        loss=LOSSES[run.task.loss],
+        up=run.wire.up_codec(),
+        down=run.wire.down_codec(),
+        sample=(FEATURES,),
+        classes=CLASSES,
+        public=samples(seed, "public", 0),
+        test=samples(seed, "test", TESTED),
+    )
+
+
+def fleet(seed: int, names: Sequence[str], counts: Sequence[int]) -> dict[str, Dataset]:
+    """What each device holds."""
+    return {name: samples(seed, name, count) for name, count in zip(names, counts, strict=True)}

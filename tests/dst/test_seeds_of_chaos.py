@@ -1,0 +1,54 @@
+"""Simulated fleets in which everything goes wrong: 200 seeds of it; `make dst` plays 2,000."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from edgefl.chaos.campaign import search
+from edgefl.chaos.planted import BUGS, planted
+from edgefl.chaos.play import play
+from edgefl.chaos.scenario import KINDS, draw
+
+SEEDS, PART = 200, 25
+QUICK = ("everybodys-tasks", "attempt-begins-anew", "journal-not-synced", "announces-once", "models-left-behind")
+TELL = "from edgefl.chaos.planted import planted; from edgefl.chaos.play import play\n"
+TELL += "with planted('models-left-behind'): print([play(seed).story for seed in range({first}, 12)][-5:])"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PART))
+def test_whatever_goes_wrong_no_rule_is_broken(first: int):
+    for seed in range(first, first + PART):
+        outcome = play(seed)
+        assert not outcome.violation, f"{outcome.story}\n\nedgefl chaos --seed {seed}: {outcome.violation}"
+
+
+@pytest.mark.parametrize("bug", QUICK)
+def test_a_planted_bug_is_found(bug: str):
+    found, _ = search(bug, 40)
+    assert found is not None, f"{BUGS[bug][0]}, and no rule is broken"
+
+
+def test_a_planted_bug_is_gone_afterwards():
+    with planted("everybodys-tasks"):
+        assert play(0).violation
+    assert not play(0).violation
+
+
+def test_there_are_more_than_a_dozen_bugs_and_every_kind_of_fault_strikes():
+    assert len(BUGS) >= 12
+    struck = {fault.kind for seed in range(SEEDS) for fault in draw(seed).faults}
+    assert struck == set(KINDS)
+
+
+def test_a_seed_tells_the_same_story_whoever_plays_it():
+    """Whatever was played before it in this process, and however sets are ordered in another one."""
+    stories = set()
+    for number, first in (("1", 7), ("2", 0)):
+        environment = {**os.environ, "PYTHONHASHSEED": number}
+        code = TELL.format(first=first)
+        told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        stories.add(told.stdout)
+    assert len(stories) == 1
+    assert "mended" in stories.pop()
