@@ -543,7 +543,8 @@ def _due(moment: float | None, at: float) -> bool:
 
 def _forgotten(s: State, at: float) -> Step:
     """Devices known from before the connection, which nobody has heard of since."""
-    now: Step = replace(s, unheard=frozenset(), unheard_due=None), (), ()
+    gone = {id: replace(device, live=False) for id, device in s.devices.items() if id in s.unheard}
+    now: Step = replace(s, unheard=frozenset(), unheard_due=None, devices={**s.devices, **gone}), (), ()
     why = "not heard of since the connection"
     return _each(
         now, sorted(s.unheard), lambda s, one: _told(events.Lost(one, why), _feed(s, rounds.Lost(one, at), at))

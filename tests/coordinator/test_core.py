@@ -310,6 +310,15 @@ def test_devices_from_before_a_connection_must_be_heard_of():
 # ── restarts ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_one_that_was_not_heard_of_since_the_connection_can_be_replaced():
+    """Its board may have burnt while nobody was connected: no last will came, and none ever will."""
+    s = feed(opened(), Connected(50.0), Announced(51.0, "b", HERE), Woken(50.0 + PATIENCE + 1))[0]
+    another = replace(HERE, installation="another")
+    s, did, told = feed(s, Announced(90.0, "a", another))
+    assert isinstance(told[0], events.Joined)
+    assert not [action for action in did if isinstance(action, TurnAway)]
+
+
 def resumed(rounds: Rounds) -> State:
     s, did, told = feed(State(rounds, Conduct(3, 60.0), resumed=True, fleet=rounds.present), Connected(0.0))
     assert did[-1] == Prepare()
