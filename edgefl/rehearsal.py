@@ -31,7 +31,7 @@ from edgefl.errors import ConfigError, Diverged, EdgeflError
 from edgefl.job import Course, Job
 from edgefl.selection.base import Candidate, drawn
 from edgefl.simulation.engines import workers
-from edgefl.simulation.loop import LIFE, cohort_key, opened_update, previous_model
+from edgefl.simulation.loop import RUN_ID, cohort_key, opened_update, previous_model
 from edgefl.vector import Array, State
 from edgefl.work import Place, Worker, unpack_broadcast
 
@@ -127,7 +127,7 @@ def _train(  # noqa: PLR0917 - one round of a device, as in the loop
     frame = jobs.broadcast(trial, round, course.params, told)
     params, heard = unpack_broadcast(frame, size, codec=trial.down)
     task = Task(round, params, Budget(), heard, previous_model(trial, course))
-    place = Place(LIFE, sha256(frame).hexdigest()[:16])
+    place = Place(RUN_ID, sha256(frame).hexdigest()[:16])
     first, second = veteran.work(task, place, state), newcomer.work(task, place, {})
     return (opened_update(trial, first.frame), opened_update(trial, second.frame)), first.kept
 
@@ -188,7 +188,7 @@ def _learns(job: Job, data: Dataset) -> None:
     (worker,) = workers(shortened(job.run, LEARNING_STEPS), job.device_model, {"rehearsal": data}).values()
     told = jobs.plan(job, Course(0, job.start)) or {}
     try:
-        worker.work(Task(1, job.start, Budget(LEARNING_STEPS), told), Place(LIFE, "rehearsal"), {})
+        worker.work(Task(1, job.start, Budget(LEARNING_STEPS), told), Place(RUN_ID, "rehearsal"), {})
     except Diverged:
         raise
     except EdgeflError as error:  # whole rounds will tell: only learning is of interest here

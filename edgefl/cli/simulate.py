@@ -58,7 +58,7 @@ def play(
     from edgefl.simulation.engines import engine
 
     if emulated or (run.fleet and run.fleet.takes_time):
-        from coordinator.emulator import emulate as driver
+        from edgefl.simulation.emulator import emulate as driver
     else:
         from edgefl.simulation.loop import simulate as driver
     job, held = (prepare or jobs.prepare)(run, root)

@@ -20,7 +20,7 @@ from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
 from edgefl.work import Place, plain_limit, received, unpack_answer, unpack_broadcast
 
-LIFE = "0" * 12  # stands for the id of a coordinator's life, and is as long, so that frames are too
+RUN_ID = "0" * 12  # stands for the id of a run, and is as long, so that frames are too
 
 
 @dataclass(slots=True)
@@ -47,6 +47,7 @@ def simulate(
     engine = engine or Here(job, devices)
     fleet = {name: _Device(len(data)) for name, data in devices.items()}
     total, began, cpu, asked = Traffic(), perf_counter(), process_time(), 0
+    sizes: dict[int, int] = {}  # of the models that were sent, by round
 
     def say(*facts: Fact) -> None:
         for fact in facts:
@@ -59,7 +60,7 @@ def simulate(
         extra, updates = jobs.plan(job, course), dict[str, Update]()
         if extra is not None:
             asked += 1
-            updates, facts = _play(job, course, extra, engine, fleet, spent, asked)
+            updates, facts = _play(job, course, extra, engine, fleet, spent, sizes, asked)
             say(*facts)
         course = jobs.advance(job, course, updates, population=len(fleet))
         total.up, total.down = total.up + spent.up, total.down + spent.down
@@ -84,25 +85,33 @@ class _Device:
 
 
 def _play(  # noqa: PLR0917 - the whole round in one place, as a specification should be
-    job: Job, course: Course, extra: State, engine: Engine, fleet: Mapping[str, _Device], spent: Traffic, opening: int
+    job: Job,
+    course: Course,
+    extra: State,
+    engine: Engine,
+    fleet: Mapping[str, _Device],
+    spent: Traffic,
+    sizes: dict[int, int],
+    opening: int,
 ) -> tuple[dict[str, Update], list[Fact]]:
     round, size = course.round + 1, job.model.layout.size
     frame = jobs.broadcast(job, round, course.params, extra)
     params, told = unpack_broadcast(frame, size, codec=job.down)
     previous = previous_model(job, course)
+    sizes[round] = len(frame)
     orders = []
     for name in _cohort(job, round, fleet):
         budget = Budget(batches=cut(job, round, name, fleet[name].samples))
         orders.append(Order(name, Task(round, params, budget, told, previous), fleet[name].state))
     updates, answered = {}, list[Fact]()
-    for order, done in zip(orders, engine.train(Place(LIFE, sha256(frame).hexdigest()[:16]), orders), strict=True):
+    for order, done in zip(orders, engine.train(Place(RUN_ID, sha256(frame).hexdigest()[:16]), orders), strict=True):
         device = fleet[order.device]
         updates[order.device] = opened_update(job, done.frame)
         device.state = done.kept
         spent.up += len(done.frame)
         answered.append(Answered(order.device, round, len(done.frame), steps=done.steps))
         returned = previous is not None and device.seen != round - 1
-        spent.down += len(frame) * (2 if returned else 1)
+        spent.down += len(frame) + (sizes.get(round - 1, len(frame)) if returned else 0)
         device.seen = device.counted = round
     asked = Asked(round, opening, tuple(order.device for order in orders), spent.down)
     return updates, [asked, *answered, Closed(round, tuple(sorted(updates)))]

@@ -77,14 +77,6 @@ class Hardware:
         """Its line to the broker."""
         return Line(self.profile.latency, up=self.profile.up * BYTES, down=self.profile.down * BYTES)
 
-    def download(self, size: int) -> float:
-        """Seconds until so many bytes are here."""
-        return self.line.latency + size / self.line.down
-
-    def upload(self, size: int) -> float:
-        """Seconds until so many bytes are at the coordinator."""
-        return self.line.latency + size / self.line.up
-
 
 def reference_seconds(parameters: int, batch: int, ms_per_step: float | None = None) -> float:
     """Seconds per step of a Raspberry Pi 4: as given, else estimated as if every weight were used once per sample.

@@ -7,10 +7,10 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from coordinator.emulator import emulate
 from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.protocol.memory import MemoryBroker
+from edgefl.simulation.emulator import emulate
 from edgefl.simulation.loop import simulate
 
 Reports = list[dict[str, Any]]

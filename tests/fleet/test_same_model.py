@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from fleets import Fleet, loop, prepared, run_file
 
-from coordinator.emulator import emulate
 from edgefl.algorithms.shelf import algorithm_shelf
 from edgefl.job import device_names
 from edgefl.protocol.broker import Broker
 from edgefl.protocol.memory import MemoryBroker
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Transport
+from edgefl.simulation.emulator import emulate
 
 NEEDS_TORCH = {"moon", "fedmlb"}  # they ask the back-end for features and blocks
 SETTINGS: dict[str, dict[str, Any]] = {"moon": {}, "fedmlb": {}}

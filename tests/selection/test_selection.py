@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.emulator import emulate
 from coordinator.rounds import Answered, Declined, Expired, Invite, Joined, Merged, Rounds, Rules, step
 from edgefl import job as jobs
 from edgefl import seeds
@@ -20,6 +19,7 @@ from edgefl.selection.base import Candidate, drawn
 from edgefl.selection.fresh import Fresh
 from edgefl.selection.registry import SELECTIONS, selection
 from edgefl.selection.uniform import Uniform
+from edgefl.simulation.emulator import emulate
 from edgefl.simulation.loop import simulate
 
 FRESH = {"name": "fresh"}

@@ -5,6 +5,7 @@ import pytest
 from edgefl import job as jobs
 from edgefl.config import RunFile
 from edgefl.config_reader import parse
+from edgefl.simulation.emulator import emulate
 from edgefl.simulation.engines import engine
 from edgefl.simulation.loop import simulate
 
@@ -28,4 +29,5 @@ def test_two_processes_give_the_model_of_one_bit_for_bit(backend: str):
     devices = dict(zip(jobs.device_names(4), held.devices, strict=True))
     with engine(job, devices, processes=2) as pool:
         together = simulate(job, devices, engine=pool)
-    assert together.sha256() == simulate(job, devices).sha256()
+        emulated = emulate(job, devices, engine=pool)
+    assert together.sha256() == emulated.sha256() == simulate(job, devices).sha256()

@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 from facts import in_short
 
-from coordinator.emulated import fleet
-from coordinator.emulator import Emulator, emulate
 from edgefl import job as jobs
 from edgefl import seeds
 from edgefl.algorithms import shelf
@@ -14,7 +12,10 @@ from edgefl.config import RunFile
 from edgefl.config_reader import parse
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, RunError
+from edgefl.events import Asked, Closed, Fact
 from edgefl.job import Course, Job
+from edgefl.simulation.emulated import kinds
+from edgefl.simulation.emulator import Emulator, emulate
 from edgefl.simulation.engines import Here
 from edgefl.simulation.loop import simulate
 
@@ -77,10 +78,14 @@ def test_a_round_takes_as_long_as_its_slowest_device():
     hardware = {"profiles": {"slow": 6}, "custom": {"slow": slow}, "ms_per_step": 100.0}
     _, rounds, (done,) = emulated({"name": "fedavg", "batches": 5}, fleet=hardware)
     up, down = rounds[0]["bytes_up"] / 4, rounds[0]["bytes_down"] / 4
-    # down and up with their latency, and five steps of 100 ms at half the speed
-    expected = 1 + down * 8 / 16e6 + 5 * 0.2 + 1 + up * 8 / 8e6
-    assert rounds[0]["virtual_seconds"] == pytest.approx(expected)
-    assert done["virtual_seconds"] == pytest.approx(4 * expected)
+    # The task comes down, the device subscribes, the model comes down, the answer goes up; five steps of 100 ms at half
+    # the speed. Small messages and headers take a moment more.
+    expected = 1 + 1 + 1 + down * 8 / 16e6 + 5 * 0.2 + 1 + up * 8 / 8e6
+    hello = 1 + 1 + 1  # CONNECT, CONNACK, presence: only then a device is there
+    assert rounds[0]["virtual_waiting_seconds"] == pytest.approx(hello, abs=0.01)
+    assert rounds[0]["virtual_seconds"] == pytest.approx(hello + expected, abs=0.01)
+    assert [e["virtual_seconds"] for e in rounds[1:]] == pytest.approx([expected] * 3, abs=0.01)
+    assert done["virtual_seconds"] == pytest.approx(hello + 4 * expected, abs=0.04)
 
 
 def test_the_same_seed_gives_the_same_story_and_another_seed_another():
@@ -107,10 +112,9 @@ def test_the_first_cohort_is_drawn_from_all_that_are_there_and_over_selected_lik
         fleet={"availability": {"on": 1e6, "off": 1}},
         run={"seed": 1},
     )
-    emulator = Emulator(job, devices, lambda _: None, Here(job, devices))
-    for device in emulator.devices.values():
-        emulator._appear(device)
-    assert emulator.rounds.asked == seeds.sample(1, 1, devices, 3)
+    told: list[Fact] = []
+    emulate(job, devices, told.append)
+    assert next(fact for fact in told if isinstance(fact, Asked)).devices == seeds.sample(1, 1, devices, 3)
 
 
 def test_where_too_few_are_there_at_first_the_waiting_is_told_apart():
@@ -137,7 +141,13 @@ OVERSLOW = {
     "profiles": {"quick": 3, "tardy": 3},
     "custom": {
         "quick": {"speed": 1.0, "up": 100, "down": 100, "latency": 0.0, "jitter": 0.0},
-        "tardy": {"speed": 1.0, "up": 100, "down": 100, "latency": 6.0, "jitter": 0.0},  # 12 s for there and back
+        "tardy": {
+            "speed": 1.0,
+            "up": 100,
+            "down": 100,
+            "latency": 3.0,
+            "jitter": 0.0,
+        },  # 12 s in all
     },
 }
 
@@ -146,7 +156,7 @@ def test_late_answers_are_counted_and_dropped():
     _, rounds, _ = emulated({"name": "fedavg"}, fleet=OVERSLOW, rounds={"quorum": 1, "cohort": 4})
     assert sum(e["late"] for e in rounds) > 0
     assert all(e["devices"] <= 3 for e in rounds)
-    assert all(e["virtual_seconds"] <= 10.0 + 1e-9 for e in rounds)
+    assert all(e["virtual_seconds"] - e["virtual_waiting_seconds"] <= 10.0 + 1e-9 for e in rounds)
 
 
 def test_late_answers_join_the_next_merge_when_discounted():
@@ -211,7 +221,7 @@ def test_a_target_ends_the_run_and_is_told_in_rounds_bytes_and_virtual_seconds()
 
 def test_profiles_are_dealt_out_as_counted():
     job, devices = prepared({"name": "fedavg"}, fleet={"profiles": {"pi3": 4, "pi5": 2}})
-    speeds = [device.hardware.profile.speed for device in fleet(job, devices).values()]
+    speeds = [kind.hardware.profile.speed for kind in kinds(job, devices).values()]
     assert sorted(speeds) == [0.4] * 4 + [2.5] * 2
 
 
@@ -229,18 +239,20 @@ def test_local_and_aggregation_forgetting_are_told_on_request():
 
 
 def test_a_private_update_that_never_arrives_in_time_is_spent_all_the_same():
-    snail = {"speed": 100.0, "up": 1e-4, "down": 100.0, "latency": 0.0}  # trains in no time, sends for ever
+    snail = {"speed": 100.0, "up": 8e-4, "down": 100.0, "latency": 0.0}  # trains in no time, sends for too long
     job, devices = prepared(
         {"name": "upcycled", "privacy": {"mechanism": "output"}},
         fleet={"profiles": {"ideal": 5, "snail": 1}, "custom": {"snail": snail}},
         rounds={"cohort": 6, "quorum": 5},
     )
-    emulator = Emulator(job, devices, lambda _: None, Here(job, devices))
+    told: list[Fact] = []
+    emulator = Emulator(job, devices, told.append, Here(job, devices))
     emulator.run()
-    slow = next(device for device in emulator.devices.values() if device.hardware.profile.up < 1)
-    assert int(slow.state["odd_updates"]) == 1  # superseded by the next task, which is still on its way
-    assert set(slow.state) == {"odd_updates"}
-    assert {int(d.state["odd_updates"]) for d in emulator.devices.values() if d is not slow} == {2}
+    slow = next(name for name, one in emulator.devices.items() if one.kind.hardware.profile.up < 1)
+    assert [fact.missing for fact in told if isinstance(fact, Closed)] == [(slow,), (slow,)]
+    kept = {name: state for name, (_, state) in emulator.kept().items()}
+    assert set(kept[slow]) == {"odd_updates"}  # nothing else of it was ever accepted
+    assert {int(state["odd_updates"]) for state in kept.values()} == {2}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,165 @@
+"""The emulated fleet: the real coordinator and real agents in one thread, on a virtual clock.
+
+    heap of virtual times ──▶ coordinator ◀── broker whose lines take time ──▶ agents ──▶ training, told of in due time
+
+Nothing about rounds or devices is decided here: that is the coordinator's business and the agents'. Only the order of
+virtual times decides what happens, so a run depends on its seed and on nothing else.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from time import perf_counter, process_time
+
+from coordinator import core
+from coordinator.service import Coordinator
+from edgefl.config import RunFile
+from edgefl.data.dataset import Dataset
+from edgefl.errors import RunError
+from edgefl.events import Done, Fact, Round, Tell
+from edgefl.job import Course, Job
+from edgefl.privacy.spending import spending
+from edgefl.protocol import simulated_keys
+from edgefl.simulation.emulated import Device, Surroundings, kinds
+from edgefl.simulation.engines import Engine, Here
+from edgefl.simulation.loop import RUN_ID
+from edgefl.simulation.network import VirtualBroker
+from edgefl.simulation.world import World
+from edgefl.vector import State
+
+PATIENCE = 100  # deadlines without a merge, after which nobody believes in the round any more
+CYCLES = 3  # of the longest hours, after which neither
+NO_LIMIT = 1e18
+SERVICES = ("coordinator", "device_agent")  # whose logs are about machines that do not exist
+
+
+def emulate(
+    job: Job,
+    devices: Mapping[str, Dataset],
+    tell: Tell = lambda _: None,
+    *,
+    engine: Engine | None = None,
+) -> Course:
+    """Play all rounds on the virtual clock; `tell` hears everything that lasts."""
+    engine = engine or Here(job, devices)
+    with _quiet(), _threads(engine.parallel) as threads:
+        return Emulator(job, devices, tell, engine, threads).run()
+
+
+class Emulator:
+    """A world with a broker, a coordinator and its devices."""
+
+    def __init__(
+        self,
+        job: Job,
+        devices: Mapping[str, Dataset],
+        tell: Tell,
+        engine: Engine,
+        threads: Executor | None = None,
+    ) -> None:
+        self.job, self._tell = job, tell
+        self.world = World()
+        signer = simulated_keys.signer(job.run.run.seed, "the coordinator")
+        around = Surroundings(job, self.world, VirtualBroker(self.world), engine, signer.key, threads)
+        self.devices = {name: Device(name, devices[name], kind, around) for name, kind in kinds(job, devices).items()}
+        hours = [device.kind.availability for device in self.devices.values() if device.kind.availability]
+        longest = max((one.on + one.off for one in hours), default=0.0)
+        self.patience = max(PATIENCE * job.run.rounds.deadline, CYCLES * longest)
+        self.merged = 0.0  # when the last round was, in virtual seconds
+        self.began, self.cpu, self.since = perf_counter(), process_time(), perf_counter()
+
+        there = sum(device.begin() for device in self.devices.values())
+        process = self.world.process("coordinator")
+        self.coordinator = Coordinator(
+            _house_rules(job.run, there if hours else None),
+            around.broker.client("coordinator", process=process),
+            lambda: job,
+            put=process.put,
+            clock=process.clock,
+            background=process.background(lambda _: 0.0),  # a coordinator's own work takes no time
+            tell=self.tell,
+            signer=signer,
+            run_id=RUN_ID,
+        )
+        process.run(self.coordinator)
+
+    def run(self) -> Course:
+        """Let everything happen until the run has ended."""
+        while not self.coordinator.ended:
+            if not self.world.next() or self.world.now - self.merged > self.patience:
+                raise RunError(
+                    f"the emulated fleet is stuck at {self.world.now:.0f} virtual seconds:"
+                    f" {core.waiting(self.coordinator.state)};"
+                    " lower rounds.quorum, raise rounds.deadline or give the fleet better devices"
+                )
+        return self.coordinator.result()
+
+    def tell(self, fact: Fact) -> None:
+        """Pass on what lasts; rounds and the end also say what they took on our own clock."""
+        now = perf_counter()
+        match fact:
+            case Round(seconds=seconds, waiting_seconds=waited):
+                fact = replace(
+                    fact,
+                    seconds=now - self.since,
+                    waiting_seconds=0.0,
+                    virtual_seconds=seconds,
+                    virtual_waiting_seconds=waited,
+                )
+                self.merged, self.since = self.world.now, now
+            case Done(rounds_to_target=reached):
+                fact = replace(
+                    fact,
+                    seconds=now - self.began,
+                    cpu_seconds=process_time() - self.cpu,
+                    virtual_seconds=self.merged,
+                    virtual_seconds_to_target=None if reached is None else self.merged,
+                    privacy=spending(self.job.algorithm, self.job.model.layout, self.kept()).get("privacy"),
+                )
+        if fact.lasting:
+            self._tell(fact)
+
+    def kept(self) -> dict[str, tuple[int, State]]:
+        """What each device keeps between rounds, with the number of its samples."""
+        run = f"{self.job.name}.{RUN_ID}"
+        return {name: (len(one.data), one.agent.states.of(run)) for name, one in self.devices.items() if one.agent}
+
+
+def _house_rules(run: RunFile, there: int | None) -> RunFile:
+    """The run's rules, without limits on traffic, because ideal devices send everything in the same minute, and
+    without keys of devices, because those are of real ones.
+
+    Where devices come and go, the first round is drawn from those that are `there` at its beginning; a quorum has to be
+    there in any case.
+    """
+    rounds, most = run.rounds, {"megabytes_per_minute": NO_LIMIT, "messages_per_minute": NO_LIMIT}
+    if there is not None and rounds.start_with is None:
+        rounds = rounds.model_copy(update={"start_with": max(run.quorum, there)})
+    return run.model_copy(update={"rounds": rounds, "guards": run.guards.model_copy(update=most), "devices": {}})
+
+
+@contextmanager
+def _threads(parallel: int) -> Iterator[Executor | None]:
+    """One for each that can train at the same time; they only wait for processes."""
+    if parallel == 1:
+        yield None
+        return
+    with ThreadPoolExecutor(parallel, "emulated") as threads:
+        yield threads
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """That an emulated device loses its connection is no warning to anybody, unless he asked for every word."""
+    loggers = [logging.getLogger(name) for name in SERVICES]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,51 @@
+"""What `edgefl replay` says: in words, who was slow, who declined and why."""
+
+from dataclasses import MISSING, fields
+
+import pytest
+
+from coordinator.story import line, log_line, words
+from edgefl import events
+from edgefl.events import FACTS
+
+
+@pytest.mark.parametrize(
+    ("fact", "said"),
+    [
+        (
+            events.Answered("pi-1", 3, 500, steps=40, took=12.34, seconds_per_step=0.25),
+            "pi-1 answered round 3, 12.3 s after it was asked: 40 steps, 250.0 ms a step",
+        ),
+        (events.Answered("pi-1", 3, 500), "pi-1 answered round 3: 0 steps"),
+        (events.Answered("pi-1", 3, 5, "late", "kept by policy"), "pi-1 answered round 3 too late: kept by policy"),
+        (
+            events.Answered("pi-1", 3, 5, "refused", "too long"),
+            "an answer of pi-1 to round 3 cannot be used: too long",
+        ),
+        (events.Declined("pi-1", 3, "too warm"), "pi-1 declined round 3: too warm"),
+        (events.Closed(3, ("a", "b"), ("c",)), "round 3 is closed with the answers of a, b, without c"),
+        (events.Closed(3, ("a",), (), ("d",)), "round 3 is closed with the answers of a, and late ones of d"),
+        (events.Extended(3, ("c", "d")), "the time of round 3 is up, and goes on for c, d"),
+        (events.Lost("a", "not heard of since the connection"), "a is gone: not heard of since the connection"),
+        (events.Lost("a"), "a is gone"),
+    ],
+)
+def test_it_says_who_was_slow_and_why(fact, said):
+    assert words(fact) == said
+    assert line(fact).endswith(said)
+
+
+@pytest.mark.parametrize("kind", FACTS, ids=lambda kind: kind.__name__)
+def test_every_fact_can_be_told_and_logged_in_one_line(kind):
+    names = {"device", "devices", "missing", "late", "reason"}
+    fact = kind(**{name: ("x",) if name == "devices" else 1 for name in _required(kind) - names}, **_texts(kind, names))
+    assert "\n" not in line(fact)
+    assert log_line(fact).startswith(kind.__name__.lower())
+
+
+def _required(kind):
+    return {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+
+
+def _texts(kind, names):
+    return {name: ("x",) if name in {"devices", "missing"} else "x" for name in _required(kind) & names}

@@ -1,0 +1,78 @@
+"""Every driver of an undisturbed run tells the same facts, except what reads a clock, and ends with the same model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleets import Fleet, prepared, run_file
+
+from edgefl import job as jobs
+from edgefl.algorithms.shelf import algorithm_shelf
+from edgefl.config import RunFile
+from edgefl.events import Connected, Fact, Joined, Lost, Started, from_json, timeless
+from edgefl.protocol.memory import MemoryBroker
+from edgefl.simulation.emulator import emulate
+from edgefl.simulation.loop import simulate
+
+TORCH = {"moon", "fedmlb"}  # they ask the back-end for features and blocks
+NETWORK = (Started, Connected, Lost)  # told where there is one: devices leave in their own time when a run has ended
+
+
+def small(name: str, **more: Any) -> RunFile:
+    task = {"backend": "torch", "model": "mlp"} if name in TORCH else {}
+    return run_file({"name": name, "batches": 2}, run={"rounds": 3}, task=task, **more)
+
+
+def looped(run: RunFile) -> tuple[str, list[Fact]]:
+    told: list[Fact] = []
+    job, held = prepared(run)
+    course = simulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)), told.append)
+    return course.sha256(), told
+
+
+def emulated(run: RunFile) -> tuple[str, list[Fact]]:
+    told: list[Fact] = []
+    job, held = prepared(run)
+    course = emulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)), told.append)
+    return course.sha256(), told
+
+
+def served(run: RunFile, folder: Path) -> tuple[str, list[Fact]]:
+    """By a coordinator and agents with threads, queues and clocks of their own."""
+    told: list[Fact] = []
+    fleet = Fleet(run, folder, MemoryBroker().client)
+    fleet.start_all()
+    course = fleet.coordinator(lambda fact: told.append(from_json(fact))).run()
+    fleet.join()
+    return course.sha256(), told
+
+
+def story(told: list[Fact]) -> list[dict[str, Any]]:
+    """What lasts, without clocks and network, by round, kind and device; simulated devices have no host."""
+    lasting = [fact for fact in told if fact.lasting and not isinstance(fact, NETWORK)]
+    plain = [timeless(fact) | ({"host": ""} if isinstance(fact, Joined) else {}) for fact in lasting]
+    return sorted(plain, key=lambda fact: (fact.get("round", 0), fact["event"], str(fact.get("device"))))
+
+
+def assert_same(run: RunFile, folder: Path) -> None:
+    model, facts = looped(run)
+    expected = story(facts)
+    for other, told in (emulated(run), served(run, folder)):
+        assert other == model
+        assert story(told) == expected
+
+
+@pytest.mark.parametrize("name", sorted(algorithm_shelf()))
+def test_every_algorithm_gives_the_same_model_and_the_same_facts_in_every_driver(name: str, tmp_path: Path) -> None:
+    assert_same(small(name), tmp_path)
+
+
+def test_so_does_a_run_that_looks_where_it_forgets_and_sends_small_numbers(tmp_path: Path) -> None:
+    run = small("fedgc", wire={"codec": "float16", "compress": True})
+    assert_same(run.model_copy(update={"run": run.run.model_copy(update={"forgetting": True})}), tmp_path)
+
+
+def test_so_does_one_that_reaches_its_target_before_its_last_round(tmp_path: Path) -> None:
+    run = small("fedavg")
+    target = run.run.model_copy(update={"rounds": 50, "target_accuracy": 0.3})
+    assert_same(run.model_copy(update={"run": target}), tmp_path)
