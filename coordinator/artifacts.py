@@ -5,28 +5,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from coordinator import late, merging
+from coordinator import merging, staleness
 from coordinator import vocabulary as words
 from coordinator.budgets import budget
 from coordinator.guards import check
 from coordinator.journal import Kept
-from coordinator.late import Latecomer, Policy
 from coordinator.publisher import Publisher
-from edgefl import job as jobs
-from edgefl.algorithms.base import Update
-from edgefl.config import RunFile
+from coordinator.staleness import Latecomer, Policy
+from edgefl.config.schema import RunFile
+from edgefl.contract import Update
 from edgefl.errors import WireError
 from edgefl.events import Done
-from edgefl.job import Course, Job
-from edgefl.pattern import Pattern, body_limit
 from edgefl.protocol.frames import Sealed
 from edgefl.protocol.messages import SMALL, Answer, Assignment
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
+from edgefl.run import job as jobs
+from edgefl.run.answer_schema import AnswerSchema, body_limit
+from edgefl.run.job import Job, RunState
+from edgefl.run.work import unpack_answer
 from edgefl.system.background import Work
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
-from edgefl.work import unpack_answer
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Artifacts:
     def __init__(self, run: RunFile, run_id: str, transport: Transport, signer: Signer) -> None:
         self.run, self.run_id, self.transport, self.signer = run, run_id, transport, signer
         self.standing: merging.Standing | None = None
-        self.pattern: Pattern | None = None
+        self.answer_schema: AnswerSchema | None = None
         self.publisher: Publisher | None = None
         self.aside: dict[bytes, Aside] = {}
         self.updates: dict[bytes, Update] = {}  # those that count, by digest
@@ -59,57 +59,57 @@ class Artifacts:
         return self.publisher.job if self.publisher else None
 
     @property
-    def course(self) -> Course | None:
-        return self.standing.course if self.standing else None
+    def run_state(self) -> RunState | None:
+        return self.standing.run_state if self.standing else None
 
     def prepared(self, event: merging.Prepared, now: float) -> words.Prepared:
         """The job is there."""
         job, fleet = event.job, self.run.broker.fleet
-        self.standing, self.pattern = event.standing, event.pattern
-        self.publisher = Publisher(self.transport, fleet, job, run=self.run_id, signer=self.signer)
+        self.standing, self.answer_schema = event.standing, event.answer_schema
+        self.publisher = Publisher(self.transport, fleet, job, run_id=self.run_id, signer=self.signer)
         self.updates.update(event.updates)
-        course = event.standing.course
-        done = jobs.finished(job, course)
-        return words.Prepared(now, course.round, self._model(), done, event.recalled, event.told)
+        run_state = event.standing.run_state
+        done = jobs.finished(job, run_state)
+        return words.Prepared(now, run_state.round, self._model(), done, event.recalled, event.told)
 
     def merged(self, event: merging.Merged, now: float) -> words.Merged:
         """The next model is there."""
         self.standing = event.standing
-        course, (_, publisher) = event.standing.course, self._here()
-        done = jobs.finished(publisher.job, course)
-        return words.Merged(now, course.round, self._model(), done, event.reports)
+        run_state, (_, publisher) = event.standing.run_state, self._here()
+        done = jobs.finished(publisher.job, run_state)
+        return words.Merged(now, run_state.round, self._model(), done, event.reports)
 
     def frame_limit(self) -> int:
         """What a frame may weigh, now that the model is known, and what the algorithm adds to an answer."""
         _, publisher = self._here()
-        body = body_limit(self.pattern, publisher.job.model.layout, publisher.job.up)
+        body = body_limit(self.answer_schema, publisher.job.model.layout, publisher.job.up)
         return min(self.run.wire.limit_mb << 20, SMALL + body)
 
     def summary(self, leave: words.Leave) -> Done:
         """The whole run."""
         here, publisher = self._here()
-        total, reached = leave.total, here.course.reached
+        total, reached = leave.total, here.run_state.reached
         counted = {"bytes_up": total.bytes_up, "bytes_down": total.bytes_down, "late": total.late}
         to_target = None if reached is None else total.bytes_up + total.bytes_down
         about = {**counted, "bytes_to_target": to_target, "refused": dict(leave.refusals), "seconds": leave.seconds}
-        return jobs.summary(publisher.job, here.course, **about)
+        return jobs.summary(publisher.job, here.run_state, **about)
 
     def _model(self) -> words.Model | None:
         """The model of the next round, as the core knows it; None: there is no next one."""
         here, publisher = self._here()
         if here.frame is None:
             return None
-        before = publisher.published.get(here.course.round)
+        before = publisher.published.get(here.run_state.round)
         previous = 0 if here.previous is None else len(before.frame if before else here.previous)
-        return words.Model(here.course.round + 1, len(here.frame), previous)
+        return words.Model(here.run_state.round + 1, len(here.frame), previous)
 
     def publish(self) -> tuple[str, ...]:
         """Put the model of the next round at the broker; the ids of all that stand there now."""
         here, publisher = self._here()
         if here.previous is not None:
-            publisher.publish(here.course.round, here.previous)
+            publisher.publish(here.run_state.round, here.previous)
         if here.frame is not None:
-            publisher.publish(here.course.round + 1, here.frame)
+            publisher.publish(here.run_state.round + 1, here.frame)
         return publisher.ids()
 
     def publish_again(self, device: str, model: str, now: float, *, whole: bool) -> None:
@@ -123,7 +123,7 @@ class Artifacts:
         work = budget(invitee.seconds_per_step, self.run.rounds.deadline)
         return Assignment(
             job=self.run.run.name,
-            run=self.run_id,
+            run_id=self.run_id,
             round=round,
             attempt=opening,
             model=publisher.published[round].id,
@@ -141,9 +141,9 @@ class Artifacts:
         here, publisher = self._here()
         arrived = {id: self.updates.pop(kept.digest) for id, kept in merge.answers.items()}
         behind = {id: Latecomer(kept.round, self.updates.pop(kept.digest)) for id, kept in merge.late.items()}
-        updates, late_ones = late.fold(policy, merge.round, arrived, behind)
+        updates, late_ones = staleness.fold(policy, merge.round, arrived, behind)
         counted = merge.population, merge.spent, merge.total, merge.since, merge.waited
-        return partial(merging.Merging(publisher.job, here.course, updates, late_ones, *counted).work, disk, clock)
+        return partial(merging.Merging(publisher.job, here.run_state, updates, late_ones, *counted).work, disk, clock)
 
     def _here(self) -> tuple[merging.Standing, Publisher]:
         assert self.standing is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both
@@ -170,10 +170,10 @@ class Artifacts:
         if made is not None and said.model != made.id:
             raise WireError("update.model", f"trained from model {said.model}, round {said.round} has {made.id}")
         layout, codec = publisher.job.model.layout, publisher.job.up
-        body = aside.sealed.body(body_limit(self.pattern, layout, codec))
+        body = aside.sealed.body(body_limit(self.answer_schema, layout, codec))
         update = unpack_answer(said, body, layout.size, codec)
-        if self.pattern:
-            self.pattern.check(update.extra)
+        if self.answer_schema:
+            self.answer_schema.check(update.extra)
         check(said.device, update, here.length)
         aside.update = update
 

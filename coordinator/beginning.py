@@ -6,7 +6,7 @@ from coordinator.conduct import Conduct
 from coordinator.core import State
 from coordinator.journal import Journal
 from coordinator.rounds import Rounds, Rules
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 
 
 def rules(run: RunFile, cohort_rounds: int) -> Rules:
@@ -42,8 +42,8 @@ def begin(run: RunFile, book: Journal | None, now: float) -> State:
 
 def identify(run: RunFile, book: Journal | None, run_id: str | None) -> str:
     """The id of this run, which its journal keeps through every restart: a name may be used again, an id never is."""
-    known = book.get("life") if book else None
+    known = book.get("run_id") if book else None
     run_id = known or run_id or uuid.uuid4().hex[:12]
     if book and not known:
-        book.set(life=run_id, run=run.model_dump_json())
+        book.set(run_id=run_id, run=run.model_dump_json())
     return run_id

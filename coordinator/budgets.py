@@ -1,6 +1,6 @@
 """How much work a device is given: what it can finish before the deadline, at the pace it last showed."""
 
-from edgefl.algorithms.base import Budget
+from edgefl.contract import Budget
 
 SHARE = 0.8  # of the deadline; the rest is for the network
 MOST = 2**31  # batches: a pace is a device's own word, and may be as good as none

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from edgefl import __version__, store
-from edgefl import job as jobs
+from edgefl import __version__
 from edgefl.errors import ConfigError, StoreError
 from edgefl.events import Round, as_json, from_json
-from edgefl.job import Course, Job
 from edgefl.models.base import Model
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
+from edgefl.system import store
 from edgefl.system.disk import Disk
 from edgefl.vector import Layout, State, Vector
 
@@ -32,9 +33,9 @@ _STAGE, _UNNAMED, _PREVIOUS = "stage/", "model/", "previous"
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Where a job stood: its course, and what had been told of it."""
+    """Where a job stood: its state, and what had been told of it."""
 
-    course: Course
+    run_state: RunState
     reports: tuple[Round, ...]
     bytes_up: int
     bytes_down: int
@@ -42,20 +43,20 @@ class Saved:
 
 def save(disk: Disk, job: Job, saved: Saved) -> str:
     """Write where the job stands, and give back its file's name; the oldest generation goes."""
-    course = saved.course
-    name = f"checkpoint-{course.round:06d}.safetensors"
-    model = job.model.tensors(course.params)
-    learnt = job.model.layout.layers(course.params)
+    run_state = saved.run_state
+    name = f"checkpoint-{run_state.round:06d}.safetensors"
+    model = job.model.tensors(run_state.params)
+    learnt = job.model.layout.layers(run_state.params)
     state: State = {_UNNAMED + name: tensor for name, tensor in learnt.items() if name not in model}
-    if course.previous is not None:
-        state[_PREVIOUS] = course.previous
-    for stage, arrays in course.states.items():
+    if run_state.previous is not None:
+        state[_PREVIOUS] = run_state.previous
+    for stage, arrays in run_state.states.items():
         state |= {f"{_STAGE}{stage}/{key}": np.asarray(value) for key, value in arrays.items()}
     about_state = {
-        "round": course.round,
-        "best": course.best,
-        "reached": course.reached,
-        "stages": list(course.states),
+        "round": run_state.round,
+        "best": run_state.best,
+        "reached": run_state.reached,
+        "stages": list(run_state.states),
         "reports": [as_json(report) for report in saved.reports],
         "bytes_up": saved.bytes_up,
         "bytes_down": saved.bytes_down,
@@ -63,9 +64,9 @@ def save(disk: Disk, job: Job, saved: Saved) -> str:
     state_file = store.sealed(state, about_state)
     about_model = {
         "edgefl": __version__,
-        "round": course.round,
-        "sha256": course.sha256(),
-        "scores": jobs.scores(course.evaluation),
+        "round": run_state.round,
+        "sha256": run_state.sha256(),
+        "scores": jobs.scores(run_state.evaluation),
         "run": job.run.model_dump(mode="json"),
         "sample": job.sample,
         "classes": job.classes,
@@ -122,7 +123,7 @@ def latest(disk: Disk, job: Job) -> Saved | None:
                 f"{disk.where(name)}: what is frozen in '{changed}' is not what task.model = '{job.run.task.model}'"
                 " makes here: its code or torch has changed; go back, or use --fresh"
             )
-        course = Course(
+        run_state = RunState(
             about["round"],
             vector,
             state.get(_PREVIOUS),
@@ -131,7 +132,7 @@ def latest(disk: Disk, job: Job) -> Saved | None:
             reached=about_state["reached"],
         )
         told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), Round))
-        return Saved(jobs.look(job, course, None), told, about_state["bytes_up"], about_state["bytes_down"])
+        return Saved(jobs.look(job, run_state, None), told, about_state["bytes_up"], about_state["bytes_down"])
     return None
 
 

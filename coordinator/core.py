@@ -83,7 +83,7 @@ from coordinator.vocabulary import (
 )
 from edgefl import events
 from edgefl.events import Fact
-from edgefl.protocol.pace import spread
+from edgefl.protocol.reconnect import spread
 
 PATIENCE = 30.0  # seconds after a connection in which devices known from before must be heard of
 GLANCE = 0.25  # seconds between two looks at what is waited for

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgefl.errors import StoreError
-from edgefl.faults import before_write
 from edgefl.protocol import signing
-from edgefl.store import OURS, make_folder, sync_folder, write_atomically
+from edgefl.system.faults import before_write
+from edgefl.system.store import OURS, make_folder, sync_folder, write_atomically
 
 NAME = "identity.devices"
 

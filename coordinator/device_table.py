@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.watching import Doing, Picture, Seen
+from edgefl.evaluation.wording import size
 from edgefl.printable import printable
-from edgefl.wording import size
 
 FORGOTTEN = 60.0  # seconds after which a device that is offline has no row any more
 NAME, NUMBERS = 24, 28  # columns of the terminal: the longest name that is shown whole, and all figures together

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coordinator import checkpoint
-from edgefl import job as jobs
-from edgefl import losses, metrics, seeds, store
-from edgefl.config import RunFile
+from edgefl import losses, seeds
+from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
+from edgefl.deployment.card import card, line
+from edgefl.deployment.deployed import Deployed, judge
 from edgefl.errors import ConfigError, EdgeflError, StoreError
+from edgefl.evaluation import metrics
 from edgefl.models.base import Model
 from edgefl.models.build import build
-from edgefl.models.card import card, line
-from edgefl.models.deployed import Deployed, judge
+from edgefl.run import job as jobs
+from edgefl.system import store
 from edgefl.system.disk import FolderDisk
 from edgefl.vector import Array, State, Vector
 
@@ -65,8 +67,8 @@ class Exported:
 
 def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path | None = None) -> Exported:
     """Write the model of a checkpoint, or of the newest one in a run's folder."""
-    from edgefl.models import deploy  # noqa: PLC0415 - onnx and torch only when there is a model to write
-    from edgefl.models.quantise import quantised  # noqa: PLC0415
+    from edgefl.deployment import deploy  # noqa: PLC0415 - onnx and torch only when there is a model to write
+    from edgefl.deployment.quantise import quantised  # noqa: PLC0415
 
     if out.is_dir():
         raise ConfigError(f"{out}: is a folder; name the file to write, e.g. {out / 'model.onnx'}")
@@ -170,7 +172,7 @@ def _model(trained: Trained) -> "TorchModel":
 def _test(trained: Trained, root: Path | None) -> tuple[Dataset | None, str]:
     """The run's test data, or why they are not at hand: the model can be exported without them."""
     try:
-        test = jobs.holdings(trained.run, root).test
+        test = jobs.split(trained.run, root).test
     except EdgeflError as error:
         return None, f"{error} (relative paths count from the current folder here)"
     if not len(test):

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgefl.algorithms.base import Update
-from edgefl.config import Guards
-from edgefl.divergence import exploded
+from edgefl.config.schema import Guards
+from edgefl.contract import Update
 from edgefl.errors import WireError
+from edgefl.training.divergence import exploded
 
 MINUTE = 60.0
 RECORDS = 20_000  # devices whose behaviour is remembered

@@ -15,10 +15,10 @@ from coordinator.conduct import Conduct
 from coordinator.core import NAMELESS
 from coordinator.device_keys import DeviceKeys
 from coordinator.inbox import Inbox
-from coordinator.leftovers import Leftovers
+from coordinator.outbox import Outbox
 from coordinator.proofs import Proofs
+from coordinator.retained_cleanup import RetainedCleanup
 from coordinator.roster import Announcement
-from coordinator.voice import Voice
 from edgefl.errors import WireError
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.messages import (
@@ -46,11 +46,11 @@ class Hearing:
     """Listens for one run."""
 
     def __init__(
-        self, voice: Voice, inbox: Inbox, keys: DeviceKeys, artifacts: Artifacts, leftovers: Leftovers
+        self, outbox: Outbox, inbox: Inbox, keys: DeviceKeys, artifacts: Artifacts, retained_cleanup: RetainedCleanup
     ) -> None:
-        self.name, self.run_id, self.key = voice.job, voice.run, voice.speaker.key
-        self.inbox, self.artifacts, self.leftovers = inbox, artifacts, leftovers
-        self.proofs = Proofs(voice.fleet, voice.job, keys)
+        self.name, self.run_id, self.key = outbox.job, outbox.run_id, outbox.speaker.key
+        self.inbox, self.artifacts, self.retained_cleanup = inbox, artifacts, retained_cleanup
+        self.proofs = Proofs(outbox.fleet, outbox.job, keys)
 
     def event(self, message: Message, conduct: Conduct, now: float) -> words.Event | None:
         """What the message means; whoever is in quarantine is not listened to."""
@@ -79,9 +79,9 @@ class Hearing:
         return words.Misbehaved(now, NAMELESS if nobody else device, error.code, str(error))
 
     def _leftover(self, message: Message, now: float) -> words.Event | None:
-        before = self.leftovers.searched
-        self.leftovers.hear(message)
-        return words.Searched(now) if self.leftovers.searched and not before else None
+        before = self.retained_cleanup.searched
+        self.retained_cleanup.hear(message)
+        return words.Searched(now) if self.retained_cleanup.searched and not before else None
 
     def _presence(self, id: str, message: Message, now: float) -> words.Event | None:
         envelope = self.proofs.of_presence(id, message.payload)
@@ -121,7 +121,7 @@ class Hearing:
     def _up(self, id: str, message: Message, now: float) -> words.Event | None:
         envelope = self.proofs.of_message(id, message.payload)
         part = envelope.payload
-        if envelope.run == self.run_id:
+        if envelope.run_id == self.run_id:
             self.inbox.weigh(id, len(part), now)
         else:
             self._nameless(lambda: self.inbox.weigh(NAMELESS, len(part), now))
@@ -134,7 +134,7 @@ class Hearing:
         match gathered:
             case "begun":
                 return words.Begun(now, id)
-            case (digest, frame) if envelope.run != self.run_id:
+            case (digest, frame) if envelope.run_id != self.run_id:
                 return self._foreign(id, digest, frame, now)
             case (digest, frame):
                 return self._frame(id, digest, frame, now)
@@ -176,13 +176,13 @@ class Hearing:
             case Working(round=round, steps=steps):
                 return words.Progressed(now, id, round, steps)
             case Holding():
-                ours = (said.job, said.run) == (self.name, self.run_id)
+                ours = (said.job, said.run_id) == (self.name, self.run_id)
                 return words.Offered(now, id, said.round, said.digest, said.size, ours)
             case Absent(model=model, forged=forged):
                 self.artifacts.publish_again(id, model, now, whole=not forged)
         return None
 
     def _answered(self, id: str, digest: bytes, said: Answer, size: int, now: float) -> words.Answered:
-        ours = (said.device, said.job, said.run) == (id, self.name, self.run_id)
-        foreign = "" if ours else f"it is of device '{said.device}', job '{said.job}', run '{said.run}'"
+        ours = (said.device, said.job, said.run_id) == (id, self.name, self.run_id)
+        foreign = "" if ours else f"it is of device '{said.device}', job '{said.job}', run '{said.run_id}'"
         return words.Answered(now, id, said.round, digest, size, said.steps, said.seconds_per_step, foreign)

@@ -7,7 +7,7 @@ make models that the fleet trains on, and speak to its devices, so nobody else m
 import os
 from pathlib import Path
 
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.protocol import key_file
 from edgefl.protocol.address import parse
 from edgefl.protocol.signing import Signer

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from coordinator.guards import Guard
-from coordinator.voice import Voice
-from edgefl.config import Guards
+from coordinator.outbox import Outbox
+from edgefl.config.schema import Guards
 from edgefl.errors import WireError
 from edgefl.protocol import chunks
 from edgefl.protocol.chunks import Assembler
@@ -39,8 +39,8 @@ class Transfers:
 class Inbox:
     """The unfinished transfers of all devices, and what each of them may still send; `online` knows who is there."""
 
-    def __init__(self, voice: Voice, guards: Guards, limit: int, online: Callable[[str], bool]) -> None:
-        self.voice, self.online = voice, online
+    def __init__(self, outbox: Outbox, guards: Guards, limit: int, online: Callable[[str], bool]) -> None:
+        self.outbox, self.online = outbox, online
         self.frame = SMALL  # bytes of a frame: until the model is known, only small ones
         self.total = limit  # bytes of all transfers together that are not complete
         self.held = 0
@@ -85,12 +85,12 @@ class Inbox:
             return
         device.offered = digest, now
         gaps = device.assembler.missing(digest) or range(chunks.count(size))
-        self.voice.say(id, Missing(digest=digest, indexes=tuple(gaps)[:INDEXES]))
+        self.outbox.say(id, Missing(digest=digest, indexes=tuple(gaps)[:INDEXES]))
 
     def ask_for_all(self, id: str, part: bytes) -> None:
         """Ask for the whole frame of this chunk once more: something in it was changed on its way."""
         whole = chunks.read(part, self.frame)
-        self.voice.say(id, Missing(digest=whole.digest, indexes=tuple(range(whole.count))[:INDEXES]))
+        self.outbox.say(id, Missing(digest=whole.digest, indexes=tuple(range(whole.count))[:INDEXES]))
 
     def allow(self, frame: int) -> None:
         """Devices may send frames of so many bytes from here on."""
@@ -126,7 +126,7 @@ class Inbox:
                 continue
             gaps = device.assembler.missing(digest)[:1024]
             log.info("asked again device=%s chunks=%d", id, len(gaps))
-            self.voice.say(id, Missing(digest=digest, indexes=tuple(gaps)))
+            self.outbox.say(id, Missing(digest=digest, indexes=tuple(gaps)))
 
     def _make_room(self, latest: Transfers) -> None:
         """While transfers are too large together, the one that waits longest goes; its device is asked again."""

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 
-from coordinator import checkpoint, recall
+from coordinator import checkpoint, recovery
 from coordinator.journal import Journal
 from coordinator.rounds import Rounds
 from coordinator.vocabulary import NOTHING, Recalled, Totals
-from edgefl import forgetting
-from edgefl import job as jobs
-from edgefl.algorithms.base import Update
+from edgefl.contract import Update
 from edgefl.errors import RunError, StoreError
+from edgefl.evaluation import forgetting
 from edgefl.events import Fact, Round
-from edgefl.job import Course, Job
-from edgefl.pattern import Pattern
-from edgefl.pattern import find as find_pattern
+from edgefl.run import job as jobs
+from edgefl.run.answer_schema import AnswerSchema
+from edgefl.run.answer_schema import find as find_answer_schema
+from edgefl.run.job import Job, RunState
 from edgefl.system.background import Put, Work
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
@@ -34,7 +34,7 @@ from edgefl.vector import Array, State, norm
 class Standing:
     """Where a job stands, and the model of its next round as devices will get it; None: there is no next round."""
 
-    course: Course
+    run_state: RunState
     frame: bytes | None = None
     previous: bytes | None = None  # the model before it, where devices need that as well
     length: float = 0.0  # of the model: no honest update is a million times as long
@@ -46,7 +46,7 @@ class Prepared:
 
     job: Job
     standing: Standing
-    pattern: Pattern | None
+    answer_schema: AnswerSchema | None
     recalled: Recalled
     updates: Mapping[bytes, Update]  # what was promised, by digest
     told: tuple[Fact, ...]
@@ -76,19 +76,19 @@ class Stuck:
     work: Work
 
 
-def standing(job: Job, course: Course, plan: State | None = None) -> Standing:
+def standing(job: Job, run_state: RunState, plan: State | None = None) -> Standing:
     """Where the job stands, with the model of its next round."""
-    if jobs.finished(job, course):
-        return Standing(course)
-    plan = jobs.plan(job, course) if plan is None else plan
+    if jobs.finished(job, run_state):
+        return Standing(run_state)
+    plan = jobs.plan(job, run_state) if plan is None else plan
     if plan is None:
-        raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {course.round + 1}, its first")
-    before = course.previous if job.algorithm.uses_previous else None
+        raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {run_state.round + 1}, its first")
+    before = run_state.previous if job.algorithm.uses_previous else None
     return Standing(
-        course,
-        jobs.broadcast(job, course.round + 1, course.params, plan),
-        None if before is None else jobs.broadcast(job, course.round, before, {}),
-        norm(course.params),
+        run_state,
+        jobs.broadcast(job, run_state.round + 1, run_state.params, plan),
+        None if before is None else jobs.broadcast(job, run_state.round, before, {}),
+        norm(run_state.params),
     )
 
 
@@ -98,17 +98,17 @@ def preparing(make: Callable[[], Job], disk: Disk | None, state: Rounds | None) 
     def work(put: Put) -> None:
         job = make()
         saved = checkpoint.latest(disk, job) if disk else None
-        course = saved.course if saved else jobs.begin(job)
+        run_state = saved.run_state if saved else jobs.begin(job)
         recalled, updates = Recalled(), dict[bytes, Update]()
         if disk and state:
             book = Journal(disk, reading=True)
-            course = recall.catch_up(book, job, course, state)
-            recalled, updates = recall.promised(book, job, state)
+            run_state = recovery.catch_up(book, job, run_state, state)
+            recalled, updates = recovery.promised(book, job, state)
         total = Totals(saved.bytes_up, saved.bytes_down) if saved else NOTHING
-        here = standing(job, course)
-        pattern = find_pattern(job, course, jobs.plan(job, course) or {}) if here.frame else None
+        here = standing(job, run_state)
+        answer_schema = find_answer_schema(job, run_state, jobs.plan(job, run_state) or {}) if here.frame else None
         told = jobs.opening(job), *(saved.reports if saved else ())
-        put(Prepared(job, here, pattern, replace(recalled, total=total), updates, told))
+        put(Prepared(job, here, answer_schema, replace(recalled, total=total), updates, told))
 
     return work
 
@@ -118,7 +118,7 @@ class Merging:
     """Everything one merge needs."""
 
     job: Job
-    course: Course
+    run_state: RunState
     updates: Mapping[str, Update]
     late: Mapping[str, Update]
     population: int
@@ -129,15 +129,15 @@ class Merging:
 
     def work(self, disk: Disk | None, clock: Clock, put: Put) -> None:
         """Merge, save, and say so."""
-        merged = [(course, clock.now()) for course in self._courses()]
+        merged = [(run_state, clock.now()) for run_state in self._courses()]
         reports, first, last = self._reports(merged), merged[0][0], merged[-1][0]
         looks = _Look(self, first, reports).works() if self.job.run.run.forgetting else ()
         self._save(disk, Merged(standing(self.job, last), () if looks else reports, looks), reports, put)
 
-    def _courses(self) -> Iterator[Course]:
-        return jobs.onward(self.job, self.course, self.updates, population=self.population, late=self.late)
+    def _courses(self) -> Iterator[RunState]:
+        return jobs.onward(self.job, self.run_state, self.updates, population=self.population, late=self.late)
 
-    def _reports(self, merged: Sequence[tuple[Course, float]]) -> tuple[Round, ...]:
+    def _reports(self, merged: Sequence[tuple[RunState, float]]) -> tuple[Round, ...]:
         """Of the round, and of those behind it that needed no device."""
         spent, (first, at) = self.spent, merged[0]
         counted = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down, "late": spent.late}
@@ -149,7 +149,7 @@ class Merging:
         total = self.total
         try:
             if disk is not None:
-                saved = checkpoint.Saved(merged.standing.course, reports, total.bytes_up, total.bytes_down)
+                saved = checkpoint.Saved(merged.standing.run_state, reports, total.bytes_up, total.bytes_down)
                 checkpoint.save(disk, self.job, saved)
         except StoreError as error:
             put(Stuck(str(error), lambda put: self._save(disk, merged, reports, put)))
@@ -162,17 +162,17 @@ class _Look:
     """A look at every device's model, one piece of work for each: whoever wants an end waits for one at most."""
 
     merging: Merging
-    first: Course  # after the round that devices took part in, before those that needed nobody
+    first: RunState  # after the round that devices took part in, before those that needed nobody
     reports: tuple[Round, ...]
     seen: list[Array] = field(default_factory=list)
 
     def works(self) -> tuple[Work, ...]:
-        each = forgetting.local_accuracies(self.merging.job, self.merging.course, self.merging.updates)
+        each = forgetting.local_accuracies(self.merging.job, self.merging.run_state, self.merging.updates)
         return *(partial(self._one, each) for _ in self.merging.updates), self._all
 
     def _one(self, each: forgetting.Accuracies, _: Put) -> None:
         self.seen.extend(one for one in (next(each, None),) if one is not None)
 
     def _all(self, put: Put) -> None:
-        shares = forgetting.shares(self.merging.course, self.seen, self.first)
+        shares = forgetting.shares(self.merging.run_state, self.seen, self.first)
         put(Looked((replace(self.reports[0], **shares), *self.reports[1:])))

@@ -55,9 +55,9 @@ class Proofs:
         if envelope.key != device.key:
             raise Unproven("message.signature", f"somebody else than '{id}' spoke in its name")
         common = chunks.series(envelope.payload)
-        series = envelope.run, envelope.signature, common or b""
+        series = envelope.run_id, envelope.signature, common or b""
         if common is None or envelope.counter != device.heard or series != device.series:
-            envelope.prove(Where("up", self.fleet, self.job, envelope.run, id))
+            envelope.prove(Where("up", self.fleet, self.job, envelope.run_id, id))
             if envelope.counter <= device.heard:
                 raise Unproven("message.replayed", f"an old message of '{id}' came again")
             device.heard, device.series = envelope.counter, series

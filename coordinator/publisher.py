@@ -3,13 +3,13 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from edgefl.algorithms.shelf import describe
-from edgefl.job import Job
+from edgefl.algorithms.registry import describe
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import described
 from edgefl.protocol.messages import Graphs, Manifest, Shape, frame
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
+from edgefl.run.job import Job
 
 KEPT = 2  # the current model, and the one before it for devices that look back
 AGAIN = 10.0  # seconds between two times that a whole model is published because devices ask for it
@@ -29,8 +29,8 @@ class Publication:
 class Publisher:
     """What stands at the broker for everybody to fetch."""
 
-    def __init__(self, transport: Transport, fleet: str, job: Job, *, run: str, signer: Signer) -> None:
-        self.transport, self.fleet, self.job, self.run, self.signer = transport, fleet, job, run, signer
+    def __init__(self, transport: Transport, fleet: str, job: Job, *, run_id: str, signer: Signer) -> None:
+        self.transport, self.fleet, self.job, self.run_id, self.signer = transport, fleet, job, run_id, signer
         self.algorithm = describe(job.algorithm)
         self.shape = Shape.of(job.model.layout)
         self.published: OrderedDict[int, Publication] = OrderedDict()
@@ -97,7 +97,7 @@ class Publisher:
         job = self.job
         manifest = Manifest(
             job=job.name,
-            run=self.run,
+            run_id=self.run_id,
             round=round,
             digest=digest.hex(),
             size=len(data),

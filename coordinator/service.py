@@ -20,16 +20,16 @@ from coordinator.device_keys import DeviceKeys
 from coordinator.hearing import Hearing
 from coordinator.inbox import Inbox
 from coordinator.journal import Journal
-from coordinator.leftovers import Leftovers
+from coordinator.outbox import Outbox, start_number
+from coordinator.retained_cleanup import RetainedCleanup
 from coordinator.story import level, log_line
-from coordinator.voice import Voice, start_number
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted, StoreError, WireError
 from edgefl.events import Fact, Tell
-from edgefl.job import Course, Job
 from edgefl.protocol.messages import TEXT, Refusal
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, Undelivered
+from edgefl.run.job import Job, RunState
 from edgefl.system.background import Background, Crashed, Put, Work
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
@@ -69,12 +69,12 @@ class Coordinator:
         self.state = begin(run, self.journal, clock.now())
         self.signer = signer or Signer.new()
         fleet, limit, start = run.broker.fleet, run.wire.limit_mb << 20, start_number(self.journal, int(clock.wall()))
-        self.voice = Voice(transport, fleet, self.name, self.run_id, signer=self.signer, start=start)
-        self.inbox = Inbox(self.voice, run.guards, limit, lambda device: core.online(self.state, device))
-        self.leftovers = Leftovers(transport, fleet, self.name, limit)
+        self.outbox = Outbox(transport, fleet, self.name, self.run_id, signer=self.signer, start=start)
+        self.inbox = Inbox(self.outbox, run.guards, limit, lambda device: core.online(self.state, device))
+        self.retained_cleanup = RetainedCleanup(transport, fleet, self.name, limit)
         self.artifacts = Artifacts(run, self.run_id, transport, self.signer)
         keys = device_keys or DeviceKeys(listed=run.devices)
-        self.hearing = Hearing(self.voice, self.inbox, keys, self.artifacts, self.leftovers)
+        self.hearing = Hearing(self.outbox, self.inbox, keys, self.artifacts, self.retained_cleanup)
         self.pending: deque[words.Event] = deque()  # not taken in yet: the journal cannot be written
         self.deferred: deque[Any] = deque()  # came meanwhile
         self.stuck: list[Work] = []  # to be started again
@@ -102,10 +102,10 @@ class Coordinator:
         due = (self.retry_at,) if self.pending else (self.retry_at, core.deadline(self.state), self.inbox.deadline())
         return min((one for one in due if one is not None), default=None)
 
-    def result(self) -> Course:
-        """The course at the end, or what ended it."""
-        if self.error is None and self.artifacts.course is not None:
-            return self.artifacts.course
+    def result(self) -> RunState:
+        """The state at the end, or what ended it."""
+        if self.error is None and self.artifacts.run_state is not None:
+            return self.artifacts.run_state
         raise self.error or self._interrupted()
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class Coordinator:
         self._feed(event)
 
     def _interrupted(self) -> Interrupted:
-        where = f"in round {self.state.rounds.round}" if self.artifacts.course else "before the first round"
+        where = f"in round {self.state.rounds.round}" if self.artifacts.run_state else "before the first round"
         again = "; the same command goes on with it" * (self.disk is not None)
         return Interrupted(f"run '{self.name}' was interrupted {where}{again}")
 
@@ -234,34 +234,34 @@ class Coordinator:
     def _perform(self, action: words.Action) -> None:  # noqa: PLR0912, C901  one action, one case
         match action:
             case words.Listen():
-                self.voice.listen()
-                self.leftovers.search()
+                self.outbox.listen()
+                self.retained_cleanup.search()
             case words.SayState(standing, round, fleet):
-                self.voice.state(standing, round, fleet)
+                self.outbox.state(standing, round, fleet)
             case words.Prepare():
                 known = self.state.rounds if self.state.resumed else None
                 self.background.start(merging.preparing(self.prepare, self.disk, known))
             case words.Publish():
-                self.leftovers.clear(self.artifacts.publish())
+                self.retained_cleanup.clear(self.artifacts.publish())
             case words.PublishAgain() if self.artifacts.publisher:
                 self.artifacts.publisher.again()
             case words.Meet(device):
                 self.hearing.meet(device)
             case words.Ask(round, opening, invitees):
                 for invitee in invitees:
-                    self.voice.say(invitee.device, self.artifacts.task(round, opening, invitee))
+                    self.outbox.say(invitee.device, self.artifacts.task(round, opening, invitee))
             case words.Open(digest=digest):
                 self._feed(self.artifacts.look_into(digest, self.clock.now()))
             case words.Accept(digest=digest) | words.Late(digest=digest):
                 self.artifacts.keep(digest)
-                self.voice.verdict(action)
+                self.outbox.verdict(action)
             case words.Ignore() | words.Refuse():
                 self.artifacts.put_away(action.digest)
                 self._affordable(action.device, lambda now: self._unwanted(action, now))
             case words.Resend(device, digest, size):
                 self._affordable(device, lambda now: self.inbox.ask_for(device, digest, size, now))
             case words.TurnAway(device, code, reason, installation, key):
-                self.voice.say(device, Refusal(code=code, reason=reason[:TEXT], installation=installation, key=key))
+                self.outbox.say(device, Refusal(code=code, reason=reason[:TEXT], installation=installation, key=key))
             case words.Merge():
                 policy = self.state.rounds.rules.late
                 self.background.start(self.artifacts.merge(action, policy, self.disk, self.clock))
@@ -272,7 +272,7 @@ class Coordinator:
             case words.ClearModels() if self.artifacts.publisher:
                 self.artifacts.publisher.clear()
             case words.ClearLeftovers():
-                self.leftovers.clear(())
+                self.retained_cleanup.clear(())
             case words.Leave(finished):
                 self.close()
                 if finished and not self.error:
@@ -281,7 +281,7 @@ class Coordinator:
     def _unwanted(self, action: words.Ignore | words.Refuse, now: float) -> None:
         if isinstance(action, words.Ignore):
             self.inbox.count(action.device, now)  # an answer that counts costs the device nothing
-        self.voice.verdict(action)
+        self.outbox.verdict(action)
 
     def _affordable(self, device: str, reply: Callable[[float], None]) -> None:
         """Reply, unless that is more than the device may ask of us; then it is held against it."""

@@ -20,18 +20,18 @@ from coordinator.resuming import ON_THE_WIRE, changes
 from coordinator.rounds import reopened
 from coordinator.threaded import Threaded
 from coordinator.view import View
-from edgefl import job as jobs
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
+from edgefl.deployment.card import card
 from edgefl.errors import ConfigError, StoreError
 from edgefl.events import Changed, Fact, Started
-from edgefl.job import Course, Job
-from edgefl.locks import own
-from edgefl.models.card import card
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
 from edgefl.protocol.mqtt import MqttTransport, admitted
-from edgefl.store import make_private
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
 from edgefl.system.disk import FolderDisk
+from edgefl.system.locks import own
+from edgefl.system.store import make_private
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ MODEL = "model.onnx"
 class Results:
     """Where everything is when a run has ended."""
 
-    course: Course
+    run_state: RunState
     folder: Path
 
     @property
@@ -95,11 +95,11 @@ def coordinate(
         about = str(address), signer.key, str(run.algorithm["name"]), run.run.rounds
         with view.watching():
             tell(Started(run.run.name, serving.shell.run_id, *about, at=serving.clock.wall()))
-            course = serving.run()
+            run_state = serving.run()
         if serving.shell.artifacts.job:
-            _export(folder / MODEL, serving.shell.artifacts.job, course)
+            _export(folder / MODEL, serving.shell.artifacts.job, run_state)
         _conclude(folder)
-        return Results(course, folder)
+        return Results(run_state, folder)
 
 
 def _conclude(folder: Path) -> None:
@@ -196,8 +196,8 @@ def _stop_on_signals(serving: Threaded) -> Callable[[], None]:
     return undo
 
 
-def _export(path: Path, job: Job, course: Course) -> None:
-    from edgefl.models.deploy import save_onnx  # noqa: PLC0415 - onnx and torch only when there is a model to write
+def _export(path: Path, job: Job, run_state: RunState) -> None:
+    from edgefl.deployment.deploy import save_onnx  # noqa: PLC0415 - onnx and torch only when there is a model to write
     from edgefl.models.torch_backend import TorchModel  # noqa: PLC0415
 
     shown = job.test if job.test is not None else job.public
@@ -205,13 +205,13 @@ def _export(path: Path, job: Job, course: Course) -> None:
     x = shown.x[:SHOWN] if len(shown) else made_up(job.sample, tokens=tokens)
     facts = card(
         job.run,
-        round=course.round,
-        sha256=course.sha256(),
+        round=run_state.round,
+        sha256=run_state.sha256(),
         sample=job.sample,
         classes=job.classes,
         class_names=job.class_names,
-        scores=jobs.scores(course.evaluation),
+        scores=jobs.scores(run_state.evaluation),
     )
     network, seed = job.run.task.model, job.run.run.seed
-    gap = save_onnx(path, network, job.model, course.params, x=x, classes=job.classes, seed=seed, facts=facts)
+    gap = save_onnx(path, network, job.model, run_state.params, x=x, classes=job.classes, seed=seed, facts=facts)
     log.info("exported path=%s largest_difference=%.1e", path, gap)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from coordinator.journal import Journal
-from edgefl import events, wording
+from edgefl import events
+from edgefl.evaluation import wording
 from edgefl.events import Fact
 from edgefl.printable import printable
 from edgefl.system.disk import Disk

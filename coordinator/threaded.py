@@ -10,11 +10,11 @@ from coordinator.device_keys import NAME as DEVICE_KEYS
 from coordinator.device_keys import DeviceKeys
 from coordinator.service import Coordinator
 from coordinator.vocabulary import Stop
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.events import Tell
-from edgefl.job import Course, Job
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
+from edgefl.run.job import Job, RunState
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
@@ -50,7 +50,7 @@ class Threaded:
             device_keys=device_keys or DeviceKeys(folder / DEVICE_KEYS if folder else None, run.devices),
         )
 
-    def run(self) -> Course:
+    def run(self) -> RunState:
         """Coordinate until the job is finished."""
         try:
             serve(self.shell, self.queue, self.clock)

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from coordinator.device_table import device_table, ranked
 from coordinator.watching import Picture, fold
-from edgefl import wording
+from edgefl.evaluation import wording
+from edgefl.evaluation.wording import size
 from edgefl.events import (
     Abandoned,
     Declined,
@@ -34,7 +35,6 @@ from edgefl.events import (
     as_json,
 )
 from edgefl.printable import printable
-from edgefl.wording import size
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 CURVE = 48  # rounds in the little curve, if there is room

@@ -408,7 +408,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class ClearModels:
-    """Take away what this life has published."""
+    """Take away what this run has published."""
 
 
 @dataclass(frozen=True, slots=True)

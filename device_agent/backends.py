@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from threading import Thread, current_thread
 from typing import TypeAlias
 
-from edgefl.config import LocalCompute
+from edgefl.config.schema import LocalCompute
 from edgefl.errors import ConfigError, RemoteError
 from edgefl.models.base import Model
 from edgefl.models.build import build

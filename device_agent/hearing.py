@@ -18,9 +18,9 @@ Said = Assignment | Receipt | Refusal | Missing
 class Stranger(WireError):  # noqa: N818 - who it is
     """A task that was truly signed, by somebody whom this device does not trust."""
 
-    def __init__(self, task: Assignment, run: str, key: str, why: str) -> None:
+    def __init__(self, task: Assignment, run_id: str, key: str, why: str) -> None:
         super().__init__("message.key", why)
-        self.task, self.run, self.key = task, run, key
+        self.task, self.run_id, self.key = task, run_id, key
 
 
 class Hearing:
@@ -33,11 +33,11 @@ class Hearing:
     def said(self, job: str, message: bytes) -> Said | None:
         """What is said to this device, once all of it has come."""
         envelope = signed.opened(message)
-        envelope.prove(Where("down", self.fleet, job, envelope.run, self.device))
+        envelope.prove(Where("down", self.fleet, job, envelope.run_id, self.device))
         if not self.trust.trusts(envelope.key):
             self._turn_down(envelope)
         if self.trust.key is not None:
-            self.replays.new_message(envelope.key, envelope.run, envelope.counter)
+            self.replays.new_message(envelope.key, envelope.run_id, envelope.counter)
         whole = self.assembler.add(envelope.payload)
         if whole is None:
             return None
@@ -45,31 +45,31 @@ class Hearing:
         if isinstance(said, Assignment | Receipt) and said.job != job:
             raise WireError("wire.malformed", f"job '{said.job}' spoke on the topic of job '{job}'")
         if isinstance(said, Assignment):
-            if said.run != envelope.run:
-                raise WireError("wire.malformed", f"run '{said.run}' spoke as run '{envelope.run}'")
+            if said.run_id != envelope.run_id:
+                raise WireError("wire.malformed", f"run '{said.run_id}' spoke as run '{envelope.run_id}'")
             if self.trust.key is None:
                 self.trust.pin(envelope.key)
-                self.replays.new_message(envelope.key, envelope.run, envelope.counter)
+                self.replays.new_message(envelope.key, envelope.run_id, envelope.counter)
         return said
 
     def state(self, job: str, message: bytes) -> JobState:
         """Where a job stands."""
         envelope = signed.opened(message)
-        envelope.prove(Where("state", self.fleet, job, envelope.run))
+        envelope.prove(Where("state", self.fleet, job, envelope.run_id))
         if not self.trust.trusts(envelope.key):
             raise WireError("message.key", self.trust.why(envelope.key))
         state = read_json(JobState, envelope.payload)
-        if (state.job, state.run) != (job, envelope.run):
-            raise WireError("wire.malformed", f"run '{state.run}' of job '{state.job}' spoke as '{job}'")
+        if (state.job, state.run_id) != (job, envelope.run_id):
+            raise WireError("wire.malformed", f"run '{state.run_id}' of job '{state.job}' spoke as '{job}'")
         if self.trust.key is not None:
             finished = state.phase == "finished"
-            self.replays.new_state(envelope.key, envelope.run, envelope.counter, finished=finished)
+            self.replays.new_state(envelope.key, envelope.run_id, envelope.counter, finished=finished)
         return state
 
     def _turn_down(self, envelope: Envelope) -> None:
         why = self.trust.why(envelope.key)
         whole = chunks.Assembler(SMALL).add(envelope.payload)
         said = read(TO_DEVICE, whole[1], limit=0)[0] if whole else None
-        if isinstance(said, Assignment) and said.run == envelope.run:
-            raise Stranger(said, envelope.run, envelope.key, why)
+        if isinstance(said, Assignment) and said.run_id == envelope.run_id:
+            raise Stranger(said, envelope.run_id, envelope.key, why)
         raise WireError("message.key", why)

@@ -31,7 +31,7 @@ class Outbox:
 
     def offer(self, held: Held) -> None:
         """Ask what is missing of it."""
-        about = Holding(job=held.job, run=held.run_id, round=held.round, digest=held.digest, size=len(held.frame))
+        about = Holding(job=held.job, run_id=held.run_id, round=held.round, digest=held.digest, size=len(held.frame))
         self.say(held.run_id, about)
 
     def send(self, held: Held, indexes: Iterable[int] | None = None) -> None:
@@ -39,7 +39,7 @@ class Outbox:
         count = chunks.count(len(held.frame))
         wanted = range(count) if indexes is None else [index for index in dict.fromkeys(indexes) if index < count]
         parts = (chunks.chunk(held.frame, held.digest, index) for index in wanted)
-        for sealed in self._speaker.seal_frame(parts, job=held.job, run=held.run_id, device=self._device):
+        for sealed in self._speaker.seal_frame(parts, job=held.job, run_id=held.run_id, device=self._device):
             self._publish(topics.up(self._fleet, held.job, self._device), sealed)
         self._queued = self.published
 
@@ -48,7 +48,7 @@ class Outbox:
         return self.published - self._transport.backlog() < self._queued
 
     def _up(self, job: str, run_id: str, part: bytes) -> None:
-        sealed = self._speaker.seal("up", part, job=job, run=run_id, device=self._device)
+        sealed = self._speaker.seal("up", part, job=job, run_id=run_id, device=self._device)
         self._publish(topics.up(self._fleet, job, self._device), sealed)
 
     def _publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:

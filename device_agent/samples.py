@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl.beside import located
-from edgefl.config import LocalData
+from edgefl.config.schema import LocalData
 from edgefl.data.dataset import Dataset
-from edgefl.data.local import local_data
 from edgefl.errors import ConfigError
+from edgefl.run.local_data import local_data
+from edgefl.system.user_files import located
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from device_agent import identity, session
 from device_agent.backends import MakeModel
 from device_agent.birth import born
 from device_agent.hearing import Hearing, Said, Stranger
-from device_agent.ledger import Ledger
-from device_agent.library import Library
+from device_agent.model_cache import ModelCache
 from device_agent.outbox import Outbox
+from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.replay import Replays
 from device_agent.samples import Samples
 from device_agent.session import Action, Session, Tasked, step
@@ -29,7 +29,7 @@ from device_agent.training import Computed, DoWork, Failed, Outcome, Progressed,
 from device_agent.trust import Trust, Wanted
 from device_agent.workers import make_worker, open_task
 from edgefl import __version__
-from edgefl.config import LIMIT_MB
+from edgefl.config.schema import LIMIT_MB
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, StoreError, WireError
 from edgefl.printable import printable
@@ -48,16 +48,16 @@ from edgefl.protocol.messages import (
     Working,
     read_json,
 )
-from edgefl.protocol.pace import Pause
+from edgefl.protocol.reconnect import Pause
 from edgefl.protocol.signed import Speaker, Where
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
+from edgefl.run.work import ModelRef, Worker
 from edgefl.system.background import Background, Crashed
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
 from edgefl.system.reactor import Woken
 from edgefl.vector import State
-from edgefl.work import Place, Worker
 
 log = logging.getLogger(__name__)
 
@@ -105,16 +105,16 @@ class Agent:
         self.connect_timeout, self.broker = connect_timeout, broker
         self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
         self.trainer = Trainer(background, clock, work)
-        self.library = Library(transport, fleet, Trust(disk, fleet, coordinator), limit_mb << 20, clock)
-        self.hearing = Hearing(fleet, device, self.library.trust, Replays(disk, fleet, clock))
+        self.model_cache = ModelCache(transport, fleet, Trust(disk, fleet, coordinator), limit_mb << 20, clock)
+        self.hearing = Hearing(fleet, device, self.model_cache.trust, Replays(disk, fleet, clock))
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
         self.held = {held.digest.hex(): held for held in spooled.values()}
-        self.ledger = Ledger(disk)
+        self.ledger = PrivacyLedger(disk)
         self.states = States(disk, device, self.ledger)
-        updates = {held.life: _resumed(held) for held in spooled.values()}
+        updates = {held.run_key: _resumed(held) for held in spooled.values()}
         self.session = Session(held=updates, once=once, only=run)
         self.pause = Pause(device)  # before it announces itself again to somebody who had something against it
         self.events: deque[Event] = deque()  # what came and waits for its turn
@@ -154,7 +154,7 @@ class Agent:
         """When it wants to be woken: a disk that is full holds up all else but the operator."""
         times = [self.retry_at] if self.full else [self.give_up_at]
         if self.session.online and not self.full:
-            times += [self.pause.until, self.library.deadline()]
+            times += [self.pause.until, self.model_cache.deadline()]
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -171,7 +171,7 @@ class Agent:
         elif self.session.online:
             if self.pause.due(now):
                 self._announce()
-            for model, silent in self.library.stalled():
+            for model, silent in self.model_cache.stalled():
                 self._feed(session.ModelOverdue(model, silent))
             self._go_on()
 
@@ -199,7 +199,7 @@ class Agent:
     def _feed(self, event: session.Event) -> None:
         self.session, actions = step(self.session, event)
         self.actions.extendleft(reversed(actions))  # what follows from this comes before what was still to be done
-        self.library.keep(_wanted(self.session.task) if self.session.task else ())
+        self.model_cache.keep(_wanted(self.session.task) if self.session.task else ())
 
     def _end(self, code: int, reason: str) -> None:
         self.exit = code, reason
@@ -257,7 +257,7 @@ class Agent:
                     said = self.hearing.said(job, message.payload)
                 except Stranger as error:  # another coordinator, who is told and nobody else
                     told = Declined(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
-                    self.outbox.say(error.run, told)
+                    self.outbox.say(error.run_id, told)
                     raise
                 if said is not None:
                     self._said(job, said)
@@ -297,22 +297,22 @@ class Agent:
             )
             return
         self.transport.spread(state.spread)
-        self._feed(session.StateSeen(state.job, state.run, state.round, state.phase))
+        self._feed(session.StateSeen(state.job, state.run_id, state.round, state.phase))
         if state.phase == "finished":
-            self.library.forget(state.run)
+            self.model_cache.forget(state.run_id)
 
     def _model(self, id: str, last: str, payload: bytes) -> None:
         """A piece of a model."""
         try:
-            if self.library.take(id, last, payload):
+            if self.model_cache.take(id, last, payload):
                 self._arrived()
         except WireError as error:
-            if last == "manifest" and (download := self.library.underway.get(id)):
+            if last == "manifest" and (download := self.model_cache.underway.get(id)):
                 self._feed(session.ModelDisbelieved(id, download.refused, f"{error.code}: {error}"))
             raise
 
     def _arrived(self) -> None:
-        if (task := self.session.task) and self.library.has(_wanted(task)):
+        if (task := self.session.task) and self.model_cache.has(_wanted(task)):
             self._feed(session.ModelArrived(task))
 
     def _echo(self, payload: bytes) -> None:
@@ -345,7 +345,7 @@ class Agent:
         task, digest = self.session.task, chunks.digest(data)
         if task is None:
             return
-        held = Held(task.job, task.run, task.round, task.attempt, task.model, data, digest, kept)
+        held = Held(task.job, task.run_key, task.round, task.attempt, task.model, data, digest, kept)
         self.held[digest.hex()] = held
         try:
             self.spools.put(held)
@@ -363,7 +363,7 @@ class Agent:
             case session.AnnounceLater(code, reason):
                 self._announce_later(f"refused by a coordinator, tried again later code={code}: {reason}")
             case session.Fetch(task):
-                self.library.fetch(_wanted(task))
+                self.model_cache.fetch(_wanted(task))
                 self._arrived()
             case session.AskAgain(task, model, forged):
                 self.outbox.say(task.run_id, Absent(job=task.job, model=model, forged=forged))
@@ -381,7 +381,7 @@ class Agent:
             case session.Commit(_, digest):
                 self.states.commit(self.held[digest])
             case session.Forget(_, digest):
-                self.spools.clear(self.held[digest].life)
+                self.spools.clear(self.held[digest].run_key)
                 del self.held[digest]
             case session.Decline(task, reason):
                 self.outbox.say(task.run_id, Declined(job=task.job, round=task.round, reason=reason[:TEXT]))
@@ -393,14 +393,14 @@ class Agent:
                 self._end(code, reason)
 
     def _train(self, task: Tasked) -> None:
-        if not self.library.has(_wanted(task)):  # crowded out by what other runs need
+        if not self.model_cache.has(_wanted(task)):  # crowded out by what other runs need
             self._feed(session.TrainingFailed(task.round, "its model is no longer here"))
             return
-        item = self.library[task.model]
-        graphs = self.library[task.graphs].frame if task.graphs else None
-        earlier = self.library[task.previous].frame if task.previous else None
+        item = self.model_cache[task.model]
+        graphs = self.model_cache[task.graphs].frame if task.graphs else None
+        earlier = self.model_cache[task.previous].frame if task.previous else None
         try:
-            opened = open_task(task, item, earlier, self.library.limit, self.allowed)
+            opened = open_task(task, item, earlier, self.model_cache.limit, self.allowed)
         except ConfigError as error:
             self._feed(session.TrainingFailed(task.round, str(error)))
         except WireError as error:  # signed, and still no model: the task is over, or nobody else would ever be served
@@ -408,7 +408,7 @@ class Agent:
         else:
             here = self.device, self.samples, self.make_model
             make = partial(make_worker, *here, item.manifest, graphs, allowed=self.allowed)
-            self.trainer.start(opened, Place(task.run_id, task.model), self.states.of(task.run), make)
+            self.trainer.start(opened, ModelRef(task.run_id, task.model), self.states.of(task.run_key), make)
 
     # ---- words -------------------------------------------------------------------------------------------------
 
@@ -446,7 +446,7 @@ def _resumed(held: Held) -> session.Update:
 
 def _tasked(said: Assignment) -> Tasked:
     needs, budget = (said.previous, said.graphs), (said.batches, said.seconds)
-    about = said.job, said.run, said.round, said.model, str(said.attempt), said.overtime, said.counted
+    about = said.job, said.run_id, said.round, said.model, str(said.attempt), said.overtime, said.counted
     return Tasked(*about, *needs, *budget)
 
 

@@ -91,7 +91,7 @@ class Tasked:
     seconds: float | None = None  # at most so long
 
     @property
-    def run(self) -> str:
+    def run_key(self) -> str:
         """The name of a job may be used again, this never is."""
         return f"{self.job}.{self.run_id}"
 
@@ -103,7 +103,7 @@ class Tasked:
 
     def same_work(self, other: "Tasked") -> bool:
         """Whether an answer to one is an answer to the other."""
-        return (self.run, self.round, self.model) == (other.run, other.round, other.model)
+        return (self.run_key, self.round, self.model) == (other.run_key, other.round, other.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class StateSeen:
     phase: Literal["gathering", "training", "finished"]
 
     @property
-    def run(self) -> str:
+    def run_key(self) -> str:
         return f"{self.job}.{self.run_id}"
 
 
@@ -373,7 +373,7 @@ def _send(s: Session, update: Update) -> Step:
     if not s.online:
         return s, ()
     how = Offer if update.offered else Send
-    s = replace(s, held={**s.held, update.task.run: replace(update, offered=True)})
+    s = replace(s, held={**s.held, update.task.run_key: replace(update, offered=True)})
     return s, (how(update.task.round, update.digest),)
 
 
@@ -386,8 +386,8 @@ def _fetching(s: Session) -> tuple[Action, ...]:
 
 
 def _tasked(s: Session, new: Tasked) -> Step:
-    mine = next((task for task in known(s) if task.run == new.run), None)
-    answered = s.answered.get(new.run, (0, ""))
+    mine = next((task for task in known(s) if task.run_key == new.run_key), None)
+    answered = s.answered.get(new.run_key, (0, ""))
     if mine is not None and mine.same_work(new):
         return _again(s, new)
     if mine is not None and new.round < mine.round:
@@ -399,41 +399,41 @@ def _tasked(s: Session, new: Tasked) -> Step:
 
 def _again(s: Session, new: Tasked) -> Step:
     """The same work, perhaps under a new name."""
-    if s.task is not None and s.task.run == new.run:
+    if s.task is not None and s.task.run_key == new.run_key:
         s = replace(s, task=new)
         return s, _fetching(s)
-    if (update := s.held.get(new.run)) is not None:
+    if (update := s.held.get(new.run_key)) is not None:
         update = replace(update, task=new)
-        return _send(replace(s, held={**s.held, new.run: update}), update)
+        return _send(replace(s, held={**s.held, new.run_key: update}), update)
     s = _queued(s, new)
     return s, _waits(s, new)
 
 
 def _accepted(s: Session, new: Tasked) -> Step:
     """New work; what was done or begun for an earlier round of its run is nobody's any more."""
-    if len(s.queue) >= MOST_QUEUED and new.run not in {task.run for task in known(s)}:
+    if len(s.queue) >= MOST_QUEUED and new.run_key not in {task.run_key for task in known(s)}:
         return s, _online(s, Decline(new, f"{MOST_QUEUED} other runs wait for this device already"))
     s, settled = _superseded(s, new)
     cancelled: tuple[Action, ...] = ()
-    if s.task is not None and s.task.run == new.run:
+    if s.task is not None and s.task.run_key == new.run_key:
         cancelled, s = _cancelled(s), _rest(s)
     s, begun = _next(_queued(s, new))
     return s, (*settled, *cancelled, *begun, *_waits(s, new))
 
 
 def _superseded(s: Session, new: Tasked) -> Step:
-    update = s.held.get(new.run)
+    update = s.held.get(new.run_key)
     if update is None:
         return s, ()
     if update.task.round == new.counted:
         return _receipted(s, new.counted, update.digest, "duplicate")
-    return _let_go(s, new.run), (_forget(update),)
+    return _let_go(s, new.run_key), (_forget(update),)
 
 
 def _queued(s: Session, new: Tasked) -> Session:
     """In the place of an older task of its run, or behind all others."""
-    if any(task.run == new.run for task in s.queue):
-        return replace(s, queue=tuple(new if task.run == new.run else task for task in s.queue))
+    if any(task.run_key == new.run_key for task in s.queue):
+        return replace(s, queue=tuple(new if task.run_key == new.run_key else task for task in s.queue))
     return replace(s, queue=(*s.queue, new))
 
 
@@ -495,7 +495,7 @@ def _trained(s: Session, round: int, digest: str) -> Step:
         case Session("training", Tasked(round=mine) as task) if mine == round:
             update = Update(task, digest)
             s, crowded = _make_room(s)
-            s = replace(s, held={**s.held, task.run: update}, failures=_without(s.failures, task.run))
+            s = replace(s, held={**s.held, task.run_key: update}, failures=_without(s.failures, task.run_key))
             s, sent = _send(_rest(s), update)
             s, begun = _next(s)
             return s, (*crowded, *sent, *begun)
@@ -506,17 +506,17 @@ def _trained(s: Session, round: int, digest: str) -> Step:
 def _make_room(s: Session) -> Step:
     if len(s.held) < MOST_HELD:
         return s, ()
-    run, oldest = next(iter(s.held.items()))
-    note = Note(f"round {oldest.task.round} of {run} waited too long for its receipt")
-    return _let_go(s, run), (note, _forget(oldest))
+    run_key, oldest = next(iter(s.held.items()))
+    note = Note(f"round {oldest.task.round} of {run_key} waited too long for its receipt")
+    return _let_go(s, run_key), (note, _forget(oldest))
 
 
 def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
     match s:
         case Session("fetching" | "training", Tasked(round=mine) as task) if mine == round:
             if mistake:
-                older = list(_without(s.failures, task.run).items())[1 - MOST_FAILURES :]
-                s = replace(s, failures={**dict(older), task.run: mistake})
+                older = list(_without(s.failures, task.run_key).items())[1 - MOST_FAILURES :]
+                s = replace(s, failures={**dict(older), task.run_key: mistake})
             # Offline nobody can be told, and nobody needs to be: whoever comes back is asked again.
             told = _online(s, Decline(task, reason))
             s, begun = _next(_rest(s))
@@ -526,24 +526,24 @@ def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
 
 
 def _receipted(s: Session, round: int, digest: str, verdict: Verdict) -> Step:
-    for run, update in s.held.items():
+    for run_key, update in s.held.items():
         if (update.task.round, update.digest) == (round, digest):
-            counts = verdict in ("accepted", "duplicate") and s.committed.get(run, 0) < round
-            s = replace(_let_go(s, run), answered={**s.answered, run: (round, update.task.attempt)})
+            counts = verdict in ("accepted", "duplicate") and s.committed.get(run_key, 0) < round
+            s = replace(_let_go(s, run_key), answered={**s.answered, run_key: (round, update.task.attempt)})
             if not counts:
                 return s, (_forget(update),)
-            return replace(s, committed={**s.committed, run: round}), (Commit(round, digest), _forget(update))
+            return replace(s, committed={**s.committed, run_key: round}), (Commit(round, digest), _forget(update))
     return s, ()  # a receipt that came twice, or for an update that was given up
 
 
 def _seen(s: Session, state: StateSeen) -> Step:
     """A round that is over is neither begun nor trained to its end; an update of it is still offered."""
-    if state.run not in s.seen:
-        s = replace(s, seen=(*s.seen, state.run)[-MOST_SEEN:])
-    over = tuple(task for task in s.queue if task.run == state.run and task.round < state.round)
+    if state.run_key not in s.seen:
+        s = replace(s, seen=(*s.seen, state.run_key)[-MOST_SEEN:])
+    over = tuple(task for task in s.queue if task.run_key == state.run_key and task.round < state.round)
     s = replace(s, queue=tuple(task for task in s.queue if task not in over))
     notes = tuple(Note(f"round {task.round} is over") for task in over)
-    if s.task is None or s.task.run != state.run or s.task.round >= state.round:
+    if s.task is None or s.task.run_key != state.run_key or s.task.round >= state.round:
         return s, notes
     if s.phase == "training" and s.task.overtime:
         return s, notes  # this needs the model at hand: the one of a closed round can no longer be fetched
@@ -552,17 +552,19 @@ def _seen(s: Session, state: StateSeen) -> Step:
 
 def _finished(s: Session, state: StateSeen) -> Step:
     """With `once` that is the end, if it is our own run and not one from long ago."""
-    run, ours = state.run, state.run in s.seen
-    failure, update = s.failures.get(run), s.held.get(run)
-    s = replace(_let_go(s, run), failures=_without(s.failures, run), seen=tuple(one for one in s.seen if one != run))
-    s = replace(s, queue=tuple(task for task in s.queue if task.run != run))
+    run_key, ours = state.run_key, state.run_key in s.seen
+    failure, update = s.failures.get(run_key), s.held.get(run_key)
+    s = replace(
+        _let_go(s, run_key), failures=_without(s.failures, run_key), seen=tuple(one for one in s.seen if one != run_key)
+    )
+    s = replace(s, queue=tuple(task for task in s.queue if task.run_key != run_key))
     actions: tuple[Action, ...] = (_forget(update),) if update else ()
     if ours:
         actions = (*actions, Note(f"job {state.job} has finished"))
     if ours and s.once and s.only in (None, state.job):
         code, reason = (2, failure) if failure else (0, f"job '{state.job}' has finished")
         s, ended = _quit(s, code, reason)
-    elif s.task is not None and s.task.run == run:
+    elif s.task is not None and s.task.run_key == run_key:
         s, ended = _give_up(s, f"job {state.job} has ended")
     else:
         ended = ()
@@ -586,12 +588,12 @@ def _rest(s: Session) -> Session:
     return replace(s, phase="idle", task=None)
 
 
-def _let_go(s: Session, run: str) -> Session:
-    return replace(s, held={other: update for other, update in s.held.items() if other != run})
+def _let_go(s: Session, run_key: str) -> Session:
+    return replace(s, held={other: update for other, update in s.held.items() if other != run_key})
 
 
-def _without(failures: Mapping[str, str], run: str) -> Mapping[str, str]:
-    return {other: why for other, why in failures.items() if other != run}
+def _without(failures: Mapping[str, str], run_key: str) -> Mapping[str, str]:
+    return {other: why for other, why in failures.items() if other != run_key}
 
 
 def _cancelled(s: Session) -> tuple[Action, ...]:

@@ -3,9 +3,9 @@
 import logging
 from dataclasses import dataclass, field, replace
 
-from edgefl import store
 from edgefl.errors import StoreError
 from edgefl.protocol import chunks
+from edgefl.system import store
 from edgefl.system.disk import Disk
 from edgefl.vector import State
 
@@ -17,7 +17,7 @@ class Held:
     """An update, ready to be sent, and what the device keeps once it is accepted."""
 
     job: str
-    life: str
+    run_key: str
     round: int
     attempt: str
     model: str  # the id of what it was trained from
@@ -28,7 +28,7 @@ class Held:
 
     @property
     def run_id(self) -> str:
-        return self.life.removeprefix(f"{self.job}.")
+        return self.run_key.removeprefix(f"{self.job}.")
 
 
 class Spools:
@@ -41,38 +41,38 @@ class Spools:
         self._most, self._number = most, 0
         # One more: a new update is written before an old one makes room.
         self._free = [Spool(disk, place) for place in range(most + 1)]
-        self._used: dict[str, Spool] = {}  # by the life of the job
+        self._used: dict[str, Spool] = {}  # by the run of the job
 
     def take(self) -> dict[str, Held]:
-        """What waited when the device was last switched off, by the life of its job, the oldest first.
+        """What waited when the device was last switched off, by the run of its job, the oldest first.
 
         A power cut may have come after a new update was written and before an old one was cleared: then the old one is
-        there as well, of the same life or as one too many.
+        there as well, of the same run or as one too many.
         """
         taken: dict[str, Held] = {}
         waiting = [(spool, held) for spool in self._free if (held := spool.take())]
         for spool, held in sorted(waiting, key=lambda pair: pair[1].number):
             self._number = held.number
-            taken.pop(held.life, None)
-            self.clear(held.life)
-            taken[held.life] = held
+            taken.pop(held.run_key, None)
+            self.clear(held.run_key)
+            taken[held.run_key] = held
             self._free.remove(spool)
-            self._used[held.life] = spool
-        for life in list(taken)[: -self._most]:
-            del taken[life]
-            self.clear(life)
+            self._used[held.run_key] = spool
+        for run_key in list(taken)[: -self._most]:
+            del taken[run_key]
+            self.clear(run_key)
         return taken
 
     def put(self, held: Held) -> None:
         """After this returns, the update survives anything but the loss of the disk."""
-        if held.life not in self._used:
-            self._used[held.life] = self._free.pop(0)
+        if held.run_key not in self._used:
+            self._used[held.run_key] = self._free.pop(0)
         self._number += 1
-        self._used[held.life].put(replace(held, number=self._number))
+        self._used[held.run_key].put(replace(held, number=self._number))
 
-    def clear(self, life: str) -> None:
-        """Nothing of this life waits any more."""
-        if spool := self._used.pop(life, None):
+    def clear(self, run_key: str) -> None:
+        """Nothing of this run waits any more."""
+        if spool := self._used.pop(run_key, None):
             spool.clear()
             self._free.insert(0, spool)
 
@@ -93,7 +93,7 @@ class Spool:
         """After this returns, the update survives anything but the loss of the disk."""
         about = {
             "job": held.job,
-            "life": held.life,
+            "run_key": held.run_key,
             "round": held.round,
             "attempt": held.attempt,
             "model": held.model,
@@ -118,7 +118,7 @@ class Spool:
             log.warning("the spooled update cannot be used: %s", error)
             self._disk.rename(self._name, self._name.replace(".spool", ".damaged"))
             return None
-        known = about["job"], about["life"], about["round"], about["attempt"], about["model"]
+        known = about["job"], about["run_key"], about["round"], about["attempt"], about["model"]
         return Held(*known, frame, digest, kept, about.get("number", 0))
 
     def clear(self) -> None:

@@ -14,19 +14,20 @@ from device_agent.backends import choose, maker
 from device_agent.samples import samples_of
 from device_agent.service import Agent
 from device_agent.session import Stopped
-from edgefl import config_reader, frugal, logs
-from edgefl.config import AgentFile
-from edgefl.divergence import unscaled
+from edgefl.config import reader
+from edgefl.config.schema import AgentFile
 from edgefl.errors import ConfigError
-from edgefl.locks import own
 from edgefl.protocol.address import parse
 from edgefl.protocol.first_use import missing_key
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Transport
+from edgefl.system import logs, resident_memory
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
+from edgefl.system.locks import own
 from edgefl.system.reactor import serve
 from edgefl.system.replaceable_thread import ReplaceableThread
+from edgefl.training.divergence import unscaled
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,8 @@ def run(
 ) -> tuple[int, str]:
     """Serve with the agent file behind `path` until a signal or the end; the exit code and the reason."""
     logs.set_up(level)
-    frugal.one_heap()
-    file = config_reader.load(AgentFile, path, sets)
+    resident_memory.one_heap()
+    file = reader.load(AgentFile, path, sets)
     with own(file.agent.folder.expanduser() / file.agent.id):
         agent = open_agent(file, root, once=once, only=only)
         for number in (signal.SIGINT, signal.SIGTERM):

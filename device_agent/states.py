@@ -2,11 +2,11 @@
 
 import logging
 
-from device_agent.ledger import Ledger
+from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.spool import Held
-from edgefl import store
 from edgefl.errors import StoreError
 from edgefl.privacy import keep_spent
+from edgefl.system import store
 from edgefl.system.disk import Disk
 from edgefl.vector import State
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class States:
     """One file for each run; the one that was used last stays in memory."""
 
-    def __init__(self, disk: Disk, device: str, ledger: Ledger) -> None:
+    def __init__(self, disk: Disk, device: str, ledger: PrivacyLedger) -> None:
         self._disk, self._device, self._ledger = disk, device, ledger
         self.last: dict[str, State] = {}
 
@@ -27,12 +27,12 @@ class States:
     def commit(self, held: Held) -> None:
         """The update was taken: what was kept with it holds from now on."""
         if held.kept:
-            name = _name(held.life)
-            self._disk.write(name, store.sealed(held.kept, {"job": held.life, "device": self._device}))
+            name = _name(held.run_key)
+            self._disk.write(name, store.sealed(held.kept, {"job": held.run_key, "device": self._device}))
             for older in self._disk.names(f"{held.job}.*.state"):
                 if older != name:
                     self._disk.remove(older)
-        self.last = {held.life: held.kept}
+        self.last = {held.run_key: held.kept}
 
     def _committed(self, run: str) -> State:
         if run not in self.last:

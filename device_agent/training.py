@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from threading import Event, Lock
 from typing import TypeAlias
 
-from edgefl.algorithms.base import Task
+from edgefl.contract import Task
 from edgefl.errors import Diverged, EdgeflError, Interrupted, RemoteError
 from edgefl.models.base import Interruptible, Model
 from edgefl.privacy import Price
+from edgefl.run.work import Done, ModelRef, Worker
 from edgefl.system.background import Background, Put
 from edgefl.system.clock import Clock
 from edgefl.vector import State
-from edgefl.work import Done, Place, Worker
 
 log = logging.getLogger(__name__)
 
 TELL_EVERY = 1.0  # seconds between two words about progress
 
 Watch: TypeAlias = Callable[[int], None]
-DoWork: TypeAlias = Callable[[Worker, Task, Place, State, Watch], Done]  # `Worker.work`, or somebody who has it done
+DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], Done]  # `Worker.work`, or somebody who has it done
 
 
 class Cancelled(Exception):  # noqa: N818 - it is not an error
@@ -109,7 +109,7 @@ class _Training:
 
     number: int
     task: Task
-    place: Place
+    model_ref: ModelRef
     state: State
     make: Callable[[], Worker]
     cancelled: Cancellation
@@ -123,11 +123,11 @@ class Trainer:
         self._cancel = Cancellation()
         self.number = 0  # of the training in hand: what is told of another one was already on its way
 
-    def start(self, task: Task, place: Place, state: State, make: Callable[[], Worker]) -> None:
+    def start(self, task: Task, model_ref: ModelRef, state: State, make: Callable[[], Worker]) -> None:
         """Begin; whatever ran before is cancelled first. `make` builds the worker, in the background too."""
         self.cancel()
         self._cancel = cancelled = Cancellation()
-        training = _Training(self.number, task, place, state, make, cancelled)
+        training = _Training(self.number, task, model_ref, state, make, cancelled)
         self._background.start(lambda put: self._run(training, put), cancelled.reaches_a_graph)
 
     def cancel(self) -> None:
@@ -149,9 +149,9 @@ class Trainer:
         try:
             worker = training.make()
             training.cancelled.covers(worker.model)
-            done = self._do_work(worker, task, training.place, training.state, steps.watch)
+            done = self._do_work(worker, task, training.model_ref, training.state, steps.watch)
             if price := worker.price(task.round):  # what it cost stays spent, even if nobody wants it any more
-                put(Computed(f"{worker.job}.{training.place.run}", price, done.steps))
+                put(Computed(f"{worker.job}.{training.model_ref.run_id}", price, done.steps))
             return Trained(number, task.round, done)
         except (Cancelled, Interrupted):
             return None

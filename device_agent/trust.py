@@ -2,7 +2,7 @@
 
 Without `agent.coordinator`, which only an agent at a broker on loopback may lack, the first key that signs a task for
 this device is written down and believed from then on (trust on first use). A manifest must also be of the very job,
-life and round that was asked for, so that an old one cannot stand in for a new one, however well it is signed.
+run and round that was asked for, so that an old one cannot stand in for a new one, however well it is signed.
 """
 
 import logging
@@ -21,7 +21,7 @@ class Wanted:
     """Something that was asked for: a model of a round, or (round 0) the graphs."""
 
     job: str
-    run: str
+    run_id: str
     round: int
     id: str
 
@@ -41,11 +41,11 @@ class Trust:
             raise WireError("model.signature", self.why(claim.key))
         claim.prove()
         said = read_json(Manifest, claim.statement)
-        if (said.job, said.run, said.round) != (wanted.job, wanted.run, wanted.round):
+        if (said.job, said.run_id, said.round) != (wanted.job, wanted.run_id, wanted.round):
             raise WireError(
                 "model.foreign",
-                f"signed for job '{said.job}', run {said.run}, round {said.round}; wanted is"
-                f" job '{wanted.job}', run {wanted.run}, round {wanted.round}",
+                f"signed for job '{said.job}', run {said.run_id}, round {said.round}; wanted is"
+                f" job '{wanted.job}', run {wanted.run_id}, round {wanted.round}",
             )
         if not said.digest.startswith(wanted.id):
             raise WireError("model.foreign", f"signed for model {said.digest[:16]}; wanted is {wanted.id}")

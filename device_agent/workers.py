@@ -3,18 +3,18 @@
 from collections.abc import Set as AbstractSet
 
 from device_agent.backends import MakeModel
-from device_agent.library import Item
+from device_agent.model_cache import Item
 from device_agent.samples import Samples
 from device_agent.session import Tasked
-from edgefl.algorithms import shelf
-from edgefl.algorithms.base import Budget, Task
+from edgefl.algorithms import registry
+from edgefl.contract import Budget, Task
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import of_device
 from edgefl.errors import ConfigError
 from edgefl.losses import loss
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.messages import Manifest
-from edgefl.work import Worker, unpack_broadcast
+from edgefl.run.work import Worker, unpack_broadcast
 
 
 def open_task(
@@ -41,7 +41,7 @@ def make_worker(
     return Worker(
         manifest.job,
         device,
-        shelf.algorithm(manifest.algorithm, allowed),
+        registry.algorithm(manifest.algorithm, allowed),
         make_model(manifest, graphs),
         data,
         loss(manifest.loss, allowed),

@@ -1,5 +1,5 @@
 """`python -m edgefl` is `edgefl`."""
 
-from edgefl.cli.door import main
+from edgefl.cli.entry import main
 
 main()

@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Update, rate
-from edgefl.divergence import likely_cause, quiet
+from edgefl.contract import STRICT, Draft, Site, Stage, Update, rate
 from edgefl.errors import Diverged, RunError
+from edgefl.training.divergence import likely_cause, quiet
 from edgefl.vector import State, Vector, norm
 
 

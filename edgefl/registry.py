@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from edgefl import beside
 from edgefl.errors import ConfigError, nearest
+from edgefl.system import user_files
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
 class Kinds(Registry[type[Any]]):
     """Classes of hyper-parameters: pydantic dataclasses with a field `name`, made from tables of a file."""
 
-    unknown = "is not on the shelf"
+    unknown = "is not in the registry"
 
     def take(
         self, table: Mapping[str, Any], section: str, *, key: str = "name", allowed: Collection[str] | None = None
@@ -119,9 +119,9 @@ def elsewhere(name: str, where: str) -> Any:  # Any: whatever stands there
     """What stands at `package.module:name`."""
     module, _, word = name.partition(":")
     try:
-        namespace = vars(beside.import_module(module))
+        namespace = vars(user_files.import_module(module))
     except (ImportError, SyntaxError, ValueError) as error:  # ValueError: an empty or relative name
-        looked = ", ".join(str(folder) for folder in beside.folders())
+        looked = ", ".join(str(folder) for folder in user_files.folders())
         raise ConfigError(f"{where} = '{name}': {error}; looked in {looked} and on PYTHONPATH") from error
     if word not in namespace:
         offered = [known for known, thing in namespace.items() if callable(thing) and not known.startswith("_")]

@@ -16,7 +16,7 @@ often, louder or to no purpose moves nothing, as long as fewer than half of the 
 weigh `weight_cap` times as much as the other, and one that claims more than that weighs no less than the other; one
 weight alone is not bounded, nor a length with nothing beside or before it.
 
-The medians are part of the course (`Course.states["guards"]`): they survive a restart, and are the same in loop,
+The medians are part of the run's state (`RunState.states["guards"]`): they survive a restart, and are the same in loop,
 emulator and coordinator. Single numbers beside an update are counters: reported, not merged, not bounded.
 """
 
@@ -26,7 +26,7 @@ from math import inf, sqrt
 
 import numpy as np
 
-from edgefl.algorithms.base import Update
+from edgefl.contract import Update
 from edgefl.vector import Array, State, norm
 
 NAME = "guards"  # of the state; no stage may be called so

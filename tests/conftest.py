@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from edgefl import beside
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.broker import Broker
+from edgefl.system import user_files
 
 # How fast a machine is says nothing about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,7 +32,7 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def beside_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test's files stand beside is not found by the next one."""
-    monkeypatch.setenv(beside.FOLDERS, "")
+    monkeypatch.setenv(user_files.FOLDERS, "")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny import site
 
 from edgefl.aggregation import Clip, Mean, Momentum, Scale, mean, merge, weights
-from edgefl.algorithms.base import Draft, Update
+from edgefl.contract import Draft, Update
 from edgefl.errors import RunError
 
 SITE = site(statistics=True)  # four trained numbers and one statistic

@@ -61,7 +61,9 @@ def python(code):
 
 
 def test_nothing_on_the_way_to_a_running_fleet_imports_torch():
-    modules = "edgefl, edgefl.config_reader, edgefl.job, edgefl.rehearsal, edgefl.cli.app, coordinator.rounds,"
+    modules = (
+        "edgefl, edgefl.config.reader, edgefl.run.job, edgefl.simulation.rehearsal, edgefl.cli.app, coordinator.rounds,"
+    )
     modules += "coordinator.service, coordinator.start, device_agent.session, device_agent.service, device_agent.start"
     heavy = {"torch", "torchvision", "onnx", "quadprog", "scipy", "sklearn"}
     assert python(f"import sys, {modules}\nprint(sorted({heavy!r} & set(sys.modules)))") == "[]"
@@ -91,7 +93,10 @@ PURE = ["core", "vocabulary", "conduct", "roster", "watching"]
 @pytest.mark.parametrize("name", PURE)
 def test_what_is_decided_is_decided_without_anything_large_or_outside(name):
     """Ids, numbers and facts: no tensors, no messages, nothing that could be waited for."""
-    allowed = {f"coordinator.{one}" for one in (*PURE, "rounds")} | {"edgefl.events", "edgefl.protocol.pace.spread"}
+    allowed = {f"coordinator.{one}" for one in (*PURE, "rounds")} | {
+        "edgefl.events",
+        "edgefl.protocol.reconnect.spread",
+    }
     ours = {module for module in ever(ROOT / "coordinator" / f"{name}.py") if top({module}) - sys.stdlib_module_names}
     assert not [module for module in ours if not any((module + ".").startswith(one + ".") for one in allowed)]
 
@@ -107,7 +112,9 @@ def test_state_machines_know_neither_clock_nor_network_nor_disk(path):
     assert not top(ever(ROOT / path)) & outside
 
 
-@pytest.mark.parametrize("part", ["service", "outbox", "library", "birth", "states", "spool", "ledger", "trust"])
+@pytest.mark.parametrize(
+    "part", ["service", "outbox", "model_cache", "birth", "states", "spool", "privacy_ledger", "trust"]
+)
 def test_an_agent_is_handed_its_clock_its_threads_and_its_disk(part):
     outside = {"time", "threading", "queue", "concurrent", "asyncio", "os", "pathlib"}
     assert not top(ever(ROOT / "device_agent" / f"{part}.py")) & outside
@@ -146,7 +153,7 @@ def test_an_algorithm_is_numpy_as_far_as_importing_goes(path):
 
 
 def test_the_solver_is_imported_only_where_it_is_needed():
-    assert "quadprog" not in top(at_once(ROOT / "edgefl" / "projection.py"))
+    assert "quadprog" not in top(at_once(ROOT / "edgefl" / "training" / "projection.py"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

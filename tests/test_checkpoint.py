@@ -15,22 +15,22 @@ from safetensors.numpy import save as numpy_save
 from safetensors.torch import load_file
 from torch import nn
 
-from coordinator import checkpoint, recall
+from coordinator import checkpoint, recovery
 from coordinator.checkpoint import Saved
 from coordinator.exporting import export_checkpoint
 from coordinator.journal import Journal, Kept
 from coordinator.rounds import Answered, Joined, Merged, Rounds, Rules, step
-from edgefl import job as jobs
-from edgefl import store
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, StoreError
 from edgefl.events import Round
-from edgefl.job import Course, Job
 from edgefl.models.build import build_module
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol.codecs import Float32
 from edgefl.protocol.messages import Answer, frame
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
+from edgefl.system import store
 from edgefl.system.disk import FolderDisk
 
 DAMAGED = 1000 if os.environ.get("EDGEFL_CHAOS") == "1" else 200
@@ -52,10 +52,10 @@ def job() -> Job:
     return job_of()
 
 
-def course_of(job: Job, round: int) -> Course:
+def course_of(job: Job, round: int) -> RunState:
     rng = np.random.default_rng(round)
     params = np.abs(rng.normal(size=job.start.shape)).astype(np.float32)  # a variance is never negative
-    return Course(round, params, job.start, {"scaffold": {"c": params * 2}}, best=0.5)
+    return RunState(round, params, job.start, {"scaffold": {"c": params * 2}}, best=0.5)
 
 
 def save(folder: Path, job: Job, *rounds: int) -> list[Path]:
@@ -71,10 +71,10 @@ def test_what_is_saved_comes_back(tmp_path, job):
     save(tmp_path, job, 4)
     saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
-    assert saved.course.sha256() == course_of(job, 4).sha256()
-    assert (saved.course.round, saved.reports, saved.bytes_up, saved.bytes_down) == (4, (Round(4),), 4, 8)
-    assert np.array_equal(saved.course.states["scaffold"]["c"], course_of(job, 4).states["scaffold"]["c"])
-    assert np.array_equal(saved.course.previous, job.start)
+    assert saved.run_state.sha256() == course_of(job, 4).sha256()
+    assert (saved.run_state.round, saved.reports, saved.bytes_up, saved.bytes_down) == (4, (Round(4),), 4, 8)
+    assert np.array_equal(saved.run_state.states["scaffold"]["c"], course_of(job, 4).states["scaffold"]["c"])
+    assert np.array_equal(saved.run_state.previous, job.start)
 
 
 def test_three_generations_are_kept(tmp_path, job):
@@ -102,7 +102,7 @@ def test_no_damaged_checkpoint_is_loaded_silently(tmp_path, job, caplog, which):
         caplog.clear()
         saved = checkpoint.latest(FolderDisk(tmp_path), job)
         assert saved is not None, f"seed {seed}, number {number}"
-        assert saved.course.round == 1, f"seed {seed}, number {number}: loaded silently"
+        assert saved.run_state.round == 1, f"seed {seed}, number {number}: loaded silently"
         assert "passed over" in caplog.text
 
 
@@ -126,7 +126,7 @@ def test_a_model_with_the_state_of_another_generation_is_passed_over(tmp_path, j
     two.write_bytes(one.read_bytes())
     saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
-    assert saved.course.round == 1
+    assert saved.run_state.round == 1
     assert "is not the state that checkpoint-000002.safetensors was written with" in caplog.text
 
 
@@ -135,9 +135,9 @@ def test_a_round_whose_state_alone_was_written_is_not_there(tmp_path, job):
     two.unlink()  # as if the power had failed between the two
     saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
-    assert saved.course.round == 1
+    assert saved.run_state.round == 1
     save(tmp_path, job, 2, 3)
-    assert checkpoint.latest(FolderDisk(tmp_path), job).course.round == 3
+    assert checkpoint.latest(FolderDisk(tmp_path), job).run_state.round == 3
 
 
 def test_the_states_of_old_generations_go_with_them(tmp_path, job):
@@ -162,7 +162,7 @@ def odd_network(shape: tuple[int, ...], classes: int) -> nn.Module:
 @pytest.mark.parametrize("model", ["softmax", "test_checkpoint:odd_network"])
 def test_plain_safetensors_opens_a_checkpoint_and_the_torch_module_takes_it(tmp_path, model):
     job = job_of(model)
-    course = course_of(job, 3)
+    run_state = course_of(job, 3)
     (path,) = save(tmp_path, job, 3)
     module = build_module(model, job.sample, job.classes, seed=12345)
     assert module.load_state_dict(load_file(path), strict=True)
@@ -172,11 +172,11 @@ def test_plain_safetensors_opens_a_checkpoint_and_the_torch_module_takes_it(tmp_
     assert all(torch.equal(p, held[name]) for name, p in frozen.items())
     with torch.no_grad():
         outputs = module.eval()(torch.tensor(x)).numpy()
-    np.testing.assert_allclose(outputs, job.model.logits(course.params, x), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(outputs, job.model.logits(run_state.params, x), rtol=1e-6, atol=1e-6)
     assert set(numpy_load_file(path)) == set(module.state_dict())
     saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
-    assert saved.course.sha256() == course.sha256()
+    assert saved.run_state.sha256() == run_state.sha256()
 
 
 def test_a_frozen_tensor_that_is_another_one_now_is_the_operators_business(tmp_path):
@@ -207,17 +207,21 @@ def test_a_model_with_frozen_and_tied_tensors_is_exported_from_its_checkpoint(tm
 
 
 def test_a_checkpoint_of_version_0_1_is_gone_on_with(tmp_path, job):
-    course = course_of(job, 4)
-    arrays = {"params": course.params, "previous": course.previous, "stage/scaffold/c": course.states["scaffold"]["c"]}
+    run_state = course_of(job, 4)
+    arrays = {
+        "params": run_state.params,
+        "previous": run_state.previous,
+        "stage/scaffold/c": run_state.states["scaffold"]["c"],
+    }
     about = {"round": 4, "best": 0.5, "reached": None, "stages": ["scaffold"], "reports": [], "bytes_up": 1}
     about |= {"bytes_down": 2, "layout": checkpoint.described(job.model.layout)}
     data = numpy_save(arrays, metadata={"about": json.dumps([about, {}])})
     (tmp_path / "checkpoint-000004.safetensors").write_bytes(sha256(data).digest() + data)
     saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
-    assert saved.course.sha256() == course.sha256()
-    assert np.array_equal(saved.course.states["scaffold"]["c"], course.states["scaffold"]["c"])
-    assert np.array_equal(saved.course.previous, course.previous)
+    assert saved.run_state.sha256() == run_state.sha256()
+    assert np.array_equal(saved.run_state.states["scaffold"]["c"], run_state.states["scaffold"]["c"])
+    assert np.array_equal(saved.run_state.previous, run_state.previous)
 
 
 # ---- behind a damaged checkpoint -----------------------------------------------------------------------------------
@@ -228,47 +232,47 @@ def answer(job: Job, device: str, round: int) -> Kept:
     arrays = {name: rng.normal(size=job.start.shape).astype(np.float32) for name in ("delta", "extra/dc")}
     described, parts, _ = tensors.encode(arrays, Float32())
     said = Answer(
-        job="checkpoints", run="r", round=round, device=device, model="m", weight=1, steps=1, tensors=described
+        job="checkpoints", run_id="r", round=round, device=device, model="m", weight=1, steps=1, tensors=described
     )
     data = frame(said, parts)
     return Kept(round, device, chunks.digest(data), data)
 
 
-def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[Journal, Rounds, list[Course]]:
-    """A run of so many rounds, its journal and its course after each."""
+def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[Journal, Rounds, list[RunState]]:
+    """A run of so many rounds, its journal and its state after each."""
     book = Journal(FolderDisk(folder))
     s = Rounds(Rules(rounds=9, seed=1, cohort=2, quorum=2, deadline=5.0, late=late))
     for name in DEVICES:
         s, _ = step(s, Joined(name, 0))
-    courses = [jobs.begin(job)]
+    run_states = [jobs.begin(job)]
     for round in range(1, rounds + 1):
         for name in DEVICES:
             after, _ = step(s, Answered(name, round, 0))
             closing = after.phase == "merging"
             book.write((Answered(name, round, 0),), after, answer(job, name, round), 2 if closing else None)
             s = after
-        recalled, by_digest = recall.promised(book, job, s)
+        recalled, by_digest = recovery.promised(book, job, s)
         updates = {name: by_digest[kept.digest] for name, kept in recalled.answers.items()}
         assert (set(updates), recalled.population) == (set(DEVICES), 2)
-        courses.append(jobs.advance(job, courses[-1], updates, population=2))
+        run_states.append(jobs.advance(job, run_states[-1], updates, population=2))
         s, _ = step(s, Merged(round, 0))
         book.write((Merged(round, 0),), s)
-    return book, s, courses
+    return book, s, run_states
 
 
 @pytest.mark.parametrize("behind", [0, 1, 2])
 def test_rounds_behind_a_damaged_checkpoint_are_merged_again_to_the_same_model(tmp_path, job, behind):
-    book, s, courses = played(job, tmp_path, 5)
-    again = recall.catch_up(book, job, courses[5 - behind], s)
+    book, s, run_states = played(job, tmp_path, 5)
+    again = recovery.catch_up(book, job, run_states[5 - behind], s)
     book.close()
-    assert (again.round, again.sha256()) == (5, courses[5].sha256())
-    assert np.array_equal(again.states["variates"]["c"], courses[5].states["variates"]["c"])
+    assert (again.round, again.sha256()) == (5, run_states[5].sha256())
+    assert np.array_equal(again.states["variates"]["c"], run_states[5].states["variates"]["c"])
 
 
 def test_a_run_whose_answers_are_no_longer_there_says_so(tmp_path, job):
-    book, s, courses = played(job, tmp_path, 5)
+    book, s, run_states = played(job, tmp_path, 5)
     with pytest.raises(StoreError, match=r"no checkpoint after round 0 can be read.*--fresh"):
-        recall.catch_up(book, job, courses[0], s)
+        recovery.catch_up(book, job, run_states[0], s)
     book.close()
 
 
@@ -276,7 +280,7 @@ def test_late_answers_that_were_accepted_are_promised_to_the_next_merge(tmp_path
     job = job_of(late="discount")
     book, s, _ = played(job, tmp_path, 2, late="discount")
     book.write((Answered("c", 1, 0),), s, answer(job, "c", 1))
-    recalled, by_digest = recall.promised(book, job, s)
+    recalled, by_digest = recovery.promised(book, job, s)
     book.close()
     assert recalled.answers == {}
     assert (list(recalled.late), recalled.late["c"].round) == (["c"], 1)

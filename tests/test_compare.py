@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgefl.algorithms import shelf
+from edgefl.algorithms import registry
 from edgefl.compare.outcomes import Failed, Outcome, Played
 from edgefl.compare.page import page
 from edgefl.compare.plots import draw
@@ -16,11 +16,11 @@ from edgefl.compare.preparing import Preparation
 from edgefl.compare.running import play_all
 from edgefl.compare.table import MEDIAN, _megabytes, scores, text
 from edgefl.compare.variants import seeded, variants
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, RunError
 from edgefl.events import Done, Round, Tell
-from edgefl.local import LocalTraining
 from edgefl.protocol.codec_topk import TopK
+from edgefl.training.local import LocalTraining
 
 BASE: dict[str, Any] = {
     "run": {"name": "tiny", "rounds": 3, "seed": 4},
@@ -59,7 +59,7 @@ def test_a_name_takes_over_what_device_halves_share_and_nothing_else():
 def test_all_algorithms_train_and_weigh_alike_whatever_their_own_defaults_are(file: str):
     table = {**BASE, "algorithm": {"name": file}}
     alike = [trained_like(v.run.make_algorithm()) for v in variants("fedavg,fedgc,gradma,fedreg", table, "run.toml")]
-    assert alike == [trained_like(shelf.algorithm({"name": file}))] * 4
+    assert alike == [trained_like(registry.algorithm({"name": file}))] * 4
 
 
 def test_an_algorithm_is_weighted_otherwise_only_if_it_is_told():
@@ -312,7 +312,7 @@ def test_a_mistake_ends_the_comparison_before_anything_is_played(workers: int):
 
 
 def test_data_and_graphs_are_prepared_once_for_each_seed():
-    from edgefl import job as jobs
+    from edgefl.run import job as jobs
 
     made = list[tuple[str, int]]()
 

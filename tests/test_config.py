@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.config import AgentFile, RunFile
-from edgefl.config_reader import load, parse, read_toml
+from edgefl.config.reader import load, parse, read_toml
+from edgefl.config.schema import AgentFile, RunFile
 from edgefl.errors import ConfigError
 from edgefl.protocol.codec_int8 import Int8
 from edgefl.protocol.codec_topk import TopK
@@ -135,7 +135,7 @@ def test_overriding_leaves_the_table_of_the_caller_alone():
         ("algorithm.lerning_rate=1", "algorithm 'fedavg': unknown key 'lerning_rate'; did you mean 'lr'?"),
         ("rounds.clients_per_round=3", "unknown key 'rounds.clients_per_round'; did you mean 'cohort'?"),
         ("algorithm.batchs=1", "algorithm 'fedavg': unknown key 'batchs'; did you mean 'batches'?"),
-        ("algorithm.name=fedvag", "algorithm.name = 'fedvag' is not on the shelf; did you mean 'fedavg'?"),
+        ("algorithm.name=fedvag", "algorithm.name = 'fedvag' is not in the registry; did you mean 'fedavg'?"),
         ("algorithm.lr=-1", "algorithm 'fedavg': lr = -1: Input should be greater than 0"),
         ("algorithm.lr=nan", "algorithm 'fedavg': lr = nan: Input should be a finite number"),
         ("algorithm.lr=fast", "algorithm 'fedavg': lr = 'fast': Input should be a valid number"),
@@ -180,12 +180,12 @@ def test_a_wrong_variable_of_the_environment_is_refused_like_a_wrong_key(file):
 
 def test_a_misspelt_stage_is_named(file):
     file.write_text(RUN + '[[aggregation]]\nname = "maen"\n')
-    assert complaint(file) == "aggregation.name = 'maen' is not on the shelf; did you mean 'mean'?"
+    assert complaint(file) == "aggregation.name = 'maen' is not in the registry; did you mean 'mean'?"
 
 
 def test_an_algorithm_needs_a_name(file):
     file.write_text("[task]\npartition = { kind = 'iid', devices = 2 }\n[algorithm]\nlr = 1.0\n")
-    assert complaint(file).startswith("algorithm.name = None is not on the shelf; known: ")
+    assert complaint(file).startswith("algorithm.name = None is not in the registry; known: ")
 
 
 def test_hints_name_only_what_can_be_set(file):

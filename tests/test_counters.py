@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 
-from edgefl.algorithms.base import Update
-from edgefl.counters import of_stages, of_updates
+from edgefl.contract import Update
+from edgefl.evaluation.counters import of_stages, of_updates
 from edgefl.events import as_json
-from edgefl.job import Course, report
+from edgefl.run.job import RunState, report
 
 
 def test_single_numbers_of_any_kind_are_reported_and_arrays_and_words_are_not():
@@ -33,5 +33,5 @@ def test_what_devices_counted_is_summed():
 
 
 def test_a_round_that_counted_something_that_is_not_finite_is_still_json():
-    told = report(Course(1, np.zeros(1), states={"sgc": {"largest": np.array(np.inf)}}), {})
+    told = report(RunState(1, np.zeros(1), states={"sgc": {"largest": np.array(np.inf)}}), {})
     assert json.loads(json.dumps(as_json(told), allow_nan=False))["stages"] == {"sgc": {"largest": None}}

@@ -17,15 +17,15 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edgefl.config import AgentFile, RunFile
-from edgefl.config_reader import load, read_toml
+from edgefl.config.reader import load, read_toml
+from edgefl.config.schema import AgentFile, RunFile
 from edgefl.errors import ConfigError
-from edgefl.processes import Child
 from edgefl.protocol import acl, topics
 from edgefl.protocol.address import Address, reachable
 from edgefl.protocol.broker import find_mosquitto
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Connected, TransportEvent
+from edgefl.system.processes import Child
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 EXAMPLES = sorted(path.name for path in (DEPLOY / "examples").iterdir() if path.is_dir())

@@ -10,24 +10,24 @@ import pytest
 from tiny import Tiny, clouds, site
 
 from coordinator.view import PlainView
-from edgefl import job as jobs
 from edgefl.aggregation import Mean, merge
-from edgefl.algorithms import shelf
-from edgefl.algorithms.base import Task, Update
+from edgefl.algorithms import registry
 from edgefl.cli.simulate import play
 from edgefl.compare.outcomes import Failed
 from edgefl.compare.running import play_all
 from edgefl.compare.variants import variants
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.contract import Task, Update
 from edgefl.data.dataset import Dataset
-from edgefl.divergence import is_finite, likely_cause, unscaled
 from edgefl.errors import Diverged
-from edgefl.local import walk
 from edgefl.losses import cross_entropy
 from edgefl.protocol.codecs import codec
-from edgefl.rehearsal import rehearse
-from edgefl.work import Place, Worker
+from edgefl.run import job as jobs
+from edgefl.run.work import ModelRef, Worker
+from edgefl.simulation.rehearsal import rehearse
+from edgefl.training.divergence import is_finite, likely_cause, unscaled
+from edgefl.training.local import walk
 
 HUGE = np.float32(1013)  # hectopascal
 
@@ -38,7 +38,7 @@ def unscaled_clouds() -> Dataset:
 
 
 def worker(name: str, data: Dataset, **keys: Any) -> Worker:
-    algorithm = shelf.algorithm({"name": name, **keys})
+    algorithm = registry.algorithm({"name": name, **keys})
     return Worker("job", "pi-01", algorithm, Tiny(), data, cross_entropy, codec("float32"), 0)
 
 
@@ -58,7 +58,7 @@ def test_a_walk_ends_at_the_first_step_that_is_not_finite():
 def test_a_device_says_who_where_why_and_what_to_do(name: str):
     task = Task(3, np.full(4, 1e38, np.float32))
     with pytest.raises(Diverged) as told:  # warnings are errors here: numpy says nothing beside it
-        worker(name, unscaled_clouds(), lr=1e30).work(task, Place("run", "model"), {})
+        worker(name, unscaled_clouds(), lr=1e30).work(task, ModelRef("run", "model"), {})
     said = str(told.value)
     assert said.startswith("device 'pi-01', round 3, step 1: ")
     assert "not finite" in said
@@ -90,7 +90,7 @@ def test_a_merged_model_that_is_not_finite_names_round_and_stage():
 
 
 def test_a_stage_that_fails_on_public_data_is_named():
-    stage = shelf.stage({"name": "finetune", "lr": 1e30})
+    stage = registry.stage({"name": "finetune", "lr": 1e30})
     update = Update(np.full(4, 0.1, np.float32), 1.0, 1)
     with pytest.raises(Diverged, match=r"coordinator, round 1: aggregation 'finetune': step \d+: .* lower its lr"):
         merge(1, np.zeros(4, np.float32), {"a": update}, stages=(Mean(), stage), states={}, site=site())
@@ -138,7 +138,7 @@ def test_the_start_of_a_run_warns_of_unscaled_features(table: dict[str, Any], ca
 def test_an_update_out_of_all_measure_is_declined_by_the_device_itself():
     task = Task(1, np.zeros(4, np.float32))
     with pytest.raises(Diverged) as told:
-        worker("fedavg", unscaled_clouds(), lr=1e6, batches=1).work(task, Place("run", "model"), {})
+        worker("fedavg", unscaled_clouds(), lr=1e6, batches=1).work(task, ModelRef("run", "model"), {})
     said = str(told.value)
     assert said.startswith("device 'pi-01', round 1, the update has norm ")
     assert "unscaled inputs" in said

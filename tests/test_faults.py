@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from edgefl.faults import FAULT, FULL_WRITES
+from edgefl.system.faults import FAULT, FULL_WRITES
 
 WRITES = """
-from edgefl.faults import before_write
+from edgefl.system.faults import before_write
 for i in range(1, 8):
     try:
         before_write()

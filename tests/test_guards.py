@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from coordinator.guards import Guard, check
-from edgefl.algorithms.base import Update
-from edgefl.config import Guards
+from edgefl.config.schema import Guards
+from edgefl.contract import Update
 from edgefl.errors import WireError
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgefl.algorithms import shelf
-from edgefl.local import LocalTraining
+from edgefl.algorithms import registry
 from edgefl.privacy import Objective, Output
+from edgefl.training.local import LocalTraining
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "hyperparameters.md").read_text()
@@ -57,15 +57,15 @@ def test_what_all_share_is_on_the_page():
 @pytest.mark.parametrize("name", FIVE)
 def test_every_field_of_the_five_is_on_the_page_with_its_default(name: str):
     told = {row[0].strip("`"): row[1] for row in rows(section(f"### `{name}`"))}
-    truth = {key: written(value) for key, value in own(shelf.algorithm_shelf()[name]).items()}
+    truth = {key: written(value) for key, value in own(registry.algorithm_registry()[name]).items()}
     assert {key: told.get(key) for key in truth} == truth
-    assert set(told) <= {field.name for field in fields(shelf.algorithm_shelf()[name])}
+    assert set(told) <= {field.name for field in fields(registry.algorithm_registry()[name])}
 
 
 def test_every_field_of_the_baselines_is_on_the_page_with_its_default():
     told = {(row[0].strip("`"), row[1].strip("`")): row[2] for row in rows(section("## Baselines"))}
-    names = sorted(set(shelf.ALGORITHMS) - {*FIVE})
-    truth = {(n, key): written(value) for n in names for key, value in own(shelf.algorithm_shelf()[n]).items()}
+    names = sorted(set(registry.ALGORITHMS) - {*FIVE})
+    truth = {(n, key): written(value) for n in names for key, value in own(registry.algorithm_registry()[n]).items()}
     assert told == truth
 
 
@@ -78,8 +78,8 @@ def test_every_field_of_every_stage_is_on_the_page_with_its_default():
     }
     missing = [
         (name, field.name)
-        for name in shelf.STAGES
-        for field in fields(shelf.stage_shelf()[name])
+        for name in registry.STAGES
+        for field in fields(registry.stage_registry()[name])
         if field.name != "name" and (name, field.name) not in told
     ]
     assert not missing
@@ -89,11 +89,11 @@ def test_every_field_of_every_stage_is_on_the_page_with_its_default():
 
 
 def own_stage(name: str) -> dict[str, Any]:
-    return {field.name: field.default for field in fields(shelf.stage_shelf()[name])}
+    return {field.name: field.default for field in fields(registry.stage_registry()[name])}
 
 
 def test_the_papers_own_defaults():
-    made = {name: shelf.algorithm({"name": name}) for name in FIVE}
+    made = {name: registry.algorithm({"name": name}) for name in FIVE}
     assert 5 <= made["fedgc"].batches <= 50
     assert made["gradma"].batches == 5
     assert (made["upcycled"].lr, made["upcycled"].momentum, made["upcycled"].epochs) == (0.05, 0.5, 20)

@@ -23,10 +23,11 @@ from coordinator.rounds import (
     Rules,
     step,
 )
-from edgefl import events, faults
+from edgefl import events
 from edgefl.errors import StoreError
 from edgefl.events import Fact
 from edgefl.selection.base import Candidate
+from edgefl.system import faults
 from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk, PowerCut
 
@@ -72,7 +73,7 @@ def a_round(number: int) -> list[Event]:
 
 def test_a_new_journal_knows_of_no_rounds(book):
     assert book.rounds(RULES) is None
-    assert book.get("life") is None
+    assert book.get("run_id") is None
     assert book.devices() == frozenset()
 
 
@@ -155,9 +156,9 @@ def test_whoever_was_asked_or_missed_finds_himself_in_the_story(book):
 
 def test_a_second_reader_sees_what_was_written(book):
     s = play(book, Rounds(RULES), Joined("a", 0))
-    book.set(life="x")
+    book.set(run_id="x")
     again = Journal(book.disk, reading=True)
-    assert (again.rounds(RULES), again.get("life")) == (s, "x")
+    assert (again.rounds(RULES), again.get("run_id")) == (s, "x")
 
 
 def test_a_file_that_is_no_journal_is_named(book):
@@ -307,7 +308,7 @@ def everything(book: Journal) -> tuple[Any, ...]:
     rounds = range(1, 9)
     return (
         book.rounds(RULES),
-        book.get("life"),
+        book.get("run_id"),
         book.devices(),
         book.answers(),
         [book.answers(round) for round in rounds],
@@ -323,7 +324,7 @@ def writes() -> list[Callable[[Journal, Rounds], Rounds]]:
         return lambda book, s: play(book, s, event)
 
     def said(book: Journal, s: Rounds) -> Rounds:
-        book.set(life="x", run="{}")
+        book.set(run_id="x", run="{}")
         return s
 
     def noted(book: Journal, s: Rounds) -> Rounds:

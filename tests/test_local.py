@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import Tiny, clouds, site
 
-from edgefl.algorithms import shelf
-from edgefl.algorithms.base import Budget, Task
+from edgefl.algorithms import registry
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedgc import FedGC
+from edgefl.contract import Budget, Task
 from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
-from edgefl.local import Sgd, gradient, per_pass, shuffled, steps_asked, walk
+from edgefl.training.local import Sgd, gradient, per_pass, shuffled, steps_asked, walk
 from edgefl.vector import Layout
 
 W = np.zeros(4, np.float32)
@@ -232,11 +232,11 @@ def test_a_round_begins_without_momentum():
 
 def test_who_asks_for_epochs_gets_epochs_also_where_the_paper_counts_in_mini_batches():
     asked = [{}, {"epochs": 2}, {"batches": 7}, {"epochs": 2, "batches": 7}]
-    for make in (lambda table: FedGC(**table), lambda table: shelf.algorithm({"name": "fedgc", **table})):
+    for make in (lambda table: FedGC(**table), lambda table: registry.algorithm({"name": "fedgc", **table})):
         assert [(made.epochs, made.batches) for made in map(make, asked)] == [(1, 5), (2, None), (1, 7), (2, 7)]
 
 
 def test_what_travels_is_what_was_asked():
     for table in ({}, {"epochs": 2}, {"batches": 7}):
-        made = shelf.algorithm({"name": "fedgc", **table})
-        assert shelf.algorithm(shelf.describe(made)) == made
+        made = registry.algorithm({"name": "fedgc", **table})
+        assert registry.algorithm(registry.describe(made)) == made

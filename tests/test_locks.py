@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from edgefl.errors import ConfigError
-from edgefl.locks import own
+from edgefl.system.locks import own
 
 HOLD = """
 import sys
 from pathlib import Path
-from edgefl.locks import own
+from edgefl.system.locks import own
 with own(Path(sys.argv[1])):
     print("mine", flush=True)
     sys.stdin.read()

@@ -6,19 +6,19 @@ from facts import in_short
 from tiny import Tiny, clouds
 
 from edgefl import seeds
-from edgefl.algorithms.base import Algorithm
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedprox import FedProx
-from edgefl.algorithms.shelf import describe
+from edgefl.algorithms.registry import describe
 from edgefl.algorithms.upcycled import Upcycled
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
+from edgefl.contract import Algorithm
 from edgefl.events import Answered, Asked, Closed, Done, Evaluating, Fact, Joined, Round
-from edgefl.job import Job
 from edgefl.losses import cross_entropy
 from edgefl.protocol.codecs import CODECS
-from edgefl.simulation.engines import Here
+from edgefl.run.job import Job
+from edgefl.run.work import pack_broadcast
+from edgefl.simulation.engines import InProcess
 from edgefl.simulation.loop import cohort_key, simulate
-from edgefl.work import pack_broadcast
 
 DEVICES = {f"pi-{i}": clouds(8 + 2 * i, seed=i) for i in range(3)}
 
@@ -64,7 +64,7 @@ class Listening:
     """The engine of this process, which writes down whom each round asks."""
 
     def __init__(self, job):
-        self.here, self.asked = Here(job, DEVICES), []
+        self.here, self.asked = InProcess(job, DEVICES), []
 
     def train(self, place, orders):
         self.asked.append(tuple(order.device for order in orders))
@@ -73,8 +73,8 @@ class Listening:
 
 def play(algorithm=None, **more):
     told = []
-    course = simulate(tiny_job(algorithm or FedAvg(batch=4), **more), DEVICES, in_short(told.append))
-    return course, told[:-1], told[-1]
+    run_state = simulate(tiny_job(algorithm or FedAvg(batch=4), **more), DEVICES, in_short(told.append))
+    return run_state, told[:-1], told[-1]
 
 
 @pytest.mark.parametrize("codec", ["float16", "float32", "int8"])
@@ -89,10 +89,10 @@ def test_another_seed_is_another_run():
 
 
 def test_every_round_is_told_and_then_the_end():
-    course, rounds, done = play(rounds=4)
+    run_state, rounds, done = play(rounds=4)
     assert [told["round"] for told in rounds] == [1, 2, 3, 4]
     assert (done["event"], done["rounds"], done["algorithm"], done["run"]) == ("done", 4, "fedavg", "tiny")
-    assert done["accuracy"] == rounds[-1]["accuracy"] == course.accuracy
+    assert done["accuracy"] == rounds[-1]["accuracy"] == run_state.accuracy
     assert done["best_accuracy"] >= max(told["accuracy"] for told in rounds)
     assert done["rounds_to_target"] is None
 
@@ -120,16 +120,16 @@ def test_a_compressed_run_of_zeros_is_no_bomb():
 
 
 def test_a_round_that_needs_nobody_costs_nothing_and_still_moves_the_model():
-    course, rounds, _ = play(Upcycled(batch=4), rounds=4)
+    run_state, rounds, _ = play(Upcycled(batch=4), rounds=4)
     assert [told["devices"] > 0 for told in rounds] == [True, False, True, False]
     assert [told["bytes_up"] + told["bytes_down"] > 0 for told in rounds] == [True, False, True, False]
-    assert course.sha256() != play(Upcycled(batch=4), rounds=3)[0].sha256()
+    assert run_state.sha256() != play(Upcycled(batch=4), rounds=3)[0].sha256()
 
 
 def test_a_run_ends_when_its_target_is_reached():
-    course, rounds, done = play(rounds=50, target=0.9)
-    assert course.round == done["rounds_to_target"] == len(rounds) < 50
-    assert course.accuracy >= 0.9
+    run_state, rounds, done = play(rounds=50, target=0.9)
+    assert run_state.round == done["rounds_to_target"] == len(rounds) < 50
+    assert run_state.accuracy >= 0.9
     assert all(told["accuracy"] < 0.9 for told in rounds[:-1])
 
 

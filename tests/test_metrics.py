@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from edgefl.data.dataset import Dataset
-from edgefl.losses import cross_entropy, squared_error
-from edgefl.metrics import (
+from edgefl.evaluation.metrics import (
     BATCH,
     aggregation_forgetting,
     evaluate,
@@ -21,6 +20,7 @@ from edgefl.metrics import (
     rounds_to,
     summary,
 )
+from edgefl.losses import cross_entropy, squared_error
 from edgefl.vector import Layout
 
 nan = np.nan

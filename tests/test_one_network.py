@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from edgefl import job as jobs
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
+from edgefl.deployment.deploy import save_onnx
 from edgefl.errors import ConfigError
 from edgefl.models.agreement import OUTPUTS, gradient_gap, output_gap, shifted
 from edgefl.models.build import build
-from edgefl.models.deploy import save_onnx
 from edgefl.models.torch_backend import initial_params
-from edgefl.rehearsal import rehearse
+from edgefl.run import job as jobs
 from edgefl.simulation.loop import simulate
+from edgefl.simulation.rehearsal import rehearse
 
 NETWORKS = '''
 import random
@@ -131,8 +131,8 @@ def test_devices_have_the_coordinators_network_whatever_the_seed(network: str, t
 
 def test_a_network_on_a_frozen_trunk_learns_with_any_seed() -> None:
     job, held = jobs.prepare(run("frozen_trunk"))
-    course = simulate(job, dict(zip(jobs.device_names(2), held.devices, strict=True)))
-    assert course.best > 0.8
+    run_state = simulate(job, dict(zip(jobs.device_names(2), held.devices, strict=True)))
+    assert run_state.best > 0.8
 
 
 def test_what_is_trained_begins_as_torch_makes_it_with_the_runs_seed() -> None:

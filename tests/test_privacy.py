@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefl.algorithms.base import Site
+from edgefl.contract import Site
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
-from edgefl.local import Walked
 from edgefl.losses import Loss, cross_entropy, double_softmax, log_softmax, softmax, squared_error
 from edgefl.privacy import (
     Objective,
@@ -25,6 +24,7 @@ from edgefl.privacy import (
 )
 from edgefl.privacy.linear import TOLERANCE, LinearLayer, minimise
 from edgefl.privacy.noise import COVER
+from edgefl.training.local import Walked
 from edgefl.vector import Array, Layout, Vector
 
 COUNTS = st.integers(1, 500)

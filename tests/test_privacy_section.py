@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from tiny import clouds, site
 
 from edgefl.aggregation import merge
-from edgefl.algorithms import shelf
-from edgefl.algorithms.base import Update
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.algorithms import registry
+from edgefl.config.privacy import needs_individuals
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.contract import Update
 from edgefl.errors import ConfigError
-from edgefl.privacy.section import needs_individuals
 
-ALGORITHMS = sorted(shelf.ALGORITHMS)
-STAGES = sorted(shelf.STAGES)
+ALGORITHMS = sorted(registry.ALGORITHMS)
+STAGES = sorted(registry.STAGES)
 PRIVATE = {"upcycled", "fedprox"}
 ON_SINGLE_UPDATES = {"sgc", "memory", "table", "curvature", "distill", "ensemble"}
 
@@ -45,7 +45,7 @@ def test_the_section_and_the_algorithm_s_own_field_are_one_form_on_the_wire():
     mine = {"mechanism": "output", "clip": 2.0, "sigma": 0.5}
     section = read(algorithm="upcycled", privacy=mine).make_algorithm()
     field = read(algorithm="upcycled", hyper={"privacy": mine}).make_algorithm()
-    assert shelf.describe(section) == shelf.describe(field)
+    assert registry.describe(section) == registry.describe(field)
     assert (section.privacy.mechanism, section.privacy.clip, section.privacy.sigma) == ("output", 2.0, 0.5)
 
 
@@ -156,7 +156,7 @@ def test_a_stage_that_does_not_say_is_taken_to_look_at_single_updates():
 
 @pytest.mark.parametrize("name", STAGES)
 def test_every_stage_of_ours_says_what_it_looks_at(name):
-    assert shelf.stage_shelf()[name].individual == (name in ON_SINGLE_UPDATES)
+    assert registry.stage_registry()[name].individual == (name in ON_SINGLE_UPDATES)
 
 
 # ---- what the stages say is true -----------------------------------------------------------------------------------
@@ -186,11 +186,11 @@ def played(stages, shift):
 
 @pytest.mark.parametrize("name", sorted(set(STAGES) - ON_SINGLE_UPDATES))
 def test_a_stage_on_sums_cannot_tell_who_did_what(name):
-    stages = tuple(shelf.stage({"name": each}) for each in dict.fromkeys(("mean", name)))
+    stages = tuple(registry.stage({"name": each}) for each in dict.fromkeys(("mean", name)))
     np.testing.assert_allclose(played(stages, 0.0), played(stages, 10.0), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["sgc", "memory"])
 def test_a_stage_on_single_updates_can(name):
-    stages = tuple(shelf.stage({"name": each}) for each in ("mean", name))
+    stages = tuple(registry.stage({"name": each}) for each in ("mean", name))
     assert np.abs(played(stages, 0.0)[:4] - played(stages, 10.0)[:4]).max() > 1e-3

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls as scipy_nnls
 
-from edgefl import projection
-from edgefl.projection import inner, least_distance, parts, project, recover, solve_dual
+from edgefl.training import projection
+from edgefl.training.projection import inner, least_distance, parts, project, recover, solve_dual
 from edgefl.vector import Layout
 
 KINDS = ("random", "duplicate", "multiple", "opposite", "zero", "dependent", "scales")
@@ -257,7 +257,7 @@ def test_rows_that_nearly_depend_on_each_other_do_not_take_turns_for_ever(seed, 
 
 def test_four_rows_need_no_solver():
     code = (
-        "import sys, numpy as np; from edgefl.projection import project;"
+        "import sys, numpy as np; from edgefl.training.projection import project;"
         "import edgefl.algorithms.gradma, edgefl.algorithms.fedgc;"
         "project(-np.ones(6), np.eye(6)[:4]);"
         "assert not {'quadprog', 'scipy', 'torch'} & set(sys.modules)"

@@ -5,10 +5,10 @@ from itertools import repeat
 import numpy as np
 import pytest
 
-from edgefl.algorithms.base import Site
+from edgefl.contract import Site
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
-from edgefl.public import classified, polish, rows, split
+from edgefl.training.public import classified, polish, rows, split
 
 
 def public(y, classes=3):

@@ -10,8 +10,6 @@ from facts import summed_up
 from coordinator import checkpoint
 from coordinator.exporting import export_checkpoint
 from coordinator.view import LiveView, PlainView
-from edgefl import job as jobs
-from edgefl import wording
 from edgefl.cli.export import told as exported
 from edgefl.cli.simulate import play
 from edgefl.compare.outcomes import Played
@@ -20,9 +18,11 @@ from edgefl.compare.plots import draw
 from edgefl.compare.running import play_all
 from edgefl.compare.table import Score, as_json, scores, text
 from edgefl.compare.variants import variants
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.evaluation import wording
 from edgefl.events import Evaluating, Fact, Round
+from edgefl.run import job as jobs
 from edgefl.system.disk import FolderDisk
 
 SCORES = {"mae", "rmse", "r2", "loss"}

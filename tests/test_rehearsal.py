@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from edgefl import job as jobs
-from edgefl import rehearsal
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, EdgeflError
-from edgefl.rehearsal import ROUNDS, TRAINED, lengths, play, rehearse, scale, trainees
+from edgefl.run import job as jobs
+from edgefl.simulation import rehearsal
 from edgefl.simulation.engines import workers
+from edgefl.simulation.rehearsal import ROUNDS, TRAINED, lengths, play, rehearse, scale, trainees
 
 
 def run(**tables):
@@ -74,10 +74,10 @@ def played(wanted):
 def test_a_round_has_as_many_answers_as_the_run_asks_for_and_a_full_memory_is_played():
     gradma = {"name": "gradma", "memories": 20}
     wanted = run(task=fleet_of(50), algorithm=gradma, rounds={"cohort": 8})
-    course = played(wanted)
-    assert course.round == 4  # after three rounds there is no room left
-    assert len(course.states["memory"]["members"]) == 20
-    assert course.states["memory"]["counters"].sum() <= 4 * 8
+    run_state = played(wanted)
+    assert run_state.round == 4  # after three rounds there is no room left
+    assert len(run_state.states["memory"]["members"]) == 20
+    assert run_state.states["memory"]["counters"].sum() <= 4 * 8
 
 
 def test_free_rounds_are_played_too():

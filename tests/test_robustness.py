@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.algorithms.base import Update
+from edgefl.contract import Update
 from edgefl.robustness import ROUNDS, Bounded, Caps, bound, lower_median
 from edgefl.vector import norm
 

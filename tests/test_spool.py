@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from device_agent.spool import Held, Spool, Spools
-from edgefl import faults, store
 from edgefl.errors import StoreError
 from edgefl.protocol import chunks
+from edgefl.system import faults, store
 from edgefl.system.disk import FolderDisk
 
 FRAME = bytes(range(256)) * 20
@@ -27,7 +27,7 @@ def same(a: Held | None, b: Held) -> bool:
 
 def store_of(held: Held) -> tuple[object, ...]:
     kept = {name: array.tolist() for name, array in held.kept.items()}
-    return held.job, held.life, held.round, held.attempt, held.model, held.frame, held.digest, kept
+    return held.job, held.run_key, held.round, held.attempt, held.model, held.frame, held.digest, kept
 
 
 def test_an_empty_spool_holds_nothing(spool):
@@ -91,14 +91,14 @@ def test_what_a_kill_left_half_written_is_written_over(tmp_path):
 
 
 def test_updates_of_different_runs_wait_side_by_side(tmp_path):
-    other = replace(HELD, job="other", life="other.life")
+    other = replace(HELD, job="other", run_key="other.life")
     spools = Spools(FolderDisk(tmp_path), 2)
     assert spools.take() == {}
     spools.put(HELD)
     spools.put(other)
     spools.put(replace(other, round=4))
     waiting = Spools(FolderDisk(tmp_path), 2).take()
-    assert {life: held.round for life, held in waiting.items()} == {
+    assert {run_key: held.round for run_key, held in waiting.items()} == {
         "job.life": 3,
         "other.life": 4,
     }
@@ -106,7 +106,7 @@ def test_updates_of_different_runs_wait_side_by_side(tmp_path):
     again.take()
     again.clear("job.life")
     again.clear("job.life")
-    third = replace(HELD, job="third", life="third.life")
+    third = replace(HELD, job="third", run_key="third.life")
     again.put(third)
     assert set(Spools(FolderDisk(tmp_path), 2).take()) == {"third.life", "other.life"}
     assert len(list(tmp_path.iterdir())) == 2, "a place that is free is used again"
@@ -118,10 +118,10 @@ def written(folder: Path, place: int, held: Held, number: int) -> None:
 
 def test_a_power_cut_before_the_oldest_was_cleared_leaves_room_for_the_next(tmp_path):
     for number, at in enumerate((40, 10, 30, 20, 50)):  # in which order they were written, wherever there was room
-        written(tmp_path, number, replace(HELD, life=f"job.{at}"), at)
+        written(tmp_path, number, replace(HELD, run_key=f"job.{at}"), at)
     spools = Spools(FolderDisk(tmp_path), 4)
     assert list(spools.take()) == ["job.20", "job.30", "job.40", "job.50"]
-    spools.put(replace(HELD, life="job.60"))
+    spools.put(replace(HELD, run_key="job.60"))
     assert "job.10" not in Spools(FolderDisk(tmp_path), 5).take()
 
 
@@ -130,9 +130,9 @@ def test_of_two_updates_of_one_run_the_newer_one_counts(tmp_path):
     written(tmp_path, 1, HELD, 10)  # cleared, but the power failed before the disk knew
     spools = Spools(FolderDisk(tmp_path), 1)
     assert [held.round for held in spools.take().values()] == [4]
-    spools.put(replace(HELD, life="other.life"))  # where the older one was
+    spools.put(replace(HELD, run_key="other.life"))  # where the older one was
     waiting = Spools(FolderDisk(tmp_path), 2).take()
-    assert {life: held.round for life, held in waiting.items()} == {
+    assert {run_key: held.round for run_key, held in waiting.items()} == {
         "job.life": 4,
         "other.life": 3,
     }

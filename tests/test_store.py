@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgefl.errors import StoreError
-from edgefl.store import load, save, write_atomically
+from edgefl.system.store import load, save, write_atomically
 
 ARRAYS = {
     "vector": np.arange(5, dtype=np.float32),

@@ -8,19 +8,19 @@ from pydantic import ValidationError
 from tiny import Tiny, clouds
 
 from edgefl import seeds
-from edgefl.algorithms.base import Budget, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedprox import FedProx
+from edgefl.contract import Budget, Task, Update
 from edgefl.errors import WireError
 from edgefl.losses import cross_entropy
 from edgefl.privacy.noise import Output
 from edgefl.protocol import tensors
 from edgefl.protocol.codecs import CODECS, codec
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
-from edgefl.work import Place, Worker, pack_broadcast, unpack_answer, unpack_broadcast
+from edgefl.run.work import ModelRef, Worker, pack_broadcast, unpack_answer, unpack_broadcast
 
 FLOAT32, FLOAT16 = CODECS["float32"], CODECS["float16"]
-PLACE = Place("life-1", "model-1")
+MODEL_REF = ModelRef("life-1", "model-1")
 W = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
 
 
@@ -47,7 +47,7 @@ def opened(done, size=4):
 
 def answer(arrays, weight=1.0):
     described, parts, _ = tensors.encode(arrays, FLOAT32)
-    said = Answer(job="j", run="r", round=1, device="d", model="m", weight=weight, steps=1, tensors=described)
+    said = Answer(job="j", run_id="r", round=1, device="d", model="m", weight=weight, steps=1, tensors=described)
     return said, memoryview(b"".join(parts))
 
 
@@ -87,22 +87,22 @@ def test_a_model_of_another_size_is_refused():
 
 
 def test_an_answer_says_whose_it_is_and_what_was_done():
-    said, update = opened(worker().work(Task(3, W), PLACE, {}))
-    assert (said.job, said.run, said.round, said.device, said.model) == ("job", "life-1", 3, "pi-1", "model-1")
+    said, update = opened(worker().work(Task(3, W), MODEL_REF, {}))
+    assert (said.job, said.run_id, said.round, said.device, said.model) == ("job", "life-1", 3, "pi-1", "model-1")
     assert (update.weight, update.steps) == (12, 2)
     assert np.abs(update.delta).max() > 0
 
 
 def test_the_same_task_gives_the_same_numbers_and_another_round_others():
-    first, again = (opened(worker().work(Task(3, W), PLACE, {}))[1].delta for _ in range(2))
-    other = opened(worker(FedAvg(batch=1, batches=2)).work(Task(4, W), PLACE, {}))[1].delta
+    first, again = (opened(worker().work(Task(3, W), MODEL_REF, {}))[1].delta for _ in range(2))
+    other = opened(worker(FedAvg(batch=1, batches=2)).work(Task(4, W), MODEL_REF, {}))[1].delta
     assert first.tobytes() == again.tobytes()
     assert first.tobytes() != other.tobytes()
 
 
 def test_who_watches_hears_of_every_step():
     heard = []
-    worker().work(Task(1, W), PLACE, {}, heard.append)
+    worker().work(Task(1, W), MODEL_REF, {}, heard.append)
     assert heard == [1, 2]
 
 
@@ -111,7 +111,7 @@ def test_what_a_lossy_codec_left_out_is_sent_the_next_time():
     update = Update(np.full(4, 1 + 2**-11, np.float32), 1.0, 1)
     device, state, arrived = worker(Says(update), FLOAT16), {}, np.zeros(4)
     for _ in range(8):
-        done = device.work(Task(1, W), PLACE, state)
+        done = device.work(Task(1, W), MODEL_REF, state)
         arrived += opened(done)[1].delta
         state = done.kept
     assert np.abs(arrived - 8 * update.delta).max() <= 2**-10
@@ -122,7 +122,7 @@ def test_what_topk_left_out_waits_until_it_is_large_enough():
     update = Update(np.array([1.0, 0.3, 0.0, 0.0], np.float32), 1.0, 1)
     device, state, arrived = worker(Says(update), codec({"codec": "topk", "share": 0.25})), {}, []
     for round in range(1, 6):
-        done = device.work(Task(round, W), PLACE, state)
+        done = device.work(Task(round, W), MODEL_REF, state)
         arrived.append(opened(done)[1].delta.tolist())
         state = done.kept
     assert [one[0] for one in arrived] == [1.0, 1.0, 1.0, 0.0, 2.0]
@@ -132,14 +132,14 @@ def test_what_topk_left_out_waits_until_it_is_large_enough():
 def test_chance_is_named_by_seed_round_and_device():
     update = Update(np.linspace(0.1, 1, 4, dtype=np.float32), 1.0, 1)
     one, same = worker(Says(update), codec("int8")), worker(Says(update), codec("int8"))
-    frames = [each.work(Task(round, W), PLACE, {}).frame for round in (1, 2) for each in (one, same)]
+    frames = [each.work(Task(round, W), MODEL_REF, {}).frame for round in (1, 2) for each in (one, same)]
     bodies = [frame[-16:] for frame in frames]
     assert bodies[0] == bodies[1] != bodies[2] == bodies[3]
 
 
 def test_only_the_update_itself_travels_in_few_bytes():
     update = Update(W, 1.0, 1, {"c": np.full(4, 0.1, np.float32)})
-    said, back = opened(worker(Says(update), codec("int8")).work(Task(1, W), PLACE, {}))
+    said, back = opened(worker(Says(update), codec("int8")).work(Task(1, W), MODEL_REF, {}))
     assert [tensor.kind for tensor in said.tensors] == ["int8", "float32"]
     assert back.extra["c"].tolist() == update.extra["c"].tolist()
 
@@ -152,8 +152,8 @@ def test_a_codec_sees_nothing_of_a_private_device_but_updates_with_their_noise(t
     left = np.zeros(4, np.float32)
     for round in (1, 2, 3):
         chance = seeds.stream(7, round, "pi-1", "codec")
-        noised.append(opened(plain.work(Task(round, W), PLACE, {}))[1].delta)
-        done = coded.work(Task(round, W), PLACE, residual)
+        noised.append(opened(plain.work(Task(round, W), MODEL_REF, {}))[1].delta)
+        done = coded.work(Task(round, W), MODEL_REF, residual)
         expected = codec(table).encode(noised[-1] + left, Tiny().layout, chance)[1]
         assert opened(done)[1].delta.tobytes() == expected.tobytes()
         left, residual = noised[-1] + left - expected, done.kept
@@ -162,33 +162,33 @@ def test_a_codec_sees_nothing_of_a_private_device_but_updates_with_their_noise(t
 def test_the_algorithm_never_sees_the_residual():
     says = Says(Update(W, 1.0, 1))
     device = worker(says, FLOAT16)
-    device.work(Task(2, W), PLACE, device.work(Task(1, W), PLACE, {}).kept)
+    device.work(Task(2, W), MODEL_REF, device.work(Task(1, W), MODEL_REF, {}).kept)
     assert [set(state) for state in says.seen] == [set(), {"own"}]
 
 
 def test_a_lossless_codec_keeps_no_residual():
-    assert set(worker(Says(Update(W, 1.0, 1))).work(Task(1, W), PLACE, {}).kept) == {"own"}
+    assert set(worker(Says(Update(W, 1.0, 1))).work(Task(1, W), MODEL_REF, {}).kept) == {"own"}
 
 
 # ---- the pace of a device that is simulated --------------------------------------------------------------------------
 
 
 def test_a_device_that_is_simulated_says_the_pace_it_was_given_and_the_steps_it_made():
-    done = worker(FedAvg(batches=3), pace=0.25).work(Task(1, W), PLACE, {})
+    done = worker(FedAvg(batches=3), pace=0.25).work(Task(1, W), MODEL_REF, {})
     assert (opened(done)[0].seconds_per_step, done.seconds_per_step, done.steps) == (0.25, 0.25, 3)
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(0.1, 1), (0.5, 2), (0.6, 3), (9.0, 4)])
 def test_its_seconds_are_counted_in_steps_and_the_bits_are_those_of_as_many_steps(seconds, steps):
-    timed = worker(FedAvg(batches=4), pace=0.25).work(Task(1, W, Budget(seconds=seconds)), PLACE, {})
-    plain = worker(FedAvg(batches=4)).work(Task(1, W, Budget(batches=steps)), PLACE, {})
+    timed = worker(FedAvg(batches=4), pace=0.25).work(Task(1, W, Budget(seconds=seconds)), MODEL_REF, {})
+    plain = worker(FedAvg(batches=4)).work(Task(1, W, Budget(batches=steps)), MODEL_REF, {})
     assert timed.steps == steps
     assert opened(timed)[1].delta.tobytes() == opened(plain)[1].delta.tobytes()
 
 
 def test_who_watches_a_device_that_is_simulated_hears_of_every_step():
     heard = []
-    worker(FedAvg(batches=3), pace=1.0).work(Task(1, W), PLACE, {}, heard.append)
+    worker(FedAvg(batches=3), pace=1.0).work(Task(1, W), MODEL_REF, {}, heard.append)
     assert heard == [1, 2, 3]
 
 

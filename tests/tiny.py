@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgefl import seeds
-from edgefl.algorithms.base import Site
+from edgefl.contract import Site
 from edgefl.data.dataset import Dataset
 from edgefl.vector import Array, Layout, Vector
 

@@ -1,1 +1,1 @@
-"""One file per paper; shelf.py finds them by name."""
+"""One file per paper; registry.py finds them by name."""

@@ -1,6 +1,6 @@
 """What devices send besides their delta, for the stages that need it."""
 
-from edgefl.algorithms.base import Draft
+from edgefl.contract import Draft
 from edgefl.errors import ConfigError
 from edgefl.vector import Array
 

@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Stage
-from edgefl.local import LocalTraining
+from edgefl.contract import STRICT, Stage
+from edgefl.training.local import LocalTraining
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

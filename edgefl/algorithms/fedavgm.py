@@ -6,8 +6,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean, Momentum
-from edgefl.algorithms.base import STRICT, Stage
-from edgefl.local import LocalTraining
+from edgefl.contract import STRICT, Stage
+from edgefl.training.local import LocalTraining
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

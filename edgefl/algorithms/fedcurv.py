@@ -12,9 +12,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.algorithms.extras import gather
-from edgefl.local import LocalTraining, gradient
+from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
+from edgefl.training.local import LocalTraining, gradient
 from edgefl.vector import Array, State, Vector
 
 

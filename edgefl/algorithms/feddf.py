@@ -8,11 +8,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage
-from edgefl.local import LocalTraining
+from edgefl.contract import STRICT, Draft, Site, Stage
+from edgefl.evaluation.metrics import logits
 from edgefl.losses import cross_entropy, log_softmax, softmax
-from edgefl.metrics import logits
-from edgefl.public import Score, classified, polish, rows, score, split
+from edgefl.training.local import LocalTraining
+from edgefl.training.public import Score, classified, polish, rows, score, split
 from edgefl.vector import Array, Layout, State, Vector
 
 

@@ -11,9 +11,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.algorithms.fedprox import pull
-from edgefl.local import LocalTraining, gradient
+from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
+from edgefl.training.local import LocalTraining, gradient
 from edgefl.vector import Array, State, Vector
 
 

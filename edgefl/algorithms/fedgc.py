@@ -5,7 +5,7 @@ agrees with the coordinator's last gradient z, tensor by tensor; SGC pushes the 
 device's gradient. Both are projections with a margin C:
 
     device         u = nearest to h with <u, z> >= C                closed form
-    coordinator    g = nearest to the mean with <g, g_k> >= C       edgefl.projection
+    coordinator    g = nearest to the mean with <g, g_k> >= C       edgefl.training.projection
 
 What travels and what a pipeline works on are steps of the model, eta times a gradient. In these units the same
 constraints have the margin C eta^2, and nothing else changes.
@@ -20,9 +20,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
-from edgefl.local import LocalTraining, gradient
-from edgefl.projection import NEGLIGIBLE, Granularity, Projection, Rows, inner, parts, recover, solve_dual
+from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
+from edgefl.training.local import LocalTraining, gradient
+from edgefl.training.projection import NEGLIGIBLE, Granularity, Projection, Rows, inner, parts, recover, solve_dual
 from edgefl.vector import Layout, State, Vector, dot, norm
 
 

@@ -7,11 +7,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Site, Stage, Task, Update
-from edgefl.local import LocalTraining
+from edgefl.contract import STRICT, Site, Stage, Task, Update
 from edgefl.losses import cross_entropy, log_softmax
 from edgefl.models.blocks import inside
-from edgefl.public import classified
+from edgefl.training.local import LocalTraining
+from edgefl.training.public import classified
 from edgefl.vector import Array, State, Vector, norm
 
 

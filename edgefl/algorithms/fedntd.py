@@ -7,10 +7,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Site, Stage, Task, Update
-from edgefl.local import LocalTraining, loss_gradient
+from edgefl.contract import STRICT, Site, Stage, Task, Update
 from edgefl.losses import log_softmax
-from edgefl.public import classified
+from edgefl.training.local import LocalTraining, loss_gradient
+from edgefl.training.public import classified
 from edgefl.vector import Array, State, Vector
 
 

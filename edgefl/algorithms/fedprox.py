@@ -7,9 +7,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Site, Stage, Task, Update
-from edgefl.local import LocalTraining, Walked, gradient
+from edgefl.contract import STRICT, Site, Stage, Task, Update
 from edgefl.privacy import Mechanism, Price, counted
+from edgefl.training.local import LocalTraining, Walked, gradient
 from edgefl.vector import Array, Layout, State, Vector
 
 

@@ -14,11 +14,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Site, Stage, Task, Update
+from edgefl.contract import STRICT, Site, Stage, Task, Update
 from edgefl.errors import ConfigError
-from edgefl.local import LocalTraining, gradient, lone, per_pass, shuffled, walk
 from edgefl.losses import Loss, cross_entropy, softmax
 from edgefl.models.base import Model
+from edgefl.training.local import LocalTraining, gradient, lone, per_pass, shuffled, walk
 from edgefl.vector import Array, State, Vector, dot
 
 Batch: TypeAlias = tuple[Array, Array]

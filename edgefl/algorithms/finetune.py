@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from edgefl.algorithms.base import STRICT, Draft, Site
-from edgefl.local import gradient
-from edgefl.public import PublicTraining, split
+from edgefl.contract import STRICT, Draft, Site
+from edgefl.training.local import gradient
+from edgefl.training.public import PublicTraining, split
 from edgefl.vector import Array, State, Vector
 
 

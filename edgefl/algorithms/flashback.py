@@ -15,13 +15,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.algorithms.fedntd import not_true
+from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.errors import ConfigError
-from edgefl.local import LocalTraining, gradient, loss_gradient
+from edgefl.evaluation.metrics import logits
 from edgefl.losses import log_softmax
-from edgefl.metrics import logits
-from edgefl.public import PublicTraining, classified, split
+from edgefl.training.local import LocalTraining, gradient, loss_gradient
+from edgefl.training.public import PublicTraining, classified, split
 from edgefl.vector import Array, State, Vector
 
 Counts: TypeAlias = Literal["raw", "relative"]  # how many labels of a class, or which share of all of them

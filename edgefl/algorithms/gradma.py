@@ -19,10 +19,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean, Momentum
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
+from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.errors import ConfigError
-from edgefl.local import LocalTraining, Step, gradient
-from edgefl.projection import NEGLIGIBLE, Granularity, Rows, inner, parts, project, recover, solve_dual
+from edgefl.training.local import LocalTraining, Step, gradient
+from edgefl.training.projection import NEGLIGIBLE, Granularity, Rows, inner, parts, project, recover, solve_dual
 from edgefl.vector import Array, State, Vector
 
 Decay = Annotated[float, Field(ge=0, lt=1)]

@@ -11,8 +11,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean, Momentum
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage
-from edgefl.local import LocalTraining
+from edgefl.contract import STRICT, Draft, Site, Stage
+from edgefl.training.local import LocalTraining
 from edgefl.vector import State
 
 

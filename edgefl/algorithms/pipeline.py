@@ -6,7 +6,7 @@ A free round asks no device. An algorithm has such rounds (`free_rounds`), one s
 
 from collections.abc import Sequence
 
-from edgefl.algorithms.base import Algorithm, Lasting, Pushing, Resting, Stage
+from edgefl.contract import Algorithm, Lasting, Pushing, Resting, Stage
 from edgefl.errors import ConfigError
 
 

@@ -19,10 +19,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean, mean
-from edgefl.algorithms.base import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.algorithms.fedprox import descend
-from edgefl.local import LocalTraining, Walked
+from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.privacy import Mechanism, Price, counted
+from edgefl.training.local import LocalTraining, Walked
 from edgefl.vector import Layout, State, Vector
 
 Schedule: TypeAlias = Literal["constant", "sqrt"]

@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefl.aggregation import mean
-from edgefl.algorithms.base import Draft, Site, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedgc import FedGC, Sgc
 from edgefl.algorithms.gradma import Memory
 from edgefl.bench.clock import turns
+from edgefl.bench.noop import NOTHING, Blank
 from edgefl.bench.report import Comparison
-from edgefl.bench.still import NOTHING, Blank
-from edgefl.config import Learning, RoundRules, Run, RunFile
+from edgefl.config.schema import Learning, RoundRules, Run, RunFile
+from edgefl.contract import Draft, Site, Task, Update
 from edgefl.data.dataset import Dataset
-from edgefl.job import Job
-from edgefl.local import shuffled
 from edgefl.losses import LOSSES, cross_entropy
 from edgefl.models.base import Model
 from edgefl.models.build import build_module
 from edgefl.models.onnx_backend import OnnxModel
 from edgefl.protocol.codecs import codec
+from edgefl.run.job import Job
 from edgefl.simulation.loop import simulate
+from edgefl.training.local import shuffled
 from edgefl.vector import Layout, Vector, dot
 
 SAMPLE, CLASSES = (1, 28, 28), 10  # as MNIST has them

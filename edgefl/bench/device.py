@@ -14,7 +14,7 @@ from edgefl.errors import RunError
 from edgefl.models.build import build_module
 from edgefl.models.onnx.bundle import pack
 from edgefl.models.onnx_backend import OnnxModel
-from edgefl.processes import Child
+from edgefl.system.processes import Child
 
 
 def steps(cases: Sequence[Case], repeats: int) -> Iterator[Comparison]:

@@ -12,11 +12,11 @@ from typing import Literal, Protocol
 
 import psutil
 
-from edgefl.bench.bare import Server
+from edgefl.bench.paho_baseline import Server
 from edgefl.bench.report import Comparison
-from edgefl.processes import Child
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address
+from edgefl.system.processes import Child
 
 SETTLING = 2  # rounds that are not counted: connections warm up, memory is mapped
 SMALL = 100_000  # parameters; below, the number of messages decides and not that of bytes
@@ -128,7 +128,7 @@ def _start(until_done: ExitStack, command: list[str], output: Path) -> Child:
 
 
 def _client(address: Address, name: str) -> list[str]:
-    return [sys.executable, "-m", "edgefl.bench.bare", str(address), f"bare-{name}"]
+    return [sys.executable, "-m", "edgefl.bench.paho_baseline", str(address), f"bare-{name}"]
 
 
 def _pids(children: Sequence[Child]) -> list[int]:

@@ -26,9 +26,9 @@ from edgefl.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Mach
 from edgefl.chaos.overheard import digest, overheard
 from edgefl.chaos.remerge import divided, merged_again
 from edgefl.errors import EdgeflError
-from edgefl.job import Course
 from edgefl.protocol import topics
 from edgefl.protocol.messages import Answer, Assignment, JobState, Receipt
+from edgefl.run.job import RunState
 from edgefl.simulation.loop import simulate
 from edgefl.simulation.network import SILENCE, Passing, VirtualBroker
 
@@ -56,7 +56,7 @@ class RunSeen:
     late: dict[tuple[int, str, bytes], int] = field(default_factory=dict)  # a late answer: the round to merge it in
     reported: list[int] = field(default_factory=list)
     abandoned: int = 0
-    course: Course | None = None  # of the life in hand
+    run_state: RunState | None = None  # of the life in hand
     life: int = 0
     last_word_by: float = 0.0  # until when a coordinator that leaves waits for its last words to be sent
     ended_at: float = 0.0
@@ -153,7 +153,7 @@ class Invariants:
         if shell is None:
             return
         if seen.life != machine.lives:
-            seen.life, seen.course = machine.lives, None
+            seen.life, seen.run_state = machine.lives, None
         state = shell.state
         now = state.rounds
         if now.round < seen.round or now.attempt < seen.attempt:
@@ -168,17 +168,17 @@ class Invariants:
             seen.late.setdefault((kept.round, device, kept.digest), now.round + (now.phase == "merging"))
         if state.end_due is not None:
             seen.last_word_by = state.end_due
-        course = shell.artifacts.course
-        if course is not None and course is not seen.course:
-            self._merged(machine, seen, course)
-            seen.course = course
+        run_state = shell.artifacts.run_state
+        if run_state is not None and run_state is not seen.run_state:
+            self._merged(machine, seen, run_state)
+            seen.run_state = run_state
 
-    def _merged(self, machine: CoordinatorMachine, seen: RunSeen, course: Course) -> None:
+    def _merged(self, machine: CoordinatorMachine, seen: RunSeen, run_state: RunState) -> None:
         """There is another model: it must be what the journal makes of the one before."""
-        name, sha = machine.name, course.sha256()
-        if seen.models.setdefault(course.round, sha) != sha:
-            raise Violation("counted", f"{name} has two models after round {course.round}")
-        missing = [round for round in range(1, course.round + 1) if round not in seen.merged]
+        name, sha = machine.name, run_state.sha256()
+        if seen.models.setdefault(run_state.round, sha) != sha:
+            raise Violation("counted", f"{name} has two models after round {run_state.round}")
+        missing = [round for round in range(1, run_state.round + 1) if round not in seen.merged]
         if not missing:
             return
         book = journal.Journal(machine.disk, reading=True)
@@ -188,8 +188,8 @@ class Invariants:
                 raise Violation("promised", f"{name} has merged round {round}, which its journal never closed")
             fresh, behind = divided(book.answers(round), round, closed[0])
             self._closed(machine, seen, round, closed[0], fresh, behind)
-            before = seen.course
-            if before is not None and before.round == round - 1 == course.round - 1:
+            before = seen.run_state
+            if before is not None and before.round == round - 1 == run_state.round - 1:
                 policy = machine.run.rounds.late
                 if merged_again(machine.job, before, policy, closed[1], fresh, behind).sha256() != sha:
                     raise Violation("counted", f"{name}: round {round} is not what its journal makes of it")
@@ -255,7 +255,7 @@ class Invariants:
                 raise Violation(
                     "committed", f"{name} keeps what it trained in round {round} of {job} without a receipt"
                 )
-        for run, entry in agent.ledger.lives.items():
+        for run, entry in agent.ledger.runs.items():
             left = len(self.left[run.partition(".")[0], name])
             if left > int(entry["odd_updates"]):
                 raise Violation("spent", f"{left} private updates left {name}, {entry['odd_updates']} are counted")
@@ -302,9 +302,9 @@ class Invariants:
     def _ended(self, machine: CoordinatorMachine, seen: RunSeen) -> None:
         shell = machine.shell
         assert shell is not None  # noqa: S101 - it has ended
-        course, rounds = shell.result(), machine.run.run.rounds
-        if course.round != rounds or seen.reported != list(range(1, rounds + 1)):
-            raise Violation("forward", f"{machine.name} ended after {course.round} rounds, told of {seen.reported}")
+        run_state, rounds = shell.result(), machine.run.run.rounds
+        if run_state.round != rounds or seen.reported != list(range(1, rounds + 1)):
+            raise Violation("forward", f"{machine.name} ended after {run_state.round} rounds, told of {seen.reported}")
         for round in range(1, rounds + 1):
             self._kept_promises(machine.name, seen, round)
 
@@ -347,4 +347,4 @@ class Invariants:
 
 def _keeps(agent: Agent, held: Held) -> bool:
     """Whether what belongs to this update holds already."""
-    return agent.states.last.get(held.life) is held.kept
+    return agent.states.last.get(held.run_key) is held.kept

@@ -20,22 +20,22 @@ from coordinator.vocabulary import Stop
 from device_agent.service import Agent
 from device_agent.session import Stopped
 from device_agent.training import Trained
-from edgefl.algorithms.base import Task
 from edgefl.chaos.scenario import Lie, Member, Scenario
 from edgefl.chaos.softmax import make_job, samples
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
+from edgefl.contract import Task
 from edgefl.data.dataset import Dataset
 from edgefl.errors import StoreError
 from edgefl.events import Fact
-from edgefl.job import Job
 from edgefl.protocol import simulated_keys
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, frame, read
 from edgefl.protocol.signing import Signer
+from edgefl.run.job import Job
+from edgefl.run.work import Done, ModelRef, Worker
 from edgefl.simulation.network import VirtualBroker
 from edgefl.simulation.world import Process, World
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.vector import State
-from edgefl.work import Done, Place, Worker
 
 FLEET = "default"
 AGAIN = 5.0  # seconds after which whoever starts services tries again, where one could not start
@@ -170,8 +170,8 @@ class DeviceMachine(Machine):
         steps = [one.done.steps if isinstance(one, Trained) else one.steps for one in told]
         return max(steps, default=0) * self.member.pace
 
-    def _work(self, worker: Worker, task: Task, place: Place, state: State, watch: Any) -> Done:
-        done = replace(worker, pace=self.member.pace, secret=False).work(task, place, state, watch)
+    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, watch: Any) -> Done:
+        done = replace(worker, pace=self.member.pace, secret=False).work(task, model_ref, state, watch)
         if self.member.lie is None or self.around.world.now >= self.around.scenario.healed:
             return done
         return replace(done, frame=_lied(self.member.lie, done.frame, task.round))
@@ -246,7 +246,7 @@ def _lied(lie: Lie, data: bytes, round: int) -> bytes:  # noqa: PLR0911  one lie
         case "round":
             return frame(said.model_copy(update={"round": round + 1}), (body,))
         case "run":
-            return frame(said.model_copy(update={"run": "another"}), (body,))
+            return frame(said.model_copy(update={"run_id": "another"}), (body,))
         case "name":
             return frame(said.model_copy(update={"device": "d9"}), (body,))
         case "model":

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from coordinator import core, journal, recall, rounds
+from coordinator import core, journal, recovery, rounds
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.publisher import Publisher
 from coordinator.service import Coordinator
 from device_agent import session, states
-from device_agent.ledger import Ledger
+from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.service import Agent
 from edgefl.errors import StoreError
 from edgefl.protocol import topics
@@ -54,7 +54,7 @@ def _receipt_before_journal() -> Change:
     def promised(self: Coordinator, state: Any, actions: Any, facts: Any) -> None:
         for action in actions:
             if isinstance(action, words.Accept):
-                self.voice.verdict(action)
+                self.outbox.verdict(action)
         write(self, state, actions, facts)
 
     return Coordinator, "_write", promised
@@ -149,7 +149,7 @@ def _sent_is_forgotten() -> Change:
     def forgetful(self: Agent, action: Any) -> None:
         perform(self, action)
         if isinstance(action, session.Send):
-            self.spools.clear(self.held[action.digest].life)
+            self.spools.clear(self.held[action.digest].run_key)
 
     return Agent, "_perform", forgetful
 
@@ -195,10 +195,10 @@ def _models_left_behind() -> Change:
 
 
 def _nothing_merged_again() -> Change:
-    def unchanged(book: Any, job: Any, course: Any, state: Any) -> Any:  # noqa: ARG001
-        return course
+    def unchanged(book: Any, job: Any, run_state: Any, state: Any) -> Any:  # noqa: ARG001
+        return run_state
 
-    return recall, "catch_up", unchanged
+    return recovery, "catch_up", unchanged
 
 
 def _merged_twice() -> Change:
@@ -215,13 +215,13 @@ def _never_released() -> Change:
 
 
 def _price_not_written() -> Change:
-    spend = Ledger.spend
+    spend = PrivacyLedger.spend
 
-    def free(self: Ledger, life: str, price: Any) -> None:
+    def free(self: PrivacyLedger, life: str, price: Any) -> None:
         with patch.object(self._disk, "write", lambda *_: None):
             spend(self, life, price)
 
-    return Ledger, "spend", free
+    return PrivacyLedger, "spend", free
 
 
 def _receipt_of_any_round() -> Change:

@@ -18,7 +18,7 @@ from edgefl.chaos.invariants import Invariants, Violation
 from edgefl.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine, Surroundings
 from edgefl.chaos.scenario import Fault, Scenario, draw
 from edgefl.chaos.story import Story
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.events import Fact
 from edgefl.protocol import simulated_keys, topics
 from edgefl.simulation.network import ACROSS, Fate, Passing, VirtualBroker

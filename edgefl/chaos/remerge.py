@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-from coordinator import late
+from coordinator import staleness
 from coordinator.journal import Kept
-from coordinator.late import Latecomer, Policy
-from edgefl import job as jobs
-from edgefl.algorithms.base import Update
-from edgefl.job import Course, Job
+from coordinator.staleness import Latecomer, Policy
+from edgefl.contract import Update
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
 from edgefl.simulation.loop import opened_update
 
 
@@ -19,16 +19,16 @@ def divided(answers: Iterable[Kept], round: int, counted: frozenset[str]) -> tup
 
 def merged_again(  # noqa: PLR0917 - all that a merge depends on
     job: Job,
-    before: Course,
+    before: RunState,
     policy: Policy,
     population: int,
     fresh: Mapping[str, Kept],
     behind: Mapping[str, Kept],
-) -> Course:
-    """The course after the round."""
+) -> RunState:
+    """The state after the round."""
     latecomers = {device: Latecomer(kept.round, _update(job, kept)) for device, kept in behind.items()}
     arrived = {device: _update(job, kept) for device, kept in fresh.items()}
-    updates, late_ones = late.fold(policy, before.round + 1, arrived, latecomers)
+    updates, late_ones = staleness.fold(policy, before.round + 1, arrived, latecomers)
     return jobs.advance(job, before, updates, population=population, late=late_ones)
 
 

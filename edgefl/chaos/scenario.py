@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, TypeAlias
 
-from edgefl.config import RunFile
-from edgefl.simulation.line import Line
+from edgefl.config.schema import RunFile
+from edgefl.hardware.line import Line
 
 Kind: TypeAlias = Literal[
     "kill", "power", "torn", "stop", "rot", "cut", "silence", "storm", "broker", "full", "clock", "twin", "noise"

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgefl import seeds
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
-from edgefl.job import Job
 from edgefl.losses import LOSSES
+from edgefl.run.job import Job
 from edgefl.vector import Array, Layout, Vector
 
 FEATURES, CLASSES = 3, 3
@@ -52,7 +52,7 @@ def samples(seed: int, name: str, count: int) -> Dataset:
 
 
 def make_job(run: RunFile) -> Job:
-    """What `edgefl.job.prepare` makes of a run file, without a network to build or to export."""
+    """What `edgefl.run.job.prepare` makes of a run file, without a network to build or to export."""
     seed = run.run.seed
     return Job(
         run=run,

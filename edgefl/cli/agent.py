@@ -45,8 +45,8 @@ def key(agent: AgentPath, set_: Sets = None) -> None:
     The key is made if there is none yet.
     """
     from device_agent import identity
-    from edgefl.config import AgentFile
-    from edgefl.config_reader import load
+    from edgefl.config.reader import load
+    from edgefl.config.schema import AgentFile
     from edgefl.system.disk import FolderDisk
 
     me = load(AgentFile, agent, set_ or ()).agent
@@ -61,17 +61,17 @@ def evaluate(
     agent: AgentPath, model: ModelPath, set_: Sets = None, data_root: DataRoot = None, json: Json = False
 ) -> None:
     """Say how good a deployed model is on this device's own data, which stay here."""
-    from device_agent import serving
-    from edgefl import wording
-    from edgefl.config import AgentFile
-    from edgefl.config_reader import load
-    from edgefl.models.card import line
+    from device_agent import inference
+    from edgefl.config.reader import load
+    from edgefl.config.schema import AgentFile
+    from edgefl.deployment.card import line
+    from edgefl.evaluation import wording
     from edgefl.printable import printable
 
     file = load(AgentFile, agent, set_ or ())
-    deployed = serving.open_model(file, model)
+    deployed = inference.open_model(file, model)
     typer.echo(f"{model}: {printable(line(deployed.card)) or 'says nothing about itself'}", err=True)
-    for part, found in serving.evaluate(file, deployed, data_root):
+    for part, found in inference.evaluate(file, deployed, data_root):
         if json:
             typer.echo(js.dumps({"event": "evaluated", "device": file.agent.id, "part": part, **asdict(found)}))
             continue
@@ -88,16 +88,16 @@ def predict(
     set_: Sets = None,
 ) -> None:
     """Say what a deployed model makes of new samples."""
-    from device_agent import serving
-    from edgefl.config import AgentFile
-    from edgefl.config_reader import load
+    from device_agent import inference
+    from edgefl.config.reader import load
+    from edgefl.config.schema import AgentFile
 
     file = load(AgentFile, agent, set_ or ())
-    deployed = serving.open_model(file, model)
-    made = serving.predict(deployed, serving.samples(samples, deployed))
+    deployed = inference.open_model(file, model)
+    made = inference.predict(deployed, inference.samples(samples, deployed))
     if out is not None:
-        serving.write(out, made)
+        inference.write(out, made)
         typer.echo(f"{out}: {len(made.values)} predictions", err=True)
         return
-    for line in serving.table(made):
+    for line in inference.table(made):
         typer.echo(line)

@@ -5,17 +5,17 @@ import sys
 from pathlib import Path
 
 from device_agent.start import Host
-from edgefl import logs
-from edgefl.bench.still import NOTHING, Blank, put_on_shelf
+from edgefl.bench.noop import NOTHING, Blank, register
 from edgefl.protocol.address import parse
 from edgefl.protocol.mqtt import MqttTransport
+from edgefl.system import logs
 from edgefl.system.disk import FolderDisk
 
 
 def main(url: str, name: str, folder: Path) -> None:
     """Serve until SIGTERM."""
     logs.set_up("warning")
-    put_on_shelf()
+    register()
     agent = Host(
         device=name,
         fleet="bench",

@@ -20,15 +20,15 @@ def main(back_end: str, network: str, graphs: Path) -> None:
     """Train, and say so."""
     gc.disable()  # as at the door
     import device_agent.start  # noqa: F401 - its weight is what we measure
-    from edgefl import frugal
-    from edgefl.algorithms import shelf
+    from edgefl.algorithms import registry
     from edgefl.bench.cases import CASES, STEPS, batch, stepper
+    from edgefl.system import resident_memory
 
     gc.enable()
-    frugal.one_heap()
+    resident_memory.one_heap()
     case = next(case for case in CASES if case.network == network)
     model, w = _onnx(graphs) if back_end == "onnx" else _torch(network, case.sample, case.classes)
-    shelf.algorithm({"name": "fedavg"})  # imported when a task names it, so part of a training agent
+    registry.algorithm({"name": "fedavg"})  # imported when a task names it, so part of a training agent
     step = stepper(model, w, batch(case))
     step()
     first = {"first_step_at": monotonic(), "first_step_cpu": process_time()}

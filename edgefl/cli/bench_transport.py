@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 
 from coordinator.threaded import Threaded
-from edgefl.bench.still import NOTHING, Blank, Still, put_on_shelf
+from edgefl.bench.noop import NOTHING, Blank, Noop, register
 from edgefl.bench.transport import Play
-from edgefl.config import Broker, Learning, RoundRules, Run, RunFile
+from edgefl.config.schema import Broker, Learning, RoundRules, Run, RunFile
 from edgefl.errors import RunError
 from edgefl.events import Fact, Round
-from edgefl.job import Job
 from edgefl.losses import LOSSES
-from edgefl.processes import Child
 from edgefl.protocol.address import Address
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer
+from edgefl.run.job import Job
+from edgefl.system.processes import Child
 from edgefl.vector import Layout
 
 
@@ -33,7 +33,7 @@ class Services:
 
     def play(self, address: Address, agents: Sequence[Child]) -> Play:
         """Coordinate them from this process, one job after another."""
-        put_on_shelf()
+        register()
         numbers, signer = count(1), Signer.new()  # one for all jobs: the agents trust the first they meet
 
         def rounds(params: int, rounds: int, mark: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ class Services:
             done = threading.Event()
             threading.Thread(target=_watch, args=(agents, serving, done), daemon=True).start()
             try:
-                course = serving.run()
+                run_state = serving.run()
             except KeyboardInterrupt:
                 lost = next((agent for agent in agents if agent.gone.is_set()), None)
                 if lost is None:
@@ -56,7 +56,7 @@ class Services:
                 raise RunError(f"an agent of the bench ended: {lost.said()}") from None
             finally:
                 done.set()
-            if not np.allclose(course.params, rounds, rtol=1e-4):  # shares like 1/10 are rounded
+            if not np.allclose(run_state.params, rounds, rtol=1e-4):  # shares like 1/10 are rounded
                 raise RunError(f"after {rounds} rounds every parameter should be {rounds}: an answer was lost")
 
         return rounds
@@ -74,8 +74,8 @@ def still_job(name: str, params: int, rounds: int, devices: int) -> Job:
     model = Blank(Layout(("w",), ((params,),)))
     return Job(
         run=run,
-        algorithm=Still(),
-        stages=Still().stages(),
+        algorithm=Noop(),
+        stages=Noop().stages(),
         model=model,
         device_model=model,
         graphs=None,

@@ -10,7 +10,7 @@ from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
 
 if TYPE_CHECKING:
     from edgefl.compare.preparing import Preparation
-    from edgefl.config import RunFile
+    from edgefl.config.schema import RunFile
     from edgefl.events import Tell
 
 
@@ -37,27 +37,27 @@ def compare(  # noqa: PLR0917 - the options of the command
 
     Each finished run is kept at once: the same command again goes on where it was interrupted.
     """
-    from edgefl import beside, logs
-    from edgefl.compare.kept import Kept
+    from edgefl.compare.cache import ResultCache
     from edgefl.compare.outcomes import Failed
+    from edgefl.compare.progress import watching
     from edgefl.compare.report import write
     from edgefl.compare.running import play_all
     from edgefl.compare.table import as_json, scores, text
     from edgefl.compare.variants import variants
-    from edgefl.compare.watching import watching
-    from edgefl.config_reader import read_toml
+    from edgefl.config.reader import read_toml
     from edgefl.errors import ConfigError, Interrupted, RunError
-    from edgefl.locks import own
+    from edgefl.system import logs, user_files
+    from edgefl.system.locks import own
 
     logs.set_up(log)
-    beside.remember(run)
+    user_files.remember(run)
     wanted = variants(algorithms, read_toml(run), str(run), set_ or ())
     asked = _levels(levels)
     if wanted[0].run.task.partition is None:
         raise ConfigError(f"{run}: a comparison divides one data set among devices: give task.partition")
     folder = out or wanted[0].run.run.folder / f"{wanted[0].run.run.name}-compare"
     with own(folder, private=False):  # a folder of the user's choice, perhaps with other things in it
-        kept = Kept(folder, data_root, fresh=fresh)
+        kept = ResultCache(folder, data_root, fresh=fresh)
         try:
             with watching({variant.label: variant.run.run.rounds for variant in wanted}, seeds) as watcher:
                 ends = play_all(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefl.cli.options import Json, Sets
-from edgefl.toml_text import Way, name, written
+from edgefl.config.toml_text import Way, name, written
 
 if TYPE_CHECKING:  # the command imports it when it runs: --help is instant
-    from edgefl.config_origin import Entry
+    from edgefl.config.origin import Entry
 
 app = typer.Typer(no_args_is_help=True, help="What a file comes to.")
 
@@ -35,9 +35,9 @@ def show(
 
     What it prints is a run file (or an agent file) again.
     """
-    from edgefl.config import AgentFile
-    from edgefl.config_origin import entries, kind_of, strays
-    from edgefl.config_reader import read_toml
+    from edgefl.config.origin import entries, kind_of, strays
+    from edgefl.config.reader import read_toml
+    from edgefl.config.schema import AgentFile
 
     found = entries(AgentFile if agent else kind_of(read_toml(file)), file, set_ or ())
     if json:
@@ -103,7 +103,7 @@ def _header(at: Way) -> str:
 
 
 def _line(entry: "Entry", *, origin: bool) -> list[str]:
-    from edgefl.config_origin import DEFAULT
+    from edgefl.config.origin import DEFAULT
 
     key = name(str(entry.way[-1]))
     text = f"# {key} is not set" if entry.value is None else f"{key} = {written(entry.value)}"

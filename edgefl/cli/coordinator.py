@@ -37,10 +37,10 @@ def start(  # noqa: PLR0917 - options of a command
     from coordinator import identity
     from coordinator.start import check_broker, coordinate, finished, unfinished
     from coordinator.view import choose
-    from edgefl import logs
-    from edgefl.config import RunFile
-    from edgefl.config_reader import load
-    from edgefl.rehearsal import rehearse_apart
+    from edgefl.config.reader import load
+    from edgefl.config.schema import RunFile
+    from edgefl.simulation.rehearsal import rehearse_apart
+    from edgefl.system import logs
 
     logs.set_up(log)
     wanted = load(RunFile, run, with_flags(set_, forgetting=forgetting))
@@ -67,8 +67,8 @@ def key(run: RunPath, set_: Sets = None) -> None:
     The key is made if there is none yet.
     """
     from coordinator import identity
-    from edgefl.config import RunFile
-    from edgefl.config_reader import load
+    from edgefl.config.reader import load
+    from edgefl.config.schema import RunFile
 
     wanted = load(RunFile, run, set_ or ())
     signer = identity.signer(wanted)
@@ -85,8 +85,8 @@ def forget(
     """Forget a device's key: whoever comes next with its name is let in. For a device that was installed anew."""
     from coordinator import identity
     from coordinator.device_keys import DeviceKeys
-    from edgefl.config import RunFile
-    from edgefl.config_reader import load
+    from edgefl.config.reader import load
+    from edgefl.config.schema import RunFile
     from edgefl.errors import ConfigError
 
     path = identity.devices_path(load(RunFile, run, set_ or ()))

@@ -20,11 +20,12 @@ def demo(
     """Watch eight devices learn to read digits together, each a process of its own, through a real MQTT broker."""
     from coordinator.start import coordinate
     from coordinator.view import choose
-    from edgefl import job as jobs
-    from edgefl import logs, wording
-    from edgefl.config import RunFile
-    from edgefl.config_reader import load
-    from edgefl.fleet import Fleet
+    from edgefl.config.reader import load
+    from edgefl.config.schema import RunFile
+    from edgefl.evaluation import wording
+    from edgefl.run import job as jobs
+    from edgefl.run.local_fleet import Fleet
+    from edgefl.system import logs
 
     logs.set_up(log)
     with as_file(files("edgefl.cli") / "templates" / "demo.toml") as path:
@@ -34,7 +35,7 @@ def demo(
     )
     if json:
         return
-    scores = wording.scores(jobs.report(results.course, {}))
+    scores = wording.scores(jobs.report(results.run_state, {}))
     typer.echo("\nEight devices trained one model; no sample left its process.")
     typer.echo(f"  the model   {scores} on digits none of them has seen")
     for what, file in results.files.items():

@@ -24,8 +24,8 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Look at this machine and at the way to the broker; exit code 1 if something is wrong."""
-    from edgefl.config_origin import kind_of
-    from edgefl.config_reader import load, read_toml
+    from edgefl.config.origin import kind_of
+    from edgefl.config.reader import load, read_toml
     from edgefl.doctor.examine import examine
     from edgefl.errors import ConfigError
 

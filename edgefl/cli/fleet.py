@@ -26,11 +26,11 @@ def start(  # noqa: PLR0917 - options of a command
 ) -> None:
     """Start real agent processes, one for each part of the run's partition, and wait until they end."""
     from coordinator import identity
-    from edgefl import logs
-    from edgefl.config import RunFile
-    from edgefl.config_reader import load
-    from edgefl.fleet import Fleet
+    from edgefl.config.reader import load
+    from edgefl.config.schema import RunFile
     from edgefl.protocol.address import on_the_command_line, parse
+    from edgefl.run.local_fleet import Fleet
+    from edgefl.system import logs
 
     logs.set_up(log)
     on_the_command_line("--broker", broker)

@@ -7,12 +7,13 @@ from edgefl.cli.options import DataRoot, Log, RunPath, Sets
 
 def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: Log = "warning") -> None:
     """Play the first rounds without a device, through everything the run file names and with its own numbers."""
-    from edgefl import job as jobs
-    from edgefl import logs, wording
-    from edgefl.config import RunFile
-    from edgefl.config_reader import load
-    from edgefl.rehearsal import known_devices, scale
-    from edgefl.rehearsal import rehearse as play
+    from edgefl.config.reader import load
+    from edgefl.config.schema import RunFile
+    from edgefl.evaluation import wording
+    from edgefl.run import job as jobs
+    from edgefl.simulation.rehearsal import known_devices, scale
+    from edgefl.simulation.rehearsal import rehearse as play
+    from edgefl.system import logs
 
     logs.set_up(log)
     wanted = load(RunFile, run, set_ or ())

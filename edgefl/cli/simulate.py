@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl import wording
 from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
+from edgefl.evaluation import wording
 from edgefl.events import Abandoned, Done, Evaluating, Fact, Round, Tell, as_json
 
 if TYPE_CHECKING:
-    from edgefl.config import RunFile
-    from edgefl.data.holdings import Holdings
-    from edgefl.job import Job
+    from edgefl.config.schema import RunFile
+    from edgefl.data.split import Split
+    from edgefl.run.job import Job
 
 Workers = Annotated[int, typer.Option(min=1, help="Processes that train at the same time; the result is the same.")]
 
@@ -32,10 +32,10 @@ def simulate(  # noqa: PLR0917 - the options of the command
     log: Log = "warning",
 ) -> None:
     """Play a run on this machine: a plain loop, or with [fleet] an emulated fleet on a virtual clock."""
-    from edgefl import logs
-    from edgefl.config import RunFile
-    from edgefl.config_reader import load
+    from edgefl.config.reader import load
+    from edgefl.config.schema import RunFile
     from edgefl.errors import ConfigError
+    from edgefl.system import logs
 
     logs.set_up(log)
     wanted = load(RunFile, run, with_flags(set_, forgetting=forgetting))
@@ -51,10 +51,10 @@ def play(
     *,
     emulated: bool = False,
     workers: int = 1,
-    prepare: "Callable[[RunFile, Path | None], tuple[Job, Holdings]] | None" = None,
+    prepare: "Callable[[RunFile, Path | None], tuple[Job, Split]] | None" = None,
 ) -> None:
     """The whole run, in the driver that its [fleet] asks for; `prepare` stands in for a job's own preparation."""
-    from edgefl import job as jobs
+    from edgefl.run import job as jobs
     from edgefl.simulation.engines import engine
 
     if emulated or (run.fleet and run.fleet.takes_time):

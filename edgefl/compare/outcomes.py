@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from edgefl import metrics
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, EdgeflError, RunError
+from edgefl.evaluation import metrics
 from edgefl.events import Done, Fact, Round, Tell, as_json
 
 log = logging.getLogger(__name__)

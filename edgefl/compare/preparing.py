@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from edgefl import job as jobs
-from edgefl.config import RunFile
-from edgefl.data.holdings import Holdings
-from edgefl.job import Job
-from edgefl.rehearsal import shortened, some
+from edgefl.config.schema import RunFile
+from edgefl.data.split import Split
+from edgefl.run import job as jobs
+from edgefl.run.job import Job
 from edgefl.simulation.loop import simulate
+from edgefl.simulation.rehearsal import shortened, some
 
 # Nothing is made of these.
 OWN = {"algorithm", "aggregation", "privacy", "rounds", "selection", "wire", "broker", "guards", "fleet"}
@@ -20,13 +20,13 @@ TRIED_PUBLIC = 64  # samples of the public data, for stages that train on them
 class Preparation:
     """The newest job, handed out again to every run that differs only in how it learns; older ones are let go."""
 
-    def __init__(self, prepare: Callable[[RunFile, Path | None], tuple[Job, Holdings]] = jobs.prepare) -> None:
+    def __init__(self, prepare: Callable[[RunFile, Path | None], tuple[Job, Split]] = jobs.prepare) -> None:
         self._prepare = prepare
         self._key: tuple[str, Path | None] | None = None
-        self._made: tuple[Job, Holdings] | None = None
+        self._made: tuple[Job, Split] | None = None
 
-    def __call__(self, run: RunFile, root: Path | None) -> tuple[Job, Holdings]:
-        """What `edgefl.job.prepare` gives for this run."""
+    def __call__(self, run: RunFile, root: Path | None) -> tuple[Job, Split]:
+        """What `edgefl.run.job.prepare` gives for this run."""
         key = _needs(run), root
         if self._made is None or key != self._key:
             self._made = None  # two data sets at a time may be one too many
@@ -43,7 +43,7 @@ def _needs(run: RunFile) -> str:
     return f"{run.run.seed} {run.model_dump_json(exclude={*OWN, 'run'})}"
 
 
-def briefly(job: Job, held: Holdings) -> None:
+def briefly(job: Job, held: Split) -> None:
     """Play two rounds of one mini-batch each, unseen: a mistake that only a merge can find is found here."""
     short = shortened(job.run, 1)
     short = short.model_copy(update={"run": short.run.model_copy(update={"rounds": TRIED})})

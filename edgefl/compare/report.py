@@ -12,7 +12,7 @@ from edgefl.compare.plots import draw
 from edgefl.compare.table import as_json, scores, text
 from edgefl.compare.variants import Variant
 from edgefl.errors import StoreError
-from edgefl.store import write_atomically
+from edgefl.system.store import write_atomically
 
 RESULTS, TABLE, PAGE = "results.json", "table.md", "index.html"
 

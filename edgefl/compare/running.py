@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from edgefl.compare.outcomes import Failed, Order, Outcome, Play, Played, Progress, play_one
-from edgefl.compare.seats import play_apart
+from edgefl.compare.process_pool import play_apart
 from edgefl.compare.variants import Variant, seeded
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 
 

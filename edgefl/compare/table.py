@@ -6,8 +6,8 @@ from math import inf, nan
 from statistics import mean, median
 from typing import Any, TypeAlias
 
-from edgefl import metrics
 from edgefl.compare.outcomes import Failed, Outcome, Played
+from edgefl.evaluation import metrics
 
 MEDIAN = "median"
 UNSOLVED = ("infeasible", "unsolved")  # what stages call a projection that had to be given up

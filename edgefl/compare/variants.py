@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_origin
 
-from edgefl.algorithms import shelf
-from edgefl.config import RunFile
-from edgefl.config_reader import parse, toml_value
+from edgefl.algorithms import registry
+from edgefl.config.reader import parse, toml_value
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, nearest
-from edgefl.local import LocalTraining
+from edgefl.training.local import LocalTraining
 
 SHARED = {field.name for field in fields(LocalTraining)}
 
@@ -51,8 +51,8 @@ def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
     label, spec = _label(word)
     head, *tails = spec.split("+")
     name, given, elsewhere = _described(head, word)
-    if name not in shelf.algorithm_shelf():
-        raise ConfigError(f"--algorithms {word}: no algorithm '{name}'; {nearest(name, shelf.algorithm_shelf())}")
+    if name not in registry.algorithm_registry():
+        raise ConfigError(f"--algorithms {word}: no algorithm '{name}'; {nearest(name, registry.algorithm_registry())}")
     own = base.algorithm.get("name") == name
     algorithm = {**(base.algorithm if own else _shared(base, name)), "name": name, **given}
     if "epochs" in given and "batches" not in given:
@@ -62,7 +62,7 @@ def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
         stage, keys, dotted = _described(tail, word)
         if dotted:
             raise ConfigError(f"--algorithms {word}: '{dotted[0]}' belongs to the algorithm, before the first '+'")
-        stages = stages or [shelf.describe(made) for made in shelf.algorithm(algorithm).stages()]
+        stages = stages or [registry.describe(made) for made in registry.algorithm(algorithm).stages()]
         stages.append({"name": stage, **keys})
     changed = {**base.model_dump(exclude_none=True), "algorithm": algorithm, "aggregation": tuple(stages)}
     # The environment and --set have had their say in the base.
@@ -74,7 +74,10 @@ def _shared(base: RunFile, name: str) -> dict[str, Any]:
 
     MIFA has none: it is defined by the uniform mean.
     """
-    own, known = shelf.describe(shelf.algorithm(base.algorithm)), shelf.algorithm_shelf()[name].__dataclass_fields__
+    own, known = (
+        registry.describe(registry.algorithm(base.algorithm)),
+        registry.algorithm_registry()[name].__dataclass_fields__,
+    )
     shared = {key: value for key, value in own.items() if key in SHARED and key in known and value is not None}
     return {k: v for k, v in shared.items() if get_origin(known[k].type) is not Literal or v in get_args(known[k].type)}
 

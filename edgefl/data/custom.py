@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl import beside
 from edgefl.data.csv_table import classes_of, read_table
 from edgefl.data.dataset import Dataset
 from edgefl.data.source import Source, arrays, check, held_out, pixels
 from edgefl.errors import ConfigError, nearest
+from edgefl.system import user_files
 from edgefl.vector import Array
 
 log = logging.getLogger(__name__)
@@ -60,9 +60,9 @@ def from_function(name: str) -> Source:
     """What `package.module:function` gives back."""
     module, _, function = name.partition(":")
     try:
-        namespace = vars(beside.import_module(module))
+        namespace = vars(user_files.import_module(module))
     except (ImportError, SyntaxError, ValueError) as e:  # ValueError: an empty or relative name
-        looked = ", ".join(str(folder) for folder in beside.folders())
+        looked = ", ".join(str(folder) for folder in user_files.folders())
         raise ConfigError(f"data set '{name}': {e}; looked in {looked} and on PYTHONPATH") from e
     if not callable(namespace.get(function)):
         functions = [word for word, value in namespace.items() if callable(value) and not word.startswith("_")]

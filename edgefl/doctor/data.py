@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from edgefl.config import LocalData
+from edgefl.config.schema import LocalData
 from edgefl.data.dataset import Dataset
-from edgefl.data.local import local_data
-from edgefl.divergence import largest, unscaled
 from edgefl.doctor.finding import Finding, ok, warning, wrong
 from edgefl.errors import ConfigError
+from edgefl.run.local_data import local_data
+from edgefl.training.divergence import largest, unscaled
 
 SHOWN = 10  # classes whose samples are counted in the text
 

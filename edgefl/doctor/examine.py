@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgefl.config import AgentFile, RunFile
+from edgefl.config.schema import AgentFile, RunFile
 from edgefl.doctor import engines
 from edgefl.doctor.certificates import own, today
 from edgefl.doctor.data import data

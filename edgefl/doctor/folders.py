@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgefl.doctor.finding import Finding, ok, warning, wrong
-from edgefl.store import sync_folder
+from edgefl.system.store import sync_folder
 
 ENOUGH, LITTLE = 500 << 20, 50 << 20  # bytes: for a few models and a journal; for hardly anything
 

@@ -7,10 +7,10 @@ import socket
 import ssl
 from collections.abc import Iterator
 
-from edgefl.config import Identity
+from edgefl.config.schema import Identity
 from edgefl.doctor import certificates
+from edgefl.doctor.broker_probe import PATIENCE, BrokerProbe, probe_broker
 from edgefl.doctor.finding import Finding, ok, warning, wrong
-from edgefl.doctor.visit import PATIENCE, Visit, visit
 from edgefl.errors import ConfigError
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import PASSWORD, Address, parse, reachable
@@ -72,7 +72,7 @@ def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Findi
             )
             yield wrong("TLS", why, remedy)
             return
-    yield from _judge(visit(address, context, f"{ROOT}/{fleet}/doctor/{who}"))
+    yield from _judge(probe_broker(address, context, f"{ROOT}/{fleet}/doctor/{who}"))
 
 
 def _handshake(address: Address, context: ssl.SSLContext) -> Finding:
@@ -84,7 +84,7 @@ def _handshake(address: Address, context: ssl.SSLContext) -> Finding:
         return certificates.dated("TLS", f"{secured.version()}, the broker's certificate", pem, certificates.today())
 
 
-def _judge(made: Visit) -> Iterator[Finding]:
+def _judge(made: BrokerProbe) -> Iterator[Finding]:
     """What a visit tells about the broker and about us."""
     if made.refused:
         remedy = f"correct the user in the address, and its password in {PASSWORD} (or the client's certificate)"

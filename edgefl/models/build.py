@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgefl import beside
 from edgefl.errors import ConfigError, EdgeflError, nearest
 from edgefl.models.source_lines import model_line, reason
+from edgefl.system import user_files
 from edgefl.vector import Vector
 
 if TYPE_CHECKING:
@@ -109,12 +109,12 @@ def _factory(model: str) -> Callable[..., Any]:
 def _import(model: str, package: str) -> ModuleType:
     try:
         try:
-            return beside.import_module(package)
+            return user_files.import_module(package)
         except RuntimeError as e:
             if not _is_torchvision(e):
                 raise
             _door("torchvision_import").import_torchvision()
-            return beside.import_module(package)
+            return user_files.import_module(package)
     except (ImportError, SyntaxError, ValueError) as e:  # ValueError: an empty or relative name
         where = f" at {line}" if (line := model_line(e)) else ""
         raise ConfigError(f"model '{model}': cannot import '{package}'{where}: {reason(e)}") from e

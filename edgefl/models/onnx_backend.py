@@ -16,12 +16,12 @@ import numpy as np
 import onnxruntime
 
 from edgefl.errors import ConfigError, Interrupted, RemoteError
-from edgefl.frugal import release_code
 from edgefl.models.onnx.bundle import Bundle
 from edgefl.models.onnx_bindings import Bindings
 from edgefl.models.onnx_file import BOOL, DOUBLE, FLOAT, INT32, INT64
 from edgefl.models.onnx_guard import Signature
 from edgefl.models.onnx_handover import Kept, cut, fresh
+from edgefl.system.resident_memory import release_code
 from edgefl.vector import Array, Layout, Vector, check
 
 ITEM = 4  # bytes per number

@@ -14,7 +14,7 @@ from math import sqrt
 
 import numpy as np
 
-from edgefl.algorithms.base import Site
+from edgefl.contract import Site
 from edgefl.errors import ConfigError, RunError
 from edgefl.losses import LOSSES, Loss, cross_entropy, softmax
 from edgefl.vector import Array, Layout, Vector

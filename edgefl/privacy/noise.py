@@ -18,11 +18,11 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from edgefl.algorithms.base import STRICT, Noise, Site
+from edgefl.contract import STRICT, Noise, Site
 from edgefl.errors import ConfigError
-from edgefl.local import Walked
 from edgefl.privacy import linear
 from edgefl.privacy.accountant import objective_epsilon, upcycled_epsilon
+from edgefl.training.local import Walked
 from edgefl.vector import Array, Layout, State, Vector, norm
 
 COVER = 1e4  # the noise over an inexact minimiser, in units of what its inexactness can be

@@ -1,13 +1,13 @@
 """What a simulated fleet has spent: the bill of the device that spent most.
 
-On real devices each keeps its own ledger (`device_agent/ledger.py`), and nobody else needs to know.
+On real devices each keeps its own ledger (`device_agent/privacy_ledger.py`), and nobody else needs to know.
 """
 
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from edgefl.algorithms.base import Algorithm
+from edgefl.contract import Algorithm
 from edgefl.privacy.noise import Price
 from edgefl.privacy.private import Private
 from edgefl.vector import Layout, State

@@ -12,7 +12,7 @@ from edgefl.errors import ConfigError
 from edgefl.protocol.acl import COORDINATOR
 from edgefl.protocol.address import PASSWORD, Address
 from edgefl.protocol.topics import check_name
-from edgefl.store import make_private, write_atomically
+from edgefl.system.store import make_private, write_atomically
 
 
 def names(text: str) -> list[str]:

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Literal
 
 from edgefl.errors import ConfigError, RunError
-from edgefl.processes import Child
 from edgefl.protocol import acl
 from edgefl.protocol.address import Address, is_loopback
 from edgefl.protocol.mqtt import LARGEST
+from edgefl.system.processes import Child
 
 Kind = Literal["mosquitto", "iotcore"]
 PATIENCE = 10.0  # seconds until a broker must accept connections

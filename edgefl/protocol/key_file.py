@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import mkstemp
 
 from edgefl.errors import ConfigError, StoreError
-from edgefl.faults import before_write
 from edgefl.protocol.signing import Signer
-from edgefl.store import make_folder, sync_folder
+from edgefl.system.faults import before_write
+from edgefl.system.store import make_folder, sync_folder
 
 log = logging.getLogger(__name__)
 

@@ -63,7 +63,7 @@ class JobState(_Said):
 
     protocol: Version = PROTOCOL
     job: Name
-    run: Name  # which life of the job: a name may be used again, a run never is
+    run_id: Name  # a job's name may be used again, this id never is
     phase: Literal["gathering", "training", "finished"]
     round: Round
     spread: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 0.0  # seconds for a lost fleet to come back in
@@ -110,7 +110,7 @@ class Manifest(_Said):
 
     protocol: Version = PROTOCOL
     job: Name
-    run: Name
+    run_id: Name
     round: Round
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: Annotated[int, Field(ge=1)]  # bytes of the frame
@@ -151,7 +151,7 @@ class Assignment(_Said):
 
     kind: Literal["task"] = "task"
     job: Name
-    run: Name
+    run_id: Name
     round: Round
     attempt: Annotated[int, Field(ge=0)]
     model: Name
@@ -169,7 +169,7 @@ class Answer(_Said):
 
     kind: Literal["answer"] = "answer"
     job: Name
-    run: Name
+    run_id: Name
     round: Round
     device: Name
     model: Name
@@ -214,7 +214,7 @@ class Holding(_Said):
 
     kind: Literal["holding"] = "holding"
     job: Name
-    run: Name
+    run_id: Name
     round: Round
     digest: Digest
     size: Annotated[int, Field(ge=1)]  # bytes of the frame

@@ -30,7 +30,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from edgefl.errors import ConfigError
 from edgefl.protocol.address import PASSWORD, Address
 from edgefl.protocol.certificates import explain, refused
-from edgefl.protocol.pace import LONGEST_DELAY, Pace
+from edgefl.protocol.reconnect import LONGEST_DELAY, Reconnect
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Undelivered, Will
 
@@ -123,7 +123,7 @@ class MqttTransport:
         self._wishes: deque[tuple[bool, tuple[str, ...]]] = deque()  # to subscribe (True) or unsubscribe
         self._closing = threading.Event()
         self._failure: BaseException | None = None
-        self._pace = Pace(client_id)
+        self._pace = Reconnect(client_id)
         self._idle = False  # the network thread sleeps, or is about to: wake it
         self._thread: threading.Thread | None = None
 

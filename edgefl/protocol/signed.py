@@ -47,7 +47,7 @@ class Where:
     kind: Kind
     fleet: str
     job: str = ""  # a presence is for all jobs
-    run: str = ""
+    run_id: str = ""
     device: str = ALL
 
 
@@ -57,14 +57,14 @@ class Envelope:
 
     key: str
     counter: int
-    run: str
+    run_id: str
     payload: bytes
     signature: bytes
 
     def prove(self, place: Where) -> None:
         """Nothing, if this was signed with this key for this place, and not changed since."""
         raw = signing.key_bytes(self.key)
-        if place.run != self.run or not signing.verified(raw, self.signature, _statement(place, raw, self)):
+        if place.run_id != self.run_id or not signing.verified(raw, self.signature, _statement(place, raw, self)):
             raise Unproven("message.signature", f"a message of kind '{place.kind}' is not what {self.key} signed")
 
 
@@ -79,20 +79,20 @@ class Speaker:
     def key(self) -> str:
         return self.signer.key
 
-    def seal(self, kind: Kind, payload: bytes, *, job: str = "", run: str = "", device: str = ALL) -> bytes:
+    def seal(self, kind: Kind, payload: bytes, *, job: str = "", run_id: str = "", device: str = ALL) -> bytes:
         """The message in its envelope, with the next counter."""
-        return self._head(Where(kind, self.fleet, job, run, device), payload) + payload
+        return self._head(Where(kind, self.fleet, job, run_id, device), payload) + payload
 
-    def seal_frame(self, parts: Iterable[bytes], *, job: str, run: str, device: str) -> Iterator[bytes]:
+    def seal_frame(self, parts: Iterable[bytes], *, job: str, run_id: str, device: str) -> Iterator[bytes]:
         """Chunks of one frame on their way up: signed once."""
         head = b""
         for part in parts:
-            head = head or self._head(Where("up", self.fleet, job, run, device), part)
+            head = head or self._head(Where("up", self.fleet, job, run_id, device), part)
             yield head + part
 
     def _head(self, where: Where, payload: bytes) -> bytes:
-        raw, name = signing.key_bytes(self.key), where.run.encode()
-        said = Envelope(self.key, next(self._counter), where.run, payload, b"")
+        raw, name = signing.key_bytes(self.key), where.run_id.encode()
+        said = Envelope(self.key, next(self._counter), where.run_id, payload, b"")
         signature = self.signer.signature(_statement(where, raw, said))
         return _HEAD.pack(MAGIC, VERSION, len(name), raw, said.counter, signature) + name
 
@@ -106,15 +106,15 @@ def opened(message: bytes) -> Envelope:
         raise Unproven("message.version", f"envelope version {version}; this side speaks {VERSION}: update the older")
     end = _HEAD.size + length
     try:
-        run = message[_HEAD.size : end].decode("ascii")
+        run_id = message[_HEAD.size : end].decode("ascii")
     except UnicodeDecodeError:
         raise Unproven("message.unsigned", "an envelope that names no run") from None
-    return Envelope(signing.key_text(raw), counter, run, message[end:], signature)
+    return Envelope(signing.key_text(raw), counter, run_id, message[end:], signature)
 
 
 def _statement(place: Where, raw: bytes, said: Envelope) -> bytes:
     """The very bytes that are signed: a list has one way to be written and one way to be read."""
-    where = [place.kind, place.fleet, place.job, place.run, place.device]
+    where = [place.kind, place.fleet, place.job, place.run_id, place.device]
     what = chunks.series(said.payload) or sha256(said.payload).digest()
     statement: bytes = msgpack.packb([*where, raw, said.counter, what])
     return PREFIX + statement

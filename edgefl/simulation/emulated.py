@@ -15,20 +15,20 @@ from typing import Any
 from device_agent.service import Agent
 from device_agent.training import Trained, Watch
 from edgefl import seeds
-from edgefl.algorithms.base import Batched, Budget, Task
-from edgefl.config import EmulatedFleet, RunFile
+from edgefl.config.schema import EmulatedFleet, RunFile
+from edgefl.contract import Batched, Budget, Task
 from edgefl.data.dataset import Dataset
-from edgefl.job import Job
-from edgefl.local import LocalTraining
+from edgefl.hardware.profiles import Availability, Hardware, assign, reference_seconds
 from edgefl.protocol import simulated_keys
+from edgefl.run.job import Job
+from edgefl.run.work import Done, ModelRef, Worker
 from edgefl.simulation.engines import Engine, Order
 from edgefl.simulation.network import VirtualBroker
-from edgefl.simulation.profiles import Availability, Hardware, assign, reference_seconds
 from edgefl.simulation.stragglers import cut
 from edgefl.simulation.world import Process, World
 from edgefl.system.memory_disk import MemoryDisk
+from edgefl.training.local import LocalTraining
 from edgefl.vector import State
-from edgefl.work import Done, Place, Worker
 
 REBOOT = 60.0  # virtual seconds until a device that broke down is back
 
@@ -124,13 +124,13 @@ class Device:
 
     # ---- its work ----------------------------------------------------------------------------------------------
 
-    def _work(self, worker: Worker, task: Task, place: Place, state: State, _watch: Watch) -> Done:
+    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, _watch: Watch) -> Done:
         """Train, at this machine's pace; what a simulation cannot do ends it, as it ends the loop."""
         pace = self.kind.hardware.pace(self._seed, task.round, self.name)
         most = cut(self.around.job, task.round, self.name, len(worker.data))
         order = Order(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
         try:
-            (done,) = self.around.engine.train(place, [order])
+            (done,) = self.around.engine.train(model_ref, [order])
         except Exception as error:
             self.failure = error
             raise
@@ -165,7 +165,7 @@ def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
     reference = reference_seconds(job.model.layout.trainable, training.batch, wanted.ms_per_step)
     made = {}
     for name in devices:
-        profile = wanted.shelf[profiles[name]]
+        profile = wanted.registry[profiles[name]]
         dropout = wanted.dropout if profile.dropout is None else profile.dropout
         made[name] = Kind(Hardware(profile, reference), dropout, profile.availability or wanted.availability)
     return made

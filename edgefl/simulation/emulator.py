@@ -15,15 +15,15 @@ from time import perf_counter, process_time
 
 from coordinator import core
 from coordinator.service import Coordinator
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
 from edgefl.events import Done, Fact, Round, Tell
-from edgefl.job import Course, Job
 from edgefl.privacy.spending import spending
 from edgefl.protocol import simulated_keys
+from edgefl.run.job import Job, RunState
 from edgefl.simulation.emulated import Device, Surroundings, kinds
-from edgefl.simulation.engines import Engine, Here
+from edgefl.simulation.engines import Engine, InProcess
 from edgefl.simulation.loop import RUN_ID
 from edgefl.simulation.network import VirtualBroker
 from edgefl.simulation.world import World
@@ -41,9 +41,9 @@ def emulate(
     tell: Tell = lambda _: None,
     *,
     engine: Engine | None = None,
-) -> Course:
+) -> RunState:
     """Play all rounds on the virtual clock; `tell` hears everything that lasts."""
-    engine = engine or Here(job, devices)
+    engine = engine or InProcess(job, devices)
     with _quiet(), _threads(engine.parallel) as threads:
         return Emulator(job, devices, tell, engine, threads).run()
 
@@ -85,7 +85,7 @@ class Emulator:
         )
         process.run(self.coordinator)
 
-    def run(self) -> Course:
+    def run(self) -> RunState:
         """Let everything happen until the run has ended."""
         while not self.coordinator.ended:
             if not self.world.next() or self.world.now - self.merged > self.patience:

@@ -8,16 +8,16 @@ from multiprocessing import get_context
 from typing import Protocol
 
 from edgefl import losses
-from edgefl.algorithms.base import Task
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
+from edgefl.contract import Task
 from edgefl.data.dataset import Dataset
-from edgefl.job import Job
 from edgefl.models.base import Model
 from edgefl.models.build import build
 from edgefl.models.onnx.bundle import unpack
 from edgefl.models.onnx_backend import OnnxModel
+from edgefl.run.job import Job
+from edgefl.run.work import Done, ModelRef, Worker
 from edgefl.vector import State
-from edgefl.work import Done, Place, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Engine(Protocol):
 
     parallel: int
 
-    def train(self, place: Place, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
         """The work of every order, in their order."""
         ...
 
@@ -49,7 +49,7 @@ def workers(run: RunFile, model: Model, devices: Mapping[str, Dataset]) -> dict[
     }
 
 
-class Here:
+class InProcess:
     """One device after another, in this process."""
 
     parallel = 1
@@ -57,8 +57,8 @@ class Here:
     def __init__(self, job: Job, devices: Mapping[str, Dataset]) -> None:
         self._workers = workers(job.run, job.device_model, devices)
 
-    def train(self, place: Place, orders: Sequence[Order]) -> list[Done]:
-        return [_work(self._workers[order.device], place, order) for order in orders]
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+        return [_work(self._workers[order.device], model_ref, order) for order in orders]
 
 
 class Pool:
@@ -67,15 +67,15 @@ class Pool:
     def __init__(self, executor: ProcessPoolExecutor, parallel: int) -> None:
         self._executor, self.parallel = executor, parallel
 
-    def train(self, place: Place, orders: Sequence[Order]) -> list[Done]:
-        return list(self._executor.map(_train, [place] * len(orders), orders))
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+        return list(self._executor.map(_train, [model_ref] * len(orders), orders))
 
 
 @contextmanager
 def engine(job: Job, devices: Mapping[str, Dataset], processes: int = 1) -> Iterator[Engine]:
     """The engine for so many processes; they end with the block."""
     if processes == 1:
-        yield Here(job, devices)
+        yield InProcess(job, devices)
         return
     given = job.run, job.graphs, job.sample, job.classes, dict(devices)
     # spawn: a forked copy of onnxruntime's or torch's threads would hang.
@@ -98,9 +98,9 @@ def _move_in(
     _HERE.update(workers(run, model, devices))
 
 
-def _train(place: Place, order: Order) -> Done:
-    return _work(_HERE[order.device], place, order)
+def _train(model_ref: ModelRef, order: Order) -> Done:
+    return _work(_HERE[order.device], model_ref, order)
 
 
-def _work(worker: Worker, place: Place, order: Order) -> Done:
-    return replace(worker, pace=order.pace).work(order.task, place, order.state)
+def _work(worker: Worker, model_ref: ModelRef, order: Order) -> Done:
+    return replace(worker, pace=order.pace).work(order.task, model_ref, order.state)

@@ -6,19 +6,20 @@ from hashlib import sha256
 from time import perf_counter, process_time, time
 from typing import Any
 
-from edgefl import __version__, forgetting
-from edgefl import job as jobs
-from edgefl.algorithms.base import Budget, Task, Update
+from edgefl import __version__
+from edgefl.contract import Budget, Task, Update
 from edgefl.data.dataset import Dataset
+from edgefl.evaluation import forgetting
 from edgefl.events import Answered, Asked, Closed, Fact, Joined, Tell
-from edgefl.job import Course, Job
 from edgefl.privacy.spending import spending
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
+from edgefl.run.work import ModelRef, plain_limit, received, unpack_answer, unpack_broadcast
 from edgefl.selection.base import Candidate, drawn
-from edgefl.simulation.engines import Engine, Here, Order
+from edgefl.simulation.engines import Engine, InProcess, Order
 from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
-from edgefl.work import Place, plain_limit, received, unpack_answer, unpack_broadcast
 
 RUN_ID = "0" * 12  # stands for the id of a run, and is as long, so that frames are too
 
@@ -30,9 +31,9 @@ class Traffic:
     up: int = 0
     down: int = 0
 
-    def summary(self, course: Course) -> dict[str, Any]:
+    def summary(self, run_state: RunState) -> dict[str, Any]:
         """What a run's last word says about them; a run that reaches its target ends there."""
-        to_target = None if course.reached is None else self.up + self.down
+        to_target = None if run_state.reached is None else self.up + self.down
         return {"bytes_up": self.up, "bytes_down": self.down, "bytes_to_target": to_target}
 
 
@@ -42,9 +43,9 @@ def simulate(
     tell: Tell = lambda _: None,
     *,
     engine: Engine | None = None,
-) -> Course:
+) -> RunState:
     """Play all rounds one after another; `tell` hears what a coordinator tells of a fleet that nothing disturbs."""
-    engine = engine or Here(job, devices)
+    engine = engine or InProcess(job, devices)
     fleet = {name: _Device(len(data)) for name, data in devices.items()}
     total, began, cpu, asked = Traffic(), perf_counter(), process_time(), 0
     sizes: dict[int, int] = {}  # of the models that were sent, by round
@@ -54,24 +55,24 @@ def simulate(
             tell(replace(fact, at=time()))
 
     say(jobs.opening(job), *(joined(job, name, device.samples) for name, device in fleet.items()))
-    course = jobs.begin(job)
-    while not jobs.finished(job, course):
-        opened, spent, before = perf_counter(), Traffic(), course
-        extra, updates = jobs.plan(job, course), dict[str, Update]()
+    run_state = jobs.begin(job)
+    while not jobs.finished(job, run_state):
+        opened, spent, before = perf_counter(), Traffic(), run_state
+        extra, updates = jobs.plan(job, run_state), dict[str, Update]()
         if extra is not None:
             asked += 1
-            updates, facts = _play(job, course, extra, engine, fleet, spent, sizes, asked)
+            updates, facts = _play(job, run_state, extra, engine, fleet, spent, sizes, asked)
             say(*facts)
-        course = jobs.advance(job, course, updates, population=len(fleet))
+        run_state = jobs.advance(job, run_state, updates, population=len(fleet))
         total.up, total.down = total.up + spent.up, total.down + spent.down
-        more = forgetting.of_round(job, before, updates, course)
+        more = forgetting.of_round(job, before, updates, run_state)
         seconds = perf_counter() - opened
-        say(jobs.report(course, updates, bytes_up=spent.up, bytes_down=spent.down, seconds=seconds, **more))
-    spoken = total.summary(course)
+        say(jobs.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, seconds=seconds, **more))
+    spoken = total.summary(run_state)
     held = {name: (device.samples, device.state) for name, device in fleet.items()}
     spoken |= spending(job.algorithm, job.model.layout, held)
-    say(jobs.summary(job, course, **spoken, seconds=perf_counter() - began, cpu_seconds=process_time() - cpu))
-    return course
+    say(jobs.summary(job, run_state, **spoken, seconds=perf_counter() - began, cpu_seconds=process_time() - cpu))
+    return run_state
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class _Device:
 
 def _play(  # noqa: PLR0917 - the whole round in one place, as a specification should be
     job: Job,
-    course: Course,
+    run_state: RunState,
     extra: State,
     engine: Engine,
     fleet: Mapping[str, _Device],
@@ -94,17 +95,17 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     sizes: dict[int, int],
     opening: int,
 ) -> tuple[dict[str, Update], list[Fact]]:
-    round, size = course.round + 1, job.model.layout.size
-    frame = jobs.broadcast(job, round, course.params, extra)
+    round, size = run_state.round + 1, job.model.layout.size
+    frame = jobs.broadcast(job, round, run_state.params, extra)
     params, told = unpack_broadcast(frame, size, codec=job.down)
-    previous = previous_model(job, course)
+    previous = previous_model(job, run_state)
     sizes[round] = len(frame)
     orders = []
     for name in _cohort(job, round, fleet):
         budget = Budget(batches=cut(job, round, name, fleet[name].samples))
         orders.append(Order(name, Task(round, params, budget, told, previous), fleet[name].state))
     updates, answered = {}, list[Fact]()
-    for order, done in zip(orders, engine.train(Place(RUN_ID, sha256(frame).hexdigest()[:16]), orders), strict=True):
+    for order, done in zip(orders, engine.train(ModelRef(RUN_ID, sha256(frame).hexdigest()[:16]), orders), strict=True):
         device = fleet[order.device]
         updates[order.device] = opened_update(job, done.frame)
         device.state = done.kept
@@ -146,8 +147,8 @@ def cohort_key(job: Job, round: int) -> int:
     return 1 + (round - 1) // job.algorithm.cohort_rounds
 
 
-def previous_model(job: Job, course: Course) -> Vector | None:
+def previous_model(job: Job, run_state: RunState) -> Vector | None:
     """The model one round earlier, as devices received it."""
-    if not job.algorithm.uses_previous or course.previous is None:
+    if not job.algorithm.uses_previous or run_state.previous is None:
         return None
-    return received(course.previous, job.down, job.model.layout)
+    return received(run_state.previous, job.down, job.model.layout)

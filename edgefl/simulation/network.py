@@ -6,7 +6,7 @@
 * A publish waits in the client's outbox until the broker has acknowledged it. When a connection breaks, what was not
   acknowledged is sent again over the next one: so a message may come twice, and is never lost on its way up.
 * Sessions are clean: what was on its way down, and all subscriptions, are gone with the connection.
-* A client that was cut off comes back by itself, at the pace of `edgefl.protocol.pace`.
+* A client that was cut off comes back by itself, at the pace of `edgefl.protocol.reconnect`.
 * A connection may be dead without anybody knowing (`silent`): the broker then sends the will after a while.
 
 A test may break connections, restart the broker, and decide over each message with `Faults`.
@@ -21,10 +21,10 @@ from math import inf
 from typing import Literal, TypeAlias
 
 from edgefl.errors import EdgeflError
-from edgefl.protocol.pace import Pace
+from edgefl.hardware.line import Line
+from edgefl.protocol.reconnect import Reconnect
 from edgefl.protocol.topic_tree import TopicTree
 from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Will
-from edgefl.simulation.line import Line
 from edgefl.simulation.world import Process, World
 
 UNNOTICED = 9.0  # seconds until a client sees that its connection is dead: one and a half keep-alives
@@ -108,7 +108,7 @@ class VirtualClient:
         self._deliver: Deliver | None = None
         self._outbox: deque[_Item] = deque()
         self._flying: deque[_Item] = deque()
-        self._pace = Pace(client_id)
+        self._pace = Reconnect(client_id)
         self._failure = ""  # the last one told: the same is not told again and again
         self._lingers = 0.0
 

@@ -3,9 +3,9 @@
 from math import ceil
 
 from edgefl import seeds
-from edgefl.algorithms.base import Batched
-from edgefl.job import Job
-from edgefl.local import LocalTraining
+from edgefl.contract import Batched
+from edgefl.run.job import Job
+from edgefl.training.local import LocalTraining
 
 
 def cut(job: Job, round: int, device: str, samples: int) -> int | None:

@@ -19,8 +19,8 @@ from tempfile import mkstemp
 from typing import Literal, Protocol, TypeAlias
 
 from edgefl.errors import StoreError
-from edgefl.faults import before_write
-from edgefl.store import OURS, make_folder, sync_folder, write_atomically
+from edgefl.system.faults import before_write
+from edgefl.system.store import OURS, make_folder, sync_folder, write_atomically
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Mode: TypeAlias = Literal["ab", "r+b", "w+b"]

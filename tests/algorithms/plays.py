@@ -8,7 +8,7 @@ from toys import Linear, dataset, nothing
 
 from edgefl import seeds
 from edgefl.aggregation import merge
-from edgefl.algorithms.base import Algorithm, Site, Task, Update
+from edgefl.contract import Algorithm, Site, Task, Update
 from edgefl.models.base import Model
 from edgefl.vector import State, Vector
 

@@ -5,12 +5,12 @@ import pytest
 from plays import Play, fleet
 from toys import Linear, Mlp, dataset, site, weights
 
-from edgefl.algorithms import shelf
-from edgefl.algorithms.base import Task
+from edgefl.algorithms import registry
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedprox import FedProx, pull
+from edgefl.contract import Task
 from edgefl.errors import ConfigError
-from edgefl.local import gradient
+from edgefl.training.local import gradient
 
 MLP = Mlp(4, 5, 3)
 
@@ -75,30 +75,30 @@ def test_devices_keep_nothing_are_told_nothing_and_learn(algorithm):
     assert (model.logits(play.params, data.x).argmax(axis=1) == data.y).mean() > 0.8
 
 
-# ---- the shelf -----------------------------------------------------------------------------------------------------
+# ---- the registry ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(shelf.algorithm_shelf()))
+@pytest.mark.parametrize("name", sorted(registry.algorithm_registry()))
 def test_every_algorithm_is_found_by_its_name_and_survives_its_table(name):
-    made = shelf.algorithm({"name": name})
+    made = registry.algorithm({"name": name})
     assert made.name == name
-    assert shelf.algorithm(shelf.describe(made)) == made
-    assert all(stage.name in shelf.stage_shelf() for stage in made.stages())
+    assert registry.algorithm(registry.describe(made)) == made
+    assert all(stage.name in registry.stage_registry() for stage in made.stages())
 
 
-@pytest.mark.parametrize("name", sorted(shelf.stage_shelf()))
+@pytest.mark.parametrize("name", sorted(registry.stage_registry()))
 def test_every_stage_is_found_by_its_name_and_survives_its_table(name):
-    made = shelf.stage({"name": name})
+    made = registry.stage({"name": name})
     assert made.name == name
-    assert shelf.stage(shelf.describe(made)) == made
+    assert registry.stage(registry.describe(made)) == made
 
 
 @pytest.mark.parametrize("table", [{}, {"name": None}, {"name": 3}, {"name": "fedagv"}])
 def test_what_is_not_on_the_shelf_is_refused(table):
-    with pytest.raises(ConfigError, match=r"algorithm\.name = .* is not on the shelf"):
-        shelf.algorithm(table)
+    with pytest.raises(ConfigError, match=r"algorithm\.name = .* is not in the registry"):
+        registry.algorithm(table)
 
 
 def test_every_setting_is_checked():
     with pytest.raises(ConfigError, match=r"algorithm 'fedprox': mu = -1: Input should be greater than or equal to 0"):
-        shelf.algorithm({"name": "fedprox", "mu": -1})
+        registry.algorithm({"name": "fedprox", "mu": -1})

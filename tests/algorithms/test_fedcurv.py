@@ -5,9 +5,9 @@ import pytest
 from plays import Play, fleet
 from toys import Linear, Mlp, dataset, numeric_gradient, site, weights
 
-from edgefl.algorithms.base import Draft, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedcurv import Curvature, FedCurv, fisher, others
+from edgefl.contract import Draft, Task, Update
 from edgefl.errors import ConfigError
 from edgefl.losses import log_softmax
 

@@ -7,9 +7,9 @@ import pytest
 from toys import Linear, dataset, nothing, site, weights
 
 from edgefl.aggregation import mean
-from edgefl.algorithms.base import Draft, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.feddf import Adam, Ensemble, FedDF, divergence, mean_logits
+from edgefl.contract import Draft, Task, Update
 from edgefl.errors import ConfigError
 from edgefl.losses import softmax
 

@@ -5,11 +5,11 @@ import pytest
 from plays import Play, fleet
 from toys import Linear, Mlp, dataset, numeric_gradient, site, weights
 
-from edgefl.algorithms.base import Draft, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.feddyn import Dynamic, FedDyn
-from edgefl.local import gradient
+from edgefl.contract import Draft, Task, Update
 from edgefl.losses import cross_entropy
+from edgefl.training.local import gradient
 
 MLP = Mlp(4, 5, 3)
 

@@ -9,9 +9,9 @@ from toys import Linear, Mlp, site, weights
 
 from edgefl import seeds
 from edgefl.aggregation import Mean, merge
-from edgefl.algorithms.base import Draft, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedgc import FedGC, Sgc, cgc, sgc
+from edgefl.contract import Draft, Task, Update
 from edgefl.vector import Layout
 
 C = 1e-3

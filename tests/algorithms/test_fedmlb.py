@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from toys import Mlp, dataset, numeric_gradient, site, weights
 
-from edgefl.algorithms.base import Task
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedmlb import FedMLB, multi_level
+from edgefl.contract import Task
 from edgefl.errors import ConfigError
+from edgefl.evaluation.metrics import evaluate
 from edgefl.losses import cross_entropy
-from edgefl.metrics import evaluate
 from edgefl.models.blocks import inside
 from edgefl.models.build import build
 from edgefl.vector import norm

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from toys import Linear, dataset, numeric_gradient, site, weights
 
-from edgefl.algorithms.base import Task
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedntd import FedNTD, not_true
+from edgefl.contract import Task
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
 

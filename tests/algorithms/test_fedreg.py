@@ -8,13 +8,13 @@ from hypothesis.extra.numpy import arrays
 from plays import Play, fleet
 from toys import Linear, Mlp, dataset, numeric_gradient, site, weights
 
-from edgefl.algorithms.base import Budget, Task
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedreg import FedReg, correct, modified_gradient, pseudo_data
+from edgefl.contract import Budget, Task
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
-from edgefl.local import gradient
 from edgefl.losses import cross_entropy, softmax
+from edgefl.training.local import gradient
 
 MLP = Mlp(4, 5, 3)
 VECTORS = arrays(np.float64, 6, elements=st.floats(-10, 10).map(lambda v: round(v, 6)))

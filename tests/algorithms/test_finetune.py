@@ -5,14 +5,14 @@ import pytest
 from toys import Linear, dataset, nothing, site, weights
 
 from edgefl.aggregation import Mean, merge
-from edgefl.algorithms import shelf
-from edgefl.algorithms.base import Budget, Draft, Task
+from edgefl.algorithms import registry
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.finetune import Finetune
+from edgefl.contract import Budget, Draft, Task
 from edgefl.errors import ConfigError
-from edgefl.local import Sgd, gradient, walk
-from edgefl.metrics import evaluate
-from edgefl.public import split
+from edgefl.evaluation.metrics import evaluate
+from edgefl.training.local import Sgd, gradient, walk
+from edgefl.training.public import split
 
 MODEL = Linear(4, 3)
 PUBLIC = dataset(80, seed=9)
@@ -55,4 +55,4 @@ def test_without_public_data_the_stage_names_the_key_to_set():
 
 
 def test_a_run_file_can_name_it():
-    assert shelf.stage({"name": "finetune", "max_epochs": 3, "lr": 0.05}) == Finetune(lr=0.05)
+    assert registry.stage({"name": "finetune", "max_epochs": 3, "lr": 0.05}) == Finetune(lr=0.05)

@@ -11,15 +11,15 @@ from hypothesis.extra.numpy import arrays
 from toys import Linear, dataset, nothing, numeric_gradient, site, weights
 
 from edgefl.aggregation import Mean, mean, merge
-from edgefl.algorithms import shelf
-from edgefl.algorithms.base import Draft, Task, Update
+from edgefl.algorithms import registry
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedntd import FedNTD
 from edgefl.algorithms.flashback import Distill, Flashback, class_weights, distillation, knowledge, trust
+from edgefl.contract import Draft, Task, Update
 from edgefl.errors import ConfigError
+from edgefl.evaluation.metrics import evaluate
 from edgefl.losses import cross_entropy, log_softmax, softmax
-from edgefl.metrics import evaluate
-from edgefl.public import split
+from edgefl.training.public import split
 
 counts3 = arrays(np.int64, 3, elements=st.integers(0, 50))
 teachers3 = st.integers(1, 4).flatmap(lambda k: arrays(np.int64, (k, 3), elements=st.integers(0, 50)))
@@ -362,7 +362,7 @@ def test_a_pipeline_without_its_stage_is_refused_by_name():
 
 def test_it_survives_the_trip_through_a_manifest():
     algorithm = Flashback(gamma=0.025, sides="server")
-    assert shelf.algorithm(json.loads(json.dumps(shelf.describe(algorithm)))) == algorithm
+    assert registry.algorithm(json.loads(json.dumps(registry.describe(algorithm)))) == algorithm
     assert [stage.name for stage in algorithm.stages()] == ["mean", "distill"]
 
 

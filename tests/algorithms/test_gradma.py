@@ -8,12 +8,12 @@ from plays import Play, fleet
 from toys import Linear, Mlp, site, weights
 
 from edgefl import seeds
-from edgefl.algorithms.base import Draft, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedavgm import FedAvgM
 from edgefl.algorithms.gradma import GradMA, Memory, reduce_memory, worker_gradient
+from edgefl.contract import Draft, Task, Update
 from edgefl.errors import ConfigError
-from edgefl.local import gradient
+from edgefl.training.local import gradient
 
 MODEL = Mlp(2, 3, 2)  # tensors of 6, 3, 6 and 2 numbers
 HERE = site(MODEL)

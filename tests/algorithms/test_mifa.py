@@ -2,10 +2,10 @@ import numpy as np
 from plays import Play, fleet
 from toys import Linear, site, weights
 
-from edgefl.algorithms.base import Draft, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedavgm import FedAvgM
 from edgefl.algorithms.mifa import MIFA, MIFAM, Table
+from edgefl.contract import Draft, Update
 
 HERE = site(Linear(2, 1, bias=False))
 

@@ -6,11 +6,11 @@ from plays import Play, fleet
 from toys import Linear, Mlp, dataset, site, weights
 
 from edgefl.aggregation import weights as shares_of
-from edgefl.algorithms.base import Draft, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.mimelite import MimeLite, Statistics, full_gradient
+from edgefl.contract import Draft, Task, Update
 from edgefl.errors import ConfigError
-from edgefl.local import gradient
+from edgefl.training.local import gradient
 
 MLP = Mlp(4, 5, 3)
 

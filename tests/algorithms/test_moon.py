@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from toys import Mlp, dataset, numeric_gradient, site, weights
 
-from edgefl.algorithms.base import Task
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.moon import Moon, contrast
+from edgefl.contract import Task
 from edgefl.errors import ConfigError
 from edgefl.models.blocks import inside
 from edgefl.models.build import build

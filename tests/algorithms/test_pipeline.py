@@ -5,12 +5,12 @@ import pytest
 from toys import Linear, dataset, site
 
 from edgefl.aggregation import Momentum, merge
-from edgefl.algorithms import shelf
-from edgefl.algorithms.base import Draft, Update
+from edgefl.algorithms import registry
 from edgefl.algorithms.gradma import Memory
 from edgefl.algorithms.upcycled import Upcycle
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.contract import Draft, Update
 from edgefl.errors import ConfigError
 
 FREE = ["scale", "clip", "momentum", "memory", "sgc", "finetune"]
@@ -25,7 +25,7 @@ def read(algorithm: str, *stages: str, **hyper: object) -> RunFile:
     return parse(RunFile, table, "run.toml", environment={})
 
 
-@pytest.mark.parametrize("algorithm", sorted(set(shelf.ALGORITHMS) - {"upcycled"}))
+@pytest.mark.parametrize("algorithm", sorted(set(registry.ALGORITHMS) - {"upcycled"}))
 def test_the_push_is_refused_behind_devices_that_train_in_every_round(algorithm):
     with pytest.raises(
         ConfigError, match=f"'upcycle' would throw away what the devices of '{algorithm}' train"
@@ -46,7 +46,7 @@ def test_a_pipeline_that_makes_nothing_of_free_rounds_is_refused(stages):
         read("upcycled", *stages)
 
 
-@pytest.mark.parametrize("stage", sorted(set(shelf.STAGES) - {*FREE, "upcycle"}))
+@pytest.mark.parametrize("stage", sorted(set(registry.STAGES) - {*FREE, "upcycle"}))
 def test_a_stage_that_needs_answers_is_refused_after_the_push(stage):
     with pytest.raises(ConfigError, match=f"'{stage}' needs answers, and algorithm 'upcycled' asks nobody"):
         read("upcycled", "upcycle", stage)
@@ -57,7 +57,7 @@ def test_the_others_go_with_it(stage):
     assert [each.name for each in read("upcycled", "upcycle", stage).make_stages()] == ["upcycle", stage]
 
 
-@pytest.mark.parametrize("algorithm", sorted(shelf.ALGORITHMS))
+@pytest.mark.parametrize("algorithm", sorted(registry.ALGORITHMS))
 def test_every_algorithm_goes_with_its_own_stages(algorithm):
     assert read(algorithm).make_stages()
 

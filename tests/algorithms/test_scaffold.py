@@ -5,11 +5,11 @@ import pytest
 from plays import Play, fleet
 from toys import Linear, Mlp, dataset, site, weights
 
-from edgefl.algorithms.base import Draft, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.scaffold import Scaffold, Variates, gain
+from edgefl.contract import Draft, Task, Update
 from edgefl.errors import ConfigError
-from edgefl.local import Sgd
+from edgefl.training.local import Sgd
 
 MLP = Mlp(4, 5, 3)
 

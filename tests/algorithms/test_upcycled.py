@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from toys import Linear, Mlp, dataset, numeric_gradient, site, weights
 
 from edgefl import seeds
-from edgefl.algorithms.base import Budget, Draft, Site, Task
 from edgefl.algorithms.fedprox import FedProx
 from edgefl.algorithms.upcycled import Upcycle, Upcycled, even_step, kappa
+from edgefl.contract import Budget, Draft, Site, Task
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
 from edgefl.losses import cross_entropy, double_softmax, squared_error

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgefl import seeds
-from edgefl.algorithms.base import Site
+from edgefl.contract import Site
 from edgefl.data.dataset import Dataset
 from edgefl.losses import Loss, cross_entropy
 from edgefl.models.base import Model

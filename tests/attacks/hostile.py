@@ -22,10 +22,10 @@ if __name__ == "__main__":
 from fleets import Fleet, prepared, run_file
 
 from coordinator.threaded import Threaded
-from edgefl.config import LocalCompute
+from edgefl.config.schema import LocalCompute
 from edgefl.events import as_json
 from edgefl.models.onnx.bundle import Bundle, Mask, pack, unpack
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 1}, task={"model": "mlp_bn"}, rounds={"cohort": 4, "quorum": 3})
 VICTIM = "device-00"
@@ -281,7 +281,7 @@ BUNDLES: dict[str, tuple[str, Callable[[], Bundle]]] = {
 def played(bundle: Bundle, folder: Path) -> tuple[list[str], tuple[int, str]]:
     """What the victim says to a run with this bundle, and how it ends; the others need no graphs."""
     told: list[dict[str, Any]] = []
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(RUN, folder, broker.client)
     for name in fleet.data:
         fleet.start(fleet.agent(name, compute=LocalCompute(backend="onnx" if name == VICTIM else "torch")))

@@ -7,9 +7,9 @@ from pathlib import Path
 from fleets import Fleet
 
 from device_agent.service import Agent
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.protocol import topics
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Message
@@ -20,12 +20,12 @@ SPEAKER = Speaker(Signer.new(), "default", 1)  # of a coordinator that lies
 
 def sealed(payload: bytes, *, job: str = "fleet", run: str = "r") -> bytes:
     """Said to the device, as by a coordinator that lies."""
-    return SPEAKER.seal("down", payload, job=job, run=run, device=DEVICE)
+    return SPEAKER.seal("down", payload, job=job, run_id=run, device=DEVICE)
 
 
 def agent_that_heard(run: RunFile, folder: Path, messages: Iterable[tuple[str, bytes]]) -> Agent:
     """The agent, after these messages (topic and payload) came from the broker, and it ended."""
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(run, folder, broker.client)
     host = fleet.agent(DEVICE)
     forger, announced = broker.client("forger"), threading.Event()

@@ -19,17 +19,17 @@ from onnx import ModelProto, NodeProto
 from coordinator.threaded import Threaded
 from device_agent.backends import maker
 from device_agent.training import Outcome, Trained, Trainer
-from edgefl.algorithms.base import Budget, Task
-from edgefl.config import LocalCompute
+from edgefl.config.schema import LocalCompute
+from edgefl.contract import Budget, Task
 from edgefl.errors import Interrupted, RemoteError
 from edgefl.models.base import Model
 from edgefl.models.onnx.bundle import pack
 from edgefl.models.onnx_backend import OnnxModel
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Manifest
+from edgefl.run.work import ModelRef, Worker
 from edgefl.system.clock import SystemClock
 from edgefl.system.replaceable_thread import ReplaceableThread
-from edgefl.work import Place, Worker
 
 PRODUCTS = 4_000  # of two matrices, some twenty milliseconds each
 
@@ -93,7 +93,7 @@ def test_the_next_task_is_trained_while_an_operator_of_the_last_one_still_runs()
 
     def start(model: OnnxModel, round: int) -> None:
         worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.up, 1)
-        trainer.start(Task(round, job.start, Budget(batches=1), {}), Place("run", "model"), {}, lambda: worker)
+        trainer.start(Task(round, job.start, Budget(batches=1), {}), ModelRef("run", "model"), {}, lambda: worker)
 
     start(stuck, 1)
     assert stuck.began.wait(60)
@@ -116,7 +116,7 @@ def test_an_agent_trains_for_the_next_round_while_an_operator_still_runs(tmp_pat
         task={"model": "mlp_bn"},
         rounds={"cohort": 4, "quorum": 3, "deadline": 4.0},
     )
-    fleet = Fleet(run, tmp_path, MemoryBroker().client, once=False)
+    fleet = Fleet(run, tmp_path, InMemoryBroker().client, once=False)
     fleet.start_all()
     victim, stuck = fleet.agents[VICTIM], Deaf()
     make = victim.make_model
@@ -143,7 +143,7 @@ def test_an_agent_trains_for_the_next_round_while_an_operator_still_runs(tmp_pat
 
 
 def test_a_model_that_was_left_behind_is_not_shared(tmp_path: Path) -> None:
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(RUN, tmp_path, broker.client)
     fleet.start_all()
     make = maker(LocalCompute(backend="onnx"))
@@ -171,7 +171,7 @@ import atexit, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
 from device_agent import start
-from edgefl.config import AgentFile
+from edgefl.config.schema import AgentFile
 
 class Stuck:
     background = SimpleNamespace(quiet=False)
@@ -258,7 +258,7 @@ def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
 
     def start(model: OnnxModel, round: int) -> None:
         worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.up, 1)
-        trainer.start(Task(round, job.start, Budget(batches=1), {}), Place("run", "model"), {}, lambda: worker)
+        trainer.start(Task(round, job.start, Budget(batches=1), {}), ModelRef("run", "model"), {}, lambda: worker)
 
     start(stuck, 1)
     until(lambda: "training" in stuck._sessions)
@@ -270,7 +270,7 @@ def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
 
 
 def test_an_agent_that_is_told_to_stop_does_not_finish_its_graph_first(tmp_path: Path) -> None:
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(RUN, tmp_path, broker.client)
     built: list[Model] = []
     for name in fleet.data:

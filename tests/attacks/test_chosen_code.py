@@ -11,20 +11,20 @@ from facts import in_json
 from fleets import Fleet, prepared, run_file
 
 from coordinator.threaded import Threaded
-from device_agent.library import Item
+from device_agent.model_cache import Item
 from device_agent.samples import Samples
 from device_agent.session import Tasked
 from device_agent.workers import make_worker, open_task
-from edgefl.config import AgentFile, LocalCompute, RunFile
-from edgefl.config_reader import load
+from edgefl.config.reader import load
+from edgefl.config.schema import AgentFile, LocalCompute, RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
-from edgefl.fleet import Fleet as Processes
 from edgefl.protocol.broker import Broker
 from edgefl.protocol.codecs import Float32
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Manifest, Shape
-from edgefl.work import pack_broadcast
+from edgefl.run.local_fleet import Fleet as Processes
+from edgefl.run.work import pack_broadcast
 
 VICTIM = "device-00"
 CHOSEN = "chosen_by_a_message:make"
@@ -58,7 +58,7 @@ def asked_to_build(network: str, compute: LocalCompute, folder: Path) -> list[st
     job = prepared(run)[0]
     named = run.model_copy(update={"task": run.task.model_copy(update={"model": network})})
     told: list[dict[str, Any]] = []
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(run, folder / "fleet", broker.client)
     willing = LocalCompute(backend="torch", factories=("chosen_by_a_message:make",))
     for name in fleet.data:
@@ -110,7 +110,7 @@ def looked_at(what: str, allowed: frozenset[str]) -> str:
     plain: dict[str, Any] = {"algorithm": {"name": "fedavg"}, "loss": "cross_entropy", "codec": "float32"}
     layout = Shape(names=("w",), shapes=((2,),))
     about = {"digest": "0" * 64, "size": 1, "layout": layout, "network": "softmax", "sample": (2,), "classes": 2}
-    manifest = Manifest(job="job", run="run", round=1, seed=0, **about, **{**plain, what: NAMED[what]})
+    manifest = Manifest(job="job", run_id="run", round=1, seed=0, **about, **{**plain, what: NAMED[what]})
     data = Dataset(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]), 2)
     try:
         open_task(Tasked("job", "run", 1, "m"), Item(manifest, BROADCAST), None, 1 << 20, allowed)

@@ -13,10 +13,10 @@ from puppet import Puppet, answer, noise
 from coordinator.budgets import MOST, budget
 from coordinator.threaded import Threaded
 from edgefl import seeds
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import WireError
 from edgefl.protocol import topics
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Assignment, Presence, read_json
 from edgefl.vector import Array
 
@@ -30,7 +30,7 @@ def size_of(run: RunFile) -> int:
 
 def played(run: RunFile, act: Act, honest: int = 1, then: Act | None = None) -> tuple[dict[str, Any], dict[str, int]]:
     """How a run with this device and honest ones ends, and how often each was asked."""
-    broker, events, size = MemoryBroker(), list[dict[str, Any]](), size_of(run)
+    broker, events, size = InMemoryBroker(), list[dict[str, Any]](), size_of(run)
 
     def send(puppet: Puppet, task: Assignment) -> None:
         puppet.say(answer(puppet, task, {"delta": noise(size, task.round)}))

@@ -13,14 +13,14 @@ from facts import in_json
 from fleets import prepared, run_file
 
 from coordinator.threaded import Threaded
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted
-from edgefl.job import device_names
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import Address, parse
 from edgefl.protocol.first_use import missing_key
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer
+from edgefl.run.job import device_names
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 1}, rounds={"cohort": 1, "quorum": 1, "start_with": 1})
 OURS, FORGER = Signer.new(), Signer.new()

@@ -14,10 +14,10 @@ from puppet import Puppet, answer, noise
 
 from coordinator.device_keys import DeviceKeys
 from coordinator.threaded import Threaded
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted
 from edgefl.protocol import chunks, topics
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Assignment, Declined, Presence, frame
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
@@ -37,8 +37,8 @@ class Siege:
     """A coordinator, two devices of which the first is spoken for, and an attacker who hears everything."""
 
     def __init__(self, run: RunFile = RUN, keys: DeviceKeys | None = None) -> None:
-        self.broker, self.events = MemoryBroker(), list[dict[str, Any]]()
-        self.tape: list[Message] = []
+        self.broker, self.events = InMemoryBroker(), list[dict[str, Any]]()
+        self.disk_recorder: list[Message] = []
         self.attacker: Transport = self.broker.client("attacker")
         self.attacker.start(self._hear)
         self.attacker.subscribe("edgefl/v1/default/#")
@@ -58,7 +58,7 @@ class Siege:
 
     def _hear(self, event: TransportEvent) -> None:
         if isinstance(event, Message) and event.payload:
-            self.tape.append(event)
+            self.disk_recorder.append(event)
 
     def _asked(self, puppet: Puppet, task: Assignment) -> None:
         self.tasks[puppet.name] = task
@@ -112,7 +112,7 @@ def parts(data: bytes) -> list[bytes]:
 
 
 def forged_by(signer: Signer, run: str, part: bytes) -> bytes:
-    return Speaker(signer, "default", 1 << 31).seal("up", part, job="fleet", run=run, device=VICTIM)
+    return Speaker(signer, "default", 1 << 31).seal("up", part, job="fleet", run_id=run, device=VICTIM)
 
 
 def test_an_update_without_a_signature_is_counted_and_dropped(siege: Siege) -> None:
@@ -126,7 +126,7 @@ def test_an_update_without_a_signature_is_counted_and_dropped(siege: Siege) -> N
 def test_an_update_of_another_device_in_the_victims_name_is_dropped(siege: Siege) -> None:
     other = siege.puppets[OTHER].speaker.signer
     for part in parts(siege.good(VICTIM)) * 10:
-        siege.attacker.publish(UP, forged_by(other, siege.tasks[VICTIM].run, part))
+        siege.attacker.publish(UP, forged_by(other, siege.tasks[VICTIM].run_id, part))
     siege.settled()
     assert siege.refusals("message.signature") == 10
     siege.unharmed()
@@ -135,7 +135,9 @@ def test_an_update_of_another_device_in_the_victims_name_is_dropped(siege: Siege
 def test_what_a_device_said_on_its_own_topic_is_not_heard_on_anothers(siege: Siege) -> None:
     siege.puppets[OTHER].say(siege.good(OTHER))
     until(lambda: siege.happened("answered", device=OTHER))
-    for message in [message for message in siege.tape if message.topic == topics.up("default", "fleet", OTHER)]:
+    for message in [
+        message for message in siege.disk_recorder if message.topic == topics.up("default", "fleet", OTHER)
+    ]:
         siege.attacker.publish(UP, message.payload)
     siege.settled()
     assert siege.refusals("message.signature") >= 1
@@ -147,7 +149,7 @@ def test_an_update_whose_bytes_the_broker_changed_is_dropped(where: int, siege: 
     """As a broker would: the message itself never comes, but for its changed copy."""
     puppet, task = siege.puppets[VICTIM], siege.tasks[VICTIM]
     for part in parts(siege.good(VICTIM)):
-        message = bytearray(puppet.speaker.seal("up", part, job="fleet", run=task.run, device=VICTIM))
+        message = bytearray(puppet.speaker.seal("up", part, job="fleet", run_id=task.run_id, device=VICTIM))
         message[where] ^= 1
         siege.attacker.publish(UP, bytes(message))
     siege.settled()
@@ -165,7 +167,7 @@ def test_a_chunk_that_was_changed_costs_the_device_nothing_but_to_send_it_again(
     """One signature serves all chunks, and names the hash of the whole."""
     puppet, task = siege.puppets[VICTIM], siege.tasks[VICTIM]
     data = siege.good(VICTIM)
-    about = {"job": "fleet", "run": task.run, "device": VICTIM}
+    about = {"job": "fleet", "run_id": task.run_id, "device": VICTIM}
     for _ in range(RUN.guards.strikes + 1):
         first, second, *rest = puppet.speaker.seal_frame(parts(data), **about)
         siege.attacker.publish(UP, first)
@@ -187,7 +189,7 @@ def test_a_chunk_that_was_changed_costs_the_device_nothing_but_to_send_it_again(
 @pytest.mark.usefixtures("in_chunks")
 def test_the_signature_of_one_frame_is_not_good_for_another(siege: Siege) -> None:
     puppet, task = siege.puppets[VICTIM], siege.tasks[VICTIM]
-    good, *_ = puppet.speaker.seal_frame(parts(siege.good(VICTIM)), job="fleet", run=task.run, device=VICTIM)
+    good, *_ = puppet.speaker.seal_frame(parts(siege.good(VICTIM)), job="fleet", run_id=task.run_id, device=VICTIM)
     forged = parts(answer(puppet, task, {"delta": noise(siege.size, 99)}))
     head = good[: -len(parts(siege.good(VICTIM))[0])]
     siege.attacker.publish(UP, good)
@@ -203,7 +205,7 @@ def test_a_recorded_message_does_not_count_again(siege: Siege) -> None:
     puppet, task = siege.puppets[VICTIM], siege.tasks[VICTIM]
     puppet.say(frame(Declined(job="fleet", round=task.round, reason="not now")))
     until(lambda: siege.happened("declined", device=VICTIM))
-    for message in [message for message in siege.tape if message.topic == UP] * 50:
+    for message in [message for message in siege.disk_recorder if message.topic == UP] * 50:
         siege.attacker.publish(UP, message.payload)
     siege.settled()
     assert len(siege.happened("declined", device=VICTIM)) == 1
@@ -220,7 +222,7 @@ def test_garbage_in_its_name_gets_nobody_into_quarantine_and_is_not_told_without
     siege.settled()
     assert siege.refusals("message.unsigned") == 400
     topic = topics.presence("default", VICTIM)
-    here = next(m.payload for m in siege.tape if m.topic == topic and m.payload.startswith(b"ES"))
+    here = next(m.payload for m in siege.disk_recorder if m.topic == topic and m.payload.startswith(b"ES"))
     for _ in range(2000):  # its own word, again and again
         siege.attacker.publish(topic, here)
     siege.settled()
@@ -241,7 +243,7 @@ def test_a_forged_presence_takes_nobody_away_and_lets_nobody_in(siege: Siege) ->
 
 def test_an_old_presence_does_not_bring_a_device_back(siege: Siege) -> None:
     topic = topics.presence("default", VICTIM)
-    here = [message.payload for message in siege.tape if message.topic == topic]
+    here = [message.payload for message in siege.disk_recorder if message.topic == topic]
     siege.broker.kill(VICTIM)
     until(lambda: siege.happened("lost", device=VICTIM))
     before = len(siege.happened("joined", device=VICTIM))
@@ -309,5 +311,5 @@ def test_an_honest_pair_ends_the_run(siege: Siege) -> None:
     siege.thread.join(60)
     assert siege.happened("done")
     assert not siege.coordinator.shell.state.refusals
-    assert siege.coordinator.shell.artifacts.course is not None
-    assert np.isfinite(siege.coordinator.shell.artifacts.course.params).all()
+    assert siege.coordinator.shell.artifacts.run_state is not None
+    assert np.isfinite(siege.coordinator.shell.artifacts.run_state.params).all()

@@ -10,17 +10,17 @@ import pytest
 from fleets import Fleet, loop, prepared, run_file
 
 from coordinator.threaded import Threaded
-from device_agent import library, session
+from device_agent import model_cache, session
 from device_agent.spool import Held
 from device_agent.start import Host
 from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.codecs import Float32
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import TO_COORDINATOR, Assignment, Declined, Graphs, frame, read
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer, claim
 from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent
-from edgefl.work import pack_broadcast
+from edgefl.run.work import pack_broadcast
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4, "start_with": 4})
 MIB = 1 << 20
@@ -32,12 +32,12 @@ Play = Callable[[Callable[[Transport, Threaded], None]], list[str]]
 def say(client: Transport, device: str, message: Any) -> None:
     data = frame(message)
     for part in chunks.split(data, chunks.digest(data)):
-        sealed = SPEAKER.seal("down", part, job=message.job, run=message.run, device=device)
+        sealed = SPEAKER.seal("down", part, job=message.job, run_id=message.run_id, device=device)
         client.publish(topics.down("default", message.job, device), sealed)
 
 
 def ask(client: Transport, device: str, model: str, run: str = "r1", round: int = 1) -> None:
-    say(client, device, Assignment(job="ghost", run=run, round=round, attempt=1, model=model))
+    say(client, device, Assignment(job="ghost", run_id=run, round=round, attempt=1, model=model))
 
 
 def declined(heard: list[TransportEvent]) -> list[str]:
@@ -52,7 +52,7 @@ def declined(heard: list[TransportEvent]) -> list[str]:
 @pytest.fixture
 def besieged(tmp_path: Path) -> Iterator[Play]:
     """Plays the run; the attacker acts right before its first task is out, which has to wait."""
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(RUN, tmp_path, broker.client, once=False)
     thief, heard = broker.client("thief"), list[TransportEvent]()
     thief.start(heard.append)
@@ -65,9 +65,9 @@ def besieged(tmp_path: Path) -> Iterator[Play]:
 
         coordinator = fleet.coordinator(tell, signer=SIGNER)
         fleet.start_all()
-        course = coordinator.run()
+        run_state = coordinator.run()
         assert fleet.exits == {}
-        assert course.sha256() == loop(RUN).sha256()
+        assert run_state.sha256() == loop(RUN).sha256()
         return declined(heard)
 
     yield play
@@ -79,7 +79,7 @@ def test_a_task_whose_model_never_comes_does_not_keep_a_device_from_other_runs(
     besieged: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "HOPELESS", 0.2)
-    monkeypatch.setattr(library, "STALLED", 0.05)
+    monkeypatch.setattr(model_cache, "STALLED", 0.05)
     reasons = besieged(lambda thief, _: ask(thief, "device-00", "0123456789abcdef"))
     assert reasons == ["model 0123456789abcdef does not come, and other runs wait"]
 
@@ -89,7 +89,7 @@ def publish(thief: Transport, coordinator: Threaded, data: bytes, layout: dict[s
     assert coordinator.shell.artifacts.publisher is not None
     statement = json.loads(claim(coordinator.shell.artifacts.publisher.published[1].manifest).statement)
     known_as = chunks.digest(data)
-    statement |= {"job": "ghost", "run": "r1", "round": 1, "digest": known_as.hex(), "size": len(data)}
+    statement |= {"job": "ghost", "run_id": "r1", "round": 1, "digest": known_as.hex(), "size": len(data)}
     statement |= {"layout": layout} if layout else {}
     id = known_as.hex()[:16]
     for index, part in enumerate(chunks.split(data, known_as)):
@@ -133,19 +133,19 @@ def test_a_signed_frame_that_is_no_model_is_declined_and_the_device_goes_on(
 
 
 def test_downloads_that_nobody_wants_any_more_are_not_kept(tmp_path: Path) -> None:
-    agent = Fleet(RUN, tmp_path, MemoryBroker().client).agent("device-00").agent
+    agent = Fleet(RUN, tmp_path, InMemoryBroker().client).agent("device-00").agent
     agent.transport.start(lambda _: None)
     agent.handle(Connected())
     for round in range(1, 40):
-        said = Assignment(job="ghost", run="r", round=round, attempt=1, model=f"{round:016x}")
+        said = Assignment(job="ghost", run_id="r", round=round, attempt=1, model=f"{round:016x}")
         for part in chunks.split(frame(said), chunks.digest(frame(said))):
-            sealed = SPEAKER.seal("down", part, job="ghost", run="r", device="device-00")
+            sealed = SPEAKER.seal("down", part, job="ghost", run_id="r", device="device-00")
             agent.handle(Message(topics.down("default", "ghost", "device-00"), sealed))
-    assert list(agent.library.underway) == [f"{39:016x}"]
+    assert list(agent.model_cache.underway) == [f"{39:016x}"]
 
 
 def test_a_chunk_that_is_asked_for_a_thousand_times_is_sent_once(tmp_path: Path) -> None:
-    agent = Fleet(RUN, tmp_path, MemoryBroker().client).agent("device-00").agent
+    agent = Fleet(RUN, tmp_path, InMemoryBroker().client).agent("device-00").agent
     agent.transport.start(lambda _: None)
     data = bytes(2 * chunks.CHUNK)
     held = Held("fleet", "fleet.r", 1, "1", "m", data, chunks.digest(data), {})

@@ -23,21 +23,21 @@ from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.guards import Guard
 from coordinator.inbox import Inbox
+from coordinator.outbox import Outbox
 from coordinator.roster import Announcement
 from coordinator.rounds import Rounds, Rules
 from coordinator.threaded import Threaded
-from coordinator.voice import Voice
 from device_agent.download import Download
 from device_agent.trust import Trust, Wanted
-from edgefl.config import LIMIT_MB, Guards
+from edgefl.config.schema import LIMIT_MB, Guards
 from edgefl.errors import WireError
-from edgefl.pattern import Pattern, body_limit
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.frames import pack, zstd
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Absent, Answer, Assignment, Holding, Presence, Receipt, Tensor, Working, frame
 from edgefl.protocol.signing import Signer
+from edgefl.run.answer_schema import AnswerSchema, body_limit
 from edgefl.system.disk import FolderDisk
 from edgefl.vector import Layout
 
@@ -82,7 +82,7 @@ class Attacked:
     """A real coordinator whose first round is open, an idle device, and one that does as it is told."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker()
+        self.broker = InMemoryBroker()
         self.events: list[dict[str, Any]] = []
         self.news = threading.Condition()
         self.transport = self.broker.client("coordinator")
@@ -162,7 +162,7 @@ def test_a_bomb_inside_a_small_message_is_not_opened(attacked: Attacked) -> None
 @pytest.mark.parametrize("tensors", [[{}] * 65_000, [{"name": "a", "kind": "b", "bytes": 1, "shape": [-1] * 65_000}]])
 def test_a_header_of_mistakes_is_put_away_at_the_first(tensors: list[dict[str, Any]], attacked: Attacked) -> None:
     """Each mistake would become an object: 65 KB were half a gigabyte."""
-    said = {"kind": "answer", "job": "fleet", "run": "r", "round": 1, "device": BAD, "model": "m", "weight": 1.0}
+    said = {"kind": "answer", "job": "fleet", "run_id": "r", "round": 1, "device": BAD, "model": "m", "weight": 1.0}
     mistakes = pack({**said, "steps": 1, "tensors": tensors})
     with at_most(16 * MIB):
         for _ in range(3):
@@ -174,7 +174,7 @@ def test_an_answer_expands_to_what_the_model_says_and_no_further(attacked: Attac
     task = attacked.task
     assert task is not None
     tensor = Tensor(name="delta", kind="float32", shape=(32 * MIB,), bytes=128 * MIB)
-    about = {"job": task.job, "run": task.run, "round": 1, "device": BAD, "model": task.model}
+    about = {"job": task.job, "run_id": task.run_id, "round": 1, "device": BAD, "model": task.model}
     data = bomb(Answer(**about, weight=1, steps=1, tensors=(tensor,)))
     with at_most(8 * MIB):
         attacked.bad.say(data)
@@ -186,7 +186,7 @@ def test_a_duplicate_is_not_even_opened(attacked: Attacked) -> None:
     assert task is not None
     size = prepared(RUN)[0].model.layout.size
     attacked.bad.say(answer(attacked.bad, task, {"delta": np.zeros(size, np.float32)}))
-    about = {"job": task.job, "run": task.run, "round": 1, "device": BAD, "model": task.model}
+    about = {"job": task.job, "run_id": task.run_id, "round": 1, "device": BAD, "model": task.model}
     data = bomb(Answer(**about, weight=1, steps=1, tensors=()), 64 * MIB)
     with at_most(8 * MIB):
         attacked.bad.say(data)
@@ -213,7 +213,7 @@ def test_asking_again_for_a_model_does_not_make_the_coordinator_shout(attacked: 
 def test_holding_what_was_never_sent_is_answered_a_bounded_number_of_times(attacked: Attacked) -> None:
     for i in range(1000):
         digest = i.to_bytes(32, "big")
-        attacked.bad.say(frame(Holding(job="fleet", run="other", round=1, digest=digest, size=100)))
+        attacked.bad.say(frame(Holding(job="fleet", run_id="other", round=1, digest=digest, size=100)))
     attacked.quarantined()
     assert len(attacked.bad.verdicts) < 500
 
@@ -266,9 +266,9 @@ def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> 
 
 
 def test_all_unfinished_transfers_together_are_bounded_and_the_one_that_waits_longest_goes() -> None:
-    broker = MemoryBroker()
-    voice = Voice(broker.client("c"), "default", "fleet", "r", signer=Signer.new())
-    inbox = Inbox(voice, Guards(), 4 * chunks.CHUNK, lambda _: True)
+    broker = InMemoryBroker()
+    outbox = Outbox(broker.client("c"), "default", "fleet", "r", signer=Signer.new())
+    inbox = Inbox(outbox, Guards(), 4 * chunks.CHUNK, lambda _: True)
     inbox.allow(3 * chunks.CHUNK)
     inbox.total = 4 * chunks.CHUNK
     frames = {name: bytes([i]) * (3 * chunks.CHUNK) for i, name in enumerate("abc")}
@@ -286,8 +286,8 @@ def test_all_unfinished_transfers_together_are_bounded_and_the_one_that_waits_lo
 def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.roster.DEVICES", 3)
     monkeypatch.setattr("coordinator.guards.RECORDS", 5)
-    voice = Voice(MemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
-    inbox = Inbox(voice, Guards(), 1 << 20, lambda _: True)
+    outbox = Outbox(InMemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
+    inbox = Inbox(outbox, Guards(), 1 << 20, lambda _: True)
     rules = Rules(rounds=1, seed=1, cohort=9, quorum=9, deadline=60.0)
     state, here = core.State(Rounds(rules), Conduct(1, 60.0)), Announcement(True, "x", 1)
     for i in range(50):
@@ -324,15 +324,17 @@ def test_memory_grows_with_what_has_come() -> None:
 
 def test_what_an_answer_may_weigh_follows_from_the_model_and_the_algorithm() -> None:
     layout = Layout(("w", "b"), ((30, 30), (100,)))
-    assert body_limit(Pattern(), layout, codec("float32")) == 4000
-    assert body_limit(Pattern({"c": (1000,)}, {"c": (1000,), "n": ()}), layout, codec("float32")) == 4000 + 8 * 1001
+    assert body_limit(AnswerSchema(), layout, codec("float32")) == 4000
+    assert (
+        body_limit(AnswerSchema({"c": (1000,)}, {"c": (1000,), "n": ()}), layout, codec("float32")) == 4000 + 8 * 1001
+    )
 
 
 def test_what_an_answer_may_weigh_follows_from_the_codec() -> None:
     layout = Layout(("w", "b", "seen"), ((30, 30), (100,), (5,)), buffers=1)
-    assert body_limit(Pattern(), layout, codec("float16")) == 2 * 1005
-    assert body_limit(Pattern(), layout, codec("int8")) == 8 + 2 * 8 + 1000 + 4 * 5
-    assert body_limit(Pattern(), layout, codec({"codec": "topk", "share": 0.01})) == 10 + 125 + 2 * 10 + 4 * 5
+    assert body_limit(AnswerSchema(), layout, codec("float16")) == 2 * 1005
+    assert body_limit(AnswerSchema(), layout, codec("int8")) == 8 + 2 * 8 + 1000 + 4 * 5
+    assert body_limit(AnswerSchema(), layout, codec({"codec": "topk", "share": 0.01})) == 10 + 125 + 2 * 10 + 4 * 5
 
 
 def test_a_quota_of_messages_is_made_good_with_time() -> None:

@@ -23,33 +23,33 @@ from device_agent import session
 from device_agent.service import Agent
 from edgefl import events
 from edgefl.events import Fact
-from edgefl.logs import FORMAT, Lines
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.frames import pack
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Assignment, Declined, Presence, frame
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.system.disk import FolderDisk
+from edgefl.system.logs import FORMAT, Lines
 
 NASTY = "[/x] [bold red]\n2026-11-16 12:00:00,000 INFO coordinator: forged\r\x1b[2J\u202e{0}"
 RUN = run_file({"name": "fedavg"}, task={"partition": {"kind": "iid", "devices": 4}}, rounds={"cohort": 4, "quorum": 3})
 
-TASK = Assignment(job="fleet", run="r", round=1, attempt=0, model="m" * 16).model_dump()
+TASK = Assignment(job="fleet", run_id="r", round=1, attempt=0, model="m" * 16).model_dump()
 PATHS = [
-    {"job": ".", "run": "/../../pwned"},
-    {"run": "../pwned"},
+    {"job": ".", "run_id": "/../../pwned"},
+    {"run_id": "../pwned"},
     {"model": "../../pwned"},
     {"previous": "a/b"},
     {"graphs": "#"},
-    {"run": "r\n"},
+    {"run_id": "r\n"},
 ]
 
 
 def told(folder: Path, topic_job: str, task: dict[str, Any]) -> Agent:
     """A real agent, after it was given this task on the topic of that job, and ended."""
     data = pack(task)
-    said = sealed(next(chunks.split(data, chunks.digest(data))), job=topic_job, run=task["run"])
+    said = sealed(next(chunks.split(data, chunks.digest(data))), job=topic_job, run=task["run_id"])
     return agent_that_heard(RUN, folder, [(topics.down("default", topic_job, DEVICE), said)])
 
 
@@ -70,7 +70,7 @@ class Watched:
     """A run with three honest agents and a device whose every text is nasty, in front of all views and a log."""
 
     def __init__(self, folder: Path) -> None:
-        self.broker = MemoryBroker()
+        self.broker = InMemoryBroker()
         self.fleet = Fleet(RUN, folder / "agents", self.broker.client)
         del self.fleet.data["device-03"]
         self.console = Console(file=io.StringIO(), width=200, force_terminal=False)

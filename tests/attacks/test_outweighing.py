@@ -13,10 +13,10 @@ from puppet import Puppet, answer, noise
 
 from coordinator import checkpoint
 from coordinator.threaded import Threaded
-from edgefl import job as jobs
-from edgefl.config import RunFile
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.config.schema import RunFile
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Assignment, Presence
+from edgefl.run import job as jobs
 from edgefl.simulation.loop import simulate
 from edgefl.system.disk import FolderDisk
 from edgefl.vector import Array, Vector, norm
@@ -51,7 +51,7 @@ class Siege:
 
     def __init__(self, folder: Path, act: Act, algorithm: str, **rounds: Any) -> None:
         self.events: list[dict[str, Any]] = []
-        self.broker = MemoryBroker()
+        self.broker = InMemoryBroker()
         run = run_of(algorithm, HONEST + 1, **rounds)
         self.fleet = Fleet(run, folder, self.broker.client)
         del self.fleet.data[BAD]
@@ -64,8 +64,8 @@ class Siege:
 
     def _act(self, act: Act) -> Callable[[Puppet, Assignment], None]:
         def with_model(puppet: Puppet, task: Assignment) -> None:
-            assert self.coordinator.shell.artifacts.course is not None
-            act(puppet, task, self.coordinator.shell.artifacts.course.params)
+            assert self.coordinator.shell.artifacts.run_state is not None
+            act(puppet, task, self.coordinator.shell.artifacts.run_state.params)
 
         return with_model
 
@@ -169,7 +169,7 @@ def test_bounds_are_the_same_in_the_loop_and_over_a_transport(late: str, tmp_pat
     run = run_file({"name": "scaffold"}, rounds=rounds, guards=tight)
     specified = loop(run)
     assert specified.bounded, "somebody is above the median"
-    fleet = Fleet(run, tmp_path, MemoryBroker().client)
+    fleet = Fleet(run, tmp_path, InMemoryBroker().client)
     fleet.start_all()
     merged = fleet.coordinator().run()
     fleet.join()
@@ -183,12 +183,12 @@ def test_bounds_are_the_same_in_the_loop_and_over_a_transport(late: str, tmp_pat
 def test_what_is_usual_survives_a_restart(tmp_path: Path) -> None:
     run = run_file({"name": "fedavg"})
     job, _ = prepared(run)
-    course = loop(run)
-    checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(course, (), 0, 0))
+    run_state = loop(run)
+    checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(run_state, (), 0, 0))
     saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
-    known = saved.course.states["guards"]
+    known = saved.run_state.states["guards"]
     assert {name: array.tolist() for name, array in known.items()} == {
-        name: array.tolist() for name, array in course.states["guards"].items()
+        name: array.tolist() for name, array in run_state.states["guards"].items()
     }
     assert len(known["delta"]) == 4

@@ -10,13 +10,13 @@ import pytest
 from coordinator.journal import EARLIER, NAME, Journal
 from coordinator.start import settle
 from coordinator.threaded import Threaded
-from edgefl import fleet
 from edgefl.cli.app import main
-from edgefl.config import AgentFile, RunFile
-from edgefl.config_reader import load, parse
+from edgefl.config.reader import load, parse
+from edgefl.config.schema import AgentFile, RunFile
 from edgefl.errors import ConfigError, StoreError
 from edgefl.protocol import address, broker
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.run import local_fleet
 from edgefl.system.disk import FolderDisk
 
 SECRET = "h0rse-battery"
@@ -47,7 +47,7 @@ def test_a_run_keeps_the_password_and_never_writes_it_down(tmp_path: Path) -> No
     run = run_of(tmp_path)
     folder = tmp_path / "quiet"
     settle(folder, run, fresh=False)
-    coordinator = Threaded(run, MemoryBroker().client("c"), lambda: pytest.fail("not asked"), folder=folder)
+    coordinator = Threaded(run, InMemoryBroker().client("c"), lambda: pytest.fail("not asked"), folder=folder)
     assert coordinator.shell.journal is not None
     coordinator.shell.journal.close()
     assert (folder / NAME).exists()
@@ -127,12 +127,12 @@ def test_agents_of_a_fleet_get_it_through_their_environment(tmp_path: Path, monk
     with broker.start(0, users={"ann": SECRET}) as running:
         url = f"mqtt://ann:{SECRET}@127.0.0.1:{running.address.port}"
         run = run_of(tmp_path, url)
-        real = fleet._command
-        monkeypatch.setattr(fleet, "_command", lambda *a: [sys.executable, "-c", script, *real(*a)[3:]])
-        with fleet.Fleet.of(run, url, 1) as agents:
+        real = local_fleet._command
+        monkeypatch.setattr(local_fleet, "_command", lambda *a: [sys.executable, "-c", script, *real(*a)[3:]])
+        with local_fleet.Fleet.of(run, url, 1) as agents:
             agents.wait()
             commands = agents.commands
     assert not any(SECRET in word for words in commands.values() for word in words)
     assert not any(SECRET.encode() in data for data in everything(tmp_path))
-    assert f"got {len(SECRET)} " in (fleet.agents_folder(run) / "device-00.log").read_text()
+    assert f"got {len(SECRET)} " in (local_fleet.agents_folder(run) / "device-00.log").read_text()
     assert "EDGEFL_MQTT_PASSWORD" not in os.environ

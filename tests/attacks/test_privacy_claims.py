@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from fleets import Fleet, loop, run_file
 
-from device_agent.ledger import NAME
+from device_agent.privacy_ledger import NAME
 from edgefl import seeds
-from edgefl.algorithms.base import Site, Task
 from edgefl.algorithms.upcycled import Upcycled
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
+from edgefl.contract import Site, Task
 from edgefl.data.dataset import Dataset
-from edgefl.local import gradient
 from edgefl.models.build import build
 from edgefl.privacy import Output, clipped
 from edgefl.privacy.linear import linear_layer
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.training.local import gradient
 from edgefl.vector import Vector
 
 N, FEATURES = 224, 20
@@ -77,7 +77,7 @@ def objective_run(folder: Path, **privacy: object) -> RunFile:
 
 
 def test_real_agents_write_down_the_bound_of_the_network_they_train(tmp_path: Path):
-    fleet = Fleet(objective_run(tmp_path), tmp_path, MemoryBroker().client)
+    fleet = Fleet(objective_run(tmp_path), tmp_path, InMemoryBroker().client)
     fleet.start_all()
     fleet.coordinator().run()
     fleet.join()
@@ -92,9 +92,9 @@ def test_real_agents_write_down_the_bound_of_the_network_they_train(tmp_path: Pa
 
 def test_objective_perturbation_gives_the_same_model_in_the_loop_and_on_agents(tmp_path: Path):
     run = objective_run(tmp_path, noise="seeded")
-    fleet = Fleet(run, tmp_path, MemoryBroker().client)
+    fleet = Fleet(run, tmp_path, InMemoryBroker().client)
     fleet.start_all()
-    course = fleet.coordinator().run()
+    run_state = fleet.coordinator().run()
     fleet.join()
-    assert course.sha256() == loop(run).sha256()
-    assert course.accuracy is not None
+    assert run_state.sha256() == loop(run).sha256()
+    assert run_state.accuracy is not None

@@ -14,7 +14,7 @@ from device_agent.replay import RUNS, Replays
 from device_agent.service import Agent
 from edgefl.errors import WireError
 from edgefl.protocol import chunks, topics
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Assignment, JobState, Missing, Receipt, Refusal, frame
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
@@ -33,33 +33,33 @@ class Recorded:
     """A fleet at an in-memory broker, and somebody there who wrote down all that was said and can say it again."""
 
     def __init__(self, folder: Path) -> None:
-        self.broker, self.signer = MemoryBroker(), Signer.new()
+        self.broker, self.signer = InMemoryBroker(), Signer.new()
         self.fleet = Fleet(RUN, folder, self.broker.client, once=False)
-        self.tape: list[Message] = []
+        self.disk_recorder: list[Message] = []
         self.parrot: Transport = self.broker.client("parrot")
         self.parrot.start(self._hear)
         self.parrot.subscribe("edgefl/v1/default/#")
 
     def _hear(self, event: TransportEvent) -> None:
         if isinstance(event, Message) and event.payload:
-            self.tape.append(event)
+            self.disk_recorder.append(event)
 
     @property
     def agent(self) -> Agent:
         return self.fleet.agents[DEVICE]
 
     def play(self) -> None:
-        course = self.fleet.coordinator(signer=self.signer).run()
-        assert course.sha256() == loop(RUN).sha256()
+        run_state = self.fleet.coordinator(signer=self.signer).run()
+        assert run_state.sha256() == loop(RUN).sha256()
         lives = self.fleet.agents.values()
         until(lambda: all(any(heard.ended for heard in agent.hearing.replays.runs.values()) for agent in lives))
 
     def recorded(self, topic: str) -> list[bytes]:
-        return [message.payload for message in self.tape if message.topic == topic]
+        return [message.payload for message in self.disk_recorder if message.topic == topic]
 
     def models(self) -> None:
         """The models of the run stand at the broker again."""
-        for message in [message for message in self.tape if "/model/" in message.topic]:
+        for message in [message for message in self.disk_recorder if "/model/" in message.topic]:
             self.parrot.publish(message.topic, message.payload, retain=True)
 
     def say(self, topic: str, payloads: list[bytes]) -> None:
@@ -136,12 +136,12 @@ def forged(message: Any, device: str, signer: Signer | None) -> bytes:
     part = next(chunks.split(data, chunks.digest(data)))
     if signer is None:
         return part
-    return Speaker(signer, "default", 1 << 31).seal("down", part, job="fleet", run=RUN_ID, device=device)
+    return Speaker(signer, "default", 1 << 31).seal("down", part, job="fleet", run_id=RUN_ID, device=device)
 
 
 RUN_ID = "0123456789ab"
 FORGED: dict[str, Callable[[str], Any]] = {
-    "task": lambda run: Assignment(job="fleet", run=run, round=1, attempt=9, model="0" * 16),
+    "task": lambda run: Assignment(job="fleet", run_id=run, round=1, attempt=9, model="0" * 16),
     "receipt": lambda _: Receipt(job="fleet", round=1, digest=bytes(32), verdict="accepted"),
     "refusal": lambda _: Refusal(code="device.key", reason="go away"),
     "missing": lambda _: Missing(digest=bytes(32), indexes=(0,)),
@@ -163,10 +163,10 @@ def test_what_the_coordinator_did_not_sign_is_not_heard(kind: str, signed: bool,
 def test_a_task_forged_from_a_recorded_manifest_is_not_trained(played: Recorded) -> None:
     """The attack as it was: the manifest is the coordinator's, the task is not."""
     done = played.agent.trainer.number
-    model = next(m.topic.split("/")[5] for m in played.tape if m.topic.endswith("/manifest"))
+    model = next(m.topic.split("/")[5] for m in played.disk_recorder if m.topic.endswith("/manifest"))
     run = next(iter(played.agent.hearing.replays.runs))
     played.models()
-    task = Assignment(job="fleet", run=run, round=1, attempt=7, model=model)
+    task = Assignment(job="fleet", run_id=run, round=1, attempt=7, model=model)
     played.say(DOWN, [forged(task, DEVICE, None)])
     assert played.agent.trainer.number == done
 
@@ -178,7 +178,7 @@ def test_what_was_said_to_one_device_is_not_heard_by_another(played: Recorded) -
 
 
 def test_an_unsigned_state_is_not_heard(played: Recorded) -> None:
-    state = JobState(job="fleet", run=RUN_ID, phase="training", round=1).model_dump_json().encode()
+    state = JobState(job="fleet", run_id=RUN_ID, phase="training", round=1).model_dump_json().encode()
     before = played.agent.refusals["message.unsigned"]
     played.say(STATE, [state])
     assert played.agent.refusals["message.unsigned"] == before + 2, "and the one that says the end"

@@ -15,7 +15,7 @@ from device_agent.service import Agent
 from edgefl.data.dataset import Dataset
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.broker import Broker
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import JobState, Refusal, frame
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signed import Speaker
@@ -27,7 +27,7 @@ DEVICE = "device-00"
 STRANGER = Speaker(Signer.new(), "default", 1)  # agents that trust nobody yet hear it
 
 
-def attacker(broker: MemoryBroker, name: str = "attacker") -> Transport:
+def attacker(broker: InMemoryBroker, name: str = "attacker") -> Transport:
     client = broker.client(name)
     client.start(lambda _: None)
     return client
@@ -35,8 +35,8 @@ def attacker(broker: MemoryBroker, name: str = "attacker") -> Transport:
 
 def foreign_state(client: Transport) -> None:
     for version in (99, 99, 99):
-        state = JobState(protocol=version, job="fleet", run="r", phase="gathering", round=1)
-        said = STRANGER.seal("state", state.model_dump_json().encode(), job="fleet", run="r")
+        state = JobState(protocol=version, job="fleet", run_id="r", phase="gathering", round=1)
+        said = STRANGER.seal("state", state.model_dump_json().encode(), job="fleet", run_id="r")
         client.publish(topics.state("default", "fleet"), said, retain=True)
 
 
@@ -45,7 +45,7 @@ def refuse(client: Transport) -> None:
     for part in chunks.split(said, chunks.digest(said)):
         for number in range(4):
             name = f"device-0{number}"
-            sealed = STRANGER.seal("down", part, job="fleet", run="r", device=name)
+            sealed = STRANGER.seal("down", part, job="fleet", run_id="r", device=name)
             client.publish(topics.down("default", "fleet", name), sealed)
 
 
@@ -62,22 +62,22 @@ def fatal_refusals(client: Transport) -> None:
 def test_agents_outlive_the_message_say_it_once_and_serve_the_next_run(
     attack: Callable[[Transport], None], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(RUN, tmp_path, broker.client)
     fleet.start_all()
     until(lambda: len(broker.retained) == 4)
     attack(attacker(broker))
     until(lambda: all(any(words in line for line in agent.complaints) for agent in fleet.agents.values()))
-    course = fleet.coordinator().run()
+    run_state = fleet.coordinator().run()
     fleet.join()
     assert {code for code, _ in fleet.exits.values()} == {0}
-    assert course.sha256() == loop(RUN).sha256()
+    assert run_state.sha256() == loop(RUN).sha256()
     assert sum(words in line for line in caplog.messages) == 4, "once for each agent"
 
 
 def test_a_run_whose_model_does_not_fit_the_data_is_declined_and_the_next_one_served(tmp_path: Path) -> None:
     """A manifest decides which shape is wrong: a message must not end the agent by it."""
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     everybody = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4})
     fleet = Fleet(everybody, tmp_path, broker.client, once=False)
     wrong = run_file({"name": "fedavg"}, run={"name": "wrong", "rounds": 1}, rounds={"cohort": 4, "quorum": 1})
@@ -90,9 +90,9 @@ def test_a_run_whose_model_does_not_fit_the_data_is_declined_and_the_next_one_se
     agent = fleet.agents[DEVICE]
     assert any("shape [3]" in line for line in agent.complaints)
     agent.samples = Samples(good)
-    course = fleet.coordinator(signer=signer).run()
+    run_state = fleet.coordinator(signer=signer).run()
     assert fleet.exits == {}
-    assert course.sha256() == loop(everybody).sha256()
+    assert run_state.sha256() == loop(everybody).sha256()
     fleet.stop()
     fleet.join()
 
@@ -114,7 +114,7 @@ def test_a_session_that_is_taken_over_comes_back(mosquitto: Broker, tmp_path: Pa
 
 
 def test_only_a_stop_of_its_own_operator_ends_an_agent(tmp_path: Path) -> None:
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     host = Fleet(RUN, tmp_path, broker.client, once=False).agent(DEVICE)
     agent: Agent = host.agent
     ends: list[tuple[int, str]] = []

@@ -16,7 +16,7 @@ from puppet import answer, noise
 from edgefl.errors import WireError
 from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.messages import TO_DEVICE, Assignment, JobState, Presence, Receipt, read, read_json
-from edgefl.protocol.pace import Pace
+from edgefl.protocol.reconnect import Reconnect
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 
@@ -55,7 +55,7 @@ class Emulated:
 
     def __init__(self, name: str, job: str, size: int) -> None:
         self.name, self.job, self.size = name, job, size
-        self.pace = Pace(name)
+        self.pace = Reconnect(name)
         self.assembler = chunks.Assembler(LARGEST)
         self.connected: list[float] = []  # when, each time
         self.accepted = 0
@@ -127,7 +127,7 @@ class Emulated:
         if topic.endswith("/state"):
             self.pace.spread = read_json(JobState, envelope.payload).spread
             return
-        self.run = envelope.run
+        self.run = envelope.run_id
         with suppress(WireError):
             whole = self.assembler.add(envelope.payload)
             said = read(TO_DEVICE, whole[1], LARGEST)[0] if whole else None
@@ -138,7 +138,7 @@ class Emulated:
 
     def _say(self, data: bytes) -> None:
         for part in chunks.split(data, chunks.digest(data)):
-            sealed = self.speaker.seal("up", part, job=self.job, run=self.run, device=self.name)
+            sealed = self.speaker.seal("up", part, job=self.job, run_id=self.run, device=self.name)
             self.publish(topics.up("default", self.job, self.name), sealed)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, expires: int | None = None) -> None:

@@ -14,28 +14,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import lives
+import entrypoints
 import psutil
-from cable import HERE, Cable
 from counter import Witness
-from lives import Place
+from entrypoints import Setting
+from netns import HERE, Netns
 
 from coordinator.identity import opened
 from coordinator.journal import Journal
-from edgefl import job as jobs
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.config.toml_text import written
 from edgefl.events import Answered
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.acl import COORDINATOR
 from edgefl.protocol.address import is_loopback
 from edgefl.protocol.broker import Broker
+from edgefl.run import job as jobs
 from edgefl.simulation.loop import simulate
 from edgefl.system.disk import FolderDisk
-from edgefl.toml_text import written
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["lives", "warm"])
+CONTEXT.set_forkserver_preload(["entrypoints", "warm"])
 PATIENCE = 120.0  # seconds; a healthy run takes two
 
 
@@ -93,9 +93,11 @@ def _expected(text: str) -> str:
 class Life:
     """One life of the coordinator: its process, and everything it told."""
 
-    def __init__(self, table: Mapping[str, Any], log: Path, fault: str, place: Place) -> None:
+    def __init__(self, table: Mapping[str, Any], log: Path, fault: str, place: Setting) -> None:
         ear, mouth = CONTEXT.Pipe(duplex=False)
-        self.process = CONTEXT.Process(target=lives.coordinator, args=(table, log, fault, place, mouth), daemon=True)
+        self.process = CONTEXT.Process(
+            target=entrypoints.coordinator, args=(table, log, fault, place, mouth), daemon=True
+        )
         self.events: list[dict[str, Any]] = []
         self.news = threading.Condition()
         self.over = False
@@ -140,27 +142,27 @@ class Fleet(AbstractContextManager["Fleet"]):
     """Broker, agents, coordinator and witness."""
 
     def __init__(
-        self, folder: Path, *, through: int | None = None, cable: Cable | None = None, **more: Mapping[str, Any]
+        self, folder: Path, *, through: int | None = None, netns: Netns | None = None, **more: Mapping[str, Any]
     ) -> None:
         server()
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.table = run_table(folder / "runs", **more)
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, Setting] = {}
         self.names = jobs.device_names(self.table["task"]["partition"]["devices"])
         self.password, self.host = "", "127.0.0.1"
-        with cable.at_the_server() if cable else nullcontext():
-            users = dict.fromkeys((COORDINATOR, *self.names), cable.password) if cable else {}
-            open_to = {"bind": "0.0.0.0", "users": users, "apart": True} if cable else {}
+        with netns.at_the_server() if netns else nullcontext():
+            users = dict.fromkeys((COORDINATOR, *self.names), netns.password) if netns else {}
+            open_to = {"bind": "0.0.0.0", "users": users, "apart": True} if netns else {}
             self.broker: Broker = brokers.start(prefer="auto", **open_to)
-            self.witness = Witness(self.broker.address.port, *((COORDINATOR, cable.password) if cable else ()))
+            self.witness = Witness(self.broker.address.port, *((COORDINATOR, netns.password) if netns else ()))
         self.port = through or self.broker.address.port
         self.agents: dict[str, Any] = {}
         self.lives: list[Life] = []
         self.broker_kills = 0
-        if cable:
-            self.password, self.host = cable.password, HERE
-            self.places = {"coordinator": Place(cable.server), **dict.fromkeys(self.names, Place(cable.devices))}
+        if netns:
+            self.password, self.host = netns.password, HERE
+            self.places = {"coordinator": Setting(netns.server), **dict.fromkeys(self.names, Setting(netns.devices))}
         address = f"mqtt://{self.login(COORDINATOR)}127.0.0.1:{self.broker.address.port}"
         self.table["broker"] = {"url": address, "identity": str(folder / "identity.key")}
 
@@ -181,7 +183,7 @@ class Fleet(AbstractContextManager["Fleet"]):
     # ---- who may be killed -------------------------------------------------------------------------------------
 
     def coordinator(self, fault: str = "") -> Life:
-        place = self.places.get("coordinator", Place())
+        place = self.places.get("coordinator", Setting())
         life = Life(self.table, self.folder / "coordinator.log", fault, place)
         self.lives.append(life)
         return life
@@ -208,9 +210,9 @@ class Fleet(AbstractContextManager["Fleet"]):
         }
 
     def agent(self, name: str, fault: str = "", port: int | None = None) -> None:
-        table, place = self.agent_table(name, port), self.places.get(name, Place())
+        table, place = self.agent_table(name, port), self.places.get(name, Setting())
         self.agents[name] = CONTEXT.Process(
-            target=lives.agent, args=(table, self.folder / f"{name}.log", fault, place), daemon=True
+            target=entrypoints.agent, args=(table, self.folder / f"{name}.log", fault, place), daemon=True
         )
         self.agents[name].start()
 

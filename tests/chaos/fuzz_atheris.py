@@ -8,8 +8,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from edgefl.config import AgentFile, RunFile
-from edgefl.config_reader import parse, tomllib
+from edgefl.config.reader import parse, tomllib
+from edgefl.config.schema import AgentFile, RunFile
 from edgefl.errors import ConfigError, WireError
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol.messages import TO_COORDINATOR, TO_DEVICE, Answer, JobState, Manifest, Presence, read, read_json

@@ -48,7 +48,7 @@ class Puppet:
         if isinstance(event, Message):
             try:
                 envelope = signed.opened(event.payload)
-                self.run = envelope.run
+                self.run = envelope.run_id
                 whole = self.assembler.add(envelope.payload)
             except WireError:
                 return
@@ -67,7 +67,7 @@ class Puppet:
 
     def publish(self, payload: bytes) -> None:
         """Signed, whatever it is; before the first task nobody knows what the run is called."""
-        sealed = self.speaker.seal("up", payload, job=self.job, run=self.run, device=self.name)
+        sealed = self.speaker.seal("up", payload, job=self.job, run_id=self.run, device=self.name)
         self.transport.publish(topics.up("default", self.job, self.name), sealed)
 
     def decline(self, task: Assignment) -> None:
@@ -85,7 +85,7 @@ def answer(puppet: Named, task: Assignment, arrays: Mapping[str, Array], **other
     described, parts, _ = tensors.encode(arrays, Float32())
     said = Answer(
         job=task.job,
-        run=task.run,
+        run_id=task.run_id,
         round=task.round,
         device=puppet.name,
         model=task.model,

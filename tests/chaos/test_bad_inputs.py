@@ -188,7 +188,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
             f"{MISTAKES}test_a_taken_port_is_named",
             f"{MISTAKES}test_a_broker_that_is_not_there_is_named",
             "protocol/test_mqtt.py::test_an_unreachable_broker_is_told_and_tried_again",
-            "protocol/test_pace.py::test_attempts_that_fail_come_ever_more_slowly_up_to_the_cap",
+            "protocol/test_reconnect.py::test_attempts_that_fail_come_ever_more_slowly_up_to_the_cap",
         ),
     ),
     29: (
@@ -215,7 +215,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         (
             f"{MISTAKES}test_an_agent_whose_data_cannot_be_trained_on_does_not_take_part[is empty]",
             f"{MISTAKES}test_devices_with_one_class_each_are_welcome",
-            "data/test_sources.py::test_broken_files_of_the_data_root_are_named",
+            "data/test_catalog.py::test_broken_files_of_the_data_root_are_named",
             f"{DEVICES}test_an_agent_with_data_of_another_shape_declines_and_says_so_at_the_end",
         ),
     ),

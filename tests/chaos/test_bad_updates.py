@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from puppet import Puppet, answer, noise
-from village import Village
+from threaded_fleet import ThreadedFleet
 
 from device_agent import identity
 from edgefl.protocol import signed, topics
@@ -21,8 +21,8 @@ BAD = "device-03"
 HUGE = (10**10,)
 
 
-def village(folder: Path, rounds: int, deadline: float = 60.0, **guards: Any) -> Village:
-    made = Village(
+def threaded_fleet(folder: Path, rounds: int, deadline: float = 60.0, **guards: Any) -> ThreadedFleet:
+    made = ThreadedFleet(
         folder,
         run={"rounds": rounds},
         task={"partition": {"kind": "iid", "devices": 4}},
@@ -69,7 +69,7 @@ WRONG: dict[str, Any] = {
     "weight 2^63": ("wire.malformed", lambda p, t, n: answer(p, t, good(n), weight=2.0**63)),
     "weight not a number": ("wire.malformed", lambda p, t, n: answer(p, t, good(n), weight=float("nan"))),
     "of another device": ("update.foreign", lambda p, t, n: answer(p, t, good(n), device="device-00")),
-    "of another run": ("update.foreign", lambda p, t, n: answer(p, t, good(n), run="older")),
+    "of another run": ("update.foreign", lambda p, t, n: answer(p, t, good(n), run_id="older")),
     "from another model": ("update.model", lambda p, t, n: answer(p, t, good(n), model="f" * 16)),
     "bfloat16": ("wire.dtype", lambda p, t, n: answer(p, t, {}, tensors=tensor(dtype="bfloat16"))),
     "40 GB": ("wire.too_large", lambda p, t, n: answer(p, t, {}, tensors=tensor(kind="float32", shape=HUGE))),
@@ -80,7 +80,7 @@ WRONG: dict[str, Any] = {
 
 def test_every_bad_update_is_named_and_costs_nothing(tmp_path: Path) -> None:
     cases = dict(enumerate(WRONG.values(), start=1))
-    here = village(tmp_path, len(cases))
+    here = threaded_fleet(tmp_path, len(cases))
     size = here.job.model.layout.size
 
     def act(puppet: Puppet, task: Assignment) -> None:
@@ -99,7 +99,7 @@ def test_every_bad_update_is_named_and_costs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ahead", [1, 1000])
 def test_an_answer_to_a_round_that_is_not_yet_is_refused(ahead: int, tmp_path: Path) -> None:
-    here = village(tmp_path, 2)
+    here = threaded_fleet(tmp_path, 2)
 
     def act(puppet: Puppet, task: Assignment) -> None:
         puppet.say(answer(puppet, task, good(here.job.model.layout.size), round=task.round + ahead))
@@ -113,7 +113,7 @@ def test_an_answer_to_a_round_that_is_not_yet_is_refused(ahead: int, tmp_path: P
 
 
 def test_a_device_that_does_not_stop_goes_into_quarantine_and_the_run_goes_on(tmp_path: Path) -> None:
-    here = village(tmp_path, 3, deadline=1.0, strikes=3)
+    here = threaded_fleet(tmp_path, 3, deadline=1.0, strikes=3)
 
     def act(puppet: Puppet, task: Assignment) -> None:
         for _ in range(5):
@@ -130,7 +130,7 @@ def test_a_device_that_does_not_stop_goes_into_quarantine_and_the_run_goes_on(tm
 
 
 def test_a_device_whose_quarantine_is_over_is_asked_again(tmp_path: Path) -> None:
-    here = village(tmp_path, 3, strikes=1, quarantine_seconds=0.2)
+    here = threaded_fleet(tmp_path, 3, strikes=1, quarantine_seconds=0.2)
     quiet = threading.Event()
 
     def act(puppet: Puppet, task: Assignment) -> None:
@@ -153,7 +153,7 @@ def test_a_device_whose_quarantine_is_over_is_asked_again(tmp_path: Path) -> Non
 
 
 def test_the_last_will_of_an_earlier_life_does_not_stay_at_the_broker(tmp_path: Path) -> None:
-    here = village(tmp_path, 2)
+    here = threaded_fleet(tmp_path, 2)
     topic, corrected = topics.presence("default", "device-00"), threading.Event()
 
     def listen(event: TransportEvent) -> None:

@@ -17,13 +17,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from entrypoints import Setting
 from fleet import Fleet, expected, toml
-from lives import Place
 
 from coordinator.journal import Journal
-from edgefl.processes import Child
 from edgefl.protocol import broker as brokers
 from edgefl.system.disk import FolderDisk
+from edgefl.system.processes import Child
 
 THOROUGH = os.environ.get("EDGEFL_CHAOS") == "1"
 DAY = 86400.0  # seconds
@@ -37,7 +37,7 @@ thorough = pytest.mark.skipif(not THOROUGH, reason="starts the real commands und
 def test_a_run_whose_clocks_are_years_apart_ends_with_the_same_model(tmp_path: Path) -> None:
     with Fleet(tmp_path) as fleet:
         off = zip(("coordinator", *fleet.names), (2 * YEAR, -2 * YEAR, 0.0, 2 * YEAR), strict=True)
-        fleet.places = {name: Place(ahead=ahead) for name, ahead in off}
+        fleet.places = {name: Setting(ahead=ahead) for name, ahead in off}
         fleet.all_agents()
         fleet.check(fleet.until_done(fleet.coordinator()), "clocks two years off")
         assert _ahead(fleet) == pytest.approx(2 * YEAR, abs=DAY), "the clock was right after all"
@@ -54,9 +54,9 @@ def _ahead(fleet: Fleet) -> float:
 def test_a_coordinator_that_wakes_up_four_years_earlier_goes_on(tmp_path: Path) -> None:
     with Fleet(tmp_path) as fleet:
         fleet.all_agents()
-        fleet.places["coordinator"] = Place(ahead=2 * YEAR)
+        fleet.places["coordinator"] = Setting(ahead=2 * YEAR)
         assert fleet.coordinator("kill:12").finished() is None, "it should have been killed"
-        fleet.places["coordinator"] = Place(ahead=-2 * YEAR)
+        fleet.places["coordinator"] = Setting(ahead=-2 * YEAR)
         fleet.check(fleet.until_done(fleet.coordinator()), "four years earlier")
 
 

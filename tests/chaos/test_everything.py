@@ -19,10 +19,10 @@ from proxy import Proxy
 
 from coordinator import checkpoint
 from coordinator.checkpoint import Saved
-from edgefl import job as jobs
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
-from edgefl.job import Course
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.run import job as jobs
+from edgefl.run.job import RunState
 from edgefl.system.disk import FolderDisk
 
 pytestmark = [
@@ -212,7 +212,7 @@ def test_a_thousand_checkpoints_are_damaged(tmp_path: Path, figures: Any) -> Non
     run = parse(RunFile, run_table(tmp_path), "chaos", environment={})
     job = jobs.prepare(run)[0]
     disk = FolderDisk(tmp_path)
-    names = (checkpoint.save(disk, job, Saved(Course(round, job.start), (), 0, 0)) for round in (1, 2))
+    names = (checkpoint.save(disk, job, Saved(RunState(round, job.start), (), 0, 0)) for round in (1, 2))
     older, newest = (tmp_path / name for name in names)
     good = newest.read_bytes()
     for number in range(count):
@@ -221,7 +221,7 @@ def test_a_thousand_checkpoints_are_damaged(tmp_path: Path, figures: Any) -> Non
         newest.write_bytes(flipped if number % 2 else good[:at])
         saved = checkpoint.latest(FolderDisk(tmp_path), job)
         assert saved is not None, f"seed {seed}, number {number}"
-        assert saved.course.round == 1, f"seed {seed}, number {number}: loaded silently"
+        assert saved.run_state.round == 1, f"seed {seed}, number {number}: loaded silently"
     assert older.exists()
     figures(
         "damaged checkpoints",

@@ -7,8 +7,8 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from cable import Cable
 from fleet import Fleet, Life
+from netns import Netns
 
 THOROUGH = os.environ.get("EDGEFL_CHAOS") == "1"
 SHOWN = 17.0  # seconds until a device that cannot be heard is shown as offline: 1.5 times a keep-alive of 10, and 2
@@ -19,9 +19,9 @@ thorough = pytest.mark.skipif(not THOROUGH, reason="takes minutes: make chaos")
 
 
 @pytest.fixture
-def cable() -> Iterator[Cable]:
-    with Cable() as cable:
-        yield cable
+def netns() -> Iterator[Netns]:
+    with Netns() as netns:
+        yield netns
 
 
 def _offline(life: Life, fleet: Fleet, since: float, patience: float) -> float | None:
@@ -38,18 +38,18 @@ def _lost(life: Life) -> set[str]:
 
 @pytest.mark.parametrize("seconds", [5, *(pytest.param(s, marks=thorough) for s in (30, 120))])
 def test_a_cable_that_is_pulled_for_a_while_loses_nothing(
-    seconds: int, cable: Cable, tmp_path: Path, figures: Any
+    seconds: int, netns: Netns, tmp_path: Path, figures: Any
 ) -> None:
-    with Fleet(tmp_path, cable=cable, run={"rounds": 30}) as fleet:
+    with Fleet(tmp_path, netns=netns, run={"rounds": 30}) as fleet:
         life = fleet.coordinator()
         fleet.all_agents()
         assert life.wait_for(event="round", round=2)
-        cable.pull()
+        netns.pull()
         began, done = monotonic(), sum(event["event"] == "round" for event in life.events)
         shown = _offline(life, fleet, began, min(seconds, SHOWN))
         life.process.join(max(0.0, began + seconds - monotonic()))
         assert life.find(event="ended") is None, "the run went on without its devices"
-        cable.plug()
+        netns.plug()
         plugged = monotonic()
         assert life.wait_for(event="round", round=done + 3)
         back = monotonic() - plugged
@@ -67,10 +67,10 @@ def test_a_cable_that_is_pulled_for_a_while_loses_nothing(
 
 
 @thorough
-def test_every_tenth_packet_is_lost(cable: Cable, tmp_path: Path, figures: Any) -> None:
-    cable.lose(0.1)
+def test_every_tenth_packet_is_lost(netns: Netns, tmp_path: Path, figures: Any) -> None:
+    netns.lose(0.1)
     began = monotonic()
-    with Fleet(tmp_path, cable=cable, run={"rounds": 30}) as fleet:
+    with Fleet(tmp_path, netns=netns, run={"rounds": 30}) as fleet:
         life = fleet.coordinator()
         fleet.all_agents()
         fleet.check(fleet.until_done(life), "10 % loss")
@@ -84,10 +84,10 @@ def test_every_tenth_packet_is_lost(cable: Cable, tmp_path: Path, figures: Any) 
 
 
 @thorough
-def test_a_slow_link_is_waited_for(cable: Cable, tmp_path: Path, figures: Any) -> None:
-    cable.slow("64kbit")
+def test_a_slow_link_is_waited_for(netns: Netns, tmp_path: Path, figures: Any) -> None:
+    netns.slow("64kbit")
     began = monotonic()
-    with Fleet(tmp_path, cable=cable, run={"rounds": 30}) as fleet:
+    with Fleet(tmp_path, netns=netns, run={"rounds": 30}) as fleet:
         life = fleet.coordinator()
         fleet.all_agents()
         fleet.check(fleet.until_done(life), "64 kbit/s")

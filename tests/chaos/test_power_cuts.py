@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from village import Village
+from threaded_fleet import ThreadedFleet
 
 from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.transport import Message, TransportEvent
@@ -32,29 +32,29 @@ def test_power_cuts_in_mid_upload_are_counted_once_and_send_no_chunk_twice(tmp_p
 
     def cut() -> int | None:
         with lock:
-            return rng.randrange(6) if village.cuts < CUTS else None
+            return rng.randrange(6) if threaded_fleet.cuts < CUTS else None
 
-    village = Village(tmp_path, run={"rounds": CUTS // 3})
-    village.start(cut)
-    village.finish(f"seed {seed}")
-    assert village.cuts >= CUTS, "the run ended before the power was cut often enough"
-    again = sum(count - 1 for count in village.sent_chunks.values())
-    answers = {head[4:36] for head in village.sent_chunks}
-    assert len(answers) == village.run.run.rounds * 3, "an update was trained twice"
-    assert again <= village.cuts, f"seed {seed}: {again} chunks were sent again after {village.cuts} cuts"
+    threaded_fleet = ThreadedFleet(tmp_path, run={"rounds": CUTS // 3})
+    threaded_fleet.start(cut)
+    threaded_fleet.finish(f"seed {seed}")
+    assert threaded_fleet.cuts >= CUTS, "the run ended before the power was cut often enough"
+    again = sum(count - 1 for count in threaded_fleet.sent_chunks.values())
+    answers = {head[4:36] for head in threaded_fleet.sent_chunks}
+    assert len(answers) == threaded_fleet.run.run.rounds * 3, "an update was trained twice"
+    assert again <= threaded_fleet.cuts, f"seed {seed}: {again} chunks were sent again after {threaded_fleet.cuts} cuts"
     figures(
         "power cut of a device in mid-upload",
         "agents in threads, broker in memory, chunks of 400 bytes, cut at a chunk boundary drawn at random",
         seed,
-        f"{village.cuts} of {village.cuts} counted exactly once, same model; {again} chunks sent again",
+        f"{threaded_fleet.cuts} of {threaded_fleet.cuts} counted exactly once, same model; {again} chunks sent again",
     )
 
 
 @pytest.mark.timeout(900)
 def test_no_replayed_frame_is_accepted(tmp_path: Path, figures: Any) -> None:
-    village = Village(tmp_path, run={"rounds": 18 if THOROUGH else 10})
+    threaded_fleet = ThreadedFleet(tmp_path, run={"rounds": 18 if THOROUGH else 10})
     heard: dict[tuple[str, bytes], None] = {}
-    parrot = village.broker.client("parrot")
+    parrot = threaded_fleet.broker.client("parrot")
     replayed = 0
 
     def listen(event: TransportEvent) -> None:
@@ -70,12 +70,12 @@ def test_no_replayed_frame_is_accepted(tmp_path: Path, figures: Any) -> None:
 
     parrot.start(listen)
     parrot.subscribe(topics.up("default", "chaos", "+"), topics.down("default", "chaos", "+"))
-    village.watch = replay
-    village.start()
-    village.finish("replay")
+    threaded_fleet.watch = replay
+    threaded_fleet.start()
+    threaded_fleet.finish("replay")
     assert replayed >= REPLAYS
     answers = [payload for topic, payload in heard if topic.endswith("/up") and _kind(payload) == "answer"]
-    assert len(answers) == village.run.run.rounds * 3, "a replayed task made a device train again"
+    assert len(answers) == threaded_fleet.run.run.rounds * 3, "a replayed task made a device train again"
     figures(
         "replayed frames",
         "everything said in a run of three devices, said again after every round",
@@ -91,7 +91,9 @@ def _kind(payload: bytes) -> str:
 
 
 def test_a_broker_that_forgets_everything_between_rounds_changes_nothing(tmp_path: Path) -> None:
-    village = Village(tmp_path)
-    village.watch = lambda event: village.broker.restart() if event["event"] in {"answered", "round"} else None
-    village.start()
-    village.finish("restart of the broker at every answer")
+    threaded_fleet = ThreadedFleet(tmp_path)
+    threaded_fleet.watch = lambda event: (
+        threaded_fleet.broker.restart() if event["event"] in {"answered", "round"} else None
+    )
+    threaded_fleet.start()
+    threaded_fleet.finish("restart of the broker at every answer")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from disk_recorder import Disk, DiskRecorder, restore
 from fleet import run_table
-from tape import Disk, Tape, restore
 
 from coordinator import checkpoint, rounds
 from coordinator.checkpoint import Saved
@@ -20,15 +20,15 @@ from device_agent import session
 from device_agent.service import Agent
 from device_agent.spool import Held, Spool
 from device_agent.start import Host
-from edgefl import job as jobs
-from edgefl import store
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.events import Round, from_json
-from edgefl.job import Course, Job
 from edgefl.protocol import chunks
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
+from edgefl.system import store
 from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk
 
@@ -43,10 +43,10 @@ THIRD = replace(FIRST, round=5, frame=b"short", digest=chunks.digest(b"short"))
 
 
 @pytest.fixture
-def tape(tmp_path: Path) -> Iterator[Tape]:
+def disk_recorder(tmp_path: Path) -> Iterator[DiskRecorder]:
     (tmp_path / "taped").mkdir()
-    with Tape(tmp_path / "taped") as tape:
-        yield tape
+    with DiskRecorder(tmp_path / "taped") as disk_recorder:
+        yield disk_recorder
 
 
 class Player:
@@ -57,10 +57,10 @@ class Player:
     def __init__(self, tmp_path: Path, figures: Callable[..., None]) -> None:
         self.folder, self.figures, self.number = tmp_path, figures, 0
 
-    def each(self, tape: Tape, check: Callable[[Path, list[str]], None], since: int = 0) -> int:
+    def each(self, disk_recorder: DiskRecorder, check: Callable[[Path, list[str]], None], since: int = 0) -> int:
         """How many there were."""
-        tape.stop()
-        for disk, marks in tape.endings(since):
+        disk_recorder.stop()
+        for disk, marks in disk_recorder.endings(since):
             self.number += 1
             folder = self.folder / f"ending-{self.number}"
             folder.mkdir()
@@ -89,11 +89,13 @@ def player(tmp_path: Path, figures: Callable[..., None]) -> Player:
     return Player(tmp_path, figures)
 
 
-def test_a_file_holds_the_old_or_the_new_and_after_the_call_only_the_new(tape: Tape, player: Player) -> None:
-    path = tape.root / "deep" / "down" / "file"
+def test_a_file_holds_the_old_or_the_new_and_after_the_call_only_the_new(
+    disk_recorder: DiskRecorder, player: Player
+) -> None:
+    path = disk_recorder.root / "deep" / "down" / "file"
     for text in (b"first", b"second, longer", b"3"):
         store.write_atomically(path, text)
-        tape.mark(text.decode())
+        disk_recorder.mark(text.decode())
 
     def check(folder: Path, marks: list[str]) -> None:
         file = folder / "deep" / "down" / "file"
@@ -102,14 +104,14 @@ def test_a_file_holds_the_old_or_the_new_and_after_the_call_only_the_new(tape: T
         now = steps.index(marks[-1]) if marks else 0
         assert held in steps[now : now + 2]
 
-    assert player.each(tape, check) > 50
+    assert player.each(disk_recorder, check) > 50
 
 
-def test_a_state_is_the_old_or_the_new(tape: Tape, player: Player) -> None:
-    path = tape.root / "job.state"
+def test_a_state_is_the_old_or_the_new(disk_recorder: DiskRecorder, player: Player) -> None:
+    path = disk_recorder.root / "job.state"
     for number, kept in enumerate((OLD, NEW)):
         store.save(path, kept, {"number": number})
-        tape.mark(str(number))
+        disk_recorder.mark(str(number))
 
     def check(folder: Path, marks: list[str]) -> None:
         if not marks and not (folder / "job.state").exists():
@@ -118,25 +120,25 @@ def test_a_state_is_the_old_or_the_new(tape: Tape, player: Player) -> None:
         assert about["number"] >= int(marks[-1]) if marks else True
         assert np.array_equal(arrays["c"], (OLD, NEW)[about["number"]]["c"])
 
-    assert player.each(tape, check) > 40
+    assert player.each(disk_recorder, check) > 40
 
 
 def _same(a: Held, b: Held) -> bool:
-    plain = [(h.job, h.life, h.round, h.attempt, h.model, h.frame, h.digest, h.kept["c"].tolist()) for h in (a, b)]
+    plain = [(h.job, h.run_key, h.round, h.attempt, h.model, h.frame, h.digest, h.kept["c"].tolist()) for h in (a, b)]
     return plain[0] == plain[1]
 
 
-def test_a_spooled_update_is_there_until_its_receipt(tape: Tape, player: Player) -> None:
-    spool = Spool(FolderDisk(tape.root))
+def test_a_spooled_update_is_there_until_its_receipt(disk_recorder: DiskRecorder, player: Player) -> None:
+    spool = Spool(FolderDisk(disk_recorder.root))
     spool.put(FIRST)
-    tape.mark("first is safe")
-    tape.mark("receipt")
+    disk_recorder.mark("first is safe")
+    disk_recorder.mark("receipt")
     spool.clear()
     spool.put(SECOND)
-    tape.mark("second is safe")
-    tape.mark("superseded")
+    disk_recorder.mark("second is safe")
+    disk_recorder.mark("superseded")
     spool.put(THIRD)
-    tape.mark("third is safe")
+    disk_recorder.mark("third is safe")
     allowed = {
         "": (None, FIRST),
         "first is safe": (FIRST,),
@@ -150,18 +152,20 @@ def test_a_spooled_update_is_there_until_its_receipt(tape: Tape, player: Player)
         held = Spool(FolderDisk(folder)).take()
         assert _plain(held) in [_plain(one) for one in allowed[marks[-1] if marks else ""]]
 
-    assert player.each(tape, check) > 100
+    assert player.each(disk_recorder, check) > 100
 
 
 def _plain(held: Held | None) -> tuple[Any, ...] | None:
-    return None if held is None else (held.round, held.frame, held.digest, held.life, held.kept["c"].tolist())
+    return None if held is None else (held.round, held.frame, held.digest, held.run_key, held.kept["c"].tolist())
 
 
-def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(tape: Tape, player: Player) -> None:
-    Spool(FolderDisk(tape.root)).put(FIRST)
-    store.save(tape.root / "job.life.state", {"c": BEFORE}, {})
-    agent = _agent(tape.root)
-    receipt = len(tape.ops)
+def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(
+    disk_recorder: DiskRecorder, player: Player
+) -> None:
+    Spool(FolderDisk(disk_recorder.root)).put(FIRST)
+    store.save(disk_recorder.root / "job.life.state", {"c": BEFORE}, {})
+    agent = _agent(disk_recorder.root)
+    receipt = len(disk_recorder.ops)
     agent._perform(session.Commit(FIRST.round, FIRST.digest.hex()))
     agent._perform(session.Forget(FIRST.round, FIRST.digest.hex()))
 
@@ -172,14 +176,14 @@ def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(tape: Tap
         else:
             assert np.array_equal(kept, OLD["c"]) or np.array_equal(kept, BEFORE)
 
-    assert player.each(tape, check, since=receipt) > 10
+    assert player.each(disk_recorder, check, since=receipt) > 10
 
 
 def _agent(folder: Path) -> Agent:
     return Host(
         device="d",
         fleet="default",
-        transport=MemoryBroker().client("d"),
+        transport=InMemoryBroker().client("d"),
         data=Dataset(np.zeros((2, 2), np.float32), np.zeros(2, np.int64), 2),
         make_model=lambda *_: pytest.fail("nothing is trained here"),
         back_end="none",
@@ -187,22 +191,24 @@ def _agent(folder: Path) -> Agent:
     ).agent
 
 
-def test_a_device_never_counts_its_births_backwards(tape: Tape, player: Player) -> None:
+def test_a_device_never_counts_its_births_backwards(disk_recorder: DiskRecorder, player: Player) -> None:
     born = []
     for _ in range(3):
-        born.append(_agent(tape.root).birth.number)
-        tape.mark(str(born[-1]))
+        born.append(_agent(disk_recorder.root).birth.number)
+        disk_recorder.mark(str(born[-1]))
 
     def check(folder: Path, marks: list[str]) -> None:
         assert _agent(folder).birth.number > (int(marks[-1]) if marks else 0)
 
     assert born == [1, 2, 3]
-    assert player.each(tape, check) > 20
+    assert player.each(disk_recorder, check) > 20
 
 
-def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(tape: Tape, player: Player) -> None:
+def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(
+    disk_recorder: DiskRecorder, player: Player
+) -> None:
     rules = Rules(rounds=9, seed=1, cohort=1, quorum=1, deadline=5.0)
-    book, s, known = Journal(FolderDisk(tape.root)), Rounds(rules), [_everything(Journal(MemoryDisk()), rules)]
+    book, s, known = Journal(FolderDisk(disk_recorder.root)), Rounds(rules), [_everything(Journal(MemoryDisk()), rules)]
     events: list[rounds.Event] = [rounds.Joined("a", 0)]
     for round in range(1, 6):  # so many that a segment goes
         events += [rounds.Answered("a", round, 0), rounds.Merged(round, 0)]
@@ -211,15 +217,15 @@ def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(t
         answer = Kept(s.round, "a", bytes(32), FRAME) if isinstance(event, rounds.Answered) else None
         book.write((event,), s, answer, 1 if answer else None)
         known.append(_everything(book, rules))
-        tape.mark(type(event).__name__)
+        disk_recorder.mark(type(event).__name__)
 
     def check(folder: Path, marks: list[str]) -> None:
         found = _everything(Journal(FolderDisk(folder)), rules)
         assert found in known[len(marks) : len(marks) + 2]
         assert _everything(Journal(FolderDisk(folder)), rules) == found
 
-    assert player.each(tape, check) > 500
-    assert min(path.name for path in tape.root.glob("journal-*")) == "journal-000003.log"
+    assert player.each(disk_recorder, check) > 500
+    assert min(path.name for path in disk_recorder.root.glob("journal-*")) == "journal-000003.log"
 
 
 def _everything(book: Journal, rules: Rules) -> tuple[Any, ...]:
@@ -234,33 +240,33 @@ def job() -> Job:
 
 
 def test_the_newest_checkpoint_that_was_called_safe_is_there_or_a_newer_one(
-    tape: Tape, player: Player, job: Job
+    disk_recorder: DiskRecorder, player: Player, job: Job
 ) -> None:
     for round in range(1, 6):
-        course = Course(round, job.start + round, job.start - round, {"stage": {"c": job.start * round}})
-        checkpoint.save(FolderDisk(tape.root), job, Saved(course, (), 0, 0))
-        tape.mark(str(round))
+        run_state = RunState(round, job.start + round, job.start - round, {"stage": {"c": job.start * round}})
+        checkpoint.save(FolderDisk(disk_recorder.root), job, Saved(run_state, (), 0, 0))
+        disk_recorder.mark(str(round))
 
     def check(folder: Path, marks: list[str]) -> None:
         safe = int(marks[-1]) if marks else 0
         saved = checkpoint.latest(FolderDisk(folder), job)
-        assert (saved.course.round if saved else 0) in (safe, safe + 1)
+        assert (saved.run_state.round if saved else 0) in (safe, safe + 1)
         if saved is not None:
-            course = saved.course
-            assert np.array_equal(course.params, job.start + course.round)
-            assert course.previous is not None
-            assert np.array_equal(course.previous, job.start - course.round)
-            assert np.array_equal(course.states["stage"]["c"], job.start * course.round)
+            run_state = saved.run_state
+            assert np.array_equal(run_state.params, job.start + run_state.round)
+            assert run_state.previous is not None
+            assert np.array_equal(run_state.previous, job.start - run_state.round)
+            assert np.array_equal(run_state.states["stage"]["c"], job.start * run_state.round)
 
-    assert player.each(tape, check) > 100
+    assert player.each(disk_recorder, check) > 100
 
 
-def test_the_metrics_have_every_round_once_when_the_run_goes_on(tape: Tape, player: Player) -> None:
+def test_the_metrics_have_every_round_once_when_the_run_goes_on(disk_recorder: DiskRecorder, player: Player) -> None:
     told = [Round(round, accuracy=round / 10) for round in range(1, 5)]
-    tell = MetricsFile(FolderDisk(tape.root))
+    tell = MetricsFile(FolderDisk(disk_recorder.root))
     for fact in told:
         tell(fact)
-        tape.mark("a round was told, and the next one began")
+        disk_recorder.mark("a round was told, and the next one began")
 
     def check(folder: Path, marks: list[str]) -> None:
         newest = told[: len(marks) + 1][-1]
@@ -268,4 +274,4 @@ def test_the_metrics_have_every_round_once_when_the_run_goes_on(tape: Tape, play
         lines = [from_json(json.loads(line)) for line in (folder / METRICS).read_bytes().splitlines()]
         assert lines == told[: newest.round]
 
-    assert player.each(tape, check) > 30
+    assert player.each(disk_recorder, check) > 30

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.algorithms import shelf
+from edgefl.algorithms import registry
 from edgefl.cli.app import main
-from edgefl.config import AgentFile, RunFile
-from edgefl.config_origin import effective
-from edgefl.config_reader import load, parse, tomllib
-from edgefl.toml_text import key_lines, leaves, line_of, name, written
+from edgefl.config.origin import effective
+from edgefl.config.reader import load, parse, tomllib
+from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.toml_text import key_lines, leaves, line_of, name, written
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted([*ROOT.glob("deploy/examples/*/*.toml"), *ROOT.glob("edgefl/cli/templates/*.toml")])
@@ -75,7 +75,7 @@ def test_what_is_shown_is_the_same_file_again(show: Show, file: Path, origin: tu
     assert effective(parse(kind, tomllib.loads(out), "shown", (), {})) == effective(load(kind, file, (), {}))
 
 
-@pytest.mark.parametrize("algorithm", sorted(shelf.ALGORITHMS))
+@pytest.mark.parametrize("algorithm", sorted(registry.ALGORITHMS))
 def test_every_algorithm_is_shown_with_all_it_has(show: Show, algorithm: str) -> None:
     Path("a.toml").write_text(f"[algorithm]\nname = '{algorithm}'\n[rounds]\ncohort = 3\n")
     _, out, _ = show("a.toml")

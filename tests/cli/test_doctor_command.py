@@ -9,8 +9,8 @@ import pytest
 
 from edgefl.cli.app import main
 from edgefl.doctor import engines
+from edgefl.doctor.broker_probe import BrokerProbe
 from edgefl.doctor.finding import ok
-from edgefl.doctor.visit import Visit
 from edgefl.protocol.broker import Broker
 
 Doctor = Callable[..., tuple[int, str, str]]
@@ -67,7 +67,7 @@ def test_an_agent_across_a_network_must_know_its_coordinator(
     host: str, key: str, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edgefl.doctor.network.reachable", lambda _: None)  # nobody lives there, and it takes long
-    monkeypatch.setattr("edgefl.doctor.network.visit", lambda *_: Visit(""))
+    monkeypatch.setattr("edgefl.doctor.network.probe_broker", lambda *_: BrokerProbe(""))
     if key:
         monkeypatch.setenv("EDGEFL_AGENT__COORDINATOR", key)
     code, out, _ = doctor(agent(f"mqtt://pi-1@{host}:1883"), "--json")

@@ -16,12 +16,12 @@ from coordinator.checkpoint import Saved
 from coordinator.exporting import Exported, export_checkpoint
 from coordinator.start import _export
 from edgefl import __version__
-from edgefl import job as jobs
 from edgefl.cli.app import main
 from edgefl.cli.export import told
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
-from edgefl.data.sources import load
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.data.catalog import load
+from edgefl.run import job as jobs
 from edgefl.simulation.loop import simulate
 from edgefl.system.disk import FolderDisk
 
@@ -38,8 +38,8 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "trial"
     folder.mkdir()
     job, held = jobs.prepare(parse(RunFile, TABLE, "test", environment={}))
-    course = simulate(job, dict(zip(jobs.device_names(2), held.devices, strict=True)))
-    checkpoint.save(FolderDisk(folder), job, Saved(course, (), 0, 0))
+    run_state = simulate(job, dict(zip(jobs.device_names(2), held.devices, strict=True)))
+    checkpoint.save(FolderDisk(folder), job, Saved(run_state, (), 0, 0))
     return folder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgefl.cli.app import main
-from edgefl.locks import own
+from edgefl.system.locks import own
 
 RUN = """
 [run]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from coordinator import identity
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
-from edgefl.faults import FAULT
 from edgefl.protocol import signing
+from edgefl.system.faults import FAULT
 
 
 def run(name: str = "one", environment: dict[str, str] | None = None, **broker: str) -> RunFile:

@@ -8,15 +8,15 @@ import pytest
 
 from coordinator import checkpoint
 from coordinator.merging import Looked, Merged, Merging, Prepared, preparing
-from edgefl import job as jobs
-from edgefl.algorithms.base import Update
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.contract import Update
 from edgefl.errors import EdgeflError, StoreError
-from edgefl.job import Job
+from edgefl.run import job as jobs
+from edgefl.run.job import Job
+from edgefl.run.work import unpack_broadcast
 from edgefl.system.background import Work
 from edgefl.system.clock import SystemClock
-from edgefl.work import unpack_broadcast
 
 
 def the_job(name: str = "fedavg", **run: Any) -> Job:
@@ -53,10 +53,10 @@ class Now:
 
 def merging(job: Job) -> Merging:
     """Two updates, which forget different things."""
-    course = jobs.begin(job)
+    run_state = jobs.begin(job)
     rng = np.random.default_rng(0)
-    deltas = [rng.normal(size=len(course.params)).astype(np.float32) for _ in range(2)]
-    return Merging(job, course, {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}, {}, 2)
+    deltas = [rng.normal(size=len(run_state.params)).astype(np.float32) for _ in range(2)]
+    return Merging(job, run_state, {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}, {}, 2)
 
 
 def merged(job: Job, most: int = 99) -> list[Any]:
@@ -85,7 +85,7 @@ def test_nobody_waits_for_the_look_at_every_device_but_the_report():
 def test_a_round_that_needed_nobody_forgot_nothing_in_training():
     first, second = merged(the_job("upcycled", forgetting=True))
     assert isinstance(first, Merged)
-    assert first.standing.course.round == 2
+    assert first.standing.run_state.round == 2
     assert isinstance(second, Looked)
     assert [report.local_forgetting is None for report in second.reports] == [False, True]
 
@@ -123,9 +123,9 @@ def test_what_cannot_be_saved_is_merged_once_and_saved_when_there_is_room(tmp_pa
 
 def test_the_next_model_comes_packed_with_the_merge():
     (one,) = merged(the_job())
-    assert one.standing.course.round == 1
-    params, _ = unpack_broadcast(one.standing.frame, len(one.standing.course.params))
-    assert np.array_equal(params, one.standing.course.params)
+    assert one.standing.run_state.round == 1
+    params, _ = unpack_broadcast(one.standing.frame, len(one.standing.run_state.params))
+    assert np.array_equal(params, one.standing.run_state.params)
     (last,) = merged(the_job(rounds=1))
     assert last.standing.frame is None
 
@@ -135,6 +135,6 @@ def test_a_job_is_prepared_with_what_it_takes_to_ask():
     now.start(preparing(lambda: job, None, None))
     (one,) = now.said
     assert isinstance(one, Prepared)
-    assert one.pattern is not None
+    assert one.answer_schema is not None
     assert one.standing.frame is not None
     assert (one.recalled.answers, one.updates) == ({}, {})

@@ -12,8 +12,8 @@ from coordinator.resuming import changes
 from coordinator.rounds import Answered, Invite, Joined, Resumed, Rounds, step
 from coordinator.start import finished, settle
 from edgefl.cli.app import app
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 from edgefl.events import Changed, as_json
 from edgefl.system.disk import FolderDisk

@@ -14,7 +14,7 @@ from coordinator.vocabulary import Stop
 from edgefl import events
 from edgefl.errors import Interrupted
 from edgefl.events import Fact
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Assignment
 from edgefl.system.background import Crashed, Work
 from edgefl.system.memory_disk import MemoryDisk
@@ -26,8 +26,8 @@ RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 2, "quor
 class Hand:
     """A clock, a background and a loop that go on only when the test says so."""
 
-    def __init__(self, disk: MemoryDisk | None = None, broker: MemoryBroker | None = None) -> None:
-        self.disk, self.broker = disk or MemoryDisk(), broker or MemoryBroker()
+    def __init__(self, disk: MemoryDisk | None = None, broker: InMemoryBroker | None = None) -> None:
+        self.disk, self.broker = disk or MemoryDisk(), broker or InMemoryBroker()
         self.time = 100.0
         self.events: deque[Any] = deque()
         self.works: deque[Work] = deque()

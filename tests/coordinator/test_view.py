@@ -17,8 +17,9 @@ from coordinator.device_table import Standing, ranked
 from coordinator.rounds import Rounds, Rules, waiting
 from coordinator.view import JsonView, LiveView, PlainView
 from coordinator.watching import Doing, Picture, Seen
-from edgefl import events, logs
+from edgefl import events
 from edgefl.events import Abandoned, Declined, Fact, Preparing, Refused, Round, Waiting, from_json
+from edgefl.system import logs
 
 
 def device(name: str, doing: Doing = Doing.IDLE, **more: Any) -> Seen:

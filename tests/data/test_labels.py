@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgefl.data.catalog import load
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import of_device, settled, understood
 from edgefl.data.source import Source
-from edgefl.data.sources import load
 from edgefl.errors import ConfigError
 
 ENTROPY, SQUARED = "cross_entropy", "squared_error"

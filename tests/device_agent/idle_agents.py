@@ -10,7 +10,7 @@ import pytest
 
 from device_agent.service import Agent
 from edgefl.data.dataset import Dataset
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.system.background import Work
 from edgefl.system.disk import Disk, FolderDisk
 
@@ -49,7 +49,7 @@ def idle_agent(folder: Path | Disk, **more: Any) -> Agent:
     return Agent(
         device="pi",
         fleet="default",
-        transport=MemoryBroker().client("pi"),
+        transport=InMemoryBroker().client("pi"),
         data=Dataset(np.zeros((2, 3), np.float32), np.zeros(2, np.int64), 2),
         make_model=lambda *_: pytest.fail("nothing is trained here"),
         back_end="none",

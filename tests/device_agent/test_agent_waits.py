@@ -8,8 +8,8 @@ import pytest
 from idle_agents import Later, Stopped, idle_agent
 
 from device_agent import session
-from device_agent.ledger import NAME
-from device_agent.library import STALLED, Item
+from device_agent.model_cache import STALLED, Item
+from device_agent.privacy_ledger import NAME
 from device_agent.service import RETRY, Agent
 from device_agent.session import Tasked
 from device_agent.spool import Held, Spools
@@ -17,7 +17,7 @@ from device_agent.training import Computed, Trained
 from edgefl.privacy import Price
 from edgefl.privacy.noise import Objective
 from edgefl.protocol import chunks, signed, topics
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import (
     TO_COORDINATOR,
     Absent,
@@ -34,11 +34,11 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message
+from edgefl.run.work import Done
 from edgefl.system.background import Crashed
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.reactor import Woken
 from edgefl.vector import Layout
-from edgefl.work import Done
 
 FRAME = b"an update"
 DIGEST = chunks.digest(FRAME)
@@ -76,7 +76,7 @@ def sent(agent: Agent) -> list[object]:
 def tell(agent: Agent, said: object, job: str = "job") -> None:
     data = frame(said)
     for part in chunks.split(data, chunks.digest(data)):
-        sealed = COORDINATOR.seal("down", part, job=job, run="life", device="pi")
+        sealed = COORDINATOR.seal("down", part, job=job, run_id="life", device="pi")
         agent.handle(Message(topics.down("default", job, "pi"), sealed))
 
 
@@ -197,7 +197,7 @@ def test_nobody_announces_himself_while_offline(agent: Agent):
 
 
 def test_a_model_that_does_not_come_is_asked_for_again_when_it_is_overdue(agent: Agent):
-    tell(agent, Assignment(job="job", run="life", round=3, attempt=1, model="m3"))
+    tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
     assert agent.deadline() == agent.clock.time + STALLED
     for _ in range(2):
         wake(agent, STALLED)
@@ -207,18 +207,18 @@ def test_a_model_that_does_not_come_is_asked_for_again_when_it_is_overdue(agent:
 
 
 def test_it_is_given_up_when_others_wait(agent: Agent):
-    tell(agent, Assignment(job="job", run="life", round=3, attempt=1, model="m3"))
-    tell(agent, Assignment(job="other", run="life", round=1, attempt=1, model="n1"), "other")
+    tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
+    tell(agent, Assignment(job="other", run_id="life", round=1, attempt=1, model="n1"), "other")
     sent(agent)
     for _ in range(int(session.HOPELESS / STALLED) + 1):
         wake(agent, STALLED)
     assert sent(agent)[-1] == Declined(job="job", round=3, reason="model m3 does not come, and other runs wait")
-    assert list(agent.library.underway) == ["n1"]
+    assert list(agent.model_cache.underway) == ["n1"]
 
 
 def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try():
     agent = idle_agent(MemoryDisk(), connect_timeout=5.0, broker="mqtt://b:1883")
-    agent.transport = MemoryBroker().client("nobody listens")
+    agent.transport = InMemoryBroker().client("nobody listens")
     agent.transport.start = lambda *_: None
     agent.start()
     agent.handle(Disconnected("refused"))
@@ -242,7 +242,7 @@ def test_once_it_was_connected_it_tries_for_ever():
 def at_hand(agent: Agent) -> None:
     manifest = Manifest(
         job="job",
-        run="life",
+        run_id="life",
         round=3,
         digest="0" * 64,
         size=1,
@@ -255,13 +255,13 @@ def at_hand(agent: Agent) -> None:
         codec="float32",
         seed=1,
     )
-    agent.library.items["m3"] = Item(manifest, b"no model")
+    agent.model_cache.items["m3"] = Item(manifest, b"no model")
 
 
 def test_a_model_at_hand_is_not_fetched_again(agent: Agent):
     at_hand(agent)
-    tell(agent, Assignment(job="job", run="life", round=3, attempt=1, model="m3"))
-    assert not agent.library.underway
+    tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
+    assert not agent.model_cache.underway
     (said,) = sent(agent)
     assert isinstance(said, Declined), "it was opened, and is no model"
     assert said.reason.startswith("wire.")

@@ -14,7 +14,7 @@ from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Message
 
-SAID = Assignment(job="job", run="life", round=3, attempt=1, model="m3", batches=5)
+SAID = Assignment(job="job", run_id="life", round=3, attempt=1, model="m3", batches=5)
 TASK = Tasked("job", "life", 3, "m3", "1", batches=5)
 COORDINATOR = Speaker(Signer.new(), "default", 1)
 
@@ -27,7 +27,7 @@ def agent(tmp_path: Path) -> Agent:
 def hear(agent: Agent, said: Assignment) -> None:
     data = frame(said)
     for part in chunks.split(data, chunks.digest(data)):
-        sealed = COORDINATOR.seal("down", part, job=said.job, run=said.run, device="pi")
+        sealed = COORDINATOR.seal("down", part, job=said.job, run_id=said.run_id, device="pi")
         agent.handle(Message(topics.down("default", said.job, "pi"), sealed))
 
 

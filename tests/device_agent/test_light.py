@@ -12,11 +12,11 @@ from edgefl.models.onnx_export import export
 ASKED = """
 import sys
 import device_agent.start
-from edgefl.algorithms import shelf
+from edgefl.algorithms import registry
 def loaded():
     return {name.rpartition(".")[2] for name in sys.modules if name.startswith("edgefl.algorithms.")}
 before = loaded()
-shelf.algorithm({"name": "fedprox"})
+registry.algorithm({"name": "fedprox"})
 print(*sorted(before), "|", *sorted(loaded() - before))
 """
 
@@ -25,7 +25,7 @@ def test_an_agent_imports_the_algorithm_it_is_asked_for_and_no_other() -> None:
     done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     before, after = done.stdout.split("|")
-    assert set(before.split()) == {"base", "shelf"}
+    assert set(before.split()) == {"registry"}
     assert "fedprox" in after.split()
     assert not {"flashback", "gradma", "fedgc", "moon"} & set(after.split())
 

@@ -40,14 +40,14 @@ def test_an_update_is_sent_whole_and_then_only_offered(tmp_path):
     agent._perform(session.Send(3, HELD.digest.hex()))
     assert said(agent) == [0, 1, 2]
     agent._perform(session.Offer(3, HELD.digest.hex()))
-    assert said(agent) == [Holding(job="job", run="life", round=3, digest=HELD.digest, size=250)]
+    assert said(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
 
 
 def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):
     Spool(FolderDisk(tmp_path)).put(HELD)
     agent = idle_agent(tmp_path)
     agent._perform(session.Offer(3, HELD.digest.hex()))
-    assert said(agent) == [Holding(job="job", run="life", round=3, digest=HELD.digest, size=250)]
+    assert said(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
     agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2, 7)))
     assert said(agent) == [1, 2]
 

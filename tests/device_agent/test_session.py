@@ -360,7 +360,7 @@ def test_a_round_that_is_over_is_not_trained_to_the_end(phase):
 )
 def test_a_round_that_is_not_over_goes_on(seen):
     s = after(*TRAINING)
-    assert feed(s, seen) == (replace(s, seen=(seen.run,)), [])
+    assert feed(s, seen) == (replace(s, seen=(seen.run_key,)), [])
 
 
 def test_overtime_lets_the_training_of_a_closed_round_go_on_but_not_its_fetch():

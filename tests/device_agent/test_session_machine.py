@@ -232,9 +232,9 @@ class AnyWeather(RuleBasedStateMachine):
                 return (round, known_as) == (mine.round, digest)
             case Tasked(round=round, model=model):
                 newer = round > mine.round or (round == mine.round and model != mine.model)
-                return event.run == mine.run and newer
+                return event.run_key == mine.run_key and newer
             case StateSeen(phase="finished"):
-                return event.run == mine.run
+                return event.run_key == mine.run_key
             case Trained():
                 return len(before.held) >= MOST_HELD
             case _:
@@ -246,7 +246,7 @@ class AnyWeather(RuleBasedStateMachine):
         assert s.task is not None or not s.queue, "whoever waits is served when the hands are free"
         assert (s.phase == "training") == (self.training is not None)
         assert {update.digest: update.task.round for update in s.held.values()} == self.held
-        runs = [task.run for task in known(s)]
+        runs = [task.run_key for task in known(s)]
         assert len(runs) == len(set(runs)), "one thing at a time for each run"
 
     # ── what always happens ──────────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ OURS, OTHER = Signer.new(), Signer.new()
 def manifest(signer: Signer = OURS, **changes: object) -> bytes:
     said = Manifest(
         job="digits",
-        run="life",
+        run_id="life",
         round=3,
         digest=DIGEST.hex(),
         size=len(FRAME),
@@ -87,7 +87,7 @@ def test_another_fleet_has_another_coordinator(tmp_path: Path):
         manifest().replace(b'"seed":7', b'"seed":8'),
         manifest(OTHER).replace(OTHER.key.encode(), OURS.key.encode()),
         manifest(job="other"),
-        manifest(run="an-earlier-one"),
+        manifest(run_id="an-earlier-one"),
         manifest(round=2),
         manifest(digest="0" * 64),
     ],

@@ -14,7 +14,8 @@ from tiny import Tiny, clouds
 from device_agent import session
 from device_agent.service import Agent
 from device_agent.training import Trained
-from edgefl.algorithms.base import Task
+from edgefl.contract import Task
+from edgefl.hardware.line import Line
 from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.codecs import Float32
 from edgefl.protocol.messages import (
@@ -32,11 +33,10 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Message
-from edgefl.simulation.line import Line
+from edgefl.run.work import Done, ModelRef, Worker, pack_broadcast
 from edgefl.simulation.network import VirtualBroker
 from edgefl.simulation.world import Process, World
 from edgefl.system.memory_disk import MemoryDisk, PowerCut
-from edgefl.work import Done, Place, Worker, pack_broadcast
 
 PACE, BATCHES = 0.5, 6
 SIGNER = Signer.new()
@@ -62,7 +62,7 @@ class Asks:
                 self.publish()
             case Message(topic, payload) if "/presence/" in topic:
                 if json.loads(signed.opened(payload).payload)["online"] and not self.answers:
-                    self.say(Assignment(job="job", run="r", round=1, attempt=1, model=ID, **self.budget))
+                    self.say(Assignment(job="job", run_id="r", round=1, attempt=1, model=ID, **self.budget))
             case Message(topic, payload) if topic.endswith("/up") and (whole := self.assembled(payload)):
                 said = peek(TO_COORDINATOR, whole[1])[0]
                 if isinstance(said, Answer):
@@ -83,7 +83,7 @@ class Asks:
     def publish(self) -> None:
         manifest = Manifest(
             job="job",
-            run="r",
+            run_id="r",
             round=1,
             digest=DIGEST,
             size=len(MODEL),
@@ -104,7 +104,7 @@ class Asks:
     def say(self, message: Any) -> None:
         data = frame(message)
         for part in chunks.split(data, chunks.digest(data)):
-            sealed = self.speaker.seal("down", part, job="job", run="r", device="pi")
+            sealed = self.speaker.seal("down", part, job="job", run_id="r", device="pi")
             self.client.publish(topics.down("default", "job", "pi"), sealed)
 
 
@@ -114,8 +114,8 @@ def seconds(events: Sequence[Any]) -> float:
     return max(steps, default=0) * PACE
 
 
-def work(worker: Worker, task: Task, place: Place, state: Any, watch: Any) -> Done:
-    return replace(worker, pace=PACE, secret=False).work(task, place, state, watch)
+def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any) -> Done:
+    return replace(worker, pace=PACE, secret=False).work(task, model_ref, state, watch)
 
 
 def switched_on(process: Process, broker: VirtualBroker, disk: MemoryDisk) -> Agent:
@@ -171,16 +171,16 @@ def test_the_same_world_says_the_same_bytes_at_the_same_moments():
 
 def lives_until_it_commits(world: World, broker: VirtualBroker, disk: MemoryDisk) -> int:
     """How often the device was switched on before it knew that its answer was taken."""
-    for life in range(1, 4):
+    for run_key in range(1, 4):
         process = world.process("pi")
         try:
             agent = switched_on(process, broker, disk)
             assert world.run(until=partial(committed, agent, disk), limit=world.now + 1000.0)
         except PowerCut:
             process.kill(silent=True)
-            disk.crash(Random(life))
+            disk.crash(Random(run_key))
         else:
-            return life
+            return run_key
     raise AssertionError("it never committed")
 
 

@@ -50,7 +50,7 @@ def test_a_broker_that_is_not_there_is_told_with_its_remedy():
 
 
 def test_something_that_is_no_broker_is_told_from_a_refusal(monkeypatch):
-    monkeypatch.setattr("edgefl.doctor.visit.PATIENCE", 0.3)
+    monkeypatch.setattr("edgefl.doctor.broker_probe.PATIENCE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         found = looked(silent.getsockname()[1])
     assert levels(found) == {"broker": "ok", "login": "wrong"}
@@ -83,7 +83,7 @@ def test_our_acl_lets_a_device_and_the_coordinator_talk_to_themselves(tmp_path):
 
 
 def test_an_acl_of_another_kind_is_a_warning_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr("edgefl.doctor.visit.PATIENCE", 1.0)
+    monkeypatch.setattr("edgefl.doctor.broker_probe.PATIENCE", 1.0)
     with _with_acl(tmp_path, "user pi-1\ntopic readwrite other/#\n") as port:
         found = looked(port, user="pi-1")["message"]
     assert found.level == "warning"

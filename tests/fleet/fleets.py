@@ -12,15 +12,15 @@ from device_agent.backends import choose, maker
 from device_agent.samples import Samples
 from device_agent.service import Agent
 from device_agent.start import Host
-from edgefl import job as jobs
-from edgefl.config import LocalCompute, RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import LocalCompute, RunFile
 from edgefl.data.dataset import Dataset
-from edgefl.data.holdings import Holdings
+from edgefl.data.split import Split
 from edgefl.events import as_json
-from edgefl.job import Course, Job
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
 from edgefl.simulation.loop import simulate
 from edgefl.system.disk import FolderDisk
 
@@ -44,16 +44,16 @@ def run_file(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> RunFile
 
 
 @cache
-def _prepared(text: str) -> tuple[Job, Holdings]:
+def _prepared(text: str) -> tuple[Job, Split]:
     return jobs.prepare(RunFile.model_validate_json(text))
 
 
-def prepared(run: RunFile) -> tuple[Job, Holdings]:
+def prepared(run: RunFile) -> tuple[Job, Split]:
     """The job and its data, made once for all who need the same: most of a short run's time is making them."""
     return _prepared(run.model_dump_json())
 
 
-def loop(run: RunFile) -> Course:
+def loop(run: RunFile) -> RunState:
     """What the specification says."""
     job, held = prepared(run)
     return simulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)))

@@ -8,7 +8,7 @@ from fleets import Fleet, prepared, run_file
 
 from coordinator.story import lines
 from coordinator.threaded import Threaded
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.system.disk import FolderDisk
 
 
@@ -18,7 +18,7 @@ def test_with_one_of_three_gone_no_deadline_passes(tmp_path: Path):
         task={"partition": {"kind": "dirichlet", "omega": 0.5, "devices": 3}},
         rounds={"cohort": 3, "quorum": 2, "deadline": 3600.0},
     )
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(run, tmp_path, broker.client)
     told: list[dict[str, Any]] = []
 

@@ -13,9 +13,9 @@ from fleets import Fleet, prepared, run_file
 from onnx import TensorProto, numpy_helper
 
 from coordinator.threaded import Threaded
-from edgefl.config import LocalCompute
+from edgefl.config.schema import LocalCompute
 from edgefl.models.onnx.bundle import pack, unpack
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"})
 VICTIM = "device-00"
@@ -70,15 +70,15 @@ def heavy(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize("code", BUNDLES)
 def test_a_bad_bundle_is_declined_with_its_code_and_the_agent_stays(code: str, tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(RUN, tmp_path, broker.client)
     for name in fleet.data:  # torch needs no graphs, so the others train whatever is published
         fleet.start(fleet.agent(name, compute=LocalCompute(backend="onnx" if name == VICTIM else "torch")))
     job = replace(prepared(RUN)[0], graphs=BUNDLES[code]())
-    course = Threaded(RUN, broker.client("coordinator"), lambda: job, tell=in_json(told.append)).run()
+    run_state = Threaded(RUN, broker.client("coordinator"), lambda: job, tell=in_json(told.append)).run()
     fleet.join()
     declined = [event["reason"] for event in told if event["event"] == "declined"]
-    assert course.round == RUN.run.rounds
+    assert run_state.round == RUN.run.rounds
     assert declined
     assert all(reason.startswith(f"{code}: ") for reason in declined)
     assert {event["device"] for event in told if event["event"] == "declined"} == {VICTIM}
@@ -88,14 +88,14 @@ def test_a_bad_bundle_is_declined_with_its_code_and_the_agent_stays(code: str, t
 def test_a_device_with_little_memory_says_so(tmp_path: Path) -> None:
     run = run_file({"name": "fedavg", "batch": 4096}, task={"model": "mlp"})
     told: list[dict[str, Any]] = []
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(run, tmp_path, broker.client)
     for name in fleet.data:
         small = LocalCompute(memory_mb=1 if name == VICTIM else 1024)
         fleet.start(fleet.agent(name, compute=small))
-    course = fleet.coordinator(told.append).run()
+    run_state = fleet.coordinator(told.append).run()
     fleet.join()
     reasons = {event["reason"] for event in told if event["event"] == "declined"}
-    assert course.round == run.run.rounds
+    assert run_state.round == run.run.rounds
     assert all(reason.startswith("model.too_large: ") and "allowed are 1 MiB" in reason for reason in reasons)
     assert reasons

@@ -12,7 +12,7 @@ from fleets import Fleet, run_file
 from device_agent.samples import Samples
 from edgefl.data.dataset import Dataset
 from edgefl.protocol import chunks, topics
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Answer, Presence, frame
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
@@ -61,22 +61,22 @@ class Running:
 
 
 @pytest.fixture
-def broker() -> MemoryBroker:
-    return MemoryBroker()
+def broker() -> InMemoryBroker:
+    return InMemoryBroker()
 
 
 @pytest.fixture
-def fleet(broker: MemoryBroker, tmp_path: Path) -> Fleet:
+def fleet(broker: InMemoryBroker, tmp_path: Path) -> Fleet:
     return Fleet(RUN, tmp_path, broker.client)
 
 
-def stranger(broker: MemoryBroker, name: str) -> Transport:
+def stranger(broker: InMemoryBroker, name: str) -> Transport:
     client = broker.client(f"stranger-{name}")
     client.start(lambda _: None)
     return client
 
 
-def test_a_device_of_another_protocol_is_refused_and_the_run_goes_on(broker: MemoryBroker, fleet: Fleet) -> None:
+def test_a_device_of_another_protocol_is_refused_and_the_run_goes_on(broker: InMemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     new = Presence(protocol=99, online=True, installation="x", birth=1)
     said = Speaker(Signer.new(), "default", 1).seal("presence", new.model_dump_json().encode(), device="pi-99")
@@ -110,7 +110,7 @@ def test_a_second_agent_with_the_same_id_is_told_and_takes_no_part(fleet: Fleet,
     assert sum(refused["reason"] in line for line in caplog.messages if line.startswith("refused by")) == 1
 
 
-def test_an_agent_that_restarts_is_no_stranger(broker: MemoryBroker, fleet: Fleet) -> None:
+def test_an_agent_that_restarts_is_no_stranger(broker: InMemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     fleet.start(fleet.agent(DEVICE))
     running.story.wait_for(event="joined", device=DEVICE)
@@ -148,7 +148,7 @@ def test_labels_the_model_does_not_have_are_refused_by_name(fleet: Fleet) -> Non
 @pytest.mark.parametrize(
     "payload", [b"", b"\x80\x04.", b"EC" + bytes(80), bytes(200)], ids=["empty", "pickle", "cut", "zeros"]
 )
-def test_garbage_is_counted_and_ignored(payload: bytes, broker: MemoryBroker, fleet: Fleet) -> None:
+def test_garbage_is_counted_and_ignored(payload: bytes, broker: InMemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     fleet.start(fleet.agent(DEVICE))
     running.story.wait_for(event="joined", device=DEVICE)
@@ -161,7 +161,7 @@ def test_garbage_is_counted_and_ignored(payload: bytes, broker: MemoryBroker, fl
 
 
 @pytest.mark.parametrize("topic", [topics.presence("default", "pi-1"), topics.up("default", "fleet", "nobody")])
-def test_nonsense_on_any_topic_is_survived(topic: str, broker: MemoryBroker, fleet: Fleet) -> None:
+def test_nonsense_on_any_topic_is_survived(topic: str, broker: InMemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     noise = stranger(broker, "noise")
     running.story.events.clear()
@@ -172,23 +172,25 @@ def test_nonsense_on_any_topic_is_survived(topic: str, broker: MemoryBroker, fle
     running.finish()
 
 
-def test_an_answer_to_another_run_of_the_same_name_is_refused(broker: MemoryBroker, fleet: Fleet) -> None:
+def test_an_answer_to_another_run_of_the_same_name_is_refused(broker: InMemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     fleet.start(fleet.agent(DEVICE))
     running.story.wait_for(event="joined", device=DEVICE)
     for name in list(fleet.data)[1:]:
         fleet.start(fleet.agent(name))
     running.story.wait_for(event="asked", round=1)
-    old = frame(Answer(job="fleet", run="long-ago", round=1, device=DEVICE, model="m", weight=1, steps=1, tensors=()))
+    old = frame(
+        Answer(job="fleet", run_id="long-ago", round=1, device=DEVICE, model="m", weight=1, steps=1, tensors=())
+    )
     noise = stranger(broker, "replay")
     for part in chunks.split(old, chunks.digest(old)):
-        said = fleet.agents[DEVICE].speaker.seal("up", part, job="fleet", run="long-ago", device=DEVICE)
+        said = fleet.agents[DEVICE].speaker.seal("up", part, job="fleet", run_id="long-ago", device=DEVICE)
         noise.publish(topics.up("default", "fleet", DEVICE), said)
     assert running.story.wait_for(event="refused", device="-")["code"] == "update.foreign"
     running.finish()
 
 
-def test_a_broker_that_forgets_everything_costs_nothing_but_time(broker: MemoryBroker, fleet: Fleet) -> None:
+def test_a_broker_that_forgets_everything_costs_nothing_but_time(broker: InMemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     fleet.start_all()
     running.story.wait_for(event="round", round=1)
@@ -196,7 +198,7 @@ def test_a_broker_that_forgets_everything_costs_nothing_but_time(broker: MemoryB
     running.finish()
 
 
-def test_a_device_that_loses_its_connection_in_a_round_comes_back(broker: MemoryBroker, fleet: Fleet) -> None:
+def test_a_device_that_loses_its_connection_in_a_round_comes_back(broker: InMemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     fleet.start_all()
     asked = running.story.wait_for(event="asked", round=1)["devices"][0]

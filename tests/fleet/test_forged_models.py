@@ -13,7 +13,7 @@ from coordinator.threaded import Threaded
 from device_agent.start import Host
 from edgefl.errors import Interrupted
 from edgefl.protocol.broker import Broker
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer, claim
 from edgefl.protocol.transport import Transport
@@ -79,7 +79,7 @@ class Guarded(Fleet):
 
     def agent(self, name: str, *more: Any, **options: Any) -> Host:
         made = super().agent(name, *more, **options)
-        trust = made.agent.library.trust
+        trust = made.agent.model_cache.trust
         trust.given = trust.key = OURS.key
         return made
 
@@ -93,11 +93,11 @@ def play(
     forger = connect("forger")
     forger.start(lambda _: None)
     transport = Overtaken(connect("coordinator"), forger, forge, times)
-    course = Threaded(RUN, transport, lambda: prepared(RUN)[0], tell=in_json(told.append), signer=OURS).run()
+    run_state = Threaded(RUN, transport, lambda: prepared(RUN)[0], tell=in_json(told.append), signer=OURS).run()
     fleet.join()
     forger.close()
     assert all(code == 0 for code, _ in fleet.exits.values()), fleet.exits
-    return course.sha256(), fleet, told
+    return run_state.sha256(), fleet, told
 
 
 def refusals(fleet: Fleet) -> set[str]:
@@ -107,7 +107,7 @@ def refusals(fleet: Fleet) -> set[str]:
 @pytest.mark.parametrize("kind", FORGERIES)
 def test_a_forged_model_is_not_trained_on_and_the_run_ends_with_its_own(kind: str, tmp_path: Path) -> None:
     forge, code = FORGERIES[kind]
-    sha256, fleet, told = play(MemoryBroker().client, tmp_path, forge)
+    sha256, fleet, told = play(InMemoryBroker().client, tmp_path, forge)
     assert sha256 == loop(RUN).sha256()
     assert refusals(fleet) == {code}
     assert not [event for event in told if event["event"] == "declined"], "the good one came when it was asked for"
@@ -119,12 +119,12 @@ def test_mosquitto_gives_a_forger_no_better_chance(mosquitto: Broker, tmp_path: 
     assert refusals(fleet) == {"model.signature"}
 
 
-def serve(fleet: Fleet, broker: MemoryBroker, signer: Signer, tell: Callable[[dict[str, Any]], None]) -> Threaded:
+def serve(fleet: Fleet, broker: InMemoryBroker, signer: Signer, tell: Callable[[dict[str, Any]], None]) -> Threaded:
     return Threaded(RUN, broker.client("coordinator"), lambda: prepared(RUN)[0], tell=in_json(tell), signer=signer)
 
 
 def test_who_comes_with_another_key_is_declined_and_the_devices_go_on_with_the_first(tmp_path: Path) -> None:
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(RUN, tmp_path, broker.client, once=False)
     fleet.start_all()
     before = serve(fleet, broker, OURS, lambda _: None).run()  # they meet, and trust each other from now on
@@ -150,8 +150,8 @@ def test_who_comes_with_another_key_is_declined_and_the_devices_go_on_with_the_f
 
 
 def test_a_model_of_another_life_is_fetched_anew_though_it_is_the_same_to_the_bit(tmp_path: Path) -> None:
-    """The second life begins with the very bytes of the first; what its manifest says must be the second's."""
-    broker = MemoryBroker()
+    """The second run begins with the very bytes of the first; what its manifest says must be the second's."""
+    broker = InMemoryBroker()
     first, second = (run_file({"name": "fedavg", "lr": lr}, run={"rounds": 1}) for lr in (0.05, 0.5))
     fleet = Fleet(first, tmp_path, broker.client, once=False)
     fleet.start_all()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fleets import Fleet, loop, run_file
 
-from edgefl.config import LocalCompute
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.config.schema import LocalCompute
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 
 FIVE = ("fedavg", "fedgc", "gradma", "flashback", "fedreg")
 POINT = 0.01
@@ -17,20 +17,20 @@ POINT = 0.01
 
 def test_a_fleet_of_both_kinds_finishes_and_agrees_with_onnx_alone(tmp_path: Path) -> None:
     run = run_file({"name": "fedavg"}, task={"model": "mlp"})
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(run, tmp_path, broker.client)
     kinds = {}
     for number, name in enumerate(fleet.data):
         host = fleet.agent(name, compute=LocalCompute(backend="torch" if number % 2 else "onnx"))
         kinds[name] = host.agent.back_end
         fleet.start(host)
-    course = fleet.coordinator().run()
+    run_state = fleet.coordinator().run()
     fleet.join()
     alone = loop(run)
     assert sorted(kinds.values()) == ["onnx", "onnx", "torch", "torch"]
     assert all(code == 0 for code, _ in fleet.exits.values()), fleet.exits
-    assert np.abs(course.params - alone.params).max() < 1e-4
-    assert course.sha256() != alone.sha256()  # the other half really computed otherwise
+    assert np.abs(run_state.params - alone.params).max() < 1e-4
+    assert run_state.sha256() != alone.sha256()  # the other half really computed otherwise
 
 
 def accuracy(algorithm: str, back_end: str, seed: int, **task: Any) -> float:

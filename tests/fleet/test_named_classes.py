@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from fleets import Fleet, loop, run_file
 
-from edgefl.data.sources import load
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.data.catalog import load
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 
 NAMES = [f"class {word}" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")]
 
@@ -16,7 +16,7 @@ NAMES = [f"class {word}" for word in ("one", "two", "three", "four", "five", "si
 def test_devices_that_number_their_texts_differently_train_the_same_model(tmp_path: Path) -> None:
     classes = load("synthetic").train.classes
     run = run_file({"name": "fedavg"}, task={"classes": NAMES[:classes]})
-    fleet = Fleet(run, tmp_path, MemoryBroker().client)
+    fleet = Fleet(run, tmp_path, InMemoryBroker().client)
     for name, data in fleet.data.items():
         own = sorted(NAMES[:classes])  # as a reader of text labels numbers them
         y = np.array([own.index(NAMES[label]) for label in data.y])
@@ -27,5 +27,5 @@ def test_devices_that_number_their_texts_differently_train_the_same_model(tmp_pa
     thread.start()
     thread.join(60)
     fleet.join()
-    assert coordinator.shell.artifacts.course is not None
-    assert coordinator.shell.artifacts.course.sha256() == loop(run).sha256()
+    assert coordinator.shell.artifacts.run_state is not None
+    assert coordinator.shell.artifacts.run_state.sha256() == loop(run).sha256()

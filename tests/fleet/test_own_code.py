@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, loop
 
-from edgefl.config import AgentFile, RunFile
-from edgefl.config_reader import load
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.config.reader import load
+from edgefl.config.schema import AgentFile, RunFile
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 
 GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -28,9 +28,9 @@ def test_devices_run_it_if_their_agent_files_list_it(tmp_path: Path, monkeypatch
     file = load(RunFile, tmp_path / "run.toml")
     compute = load(AgentFile, tmp_path / "agent.toml").compute
     assert set(compute.factories) == set(file.code())
-    fleet = Fleet(file, tmp_path / "fleet", MemoryBroker().client)
+    fleet = Fleet(file, tmp_path / "fleet", InMemoryBroker().client)
     for name in fleet.data:
         fleet.start(fleet.agent(name, compute=compute))
-    course = fleet.coordinator().run()
+    run_state = fleet.coordinator().run()
     fleet.join()
-    assert course.sha256() == loop(file).sha256()
+    assert run_state.sha256() == loop(file).sha256()

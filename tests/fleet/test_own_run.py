@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, loop, run_file, until
 
-from coordinator.voice import FINISHED_EXPIRES, Voice
+from coordinator.outbox import FINISHED_EXPIRES, Outbox
 from device_agent.start import Host
-from edgefl.fleet import agents_folder
 from edgefl.protocol import signed, topics
 from edgefl.protocol.broker import Broker
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import JobState, Presence, read_json
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent
+from edgefl.run.local_fleet import agents_folder
 
 RUN = run_file({"name": "fedavg"}, run={"name": "mine", "rounds": 2})
 OTHER = run_file({"name": "fedavg"}, run={"name": "other", "rounds": 1})
@@ -26,14 +26,14 @@ DEVICE = "device-00"
 
 
 def say(client: Transport, job: str, run: str, phase: str) -> None:
-    state = JobState(job=job, run=run, phase=phase, round=1)
-    said = Speaker(Signer.new(), "default", 1).seal("state", state.model_dump_json().encode(), job=job, run=run)
+    state = JobState(job=job, run_id=run, phase=phase, round=1)
+    said = Speaker(Signer.new(), "default", 1).seal("state", state.model_dump_json().encode(), job=job, run_id=run)
     client.publish(topics.state("default", job), said, retain=True)
 
 
 def test_what_finished_before_ends_nobody(tmp_path: Path) -> None:
     """Runs of long ago are retained as finished, and one that was interrupted as gathering."""
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     past = broker.client("past")
     past.start(lambda _: None)
     say(past, "a-interrupted", "r0", "gathering")
@@ -47,7 +47,7 @@ def test_what_finished_before_ends_nobody(tmp_path: Path) -> None:
 
 
 def test_an_agent_of_one_run_serves_others_and_ends_with_its_own(tmp_path: Path) -> None:
-    broker, signer = MemoryBroker(), Signer.new()
+    broker, signer = InMemoryBroker(), Signer.new()
     fleet = Fleet(RUN, tmp_path, broker.client)
     for name in fleet.data:
         host = fleet.agent(name)
@@ -70,11 +70,11 @@ def test_agents_of_a_fleet_live_where_no_run_moves_them() -> None:
 
 def test_that_a_run_has_finished_is_forgotten_after_a_day() -> None:
     now = 0.0
-    broker = MemoryBroker(clock=lambda: now)
+    broker = InMemoryBroker(clock=lambda: now)
     speaker = broker.client("coordinator")
     speaker.start(lambda _: None)
-    Voice(speaker, "default", "done", "r", signer=Signer.new()).state("finished", 3, 1)
-    Voice(speaker, "default", "going", "r", signer=Signer.new()).state("training", 3, 1)
+    Outbox(speaker, "default", "done", "r", signer=Signer.new()).state("finished", 3, 1)
+    Outbox(speaker, "default", "going", "r", signer=Signer.new()).state("training", 3, 1)
 
     def standing() -> set[str]:
         heard: set[str] = set()
@@ -120,7 +120,7 @@ def test_brokers_forget_what_expires(broker: Broker) -> None:
 # ---- two devices with one id ---------------------------------------------------------------------------------------
 
 
-def presence(broker: MemoryBroker) -> Presence:
+def presence(broker: InMemoryBroker) -> Presence:
     return read_json(Presence, signed.opened(broker.retained[topics.presence("default", DEVICE)].payload).payload)
 
 
@@ -132,7 +132,7 @@ def serve(host: Host) -> threading.Thread:
 
 @pytest.mark.parametrize("leave", ["goodbye", "power cut"])
 def test_a_twin_that_came_and_left_while_no_coordinator_ran_leaves_no_trace(leave: str, tmp_path: Path) -> None:
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     fleet = Fleet(RUN, tmp_path, broker.client)
     fleet.start_all()
     until(lambda: len(broker.retained) == 4)
@@ -153,7 +153,7 @@ def test_a_twin_that_came_and_left_while_no_coordinator_ran_leaves_no_trace(leav
 
 
 def test_two_with_one_id_do_not_announce_themselves_against_each_other_for_ever(tmp_path: Path) -> None:
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     said: list[bytes] = []
     listener = broker.client("listener")
     listener.start(lambda event: said.append(event.payload) if isinstance(event, Message) else None)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from fleets import Fleet, loop, run_file
 
-from device_agent.ledger import NAME, Ledger
-from edgefl.config import RunFile
+from device_agent.privacy_ledger import NAME, PrivacyLedger
+from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted, StoreError
 from edgefl.privacy import Objective, Output, Price, objective_epsilon, upcycled_epsilon
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.system.disk import FolderDisk
 from edgefl.vector import Layout
 
@@ -25,16 +25,16 @@ def private(**privacy: Any) -> RunFile:
 
 
 def ledgers(fleet: Fleet) -> dict[str, list[dict[str, Any]]]:
-    """What each device has written down, one entry for each life of the job."""
+    """What each device has written down, one entry for each run of the job."""
     return {name: list(json.loads((fleet.folder / name / NAME).read_text()).values()) for name in fleet.data}
 
 
 def played(run: RunFile, folder: Path) -> tuple[str, Fleet]:
-    fleet = Fleet(run, folder, MemoryBroker().client)
+    fleet = Fleet(run, folder, InMemoryBroker().client)
     fleet.start_all()
-    course = fleet.coordinator().run()
+    run_state = fleet.coordinator().run()
     fleet.join()
-    return course.sha256(), fleet
+    return run_state.sha256(), fleet
 
 
 def test_seeded_noise_gives_the_model_of_the_loop(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_without_a_mechanism_nothing_is_counted(tmp_path: Path) -> None:
 
 def test_an_update_that_is_refused_is_spent_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.guards.exploded", lambda *_: "too long")  # devices find nothing wrong
-    fleet = Fleet(private(), tmp_path, MemoryBroker().client)
+    fleet = Fleet(private(), tmp_path, InMemoryBroker().client)
     refused = set[str]()
 
     def stop_when_all_are(event: dict[str, Any]) -> None:
@@ -102,36 +102,36 @@ def test_an_update_that_is_refused_is_spent_all_the_same(tmp_path: Path, monkeyp
 
 
 def test_the_count_survives_a_restart_and_belongs_to_one_life_of_a_job(tmp_path: Path) -> None:
-    ledger = Ledger(FolderDisk(tmp_path))
+    ledger = PrivacyLedger(FolderDisk(tmp_path))
     assert ledger.state("job.one") == {}
-    for life in ("job.one", "job.one", "job.two"):
-        ledger.spend(life, PRICE)
-    again = Ledger(FolderDisk(tmp_path))
-    assert [again.events(life) for life in ("job.one", "job.two", "job.three")] == [2, 1, 0]
+    for run_key in ("job.one", "job.one", "job.two"):
+        ledger.spend(run_key, PRICE)
+    again = PrivacyLedger(FolderDisk(tmp_path))
+    assert [again.events(run_key) for run_key in ("job.one", "job.two", "job.three")] == [2, 1, 0]
     assert again.state("job.one")["odd_updates"].dtype == np.int64
 
 
 def test_samples_that_came_later_do_not_make_earlier_updates_cheaper(tmp_path: Path) -> None:
-    ledger = Ledger(FolderDisk(tmp_path))
+    ledger = PrivacyLedger(FolderDisk(tmp_path))
     for samples in (400, 200, 300):
         ledger.spend("job.one", Price(Objective(), samples, 0.1, Layout(("w", "b"), ((2, 3), (2,)))))
-    assert ledger.lives["job.one"]["samples"] == 200
-    assert ledger.lives["job.one"]["epsilon"] > objective_epsilon(3, 20, 2.0, 1.0, 200, 0.1)
+    assert ledger.runs["job.one"]["samples"] == 200
+    assert ledger.runs["job.one"]["epsilon"] > objective_epsilon(3, 20, 2.0, 1.0, 200, 0.1)
 
 
 def test_what_the_algorithm_is_told_is_what_the_ledger_says_and_not_what_was_committed(tmp_path: Path) -> None:
-    fleet = Fleet(private(), tmp_path, MemoryBroker().client)
+    fleet = Fleet(private(), tmp_path, InMemoryBroker().client)
     name = next(iter(fleet.data))
-    life = "fleet.0123456789ab"
+    run_key = "fleet.0123456789ab"
     for _ in range(3):  # of these no receipt ever came
-        Ledger(FolderDisk(tmp_path / name)).spend(life, PRICE)
+        PrivacyLedger(FolderDisk(tmp_path / name)).spend(run_key, PRICE)
     states = fleet.agent(name).agent.states
-    states.last = {life: {"odd_updates": np.array(1)}}
-    assert int(states.of(life)["odd_updates"]) == 3
+    states.last = {run_key: {"odd_updates": np.array(1)}}
+    assert int(states.of(run_key)["odd_updates"]) == 3
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"job.one": {}}', b'{"job.one": {"odd_updates": "many"}}'])
 def test_a_damaged_ledger_is_never_begun_anew_unasked(damage: bytes, tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(damage)
     with pytest.raises(StoreError, match=r"privacy\.json: damaged, so what was spent is not known"):
-        Ledger(FolderDisk(tmp_path))
+        PrivacyLedger(FolderDisk(tmp_path))

@@ -10,12 +10,12 @@ from fleets import Fleet, prepared, run_file
 from coordinator.metrics_file import METRICS, MetricsFile
 from coordinator.start import settle
 from coordinator.threaded import Threaded
-from edgefl import fleet as processes
 from edgefl.events import Fact
-from edgefl.locks import own
-from edgefl.protocol.memory import MemoryBroker
-from edgefl.store import make_private, write_atomically
+from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.run import local_fleet as processes
 from edgefl.system.disk import FolderDisk
+from edgefl.system.locks import own
+from edgefl.system.store import make_private, write_atomically
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def _loose(path: Path) -> bool:
 
 def test_a_whole_run_leaves_nothing_that_others_can_read(tmp_path: Path) -> None:
     run = run_file({"name": "scaffold"}, run={"folder": str(tmp_path / "runs")})
-    folder, broker = tmp_path / "runs" / "fleet", MemoryBroker()
+    folder, broker = tmp_path / "runs" / "fleet", InMemoryBroker()
     seen: set[str] = set()
 
     with own(folder.with_name(".fleet")):

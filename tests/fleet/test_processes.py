@@ -11,8 +11,8 @@ import psutil
 import pytest
 from fleets import loop
 
-from edgefl.config import RunFile
-from edgefl.config_reader import load
+from edgefl.config.reader import load
+from edgefl.config.schema import RunFile
 from edgefl.protocol.broker import Broker
 
 RUN = """

@@ -7,9 +7,9 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from edgefl import job as jobs
-from edgefl.config import RunFile
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.config.schema import RunFile
+from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.run import job as jobs
 from edgefl.simulation.emulator import emulate
 from edgefl.simulation.loop import simulate
 
@@ -23,7 +23,7 @@ def everywhere(run: RunFile, folder: Path) -> tuple[Reports, Reports, Reports]:
     looped, emulated, real = Reports(), Reports(), Reports()
     simulate(job, devices, in_json(looped.append))
     emulate(job, devices, in_json(emulated.append))
-    fleet = Fleet(run, folder, MemoryBroker().client)
+    fleet = Fleet(run, folder, InMemoryBroker().client)
     fleet.start_all()
     fleet.coordinator(real.append).run()
     fleet.join()

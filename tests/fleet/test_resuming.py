@@ -9,13 +9,13 @@ from fleets import Fleet, prepared, run_file
 
 from coordinator.start import settle
 from coordinator.threaded import Threaded
-from edgefl.config import RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 
 
 def test_rounds_codec_and_quorum_may_change_in_the_middle_of_a_run(tmp_path: Path):
-    broker, folder = MemoryBroker(), tmp_path / "run"
+    broker, folder = InMemoryBroker(), tmp_path / "run"
     first = run_file({"name": "fedavg"}, rounds={"cohort": 4, "quorum": 4, "deadline": 3600.0}, run={"rounds": 50})
     fleet = Fleet(first, tmp_path, broker.client)
     fleet.start_all()

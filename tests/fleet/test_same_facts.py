@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from fleets import Fleet, prepared, run_file
 
-from edgefl import job as jobs
-from edgefl.algorithms.shelf import algorithm_shelf
-from edgefl.config import RunFile
+from edgefl.algorithms.registry import algorithm_registry
+from edgefl.config.schema import RunFile
 from edgefl.events import Connected, Fact, Joined, Lost, Started, from_json, timeless
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.run import job as jobs
 from edgefl.simulation.emulator import emulate
 from edgefl.simulation.loop import simulate
 
@@ -26,25 +26,25 @@ def small(name: str, **more: Any) -> RunFile:
 def looped(run: RunFile) -> tuple[str, list[Fact]]:
     told: list[Fact] = []
     job, held = prepared(run)
-    course = simulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)), told.append)
-    return course.sha256(), told
+    run_state = simulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)), told.append)
+    return run_state.sha256(), told
 
 
 def emulated(run: RunFile) -> tuple[str, list[Fact]]:
     told: list[Fact] = []
     job, held = prepared(run)
-    course = emulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)), told.append)
-    return course.sha256(), told
+    run_state = emulate(job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True)), told.append)
+    return run_state.sha256(), told
 
 
 def served(run: RunFile, folder: Path) -> tuple[str, list[Fact]]:
     """By a coordinator and agents with threads, queues and clocks of their own."""
     told: list[Fact] = []
-    fleet = Fleet(run, folder, MemoryBroker().client)
+    fleet = Fleet(run, folder, InMemoryBroker().client)
     fleet.start_all()
-    course = fleet.coordinator(lambda fact: told.append(from_json(fact))).run()
+    run_state = fleet.coordinator(lambda fact: told.append(from_json(fact))).run()
     fleet.join()
-    return course.sha256(), told
+    return run_state.sha256(), told
 
 
 def story(told: list[Fact]) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def assert_same(run: RunFile, folder: Path) -> None:
         assert story(told) == expected
 
 
-@pytest.mark.parametrize("name", sorted(algorithm_shelf()))
+@pytest.mark.parametrize("name", sorted(algorithm_registry()))
 def test_every_algorithm_gives_the_same_model_and_the_same_facts_in_every_driver(name: str, tmp_path: Path) -> None:
     assert_same(small(name), tmp_path)
 

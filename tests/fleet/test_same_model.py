@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from fleets import Fleet, loop, prepared, run_file
 
-from edgefl.algorithms.shelf import algorithm_shelf
-from edgefl.job import device_names
+from edgefl.algorithms.registry import algorithm_registry
 from edgefl.protocol.broker import Broker
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Transport
+from edgefl.run.job import device_names
 from edgefl.simulation.emulator import emulate
 
 NEEDS_TORCH = {"moon", "fedmlb"}  # they ask the back-end for features and blocks
@@ -30,16 +30,16 @@ def the_run(name: str, **more: Any) -> Any:
 def over(connect: Callable[[str], Transport], run: Any, folder: Path) -> str:
     fleet = Fleet(run, folder, connect)
     fleet.start_all()
-    course = fleet.coordinator().run()
+    run_state = fleet.coordinator().run()
     fleet.join()
     assert all(code == 0 for code, _ in fleet.exits.values()), fleet.exits
-    return course.sha256()
+    return run_state.sha256()
 
 
-@pytest.mark.parametrize("name", sorted(algorithm_shelf()))
+@pytest.mark.parametrize("name", sorted(algorithm_registry()))
 def test_every_algorithm_gives_the_same_model_in_the_loop_and_over_a_transport(name: str, tmp_path: Path) -> None:
     run = the_run(name)
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     assert over(broker.client, run, tmp_path) == loop(run).sha256()
 
 
@@ -49,20 +49,20 @@ def test_few_bytes_give_the_same_model_in_every_driver(name: str, up: dict[str, 
     run = the_run(name, wire={"up": up, "down": {"codec": "int8"}})
     job, held = prepared(run)
     devices = dict(zip(device_names(len(held.devices)), held.devices, strict=True))
-    assert over(MemoryBroker().client, run, tmp_path) == loop(run).sha256() == emulate(job, devices).sha256()
+    assert over(InMemoryBroker().client, run, tmp_path) == loop(run).sha256() == emulate(job, devices).sha256()
 
 
 def test_another_selection_gives_the_same_model_in_every_driver(tmp_path: Path) -> None:
     run = the_run("fedavg", selection={"name": "fresh"}, rounds={"cohort": 2})
     job, held = prepared(run)
     devices = dict(zip(device_names(len(held.devices)), held.devices, strict=True))
-    assert over(MemoryBroker().client, run, tmp_path) == loop(run).sha256() == emulate(job, devices).sha256()
+    assert over(InMemoryBroker().client, run, tmp_path) == loop(run).sha256() == emulate(job, devices).sha256()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_answers_may_arrive_in_any_order(seed: int, tmp_path: Path) -> None:
     run = the_run("fedprox", wire={"codec": "float16"})
-    broker = MemoryBroker(order=random.Random(seed).randrange)
+    broker = InMemoryBroker(order=random.Random(seed).randrange)
     stop = threading.Event()
 
     def pump() -> None:
@@ -78,7 +78,7 @@ def test_answers_may_arrive_in_any_order(seed: int, tmp_path: Path) -> None:
         pumping.join()
 
 
-@pytest.mark.parametrize("name", sorted(algorithm_shelf()))
+@pytest.mark.parametrize("name", sorted(algorithm_registry()))
 def test_mosquitto_changes_nothing(name: str, mosquitto: Broker, tmp_path: Path) -> None:
     run = the_run(name)
     assert over(lambda client: MqttTransport(mosquitto.address, client), run, tmp_path) == loop(run).sha256()
@@ -92,5 +92,5 @@ def test_nor_does_the_broker_from_a_wheel(name: str, iotcore_broker: Broker, tmp
 
 def test_devices_with_torch_train_the_same_model_as_a_loop_with_torch(tmp_path: Path) -> None:
     run = the_run("fedavg", task={"backend": "torch"})
-    broker = MemoryBroker()
+    broker = InMemoryBroker()
     assert over(broker.client, run, tmp_path) == loop(run).sha256()

@@ -11,8 +11,8 @@ import pytest
 from fleets import prepared
 from thread_hashes import ALGORITHMS, the_run
 
-from edgefl import blas
-from edgefl.projection import inner
+from edgefl.system import blas
+from edgefl.training.projection import inner
 
 HERE = Path(__file__).parent
 OPENMP = (None, "1", "2", "8")  # OMP_NUM_THREADS; None: as many as the machine has cores
@@ -115,7 +115,7 @@ def test_whoever_leaves_last_gives_numpy_its_threads_back() -> None:
     pytest.importorskip("threadpoolctl")
 
     def threads() -> set[int]:
-        return {library["num_threads"] for library in blas.libraries().info()}
+        return {model_cache["num_threads"] for model_cache in blas.libraries().info()}
 
     with blas.libraries().limit(limits=2):
         outer, other = blas.one_thread(), blas.one_thread()
@@ -129,7 +129,7 @@ def test_whoever_leaves_last_gives_numpy_its_threads_back() -> None:
 
 def test_the_command_line_gives_numpy_one_thread_before_it_is_imported() -> None:
     code = (
-        "import sys\nfrom edgefl.cli.door import main\nassert 'numpy' not in sys.modules\n"
+        "import sys\nfrom edgefl.cli.entry import main\nassert 'numpy' not in sys.modules\n"
         "sys.argv = ['edgefl', '--help']\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "import numpy\nfrom threadpoolctl import threadpool_info\n"

@@ -9,13 +9,13 @@ import pytest
 from fleets import Fleet, loop, run_file
 
 from device_agent.spool import Held, Spool, Spools
-from edgefl.config import RunFile
-from edgefl.job import Course
+from edgefl.config.schema import RunFile
 from edgefl.protocol import chunks
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
+from edgefl.run.job import RunState
 from edgefl.system.disk import FolderDisk
 
 
@@ -31,7 +31,7 @@ def a_run(name: str, algorithm: str) -> RunFile:
 @pytest.fixture(params=["in memory", "mosquitto"])
 def connect(request: pytest.FixtureRequest) -> Callable[[str], Transport]:
     if request.param == "in memory":
-        return MemoryBroker().client
+        return InMemoryBroker().client
     address = request.getfixturevalue("mosquitto").address
     return lambda name: MqttTransport(address, name)
 
@@ -44,7 +44,7 @@ def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes
     fleet = Fleet(runs[0], tmp_path, connect, once=False)
     fleet.start_all()
     told: dict[str, list[dict[str, Any]]] = {"first": [], "second": []}
-    ends: dict[str, Course] = {}
+    ends: dict[str, RunState] = {}
     meeting = threading.Barrier(2, timeout=60)
 
     def teller(name: str) -> Callable[[dict[str, Any]], None]:
@@ -78,7 +78,7 @@ def test_both_runs_finish_with_the_models_they_have_alone_and_no_deadline_passes
 
 
 def test_an_update_for_a_coordinator_that_is_away_holds_no_other_run_up_and_is_kept(tmp_path: Path):
-    broker, run = MemoryBroker(), a_run("second", "fedavg")
+    broker, run = InMemoryBroker(), a_run("second", "fedavg")
     frame = b"trained last night"
     held = Held("away", "away.life", 3, "1", "m3", frame, chunks.digest(frame), {})
     (tmp_path / "device-00").mkdir()

@@ -11,11 +11,11 @@ from typing import Any
 from fleets import Fleet, prepared, run_file
 
 from coordinator.threaded import Threaded
-from edgefl.config import LocalCompute, RunFile
-from edgefl.job import Job
+from edgefl.config.schema import LocalCompute, RunFile
 from edgefl.models.onnx.bundle import unpack
 from edgefl.models.onnx_backend import OnnxModel
-from edgefl.protocol.memory import MemoryBroker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.run.job import Job
 from edgefl.simulation.loop import simulate
 
 ALGORITHMS: tuple[dict[str, Any], ...] = (
@@ -37,9 +37,9 @@ def over_a_broker(fleet: Fleet, job: Job) -> str:
     for device in fleet.data:
         compute = LocalCompute(backend=job.run.task.backend, threads=job.run.compute.threads)
         fleet.start(fleet.agent(device, compute=compute))
-    course = Threaded(job.run, fleet.connect("coordinator"), lambda: job).run()
+    run_state = Threaded(job.run, fleet.connect("coordinator"), lambda: job).run()
     fleet.join()
-    return course.sha256()
+    return run_state.sha256()
 
 
 def hashes(graphs: bytes | None, threads: int) -> dict[str, dict[str, str]]:
@@ -58,7 +58,7 @@ def hashes(graphs: bytes | None, threads: int) -> dict[str, dict[str, str]]:
         run = the_run(algorithm, backend, threads)
         job = replace(prepared_job, run=run, algorithm=run.make_algorithm(), stages=run.make_stages())
         with ThreadPoolExecutor(1) as another_thread, tempfile.TemporaryDirectory() as folder:
-            fleet = Fleet(first, Path(folder), MemoryBroker().client)
+            fleet = Fleet(first, Path(folder), InMemoryBroker().client)
             ways = {"main thread": simulate(job, fleet.data).sha256()}
             ways["another thread"] = another_thread.submit(simulate, job, fleet.data).result().sha256()
             if algorithm["name"] == "flashback":

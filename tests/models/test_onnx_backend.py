@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from edgefl.errors import ConfigError, RemoteError, WireError
-from edgefl.local import Sgd
 from edgefl.losses import cross_entropy
 from edgefl.models.onnx.bundle import pack, unpack
 from edgefl.models.onnx_backend import SLICE, OnnxModel
@@ -19,6 +18,7 @@ from edgefl.models.onnx_bindings import Bindings
 from edgefl.models.onnx_export import export
 from edgefl.models.torch_backend import TorchModel, initial_params
 from edgefl.models.zoo import ZOO
+from edgefl.training.local import Sgd
 
 SHAPE = (1, 8, 8)
 

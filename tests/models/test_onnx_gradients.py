@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn import functional
 
 from edgefl.errors import ConfigError
-from edgefl.local import Sgd
 from edgefl.losses import cross_entropy
 from edgefl.models.onnx.rules import RULES
 from edgefl.models.onnx_backend import OnnxModel
@@ -19,6 +18,7 @@ from edgefl.models.onnx_export import export
 from edgefl.models.torch_backend import TorchModel, initial_params
 from edgefl.models.torchvision_import import import_torchvision
 from edgefl.models.zoo import ZOO
+from edgefl.training.local import Sgd
 
 slow = pytest.mark.skipif(not os.environ.get("EDGEFL_SLOW"), reason="set EDGEFL_SLOW=1 to run the large networks")
 IMAGE, SEQUENCE = (3, 11, 9), (6, 12)

@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional
 
 from edgefl.errors import ConfigError
-from edgefl.local import Sgd
 from edgefl.losses import cross_entropy
 from edgefl.models.torch_backend import TorchModel, initial_params, layout_of, takes_tokens
 from edgefl.models.zoo import ZOO
+from edgefl.training.local import Sgd
 
 
 def made(name="mlp_bn", shape=(6,), classes=3):

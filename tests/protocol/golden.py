@@ -29,7 +29,7 @@ TENSORS, PARTS, _ = tensors.encode({"delta": VECTOR, "extra/count": np.array([3,
 FRAMES = {
     "task": m.Assignment(
         job="digits",
-        run="a1b2",
+        run_id="a1b2",
         round=7,
         attempt=1,
         model="0011223344556677",
@@ -45,7 +45,7 @@ FRAMES = {
     "missing": m.Missing(digest=DIGEST, indexes=(0, 7, 300)),
     "answer": m.Answer(
         job="digits",
-        run="a1b2",
+        run_id="a1b2",
         round=7,
         device="pi-01",
         model="0011223344556677",
@@ -54,7 +54,7 @@ FRAMES = {
         seconds_per_step=0.125,
         tensors=TENSORS,
     ),
-    "holding": m.Holding(job="digits", run="a1b2", round=7, digest=DIGEST, size=123456),
+    "holding": m.Holding(job="digits", run_id="a1b2", round=7, digest=DIGEST, size=123456),
     "absent": m.Absent(job="digits", model="0011223344556677"),
     "declined": m.Declined(job="digits", round=7, reason="no data"),
     "busy": m.Busy(job="digits", round=7, reason="at work on round 3 of another run"),
@@ -73,11 +73,11 @@ RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
         samples=120,
         back_end="onnxruntime",
     ),
-    "state": m.JobState(protocol=1, job="digits", run="a1b2", phase="training", round=7, spread=2.5),
+    "state": m.JobState(protocol=1, job="digits", run_id="a1b2", phase="training", round=7, spread=2.5),
     "manifest": m.Manifest(
         protocol=1,
         job="digits",
-        run="a1b2",
+        run_id="a1b2",
         round=7,
         digest=DIGEST.hex(),
         size=123456,
@@ -111,7 +111,7 @@ def written(name: str) -> bytes:
         return bytes(PAYLOADS[name].encode(LONG, LAYOUT, stream(7, 3, "pi-01", "codec"))[0])
     if name in ("signed", "envelope"):
         speaker = Speaker(SIGNER, "default", 3)
-        sealed = speaker.seal("up", written("chunk"), job="digits", run="a1b2", device="pi-01")
+        sealed = speaker.seal("up", written("chunk"), job="digits", run_id="a1b2", device="pi-01")
         return SIGNER.sign(written("manifest")) if name == "signed" else sealed
     if name == "compressed":
         return m.frame(m.Graphs(job="digits"), (b"the same again, " * 64,), compress=True)

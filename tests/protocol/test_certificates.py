@@ -15,12 +15,12 @@ import pytest
 from certificates import EXPIRED, NOT_YET, VALID, Authority, Dates, shown
 
 from edgefl.errors import ConfigError
-from edgefl.processes import Child
 from edgefl.protocol.address import Address, reachable
 from edgefl.protocol.broker import find_mosquitto
 from edgefl.protocol.mqtt import MqttTransport, admitted
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.transport import Connected, Disconnected, TransportEvent
+from edgefl.system.processes import Child
 
 pytestmark = pytest.mark.broker
 PATIENCE = 20.0

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edgefl.config import AgentFile, RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import AgentFile, RunFile
 from edgefl.errors import ConfigError, EdgeflError, WireError
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol.frames import pack, unpack
@@ -28,7 +28,7 @@ few, some, many = (settings(deadline=None, max_examples=n) for n in (3, 60, 200)
 GOOD = frame(
     Answer(
         job="j",
-        run="r",
+        run_id="r",
         round=1,
         device="d",
         model="m",

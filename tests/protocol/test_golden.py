@@ -81,7 +81,7 @@ def test_a_manifest_that_version_1_signed_is_still_believed() -> None:
 def test_an_envelope_that_version_2_sealed_is_still_believed() -> None:
     envelope = signed.opened(GOLDEN["envelope"])
     envelope.prove(Where("up", "default", "digits", "a1b2", "pi-01"))
-    assert (envelope.key, envelope.counter, envelope.run) == (SIGNER.key, 3 << 32, "a1b2")
+    assert (envelope.key, envelope.counter, envelope.run_id) == (SIGNER.key, 3 << 32, "a1b2")
     assert envelope.payload == GOLDEN["chunk"]
 
 

@@ -15,7 +15,7 @@ TENSOR = {"name": "delta", "kind": "float32", "shape": [2], "bytes": 8}
 ANSWER = {
     "kind": "answer",
     "job": "j",
-    "run": "r",
+    "run_id": "r",
     "round": 3,
     "device": "pi-1",
     "model": "m",
@@ -25,7 +25,7 @@ ANSWER = {
 }
 DIGEST = bytes(range(32))
 TO_DEVICE = [
-    m.Assignment(job="j", run="r", round=1, attempt=0, model="m", batches=3, seconds=1.5),
+    m.Assignment(job="j", run_id="r", round=1, attempt=0, model="m", batches=3, seconds=1.5),
     m.Receipt(job="j", round=1, digest=DIGEST, verdict="accepted"),
     m.Refusal(code="x", reason="because"),
     m.Missing(digest=DIGEST, indexes=(0, 7)),
@@ -39,7 +39,7 @@ TO_COORDINATOR = [
 ]
 RETAINED = [
     m.Presence(online=True, installation="i", birth=3),
-    m.JobState(job="j", run="r", phase="training", round=2),
+    m.JobState(job="j", run_id="r", phase="training", round=2),
     m.Shape.of(Layout(("w", "b"), ((2, 3), (3,)), 1)),
 ]
 
@@ -138,7 +138,7 @@ def test_a_digest_has_32_bytes(digest):
         b"null",
         b"[" * 5000,
         msgpack.packb({}),
-        b'{"job": "j", "run": "r", "phase": "dancing", "round": 1}',
+        b'{"job": "j", "run_id": "r", "phase": "dancing", "round": 1}',
     ],
 )
 def test_json_that_says_something_else_is_malformed(payload):

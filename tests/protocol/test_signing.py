@@ -19,7 +19,7 @@ from edgefl.vector import Layout
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 MANIFEST = Manifest(
     job="digits",
-    run="a1b2",
+    run_id="a1b2",
     round=3,
     digest="0f" * 32,
     size=4096,

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.protocol.memory import matches
+from edgefl.protocol.in_memory_broker import matches
 from edgefl.protocol.topic_tree import TopicTree
 
 LEVELS = st.sampled_from("abc")

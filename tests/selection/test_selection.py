@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.rounds import Answered, Declined, Expired, Invite, Joined, Merged, Rounds, Rules, step
-from edgefl import job as jobs
 from edgefl import seeds
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 from edgefl.events import Asked
+from edgefl.run import job as jobs
 from edgefl.selection.base import Candidate, drawn
 from edgefl.selection.fresh import Fresh
 from edgefl.selection.registry import SELECTIONS, selection
@@ -80,7 +80,7 @@ def test_an_order_that_is_none_is_a_bug_of_the_selection():
 
 
 def test_an_unknown_selection_is_named_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"selection.name = 'frehs' is not on the shelf; did you mean 'fresh'\?"):
+    with pytest.raises(ConfigError, match=r"selection.name = 'frehs' is not in the registry; did you mean 'fresh'\?"):
         a_run({"selection": {"name": "frehs"}})
 
 

@@ -5,18 +5,18 @@ import numpy as np
 import pytest
 from facts import in_short
 
-from edgefl import job as jobs
 from edgefl import seeds
-from edgefl.algorithms import shelf
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.algorithms import registry
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, RunError
 from edgefl.events import Asked, Closed, Fact
-from edgefl.job import Course, Job
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
 from edgefl.simulation.emulated import kinds
 from edgefl.simulation.emulator import Emulator, emulate
-from edgefl.simulation.engines import Here
+from edgefl.simulation.engines import InProcess
 from edgefl.simulation.loop import simulate
 
 Events = list[dict[str, Any]]
@@ -42,14 +42,14 @@ def prepared(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> tuple[J
     return job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
 
 
-def emulated(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> tuple[Course, Events, Events]:
+def emulated(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> tuple[RunState, Events, Events]:
     """The end, its rounds, and everything else that was told."""
     told: Events = []
-    course = emulate(*prepared(algorithm, **more), in_short(told.append))
-    return course, [e for e in told if e["event"] == "round"], [e for e in told if e["event"] != "round"]
+    run_state = emulate(*prepared(algorithm, **more), in_short(told.append))
+    return run_state, [e for e in told if e["event"] == "round"], [e for e in told if e["event"] != "round"]
 
 
-@pytest.mark.parametrize("name", [*sorted(shelf.algorithm_shelf())])
+@pytest.mark.parametrize("name", [*sorted(registry.algorithm_registry())])
 def test_ideal_devices_end_with_the_model_of_the_plain_loop_bit_for_bit(name: str):
     job, devices = prepared({"name": name, "batches": 3}, task={"model": "mlp"} if name == "fedmlb" else {})
     looped: Events = []
@@ -97,9 +97,9 @@ def test_the_same_seed_gives_the_same_story_and_another_seed_another():
     }
 
     def story(seed: int) -> tuple[str, Events]:
-        course, rounds, _ = emulated({"name": "fedprox"}, fleet=rough, run={"seed": seed})
+        run_state, rounds, _ = emulated({"name": "fedprox"}, fleet=rough, run={"seed": seed})
         keys = ("virtual_seconds", "bytes_up", "bytes_down", "late", "devices")
-        return course.sha256(), [{key: e[key] for key in keys} for e in rounds]
+        return run_state.sha256(), [{key: e[key] for key in keys} for e in rounds]
 
     assert story(1) == story(1)
     assert story(1) != story(2)
@@ -191,16 +191,16 @@ def test_who_still_trains_when_a_round_closes_stops_unless_late_answers_are_want
 
 
 def test_a_device_that_breaks_down_is_replaced_without_waiting_for_the_deadline():
-    course, rounds, _ = emulated({"name": "fedavg"}, fleet={"dropout": 0.3})
+    run_state, rounds, _ = emulated({"name": "fedavg"}, fleet={"dropout": 0.3})
     broke = [e for e in rounds if e["bytes_down"] / e["bytes_up"] > 1.1]  # somebody fetched and never answered
-    assert course.round == 4
+    assert run_state.round == 4
     assert any(0 < e["virtual_seconds"] < 10.0 for e in broke)  # not all: a replacement may break down in its turn
 
 
 def test_an_update_trained_offline_arrives_after_the_return():
     hours = {"availability": {"on": 15.0, "off": 5.0}, "profiles": {"pi4": 6}, "ms_per_step": 500.0}
-    course, rounds, _ = emulated({"name": "fedavg"}, fleet=hours, rounds={"quorum": 4, "deadline": 20.0})
-    assert course.round == 4
+    run_state, rounds, _ = emulated({"name": "fedavg"}, fleet=hours, rounds={"quorum": 4, "deadline": 20.0})
+    assert run_state.round == 4
     assert all(e["devices"] >= 4 for e in rounds)
 
 
@@ -246,7 +246,7 @@ def test_a_private_update_that_never_arrives_in_time_is_spent_all_the_same():
         rounds={"cohort": 6, "quorum": 5},
     )
     told: list[Fact] = []
-    emulator = Emulator(job, devices, told.append, Here(job, devices))
+    emulator = Emulator(job, devices, told.append, InProcess(job, devices))
     emulator.run()
     slow = next(name for name, one in emulator.devices.items() if one.kind.hardware.profile.up < 1)
     assert [fact.missing for fact in told if isinstance(fact, Closed)] == [(slow,), (slow,)]

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from edgefl import job as jobs
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.run import job as jobs
 from edgefl.simulation.emulator import emulate
 from edgefl.simulation.engines import engine
 from edgefl.simulation.loop import simulate

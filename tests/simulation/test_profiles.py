@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgefl.hardware.line import Line
+from edgefl.hardware.profiles import IDEAL, PROFILES, Hardware, Profile, assign, reference_seconds
 from edgefl.protocol.transport import Message
-from edgefl.simulation.line import Line
 from edgefl.simulation.network import VirtualBroker
-from edgefl.simulation.profiles import IDEAL, PROFILES, Hardware, Profile, assign, reference_seconds
 from edgefl.simulation.world import World
 
 

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from edgefl import job as jobs
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
-from edgefl.job import Job
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.run import job as jobs
+from edgefl.run.job import Job
 from edgefl.simulation.loop import simulate
 from edgefl.simulation.stragglers import cut
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from facts import in_json
 
-from edgefl import job as jobs
-from edgefl.algorithms.shelf import algorithm_shelf
-from edgefl.config import RunFile
-from edgefl.config_reader import parse
+from edgefl.algorithms.registry import algorithm_registry
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+from edgefl.run import job as jobs
 from edgefl.simulation.loop import simulate
 
 ROUNDS, DEVICES = 4, 3
@@ -61,7 +61,7 @@ def measured(algorithm: dict[str, Any]) -> tuple[float, float]:
     return told[-1]["bytes_down"] / unit, told[-1]["bytes_up"] / unit
 
 
-@pytest.mark.parametrize("name", sorted(algorithm_shelf()))
+@pytest.mark.parametrize("name", sorted(algorithm_registry()))
 def test_an_algorithm_sends_what_its_paper_says(name: str) -> None:
     down, up = measured({"name": name})
     # Headers and label counts are all there is besides the vectors.

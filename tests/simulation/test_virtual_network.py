@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefl.errors import EdgeflError
+from edgefl.hardware.line import Line
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, Will
-from edgefl.simulation.line import Line
 from edgefl.simulation.network import SILENCE, UNNOTICED, Fate, Passing, VirtualBroker, VirtualClient
 from edgefl.simulation.world import World
 

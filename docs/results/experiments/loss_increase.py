@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl import job as jobs
 from edgefl import seeds
-from edgefl.algorithms.base import Algorithm, Site, Task, Update
 from edgefl.algorithms.fedavg import FedAvg
-from edgefl.config import RunFile
-from edgefl.config_reader import load
+from edgefl.config.reader import load
+from edgefl.config.schema import RunFile
+from edgefl.contract import Algorithm, Site, Task, Update
 from edgefl.data.dataset import Dataset
-from edgefl.job import Course, Job
-from edgefl.metrics import evaluate, loss_increase
+from edgefl.evaluation.metrics import evaluate, loss_increase
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
 
 
 def increases(seed: int) -> dict[str, list[float]]:
@@ -30,30 +30,30 @@ def increases(seed: int) -> dict[str, list[float]]:
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
     shared = {key: run.algorithm[key] for key in ("lr", "batch", "epochs")}
     methods: dict[str, Algorithm] = {"fedavg": FedAvg(**shared, weights="uniform"), "fedreg": job.algorithm}
-    course, before = jobs.begin(job), tuple[str, ...]()
+    run_state, before = jobs.begin(job), tuple[str, ...]()
     found: dict[str, list[float]] = {label: [] for label in methods}
-    while not jobs.finished(job, course):
-        asked = seeds.sample(seed, course.round + 1, devices, run.cohort)
+    while not jobs.finished(job, run_state):
+        asked = seeds.sample(seed, run_state.round + 1, devices, run.cohort)
         told = {
-            label: {name: trained(job, method, course, name, devices[name]) for name in asked}
+            label: {name: trained(job, method, run_state, name, devices[name]) for name in asked}
             for label, method in methods.items()
         }
         for label, updates in told.items() if before else ():
-            found[label].append(forgotten(job, course, list(updates.values()), [devices[name] for name in before]))
-        course, before = jobs.advance(job, course, told["fedreg"], population=len(devices)), asked
+            found[label].append(forgotten(job, run_state, list(updates.values()), [devices[name] for name in before]))
+        run_state, before = jobs.advance(job, run_state, told["fedreg"], population=len(devices)), asked
     return found
 
 
-def trained(job: Job, method: Algorithm, course: Course, name: str, data: Dataset) -> Update:
+def trained(job: Job, method: Algorithm, run_state: RunState, name: str, data: Dataset) -> Update:
     """What one device makes of the model; no method here keeps anything on the device."""
-    rng = seeds.stream(job.run.run.seed, course.round + 1, name)
-    return method.train(Task(course.round + 1, course.params), {}, Site(job.device_model, data, rng, job.loss))[0]
+    rng = seeds.stream(job.run.run.seed, run_state.round + 1, name)
+    return method.train(Task(run_state.round + 1, run_state.params), {}, Site(job.device_model, data, rng, job.loss))[0]
 
 
-def forgotten(job: Job, course: Course, updates: Sequence[Update], past: Sequence[Dataset]) -> float:
+def forgotten(job: Job, run_state: RunState, updates: Sequence[Update], past: Sequence[Dataset]) -> float:
     """The loss increase on past devices' data, from the model to the local models."""
-    ends = [course.params + update.delta for update in updates]
-    now = [evaluate(job.model, course.params, data, job.loss).loss for data in past]
+    ends = [run_state.params + update.delta for update in updates]
+    now = [evaluate(job.model, run_state.params, data, job.loss).loss for data in past]
     return loss_increase(now, [[evaluate(job.model, w, data, job.loss).loss for w in ends] for data in past])
 
 

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 
 from edgefl import seeds
+from edgefl.data.catalog import load
 from edgefl.data.partition import dirichlet
 from edgefl.data.source import Source
-from edgefl.data.sources import load
 from edgefl.vector import Array
 
 TEST = slice(None, None, 5)

@@ -1,0 +1,75 @@
+"""What the coordinator says, and to whom."""
+
+from typing import Literal
+
+from coordinator import vocabulary as words
+from coordinator.journal import Journal
+from edgefl.protocol import chunks, reconnect, topics
+from edgefl.protocol.messages import TEXT, Assignment, JobState, Missing, Receipt, Refusal, frame
+from edgefl.protocol.signed import Speaker
+from edgefl.protocol.signing import Signer
+from edgefl.protocol.transport import Transport
+
+Verdict = Literal["accepted", "duplicate", "late", "refused"]
+Phase = Literal["gathering", "training", "finished"]
+
+FINISHED_EXPIRES = 24 * 3600  # seconds: until then a device that was away learns that nobody waits for its update
+
+
+def start_number(journal: Journal | None, now: int) -> int:
+    """A number for this start of the coordinator, larger than that of every start before.
+
+    It is the time, so that devices can also tell which of two runs is the older one; should the clock have gone back,
+    the number of the last start and one.
+    """
+    if journal is None:
+        return now
+    number = max(now, int(journal.get("start") or 0) + 1)
+    journal.set(start=str(number))
+    return number
+
+
+class Outbox:
+    """Speaks for one run of a job. Everything is signed, with a counter that begins with the number of this start."""
+
+    def __init__(
+        self, transport: Transport, fleet: str, job: str, run_id: str, *, signer: Signer, start: int = 1
+    ) -> None:
+        self.transport, self.fleet, self.job, self.run_id = transport, fleet, job, run_id
+        self.speaker = Speaker(signer, fleet, start)
+
+    def listen(self) -> None:
+        """Hear of every device's presence, and everything said to this job."""
+        self.transport.subscribe(topics.presence(self.fleet, "+"), topics.up(self.fleet, self.job, "+"))
+
+    def state(self, phase: Phase, round: int, devices: int) -> None:
+        """Where the job stands, for everybody and for whoever comes later; that it has finished, for a day."""
+        said = JobState(job=self.job, run_id=self.run_id, phase=phase, round=round, spread=reconnect.spread(devices))
+        expires = FINISHED_EXPIRES if phase == "finished" else None
+        topic = topics.state(self.fleet, self.job)
+        sealed = self.speaker.seal("state", said.model_dump_json().encode(), job=self.job, run_id=self.run_id)
+        self.transport.publish(topic, sealed, retain=True, expires=expires)
+
+    def verdict(self, action: words.Accept | words.Late | words.Ignore | words.Refuse) -> None:
+        """Tell a device what became of its answer."""
+        about = action.device, action.round, action.digest
+        match action:
+            case words.Accept():
+                self.receipt(*about, "accepted")
+            case words.Late():
+                self.receipt(*about, "accepted", "late, kept by policy")
+            case words.Ignore(reason="duplicate" | "late" as reason):
+                self.receipt(*about, reason, reason)
+            case words.Ignore(reason=reason) | words.Refuse(reason=reason):
+                self.receipt(*about, "refused", reason)
+
+    def receipt(self, device: str, round: int, digest: bytes, verdict: Verdict, reason: str = "") -> None:
+        """An answer is safe with us, or is not wanted."""
+        self.say(device, Receipt(job=self.job, round=round, digest=digest, verdict=verdict, reason=reason[:TEXT]))
+
+    def say(self, device: str, message: Assignment | Receipt | Refusal | Missing) -> None:
+        """One message to one device."""
+        data = frame(message)
+        for part in chunks.split(data, chunks.digest(data)):
+            sealed = self.speaker.seal("down", part, job=self.job, run_id=self.run_id, device=device)
+            self.transport.publish(topics.down(self.fleet, self.job, device), sealed)

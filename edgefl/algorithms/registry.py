@@ -1,0 +1,81 @@
+"""The registry: every algorithm and every stage by its name, ours and those that other packages bring.
+
+A package adds its own through the entry points `edgefl.algorithms` and `edgefl.stages`, one class each; a run file may
+also name one `package.module:Class`.
+"""
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any
+
+from edgefl.contract import Algorithm, Stage
+from edgefl.registry import Kinds
+
+# Where each one stands: a device imports the one it is asked to run, and keeps the memory of all the others.
+ALGORITHMS = {
+    "fedavg": "edgefl.algorithms.fedavg:FedAvg",
+    "fedprox": "edgefl.algorithms.fedprox:FedProx",
+    "fedavgm": "edgefl.algorithms.fedavgm:FedAvgM",
+    "fedgc": "edgefl.algorithms.fedgc:FedGC",
+    "gradma": "edgefl.algorithms.gradma:GradMA",
+    "mifa": "edgefl.algorithms.mifa:MIFA",
+    "mifam": "edgefl.algorithms.mifa:MIFAM",
+    "upcycled": "edgefl.algorithms.upcycled:Upcycled",
+    "fedreg": "edgefl.algorithms.fedreg:FedReg",
+    "scaffold": "edgefl.algorithms.scaffold:Scaffold",
+    "fedcurv": "edgefl.algorithms.fedcurv:FedCurv",
+    "feddyn": "edgefl.algorithms.feddyn:FedDyn",
+    "mimelite": "edgefl.algorithms.mimelite:MimeLite",
+    "flashback": "edgefl.algorithms.flashback:Flashback",
+    "fedntd": "edgefl.algorithms.fedntd:FedNTD",
+    "feddf": "edgefl.algorithms.feddf:FedDF",
+    "moon": "edgefl.algorithms.moon:Moon",
+    "fedmlb": "edgefl.algorithms.fedmlb:FedMLB",
+}
+STAGES = {
+    "mean": "edgefl.aggregation:Mean",
+    "scale": "edgefl.aggregation:Scale",
+    "clip": "edgefl.aggregation:Clip",
+    "momentum": "edgefl.aggregation:Momentum",
+    "sgc": "edgefl.algorithms.fedgc:Sgc",
+    "memory": "edgefl.algorithms.gradma:Memory",
+    "table": "edgefl.algorithms.mifa:Table",
+    "upcycle": "edgefl.algorithms.upcycled:Upcycle",
+    "variates": "edgefl.algorithms.scaffold:Variates",
+    "curvature": "edgefl.algorithms.fedcurv:Curvature",
+    "dynamic": "edgefl.algorithms.feddyn:Dynamic",
+    "statistics": "edgefl.algorithms.mimelite:Statistics",
+    "distill": "edgefl.algorithms.flashback:Distill",
+    "ensemble": "edgefl.algorithms.feddf:Ensemble",
+    "finetune": "edgefl.algorithms.finetune:Finetune",
+}
+
+
+@cache
+def algorithm_registry() -> Kinds:
+    """Every algorithm that can be named in a run file."""
+    return Kinds("edgefl.algorithms", ALGORITHMS)
+
+
+@cache
+def stage_registry() -> Kinds:
+    """Every stage that can be named in a run file."""
+    return Kinds("edgefl.stages", STAGES)
+
+
+def algorithm(table: Mapping[str, Any], allowed: Collection[str] | None = None) -> Algorithm:
+    """The algorithm described by a table of a run file; of a manifest, with the code that the device `allowed`."""
+    made: Algorithm = algorithm_registry().take(table, "algorithm", allowed=allowed)
+    return made
+
+
+def stage(table: Mapping[str, Any]) -> Stage:
+    """The stage described by a table of a run file."""
+    made: Stage = stage_registry().take(table, "aggregation")
+    return made
+
+
+def describe(thing: Algorithm | Stage) -> dict[str, Any]:
+    """The table again: what travels in a manifest and stands in a log."""
+    known, name = algorithm_registry(), thing.name
+    return (known if name in known and known[name] is type(thing) else stage_registry()).describe(thing)

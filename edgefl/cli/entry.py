@@ -1,0 +1,84 @@
+"""The door to the command line. An agent walks straight through, everybody else is read by the parser.
+
+`edgefl agent start` runs for months on a small device, and the parser with all its commands would stay in memory with
+it: 7 MB. So its few options are read here when they are plain; anything else, `--help` and mistakes included, is the
+parser's, which knows what to say.
+"""
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What `edgefl agent start` was told."""
+
+    agent: Path
+    sets: tuple[str, ...] = ()
+    data_root: Path | None = None
+    once: bool = False
+    run: str | None = None
+    level: str = "info"
+
+
+def main() -> None:
+    """Run a command."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy is imported: `edgefl.system.blas` says why
+    asked = plain(sys.argv[1:])
+    if asked is not None:
+        sys.exit(serve(asked))
+    from edgefl.cli.app import main as parsed
+
+    parsed()
+
+
+def plain(words: Sequence[str]) -> Start | None:
+    """What these words tell an agent, or None if they are not all plain."""
+    if list(words[:2]) != ["agent", "start"]:
+        return None
+    files: list[str] = []
+    once, values = False, dict[str, list[str]]({"--set": [], "--data-root": [], "--log": [], "--run": []})
+    rest = iter(words[2:])
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name in values:
+            values[name].append(value if equals else next(rest, ""))
+        elif word == "--once":
+            once = True
+        else:
+            files.append(word)
+    if len(files) != 1 or any(said[:1] in {"", "-"} for said in chain(files, *values.values())):
+        return None
+    root, level, run = (values[name][-1:] for name in ("--data-root", "--log", "--run"))
+    return Start(
+        Path(files[0]),
+        tuple(values["--set"]),
+        Path(*root) if root else None,
+        once,
+        run[0] if run else None,
+        *level,
+    )
+
+
+def serve(asked: Start) -> int:
+    """Be an agent until told to stop; the exit code."""
+    from edgefl.errors import EdgeflError
+    from edgefl.printable import printable
+
+    gc.disable()  # what is imported is there to stay: looking for garbage in it only takes time
+    try:
+        from device_agent.start import run
+
+        gc.enable()
+        code, reason = run(asked.agent, asked.sets, asked.data_root, once=asked.once, only=asked.run, level=asked.level)
+    except EdgeflError as error:
+        code, reason = error.exit_code, str(error)
+    except KeyboardInterrupt:
+        code, reason = 130, "interrupted"
+    print(f"edgefl: {printable(reason)}", file=sys.stderr)
+    return code

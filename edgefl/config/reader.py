@@ -1,0 +1,148 @@
+"""Reading a run file or an agent file.
+
+Precedence, from strongest to weakest: `--set section.key=value`, the environment (`EDGEFL_ROUNDS__COHORT=4`),
+the file, the defaults. An unknown key is an error that names the nearest known one.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from edgefl.config.schema import Section
+from edgefl.errors import ConfigError, nearest
+from edgefl.protocol.address import has_password, on_the_command_line, without_password
+from edgefl.system import user_files
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT = "EDGEFL_"
+
+F = TypeVar("F", bound=Section)  # RunFile or AgentFile
+
+
+class Override(NamedTuple):
+    """A key that something stronger than the file sets, and what that is: a variable's name, or `--set`."""
+
+    origin: str
+    key: str
+    value: Any  # whatever TOML can say
+
+
+def load(kind: type[F], path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> F:
+    """The file behind `path`, with what the environment and `--set` override; what stands beside it is found too."""
+    table = read_toml(path)
+    user_files.remember(path)
+    if has_password(table) and path.stat().st_mode & 0o077:
+        log.warning("holds a password and can be read by others, chmod 600 file=%s", path)
+    return parse(kind, table, str(path), sets, environment)
+
+
+def parse(
+    kind: type[F],
+    table: dict[str, Any],
+    origin: str,
+    sets: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> F:
+    """The configuration in `table`, checked; `origin` stands in messages."""
+    table = deepcopy(table)  # overrides are ours, the caller keeps what it gave
+    for override in overrides(kind, sets, environment):
+        _put(table, override.key, override.value, origin)
+    try:
+        return kind.model_validate(table)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from None
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {_first(error, kind)}") from None
+
+
+def overrides(kind: type[BaseModel], sets: Sequence[str], environment: Mapping[str, str]) -> list[Override]:
+    """What goes before the file, weakest first: the environment, then the flags as they were given."""
+    found = _from_environment(kind, environment)
+    for word in sets:
+        key, equals, value = word.partition("=")
+        if not equals or "." not in key:
+            shown = without_password(word)
+            raise ConfigError(f"--set {shown}: write it as section.key=value, e.g. --set algorithm.lr=0.05")
+        found.append(Override("--set", key.strip(), toml_value(value.strip())))
+        on_the_command_line(f"--set {key.strip()}", found[-1].value)
+    return found
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; `edgefl init` writes a commented one") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _from_environment(kind: type[BaseModel], environment: Mapping[str, str]) -> list[Override]:
+    """`EDGEFL_ALGORITHM__LR=0.05` is `algorithm.lr = 0.05`; other variables are not ours."""
+    found = []
+    for name, value in sorted(environment.items()):
+        section, dots, _ = name.removeprefix(ENVIRONMENT).lower().partition("__")
+        if name.startswith(ENVIRONMENT) and dots and section in kind.model_fields:
+            key = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
+            found.append(Override(name, key, toml_value(value)))
+    return found
+
+
+def toml_value(text: str) -> Any:  # Any: whatever TOML can say
+    """What `text` means in a TOML file; a word without quotes is a string."""
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _put(table: dict[str, Any], key: str, value: Any, origin: str) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{origin}: '{key}' cannot be set, '{section}' is not a table")
+    table[last] = value
+
+
+def _first(error: ValidationError, kind: type[BaseModel]) -> str:
+    """The first thing that is wrong, in one line: key, value, remedy."""
+    first = error.errors()[0]
+    loc = [str(part) for part in first["loc"]]
+    key = ".".join(loc)
+    if first["type"] == "extra_forbidden":
+        return f"unknown key '{key}'; {nearest(loc[-1], _fields(kind, loc[:-1]))}"
+    message = first["msg"].removeprefix("Value error, ")
+    if not key:
+        return message
+    if first["type"] == "value_error" and not isinstance(first["input"], str | int | float):
+        return f"{key}: {message}"
+    return f"{key} = {json.dumps(without_password(first['input']), default=str)}: {message}"
+
+
+def _fields(kind: type[BaseModel], loc: list[str]) -> list[str]:
+    """The keys that are known at this place of the file."""
+    for part in loc:
+        annotation = kind.model_fields[part].annotation if part in kind.model_fields else None
+        inner = [t for t in (annotation, *getattr(annotation, "__args__", ())) if isinstance(t, type)]
+        models = [t for t in inner if issubclass(t, BaseModel)]
+        if not models:
+            return []
+        kind = models[0]
+    return list(kind.model_fields)

@@ -1,0 +1,192 @@
+"""What an algorithm is: one frozen record in one file, whose three methods tell a round in order.
+
+    plan    what the devices are told          (coordinator)
+    train   the device half                    (device)
+    stages  the server half, link by link      (coordinator)
+
+It is cut exactly where the network is, so the same file runs in a for-loop, in an emulated fleet and over MQTT.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from pydantic import ConfigDict
+
+from edgefl.data.dataset import Dataset
+from edgefl.losses import Loss, cross_entropy
+from edgefl.models.base import Model
+from edgefl.vector import Array, State, Vector
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)  # an unknown hyper-parameter is a mistake, never ignored
+
+
+def _unwatched(_steps: int) -> None:
+    """Nobody is watching."""
+
+
+class Noise(Protocol):
+    """Where the noise of a private version comes from; numpy's generators are such a source."""
+
+    def normal(self, loc: float, scale: float, size: int) -> Array: ...
+
+    def gamma(self, shape: int, scale: float) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where training happens: private data on a device, public data at the coordinator."""
+
+    model: Model
+    data: Dataset
+    rng: np.random.Generator
+    loss: Loss = cross_entropy
+    watch: Callable[[int], None] = _unwatched  # told after every step; may raise to abandon the work
+    noise: Noise | None = None  # on a real device; without it a private version takes its noise from `rng`
+    timer: Callable[[], float] = perf_counter  # seconds that only grow: a budget is counted in them
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much work is asked: at most so many mini-batches, at most so many seconds."""
+
+    batches: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a device is told: start here, do this much, and whatever the plan added."""
+
+    round: int
+    params: Vector
+    budget: Budget = field(default_factory=Budget)
+    extra: State = field(default_factory=dict)
+    previous: Vector | None = None  # the model one round earlier, for algorithms that look back; None in round 1
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a device answers. Partial work is welcome: `steps` says how much was done."""
+
+    delta: Vector  # its model minus the one it received
+    weight: float
+    steps: int
+    extra: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The next model while it is being made: `params + step`. `updates` are sorted by device."""
+
+    round: int
+    params: Vector
+    updates: Mapping[str, Update]
+    step: Vector
+    population: int = 0  # how many devices the fleet has, asked or not
+    late: Mapping[str, Update] = field(default_factory=dict)  # answers to earlier rounds that came too late for them
+
+
+class Stage(Protocol):
+    """One link of the aggregation pipeline. What else it may say of itself stands at the end of this file."""
+
+    @property
+    def name(self) -> str: ...
+
+    def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]: ...
+
+
+class Algorithm(Protocol):
+    """A federated algorithm; its fields are its hyper-parameters. What else it may say stands at the end of this file.
+
+    `training.local.LocalTraining` has all but a name and the stages: one that derives from it says what is different.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def uses_previous(self) -> bool:
+        """Whether the device half reads `task.previous`."""
+        ...
+
+    @property
+    def cohort_rounds(self) -> int:
+        """For how many consecutive rounds the same devices are asked."""
+        ...
+
+    def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:
+        """What every device is told besides the model; None: this round needs no device."""
+        ...
+
+    def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
+        """The device half: an answer, and what the device keeps for its next round."""
+        ...
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The server half."""
+        ...
+
+
+# ---- what an algorithm or a stage may say of itself besides; who does not say is taken for the plain case ------------
+
+
+@runtime_checkable
+class Descending(Protocol):
+    """It takes steps of gradient descent: its rate is the first suspect when learning fails."""
+
+    @property
+    def lr(self) -> float: ...
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """Its device half goes through the data in mini-batches: how long that takes can be told in advance."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def epochs(self) -> float: ...
+
+    @property
+    def batches(self) -> int | None: ...
+
+
+@runtime_checkable
+class Resting(Protocol):
+    """An algorithm whose `plan` is None in every second round, if `free_rounds`."""
+
+    @property
+    def free_rounds(self) -> bool: ...
+
+
+@runtime_checkable
+class Pushing(Protocol):
+    """A stage that makes the model's step in a free round, if `makes_free_rounds`."""
+
+    @property
+    def makes_free_rounds(self) -> bool: ...
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A stage that can be applied in a free round, when `updates` is empty, if `without_devices`."""
+
+    @property
+    def without_devices(self) -> bool: ...
+
+
+@runtime_checkable
+class Summing(Protocol):
+    """A stage that works on sums over devices alone, unless `individual`; single updates secure aggregation hides."""
+
+    @property
+    def individual(self) -> bool: ...
+
+
+def rate(thing: Algorithm | Stage) -> float | None:
+    """The learning rate, of whoever has one."""
+    return thing.lr if isinstance(thing, Descending) else None

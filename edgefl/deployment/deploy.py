@@ -1,0 +1,75 @@
+"""The trained model as one ordinary ONNX file: weights inside, `x` in, `logits` out, any batch size."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from edgefl import __version__
+from edgefl.errors import RunError
+from edgefl.models.base import Model
+from edgefl.models.build import build_module
+from edgefl.models.onnx_export import export
+from edgefl.system.store import write_atomically
+from edgefl.vector import Array, Vector
+
+TOLERANCE = 1e-4  # relative; two float32 back-ends differ in the last digits
+WEIGHT = "w."  # how the exporter names the inputs that are weights
+
+
+def save_onnx(
+    path: Path,
+    network: str,
+    model: Model,
+    params: Vector,
+    *,
+    x: Array,
+    classes: int,
+    seed: int,
+    facts: Mapping[str, str],
+    private: bool = True,
+) -> float:
+    """Write the model and its card; the largest relative difference from `model` itself on `x`, which is small."""
+    data = with_card(onnx_model(network, x, classes, params, seed), facts)
+    gap = difference(data, model, params, x)
+    if not gap <= TOLERANCE:
+        raise RunError(f"{path}: the exported model differs from the trained one by {gap:.1e}; it was not written")
+    write_atomically(path, data, private=private)
+    return gap
+
+
+def with_card(data: bytes, facts: Mapping[str, str]) -> bytes:
+    """The same model with these facts in its metadata (`edgefl.deployment.card`)."""
+    model = onnx.load_from_string(data)
+    model.producer_name, model.producer_version = "edgefl", __version__
+    model.model_version = int(facts.get("rounds", 0))
+    model.graph.name = facts.get("name", "model")
+    helper.set_model_props(model, dict(sorted(facts.items())))
+    return bytes(model.SerializeToString())
+
+
+def difference(data: bytes, model: Model, params: Vector, x: Array) -> float:
+    """How far the outputs of the file are from the model's, relative to the largest of them."""
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    (got,) = session.run(["logits"], {"x": x})
+    expected = model.logits(params, x)
+    return float(np.abs(got - expected).max() / max(1e-12, np.abs(expected).max()))
+
+
+def onnx_model(network: str, x: Array, classes: int, params: Vector, seed: int) -> bytes:
+    """The network with these parameters, as ONNX; what is frozen in it follows from the seed of the run."""
+    module = build_module(network, tuple(x.shape[1:]), classes, seed)
+    bundle = export(module, tuple(x.shape[1:]), dtype="int64" if x.dtype.kind in "iu" else "float32")
+    model = onnx.load_from_string(bundle.forward)
+    weights = {WEIGHT + name: tensor for name, tensor in bundle.layout.layers(params).items()}
+    used = [value for value in model.graph.input if value.name in weights]
+    for value in used:
+        tensor = np.ascontiguousarray(weights[value.name], np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(tensor, value.name))
+        model.graph.input.remove(value)
+    onnx.checker.check_model(model, full_check=True)
+    data: bytes = model.SerializeToString()
+    return data

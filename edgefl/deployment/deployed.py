@@ -1,0 +1,112 @@
+"""A trained model as one ONNX file, run with onnxruntime and numpy and nothing else: outputs, and how good they are."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import onnxruntime
+
+from edgefl.data.dataset import Dataset
+from edgefl.errors import ConfigError, RemoteError
+from edgefl.evaluation.metrics import errors
+from edgefl.losses import cross_entropy, squared_error
+from edgefl.models.onnx_guard import verify_own
+from edgefl.vector import Array
+
+SLICE = 64  # samples per pass: bounds memory, whatever the size of the data
+MEMORY = 1 << 30
+TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
+
+
+class Deployed:
+    """The model of a file: `x` in, `logits` out. The file is checked before onnxruntime sees it."""
+
+    def __init__(self, path: Path, *, threads: int = 1, memory: int = MEMORY) -> None:
+        self.path = path
+        try:
+            data = path.read_bytes()
+            verify_own(data, batch=SLICE, limit=memory)
+            self._session = _session(data, threads)
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: cannot be read ({error.strerror}); `edgefl export` writes such a file"
+            ) from None
+        except RemoteError as error:
+            raise ConfigError(f"{path}: refused, {error.code}: {error}") from None
+        except _broken() as error:
+            raise ConfigError(f"{path}: onnxruntime cannot run it ({' '.join(str(error).split())})") from None
+        inputs = {i.name: i for i in self._session.get_inputs()}
+        outputs = {o.name: o for o in self._session.get_outputs()}
+        if set(inputs) != {"x"} or "logits" not in outputs or inputs["x"].type not in TYPES:
+            raise ConfigError(
+                f"{path}: takes {sorted(inputs)} and gives {sorted(outputs)}, expected numbers 'x' and 'logits';"
+                " `edgefl export` writes such a file"
+            )
+        self.sample: tuple[int, ...] = tuple(inputs["x"].shape[1:])
+        self.outputs = int(outputs["logits"].shape[-1])
+        self.dtype = TYPES[inputs["x"].type]
+        self.card: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
+
+    def logits(self, x: Array) -> Array:
+        """The outputs for all of `x`, a slice at a time."""
+        if tuple(x.shape[1:]) != self.sample:
+            raise ConfigError(
+                f"{self.path}: takes samples of shape {list(self.sample)}, these have {list(x.shape[1:])};"
+                " use the data it was trained for"
+            )
+        parts = [
+            self._session.run(["logits"], {"x": np.ascontiguousarray(x[i : i + SLICE], self.dtype)})[0]
+            for i in range(0, max(len(x), 1), SLICE)
+        ]
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a deployed model does on some data; regression has errors instead of accuracies."""
+
+    samples: int
+    accuracy: float | None
+    loss: float
+    ms_per_sample: float
+    balanced_accuracy: float | None = None
+    mae: float | None = None
+    rmse: float | None = None
+    r2: float | None = None
+
+
+def judge(model: Deployed, data: Dataset) -> Verdict:
+    """The model's outputs against the labels."""
+    if data.classes and int(data.y.max(initial=0)) >= model.outputs:
+        raise ConfigError(
+            f"{model.path}: knows {model.outputs} classes, these labels go up to {int(data.y.max())};"
+            " use the data it was trained for"
+        )
+    began = perf_counter()
+    z = model.logits(data.x)
+    took = perf_counter() - began
+    pace = 1000 * took / max(1, len(data))
+    if not data.classes:
+        missed = errors(z[:, 0].astype(np.float64) - data.y, data.y)
+        loss = squared_error(z, data.y)[0]
+        return Verdict(len(data), None, loss, pace, mae=missed.mae, rmse=missed.rmse, r2=missed.r2)
+    hits = z.argmax(axis=1) == data.y
+    shares = [float(hits[data.y == label].mean()) for label in np.unique(data.y)]
+    loss, balanced = cross_entropy(z, data.y)[0], sum(shares) / max(1, len(shares))
+    return Verdict(len(data), float(hits.mean()), loss, pace, balanced)
+
+
+def _session(data: bytes, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.load_model_format", "ONNX")  # what was checked, whatever else it may be
+    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """What onnxruntime raises for a graph that it cannot load."""
+    known = onnxruntime.capi.onnxruntime_pybind11_state
+    return known.Fail, known.InvalidArgument, known.InvalidGraph, known.InvalidProtobuf, known.NotImplemented

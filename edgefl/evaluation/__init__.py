@@ -1,0 +1,1 @@
+"""What a model is worth: metrics, forgetting, what algorithms counted, and how it is said."""

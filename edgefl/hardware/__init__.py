@@ -1,0 +1,1 @@
+"""What devices and their lines are like, where they are emulated."""

@@ -1,0 +1,28 @@
+"""A device's own samples, as its agent file names them."""
+
+import logging
+from pathlib import Path
+
+from edgefl.config.schema import LocalData
+from edgefl.data.catalog import load
+from edgefl.data.dataset import Dataset
+from edgefl.data.labels import understood_source
+from edgefl.data.source import Source
+from edgefl.data.split import part
+
+log = logging.getLogger(__name__)
+
+
+def local_source(wanted: LocalData, root: Path | None = None) -> Source:
+    """The source that a device's agent file names, its classes numbered as the file says."""
+    return understood_source(load(wanted.source, root), wanted.classes, f"data.source = '{wanted.source}'")
+
+
+def local_data(wanted: LocalData, root: Path | None = None, *, log_level: int = logging.INFO) -> Dataset:
+    """The device's samples: all of the source's train part, or one part of it in a trial."""
+    source = local_source(wanted, root)
+    if wanted.partition is None:
+        sizes = len(source.train), len(source.test)
+        log.log(log_level, "data source=%s samples=%d held_back=%d", wanted.source, *sizes)
+        return source.train
+    return part(source, wanted.partition, wanted.public, wanted.seed, wanted.part)

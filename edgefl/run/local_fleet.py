@@ -1,0 +1,108 @@
+"""A fleet of real agent processes on this machine, for demos and trials."""
+
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from edgefl.config import toml_text
+from edgefl.config.schema import RunFile
+from edgefl.errors import ConfigError
+from edgefl.protocol.address import PASSWORD, parse, reachable
+from edgefl.run.job import device_names
+from edgefl.system.processes import Child
+from edgefl.system.store import make_private, write_atomically
+
+
+class Fleet(AbstractContextManager["Fleet"]):
+    """Agents that run while the `with` block does."""
+
+    def __init__(self, folder: Path, commands: dict[str, list[str]], password: str | None = None) -> None:
+        self.folder, self.commands = folder, commands
+        self.children: dict[str, Child] = {}
+        make_private(folder)
+        for name, command in commands.items():
+            secret = None if password is None else {PASSWORD: password}  # neither in their files nor in their argv
+            self.children[name] = Child(command, folder / f"{name}.log", environment=secret)
+
+    @classmethod
+    def of(
+        cls,
+        run: RunFile,
+        broker: str,
+        devices: int | None = None,
+        root: Path | None = None,
+        coordinator: str | None = None,
+    ) -> "Fleet":
+        """One agent for each part of the run's partition; `coordinator` is the key they trust."""
+        held = run.task.partition
+        if held is None or run.task.data is None:
+            raise ConfigError("a fleet divides one data set among its agents: give task.data and task.partition")
+        wanted = held.devices if devices is None else devices
+        if not 1 <= wanted <= held.devices:
+            raise ConfigError(
+                f"--devices {wanted}: task.partition has {held.devices} parts; choose 1 to {held.devices}"
+            )
+        address = parse(broker)
+        if address.embedded:
+            raise ConfigError(
+                "broker.url = 'embedded' starts a broker that only its coordinator knows:"
+                " run `edgefl broker start` and set broker.url = 'mqtt://localhost:1883' in the run file"
+            )
+        reachable(address)
+        folder = agents_folder(run)
+        make_private(folder)
+        names = device_names(held.devices)[:wanted]
+        me = {"broker": str(address), "fleet": run.broker.fleet, "folder": str(folder)}
+        if coordinator is not None:
+            me["coordinator"] = coordinator
+        commands = {name: _command(run, {"id": name, **me}, folder, part, root) for part, name in enumerate(names)}
+        return cls(folder, commands, address.password)
+
+    def wait(self) -> dict[str, str]:
+        """Wait for all of them to end; those that failed, and what they said last."""
+        for child in self.children.values():
+            child.gone.wait()
+        return {name: child.said() for name, child in self.children.items() if child.exit_code}
+
+    def stop(self) -> None:
+        """Ask all of them to end."""
+        for child in self.children.values():
+            child.ask_to_stop()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        for child in self.children.values():
+            child.stop()
+
+
+def agents_folder(run: RunFile) -> Path:
+    """Where they keep their files: not in the run's folder, which moves aside when a run begins anew.
+
+    But the demo's live with the key of their coordinator, which is the run's own and moves with it.
+    """
+    if parse(run.broker.url).embedded:
+        return run.run.folder / run.run.name / "agents"
+    return run.run.folder / f"{run.run.name}.agents"
+
+
+def _command(run: RunFile, me: dict[str, str], folder: Path, part: int, root: Path | None) -> list[str]:
+    """Write the agent's file, and say how to start it."""
+    task = run.task
+    partition = task.partition.model_dump(exclude_none=True) if task.partition else {}
+    tables: dict[str, dict[str, object]] = {
+        "agent": {**me},
+        "data": {
+            "source": task.data,
+            "partition": partition,
+            "part": part,
+            "public": task.public,
+            "seed": run.run.seed,
+        },
+    }
+    if named := run.code():
+        tables["compute"] = {"factories": named}  # the operator's own run: its code may be run here
+    path = folder / f"{me['id']}.toml"
+    text = "\n".join(toml_text.table(title, table) for title, table in tables.items())
+    write_atomically(path, text.encode())
+    command = [sys.executable, "-m", "edgefl", "agent", "start", str(path), "--once", "--run", run.run.name]
+    return command if root is None else [*command, "--data-root", str(root)]

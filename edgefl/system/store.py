@@ -1,0 +1,179 @@
+"""Named arrays on disk: safetensors, written whole or not at all, and trusted only when their hash agrees.
+
+The hash is that of the whole file and stands in its metadata, so that any reader of safetensors opens it. What is
+written here is for its owner alone, unless it is said to be for everybody.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from stat import S_IMODE
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as unpack
+from safetensors.numpy import save as pack
+
+from edgefl.errors import StoreError
+from edgefl.system.faults import before_write
+from edgefl.vector import Array, State
+
+log = logging.getLogger(__name__)
+
+OURS = 0o600  # mode of a file that only its owner reads
+_UNSEALED = "0" * 64  # stands where the hash will, while it is computed
+_ABOUT = "edgefl"  # the one key of the metadata; arrays of words stand there too, because safetensors holds numbers
+_START = b'{"__metadata__":{"edgefl":"{\\"sha256\\": \\"'  # how the header of our files begins, the hash next
+_HASH = slice(8 + len(_START), 8 + len(_START) + len(_UNSEALED))
+
+
+def write_atomically(path: Path, data: bytes | bytearray | memoryview, *, private: bool = True) -> None:
+    """After this returns, `path` holds exactly `data`, even if the power fails; before, what it held.
+
+    What is not private is as readable as the umask makes it.
+    """
+    fresh = path.with_name(f".{path.name}.new")  # always the same: what a kill leaves behind is written over
+    try:
+        make_folder(path.parent, private=private)
+        before_write()
+        fresh.unlink(missing_ok=True)
+        with fresh.open("xb") as file:  # a new one, and not what somebody's link of this name leads to
+            if private:
+                os.fchmod(file.fileno(), OURS)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
+        raise StoreError(
+            f"{path}: cannot be written ({error.strerror}); free some space or choose another folder"
+        ) from None
+
+
+def make_folder(folder: Path, *, private: bool = True) -> None:
+    """After this returns, the folder is there, and so it is after a power cut; one that was there stays as it was."""
+    fresh = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in fresh:
+        if private:
+            path.chmod(0o700)
+        sync_folder(path.parent)
+
+
+def make_private(folder: Path) -> None:
+    """The folder, and the files in it, are there for their owner alone; what an older version left open is closed."""
+    make_folder(folder)
+    if not (loose := [path for path in (folder, *folder.iterdir()) if _open_to_others(path)]):
+        return
+    try:
+        for path in loose:
+            path.chmod(S_IMODE(path.stat().st_mode) & 0o700)
+    except PermissionError:  # not ours: only its owner or root may
+        log.warning("can be read by others and belongs to another user, chmod -R go-rwx folder=%s", folder)
+    else:
+        log.info("could be read by others, closed folder=%s files=%d", folder, len(loose))
+
+
+def _open_to_others(path: Path) -> bool:
+    return not path.is_symlink() and path.exists() and bool(path.stat().st_mode & 0o077)
+
+
+def sync_folder(folder: Path) -> None:
+    """After this returns, the names in the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
+    """Write arrays and what is to be known about them."""
+    write_atomically(path, sealed(arrays, about))
+
+
+def load(path: Path) -> tuple[State, dict[str, Any]]:
+    """The arrays of a file, and what was to be known about them."""
+    return opened(read(path), str(path))
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def sealed(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> bytes:
+    """Arrays and what is to be known about them as a safetensors file with its hash in the metadata."""
+    numbers = {k: np.asarray(v, order="C") for k, v in arrays.items() if v.dtype.kind != "U"}
+    words = {k: v.tolist() for k, v in arrays.items() if v.dtype.kind == "U"}
+    told = json.dumps({"sha256": _UNSEALED, "about": dict(about), "words": words})
+    data = bytearray(pack(numbers, metadata={_ABOUT: told}))  # one key: of several the order would be random
+    if not data.startswith(_START, 8):
+        raise StoreError("this version of safetensors writes its metadata elsewhere: install the one edgefl asks for")
+    data[_HASH] = _hashed(data).encode()
+    return bytes(data)
+
+
+def seal(raw: bytes) -> str:
+    """The hash that stands in a sealed file."""
+    return raw[_HASH].decode("ascii", "replace")
+
+
+def opened(raw: bytes, origin: str) -> tuple[State, dict[str, Any]]:
+    """What was sealed, if nothing has changed since; `origin` stands in the message if something has."""
+    if not raw.startswith(_START, 8):
+        return _opened_before(raw, origin)
+    if _hashed(raw) != seal(raw):
+        raise _damaged(origin)
+    arrays, metadata = _unpacked(raw, origin)
+    told = json.loads(metadata[_ABOUT])
+    return _with_words(arrays, told["words"]), told["about"]
+
+
+def _opened_before(raw: bytes, origin: str) -> tuple[State, dict[str, Any]]:
+    """The same from a file of version 0.1, which had its hash in front."""
+    data = raw[32:]
+    if sha256(data).digest() != raw[:32]:
+        raise _damaged(origin)
+    arrays, metadata = _unpacked(data, origin)
+    if "about" not in metadata:
+        raise StoreError(f"{origin}: not one of our files")
+    about, words = json.loads(metadata["about"])
+    return _with_words(arrays, words), about
+
+
+def _hashed(data: bytes | bytearray) -> str:
+    """The hash of a file, as if there were none in it."""
+    view, whole = memoryview(data), sha256()
+    for part in (view[: _HASH.start], _UNSEALED.encode(), view[_HASH.stop :]):
+        whole.update(part)
+    return whole.hexdigest()
+
+
+def _damaged(origin: str) -> StoreError:
+    return StoreError(f"{origin}: damaged, its hash does not agree; delete it to begin anew")
+
+
+def _unpacked(data: bytes, origin: str) -> tuple[State, dict[str, str]]:
+    try:
+        size = int.from_bytes(data[:8], "little")
+        return dict(unpack(data)), json.loads(data[8 : 8 + size])["__metadata__"]
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise StoreError(f"{origin}: not one of our files ({type(error).__name__})") from None
+
+
+def _with_words(arrays: State, words: Mapping[str, Any]) -> State:
+    for name, values in words.items():
+        arrays[name] = np.zeros(0, "U1") if values == [] else np.array(values, dtype=str)
+    return arrays

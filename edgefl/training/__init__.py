@@ -1,0 +1,1 @@
+"""Training: the walk all device halves share, training on public data, projections."""

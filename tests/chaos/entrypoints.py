@@ -1,0 +1,90 @@
+"""What runs in the processes that are killed: what the command line runs, and nothing else.
+
+The processes are forked from a server that has imported everything, so that a new life takes a moment and not the ten
+seconds that importing PyTorch takes on a busy machine.
+"""
+
+import json
+import logging
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from netns import enter
+
+from coordinator import service
+from coordinator.start import coordinate
+from device_agent.start import open_agent
+from edgefl.config.reader import parse
+from edgefl.config.schema import AgentFile, RunFile
+from edgefl.events import Fact, Preparing, as_json
+from edgefl.system import faults
+from edgefl.system.locks import own
+
+RETRY = 0.05  # seconds between two attempts to write to a disk that is full for three writes only
+
+
+class Teller:
+    """A view that sends every event through a pipe."""
+
+    def __init__(self, told: Connection) -> None:
+        self.told = told
+
+    def tell(self, fact: Fact) -> None:
+        self.told.send(as_json(fact))
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        self.tell(Preparing(what))
+        yield
+
+    def watching(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a process lives, and what its clock says."""
+
+    network: str = ""  # a namespace; none: ours
+    ahead: float = 0.0  # seconds that the wall clock is wrong
+
+
+def _begin(log: Path, fault: str, place: Setting) -> None:
+    if place.network:
+        enter(place.network)
+    if place.ahead:
+        right = time.time
+        time.time = lambda: right() + place.ahead
+    faults._kind, _, faults._number = fault.partition(":")
+    faults._writes = 0
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    output = log.open("a", buffering=1)
+    sys.stdout = sys.stderr = output
+    logging.basicConfig(stream=output, level=logging.INFO, format="%(asctime)s %(name)s %(message)s", force=True)
+
+
+def coordinator(table: Mapping[str, Any], log: Path, fault: str, place: Setting, told: Connection) -> None:
+    """One life of `edgefl coordinator start`."""
+    _begin(log, fault, place)
+    service.RETRY = RETRY
+    results = coordinate(parse(RunFile, dict(table), "chaos", environment={}), None, Teller(told))
+    told.send({"event": "ended", "sha256": results.run_state.sha256(), "writes": faults._writes})
+
+
+def agent(table: Mapping[str, Any], log: Path, fault: str, place: Setting) -> None:
+    """One life of `edgefl agent start`."""
+    _begin(log, fault, place)
+    file = parse(AgentFile, dict(table), "chaos", environment={})
+    with own(file.agent.folder / file.agent.id):
+        serving = open_agent(file)
+        signal.signal(signal.SIGTERM, serving.stopper)
+        code, reason = serving.run()
+    print(json.dumps({"code": code, "reason": reason}))
+    sys.exit(code)

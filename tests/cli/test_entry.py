@@ -1,0 +1,91 @@
+"""The door: an agent is started without the parser, and all that is not plain is left to it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from edgefl.cli.app import app
+from edgefl.cli.entry import Start, plain
+
+PLAIN = [
+    ["agent.toml"],
+    ["--once", "agent.toml"],
+    ["agent.toml", "--log", "debug", "--log=warning"],
+    ["--set", "agent.id=a", "agent.toml", "--set=data.source=npz:x=1.npz"],
+    ["agent.toml", "--data-root", "there", "--once"],
+    ["agent.toml", "--once", "--run", "mine"],
+    ["agent.toml", "--data-root=there", "--set", "compute.threads = 2"],
+]
+
+
+@pytest.mark.parametrize("words", PLAIN, ids=" ".join)
+def test_plain_words_mean_what_the_parser_makes_of_them(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = []
+
+    def run(path, sets, root, *, once, only, level):
+        heard.append(Start(path, tuple(sets), root, once, only, level))
+        return 0, "done"
+
+    monkeypatch.setattr("device_agent.start.run", run)
+    said = CliRunner().invoke(app, ["agent", "start", *words])
+    assert said.exit_code == 0, said.output
+    assert heard == [plain(["agent", "start", *words])]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["agent"],
+        ["coordinator", "start", "run.toml"],
+        ["agent", "evaluate", "agent.toml", "model.onnx"],
+        ["agent", "start"],
+        ["agent", "start", "--help"],
+        ["agent", "start", "agent.toml", "--hlep"],
+        ["agent", "start", "agent.toml", "other.toml"],
+        ["agent", "start", "agent.toml", "--log"],
+        ["agent", "start", "agent.toml", "--log", "--once"],
+        ["agent", "start", "agent.toml", "--once=yes"],
+        ["agent", "start", "--", "agent.toml"],
+        ["agent", "start", ""],
+    ],
+    ids=" ".join,
+)
+def test_everything_else_is_the_parsers(words: list[str]) -> None:
+    assert plain(words) is None
+
+
+KEPT = """
+import sys
+from edgefl.cli import entry
+try:
+    entry.main()
+finally:
+    print(*sorted({name.partition(".")[0] for name in sys.modules} & {"typer", "click", "rich", "psutil", "torch"}))
+"""
+
+
+def test_an_agent_does_not_carry_the_parser_and_its_mistakes_still_get_one_line(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text('[agent]\nid = "pi"\nfoldr = "x"\n')
+    done = subprocess.run(
+        [sys.executable, "-c", KEPT, "agent", "start", "agent.toml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == "\n"
+    assert done.stderr == "edgefl: agent.toml: unknown key 'agent.foldr'; did you mean 'folder'?\n"
+
+
+def test_the_parser_answers_at_the_door_too(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "edgefl", "agent", "start", "--hlep"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "--hlep" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,73 @@
+"""What a process on a small device gives back, it can do without."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from edgefl.models.build import build_module
+from edgefl.models.onnx_backend import OnnxModel
+from edgefl.models.onnx_export import export
+from edgefl.system.resident_memory import release_code
+
+ARENAS = """
+import ctypes, sys
+from threading import Thread
+from edgefl.system.resident_memory import one_heap
+if sys.argv[1] == "one":
+    one_heap()
+malloc = ctypes.CDLL(None).malloc
+malloc.restype = ctypes.c_void_p
+heap = next(line.split("-") for line in open("/proc/self/maps") if line.rstrip().endswith("[heap]"))
+found = []
+thread = Thread(target=lambda: found.append(malloc(100)))
+thread.start()
+thread.join()
+start, end = int(heap[0], 16), int(heap[1].split()[0], 16)
+print(start <= found[0] < end + (64 << 20))
+"""
+
+
+def resident(library: str) -> int:
+    """Bytes of a library's code that this process has in memory."""
+    found, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            ours = words[1] == "r-xp" and library in words[-1]
+        elif ours and words[0] == "Rss:":
+            found += int(words[1]) << 10
+    return found
+
+
+def test_code_that_is_let_go_of_comes_back_when_it_runs_and_computes_the_same() -> None:
+    model = OnnxModel(export(build_module("mlp", (1, 8, 8), 4, seed=0), (1, 8, 8)))
+    rng = np.random.default_rng(0)
+    w, x = rng.standard_normal(model.layout.size, np.float32), rng.standard_normal((3, 1, 8, 8), np.float32)
+    before = model.logits(w, x)
+    held = resident("onnxruntime")
+    assert release_code() > held
+    released = resident("onnxruntime")
+    assert held > 4 * released
+    assert np.array_equal(model.logits(w, x), before)
+    assert resident("onnxruntime") > released
+
+
+def test_a_frugal_model_has_let_go_of_what_only_loading_needed() -> None:
+    bundle = export(build_module("mlp", (1, 8, 8), 4, seed=0), (1, 8, 8))
+    x = np.zeros((3, 1, 8, 8), np.float32)
+    held = []
+    for frugal in (False, True):
+        model = OnnxModel(bundle, frugal=frugal)
+        model.logits(np.zeros(model.layout.size, np.float32), x)
+        held.append(resident("onnxruntime"))
+    assert held[1] < 0.7 * held[0]
+
+
+def test_a_thread_takes_its_memory_from_the_heap_that_all_share() -> None:
+    def shared(how: str) -> str:
+        done = subprocess.run([sys.executable, "-c", ARENAS, how], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert (shared("one"), shared("many")) == ("True", "False")
