@@ -135,8 +135,7 @@ class VirtualClient:
         self._send()
 
     def backlog(self) -> int:
-        while self._flying and self._flying[0].acknowledged <= self._world.now:
-            self._flying.popleft()
+        self._settle()
         return len(self._outbox) + len(self._flying)
 
     def spread(self, seconds: float) -> None:
@@ -177,7 +176,7 @@ class VirtualClient:
             return
         lasted = self._world.now - self.connection.since
         self.connection = self._accepted = None
-        self.backlog()
+        self._settle()
         self._outbox.extendleft(reversed(self._flying))
         self._flying.clear()
         self._tell(Disconnected(reason, taken_over=taken_over))
@@ -218,7 +217,13 @@ class VirtualClient:
             arrives = max(self.connection.up_free, self._world.now) + self.line.latency
             self._world.at(arrives, partial(ask, self.connection, filters))
 
+    def _settle(self) -> None:
+        """Forget what is acknowledged."""
+        while self._flying and self._flying[0].acknowledged <= self._world.now:
+            self._flying.popleft()
+
     def _send(self) -> None:
+        self._settle()
         connection = self.connection
         while connection is not None and self._outbox:
             item = self._outbox.popleft()

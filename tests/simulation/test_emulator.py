@@ -1,3 +1,4 @@
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,9 @@ from edgefl.algorithms import registry
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
-from edgefl.errors import ConfigError, RunError
+from edgefl.errors import ConfigError, Diverged, RunError
 from edgefl.events import Asked, Closed, Fact
+from edgefl.protocol.signing import Signer
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState
 from edgefl.simulation.emulated import kinds
@@ -253,6 +255,29 @@ def test_a_private_update_that_never_arrives_in_time_is_spent_all_the_same():
     kept = {name: state for name, (_, state) in emulator.kept().items()}
     assert set(kept[slow]) == {"odd_updates"}  # nothing else of it was ever accepted
     assert {int(state["odd_updates"]) for state in kept.values()} == {2}
+
+
+def test_learning_that_diverges_ends_an_emulated_run_as_it_ends_the_loop():
+    job, devices = prepared({"name": "fedavg", "lr": 1e30})
+    ends = []
+    for driver in (simulate, emulate):
+        with pytest.raises(Diverged) as ended:
+            driver(job, devices)
+        ends.append(str(ended.value))
+    assert ends[0] == ends[1]
+
+
+def test_limits_and_keys_of_real_devices_do_not_hold_for_emulated_ones():
+    of_somebody = Signer.new().key
+    rules = {"guards": {"messages_per_minute": 0.1, "megabytes_per_minute": 1e-6}, "devices": {"pi-1": of_somebody}}
+    job, devices = prepared({"name": "fedavg"}, **rules)
+    assert emulate(job, devices).sha256() == simulate(job, devices).sha256()
+
+
+def test_what_emulated_devices_complain_of_is_no_warning_to_anybody(caplog: pytest.LogCaptureFixture):
+    emulated({"name": "fedavg"}, fleet={"availability": {"on": 20.0, "off": 10.0}, "dropout": 0.3})
+    assert not caplog.records
+    assert logging.getLogger("device_agent").level == logging.NOTSET
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,15 @@ def test_what_is_not_acknowledged_is_in_the_backlog(world, broker):
     assert sender.backlog() == 0
 
 
+def test_what_is_acknowledged_is_forgotten_whether_or_not_anybody_asks(world, broker):
+    sender, _ = join(broker, "sender")
+    world.run()
+    for _ in range(100):
+        sender.publish("t", b"x")
+        world.run()
+    assert len(sender._flying) == 1
+
+
 def test_a_retained_message_waits_for_late_joiners_until_it_is_cleared_or_expires(world, broker):
     sender, _ = join(broker, "sender")
     world.run()
