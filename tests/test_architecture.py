@@ -164,3 +164,36 @@ def test_what_is_asked_of_an_algorithm_or_a_stage_is_declared(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "hasattr"}:
             assert not {ast.unparse(argument).strip("'") for argument in node.args[1:]} & declared
+
+
+def room(module):
+    """The part of edgefl that a module belongs to: its package, or a module of the root by itself."""
+    return ".".join(module.split(".")[:2])
+
+
+def rooms():
+    """Which room needs which others to be imported."""
+    needed = {}
+    for path in (ROOT / "edgefl").rglob("*.py"):
+        here = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        others = {room(module) for module in at_once(path) if module.startswith("edgefl.")}
+        needed.setdefault(room(here), set()).update(others - {room(here), "edgefl.__version__", "edgefl.__file__"})
+    return needed
+
+
+def circles(needed):
+    """What is left when rooms that need nobody, or only such rooms, are taken away again and again."""
+    left = dict(needed)
+    while free := {name for name, others in left.items() if not others & left.keys()}:
+        left = {name: others for name, others in left.items() if name not in free}
+    return left
+
+
+def test_no_room_of_edgefl_needs_itself_by_way_of_others():
+    needed = rooms()
+    assert {"edgefl.algorithms", "edgefl.privacy", "edgefl.protocol"} <= needed.keys()
+    assert circles(needed) == {}
+
+
+def test_a_circle_would_be_seen():
+    assert set(circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()})) == {"a", "b", "c", "d"}
