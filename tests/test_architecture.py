@@ -130,6 +130,20 @@ def test_the_core_knows_no_service_and_the_services_do_not_know_each_other(path)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_keys_that_prove_nothing_are_for_simulated_fleets_only(path):
+    if "edgefl.protocol.simulated_keys" in ever(path):
+        assert name(path).startswith(("edgefl/simulation/", "edgefl/chaos/"))
+
+
+def test_no_command_that_runs_a_fleet_knows_a_key_that_proves_nothing():
+    modules = "coordinator.start, coordinator.threaded, device_agent.start, edgefl.cli.coordinator, edgefl.cli.agent"
+    seen = (
+        "print('edgefl.protocol.simulated_keys' in sys.modules, len(sys.modules['edgefl.protocol.signing'].SIMULATED))"
+    )
+    assert python(f"import sys, {modules}, edgefl.protocol.signing\n{seen}") == "False 0"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_torch_has_one_door(path):
     if not name(path).startswith("edgefl/models/"):
         assert not top(ever(path)) & {"torch", "torchvision"}
