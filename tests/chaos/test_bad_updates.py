@@ -147,7 +147,7 @@ def test_a_device_whose_quarantine_is_over_is_asked_again(tmp_path: Path) -> Non
     gone = Puppet("device-02", here.broker.client("device-02"), lambda p, t: p.decline(t), job="chaos")
     gone.start()
     here.wait_for(event="quarantined")
-    here.wait_for(event="asked", devices=[BAD])
+    here.wait_for(event="asked", devices=(BAD,))
     assert here.coordinator is not None
     here.coordinator.stop()
 
