@@ -13,6 +13,7 @@ from time import perf_counter
 
 from edgefl.chaos.planted import BUGS, planted
 from edgefl.chaos.play import Outcome, play
+from edgefl.errors import EdgeflError
 
 BATCH = 10  # seeds that a process is given at a time
 
@@ -86,6 +87,8 @@ def search(bug: str, most: int) -> tuple[int | None, str]:
     with planted(bug):
         for seed in range(most):
             if violation := play(seed).violation:
+                if "(planted.py" in violation:
+                    raise EdgeflError(f"the planted bug '{bug}' does not fit the program any more: {violation}")
                 return seed + 1, violation
     return None, ""
 
@@ -119,7 +122,7 @@ def report(summary: Summary, found: list[tuple[str, int | None, str]], day: str)
 
 def _batch(first: int, count: int, bug: str | None = None) -> list[Outcome]:
     with planted(bug) if bug else nullcontext():
-        return [play(seed) for seed in range(first, first + count)]
+        return [play(seed, story=count == 1) for seed in range(first, first + count)]
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:

@@ -23,7 +23,7 @@ from device_agent.session import known
 from device_agent.spool import Held
 from edgefl import events
 from edgefl.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine
-from edgefl.chaos.overheard import digest, overheard
+from edgefl.chaos.overheard import Listener, Said, overheard
 from edgefl.chaos.remerge import divided, merged_again
 from edgefl.errors import EdgeflError
 from edgefl.protocol import topics
@@ -49,11 +49,14 @@ class RunSeen:
 
     round: int = 0
     attempt: int = 0
+    next: int = 1  # the next round to be closed
     models: dict[int, str] = field(default_factory=dict)  # round: the hash of its model
     merged: dict[int, dict[tuple[int, str], bytes]] = field(default_factory=dict)  # round: what was merged in it
     openings: dict[int, int] = field(default_factory=dict)  # round: the opening that was seen last
     accepted: dict[tuple[int, str, bytes], int] = field(default_factory=dict)  # an answer: the opening it came in
-    late: dict[tuple[int, str, bytes], int] = field(default_factory=dict)  # a late answer: the round to merge it in
+    late: dict[tuple[int, str, bytes], int] = field(
+        default_factory=dict
+    )  # a late answer: the round it is merged in at the latest
     reported: list[int] = field(default_factory=list)
     abandoned: int = 0
     run_state: RunState | None = None  # of the life in hand
@@ -69,6 +72,7 @@ class Invariants:
     def __init__(self, devices: dict[str, DeviceMachine], coordinators: dict[str, CoordinatorMachine]) -> None:
         self.devices, self.coordinators = devices, coordinators
         self.twins: set[str] = set()
+        self.listener = Listener()
         self.runs = {name: RunSeen() for name in coordinators}
         self.sent: dict[bytes, Told] = {}  # answers, by what they are known by
         self.receipts: dict[tuple[str, int, str, bytes], int] = {}  # said to be accepted: the opening then
@@ -84,21 +88,23 @@ class Invariants:
 
     def passing(self, passing: Passing) -> None:
         """A message begins its way."""
-        match topics.parts(passing.topic):
-            case (_, "dev", device, "down") if passing.way == "down":
-                if device != passing.client:
-                    raise Violation("meant", f"{passing.client} receives what was said to {device}")
-            case (run, "dev", device, "down") if run in self.runs:
-                self._said_to_device(run, device, passing.payload)
-            case (run, "dev", device, "up") if passing.way == "up":
-                self._said_to_coordinator(run, device, passing.payload)
-            case (run, "state") if passing.way == "up":
-                said = overheard(passing.topic, passing.payload)
-                if isinstance(said, JobState) and said.phase == "finished":
-                    self.over.add(run)
+        place = topics.parts(passing.topic)
+        if passing.way == "down":
+            if len(place) == 4 and place[1] == "dev" and place[3] == "down" and place[2] != passing.client:
+                raise Violation("meant", f"{passing.client} receives what was said to {place[2]}")
+            return
+        heard = self.listener.hear(passing.topic, passing.payload)
+        match place, heard:
+            case (run, "dev", device, "down"), (said, _) if run in self.runs:
+                self._said_to_device(run, device, said)
+            case (run, "dev", device, "up"), (Answer() as said, known_as):
+                self.sent[known_as] = said.job, said.round, device
+                self.left[run, device].add(known_as)
+            case (run, "state"), (JobState(phase="finished"), _):
+                self.over.add(run)
 
-    def _said_to_device(self, run: str, device: str, payload: bytes) -> None:
-        match overheard(f"{topics.ROOT}/{FLEET}/{run}/dev/{device}/down", payload):
+    def _said_to_device(self, run: str, device: str, said: Said) -> None:
+        match said:
             case Receipt(round=round, digest=known_as, verdict=verdict, reason=reason):
                 self.answered.add((run, device, known_as))
                 if verdict in ("accepted", "duplicate"):
@@ -117,12 +123,6 @@ class Invariants:
     def _opening(self, run: str) -> int:
         shell = self.coordinators[run].shell
         return shell.state.rounds.opening if shell else 0
-
-    def _said_to_coordinator(self, run: str, device: str, payload: bytes) -> None:
-        said = overheard(f"{topics.ROOT}/{FLEET}/{run}/dev/{device}/up", payload)
-        if isinstance(said, Answer):
-            self.sent[digest(payload)] = said.job, said.round, device
-            self.left[run, device].add(digest(payload))
 
     # ---- after every event -------------------------------------------------------------------------------------
 
@@ -157,15 +157,16 @@ class Invariants:
         state = shell.state
         now = state.rounds
         if now.round < seen.round or now.attempt < seen.attempt:
-            before = f"round {seen.round}, attempt {seen.attempt}"
-            raise Violation("forward", f"{machine.name} is at round {now.round}, attempt {now.attempt} after {before}")
-        seen.round, seen.attempt = now.round, now.attempt
+            was = f"round {seen.round}, attempt {seen.attempt}"
+            raise Violation("forward", f"{machine.name} is at round {now.round}, attempt {now.attempt} after {was}")
+        before = seen.next
+        seen.round, seen.attempt, seen.next = now.round, now.attempt, now.round + (now.phase == "merging")
         if now.phase in ("open", "merging"):
             seen.openings[now.round] = now.opening
         for device, kept in state.answers.items():
             seen.accepted.setdefault((kept.round, device, kept.digest), now.opening)
         for device, kept in state.late.items():
-            seen.late.setdefault((kept.round, device, kept.digest), now.round + (now.phase == "merging"))
+            seen.late.setdefault((kept.round, device, kept.digest), max(before, seen.next))
         if state.end_due is not None:
             seen.last_word_by = state.end_due
         run_state = shell.artifacts.run_state
@@ -230,7 +231,7 @@ class Invariants:
                 raise Violation("promised", f"{name} receipted {device}'s answer to round {round}, and lost it")
 
         for (of, device, known_as), target in seen.late.items():
-            if target == round and merged.get((of, device)) != known_as:
+            if target == round and all(one.get((of, device)) != known_as for one in seen.merged.values()):
                 raise Violation("promised", f"{name} kept {device}'s late answer to round {of}, and lost it")
 
     def _device(self, machine: DeviceMachine) -> None:

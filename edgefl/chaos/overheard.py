@@ -4,6 +4,7 @@ from typing import TypeAlias
 
 from edgefl.errors import WireError
 from edgefl.protocol import chunks, signed, topics
+from edgefl.protocol.chunks import Assembler
 from edgefl.protocol.messages import (
     TO_COORDINATOR,
     TO_DEVICE,
@@ -23,44 +24,51 @@ from edgefl.protocol.messages import (
     read_json,
 )
 
-Said: TypeAlias = (
-    Assignment
-    | Receipt
-    | Refusal
-    | Missing
-    | Answer
-    | Holding
-    | Absent
-    | Declined
-    | Busy
-    | Working
-    | Presence
-    | JobState
-)
+ToDevice: TypeAlias = Assignment | Receipt | Refusal | Missing
+ToCoordinator: TypeAlias = Answer | Holding | Missing | Absent | Declined | Busy | Working
+Said: TypeAlias = ToDevice | ToCoordinator | Presence | JobState
 LIMIT = 1 << 20
 
 
-def overheard(topic: str, payload: bytes) -> Said | None:
-    """The message in this payload; None for models, and for what cannot be read."""
-    try:
-        match topics.parts(topic):
-            case (_, "dev", _, "down"):
-                return peek(TO_DEVICE, _frame(payload))[0]
-            case (_, "dev", _, "up"):
-                return peek(TO_COORDINATOR, _frame(payload))[0]
-            case ("presence", _):
-                return read_json(Presence, signed.opened(payload).payload)
-            case (_, "state"):
-                return read_json(JobState, signed.opened(payload).payload)
-    except WireError:
+class Listener:
+    """Puts together what is said in pieces."""
+
+    def __init__(self) -> None:
+        self._assemblers: dict[str, Assembler] = {}  # by topic
+
+    def hear(self, topic: str, payload: bytes) -> tuple[Said, bytes] | None:
+        """What is said with this payload as its last piece, and what its frame is known by."""
+        try:
+            part = signed.opened(payload).payload
+            match topics.parts(topic):
+                case ("presence", _):
+                    return read_json(Presence, part), b""
+                case (_, "state"):
+                    return read_json(JobState, part), b""
+                case (_, "dev", _, way):
+                    assembler = self._assemblers.setdefault(topic, Assembler(LIMIT, transfers=8))
+                    whole = assembler.add(part)
+                    if whole is not None:
+                        return _frame(way, whole[1]), whole[0]
+        except WireError:
+            return None
         return None
-    return None
 
 
-def digest(payload: bytes) -> bytes:
-    """What the frame in this payload is known by."""
-    return chunks.read(signed.opened(payload).payload, LIMIT).digest
+def _frame(way: str, data: bytes | bytearray) -> ToDevice | ToCoordinator:
+    return peek(TO_DEVICE, data)[0] if way == "down" else peek(TO_COORDINATOR, data)[0]
 
 
-def _frame(payload: bytes) -> bytes:
-    return bytes(chunks.read(signed.opened(payload).payload, LIMIT).data)
+def overheard(topic: str, payload: bytes) -> Said | None:
+    """The message in this payload; None for models, for pieces, and for what cannot be read."""
+    heard = Listener().hear(topic, payload)
+    return heard[0] if heard else None
+
+
+def piece(payload: bytes) -> str:
+    """How a payload that says nothing by itself is called."""
+    try:
+        part = chunks.read(signed.opened(payload).payload, LIMIT)
+    except WireError:
+        return f"{len(payload)} bytes"
+    return f"piece {part.index + 1} of {part.count}, {part.digest.hex()[:8]}"

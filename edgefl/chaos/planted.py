@@ -127,7 +127,7 @@ def _late_counts_as_fresh() -> Change:
 
 def _asked_by_round_only() -> Change:
     def same(self: Any, other: Any) -> bool:
-        return bool(self.run == other.run)
+        return bool(self.run_key == other.run_key)
 
     return session.Tasked, "same_work", same
 

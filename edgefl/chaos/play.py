@@ -20,11 +20,12 @@ from edgefl.chaos.scenario import Fault, Scenario, draw
 from edgefl.chaos.story import Story
 from edgefl.config.schema import RunFile
 from edgefl.events import Fact
-from edgefl.protocol import simulated_keys, topics
+from edgefl.protocol import chunks, simulated_keys, topics
 from edgefl.simulation.network import ACROSS, Fate, Passing, VirtualBroker
 from edgefl.simulation.world import Process, World
 from edgefl.system.memory_disk import PowerCut
 
+PATIENCE, DEADLINES = 60.0, 6.0  # virtual seconds, and times a round's deadline, in which a mended fleet must get done
 REST = 30.0  # virtual seconds after the last run's end, in which everybody hears of it
 
 
@@ -34,7 +35,7 @@ class Outcome:
 
     seed: int
     violation: str = ""  # the rule and what broke it; empty: all is well
-    story: str = ""  # the last lines of a play that failed
+    story: str = ""  # the last lines of a play, where somebody wants to know
     virtual_seconds: float = 0.0
     cpu_seconds: float = 0.0
     events: int = 0
@@ -42,16 +43,17 @@ class Outcome:
     compared: int = 0  # runs that could be compared with the plain loop
 
 
-def play(seed: int, scenario: Scenario | None = None) -> Outcome:
-    """Play a seed to its end, or to the first thing that must not be."""
+def play(seed: int, *, story: bool = False) -> Outcome:
+    """Play a seed to its end, or to the first thing that must not be; without that its `story` must be wished for."""
     began = process_time()
-    with _quiet():
-        stage = Play(scenario or draw(seed))
+    scenario = draw(seed)
+    with _quiet(), _pieces(scenario.piece):
+        stage = Play(scenario)
         violation = stage.run()
     return Outcome(
         seed,
         violation,
-        stage.told() if violation else "",
+        stage.told() if violation or story else "",
         stage.world.now,
         process_time() - began,
         stage.events,
@@ -130,7 +132,7 @@ class Play:
         return all(machine.ended for machine in self.coordinators.values())
 
     def _patience(self) -> float:
-        return 300.0 + 10.0 * max(run.rounds.deadline for run in self.scenario.runs)
+        return PATIENCE + DEADLINES * max(run.rounds.deadline for run in self.scenario.runs)
 
     # ---- faults ------------------------------------------------------------------------------------------------
 
@@ -279,6 +281,16 @@ def _standing(machine: CoordinatorMachine) -> str:
 def _about(run: RunFile) -> str:
     rules = " ".join(f"{key}={value}" for key, value in run.rounds.model_dump(exclude_defaults=True).items())
     return f"{run.run.name}: {run.algorithm['name']}, {run.run.rounds} rounds, {rules}"
+
+
+@contextmanager
+def _pieces(size: int) -> Iterator[None]:
+    """Frames go in pieces of this size: real ones are so large that no frame of a small model would be cut."""
+    before, chunks.CHUNK = chunks.CHUNK, size
+    try:
+        yield
+    finally:
+        chunks.CHUNK = before
 
 
 @contextmanager

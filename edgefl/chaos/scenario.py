@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from edgefl.config.schema import RunFile
 from edgefl.hardware.line import Line
+from edgefl.protocol.chunks import CHUNK
 
 Kind: TypeAlias = Literal[
     "kill", "power", "torn", "stop", "rot", "cut", "silence", "storm", "broker", "full", "clock", "twin", "noise"
@@ -21,7 +22,7 @@ KINDS: tuple[Kind, ...] = (
 )  # fmt: skip
 LIES: tuple[Lie, ...] = ("torn", "not a number", "huge", "round", "run", "name", "model", "stale")
 MOST_FAULTS = 10
-PER_ROUND = 14.0  # virtual seconds in which faults may come, for each round
+PER_ROUND = 7.0  # virtual seconds in which faults may come, for each round
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Scenario:
     weather: Weather
     preparing: float  # seconds that a coordinator's slow work takes
     merging: float
+    piece: int  # bytes of a frame that go into one message
 
     @property
     def healed(self) -> float:
@@ -92,7 +94,7 @@ def draw(seed: int) -> Scenario:
         Member(
             f"d{number}",
             fleet.randint(3, 9),
-            fleet.choice((0.05, 0.2, 0.8)),
+            fleet.choice((0.2, 0.8, 2.5)),
             fleet.choice(lines),
             fleet.choice(LIES) if number <= liars else None,
         )
@@ -104,7 +106,8 @@ def draw(seed: int) -> Scenario:
     weather = Random(f"{seed}/weather")
     chances = Weather(weather.choice((0.0, 0.1, 0.4)), weather.choice((0.0, 0.1, 0.4)), weather.choice((0.0, 0.0, 0.2)))
     slow = Random(f"{seed}/work")
-    return Scenario(seed, members, runs, faults, chances, slow.choice((0.0, 1.0)), slow.choice((0.0, 0.3, 2.0)))
+    pieces = Random(f"{seed}/pieces").choice((CHUNK, CHUNK, 150))  # small ones are lost, doubled and asked for again
+    return Scenario(seed, members, runs, faults, chances, slow.choice((0.0, 1.0)), slow.choice((0.0, 0.3, 2.0)), pieces)
 
 
 def _run(seed: int, name: str, count: int) -> RunFile:

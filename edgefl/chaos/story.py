@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from edgefl import events
-from edgefl.chaos.overheard import overheard
+from edgefl.chaos.overheard import Said, overheard, piece
 from edgefl.protocol.transport import Message
 
 KEPT = 400  # lines
@@ -40,7 +40,16 @@ def _words(what: Any) -> str:
             return f"· {told['event']} {' '.join(named)}"[:200]
         case Message(topic, payload):
             said = overheard(topic, payload)
-            about = f"{len(payload)} bytes" if said is None else repr(said)
+            about = piece(payload) if said is None else _message(said)
             return f"◀ {'/'.join(topic.split('/')[3:])}: {about}"[:200]
         case _:
             return f"◀ {type(what).__name__}"
+
+
+def _message(said: Said) -> str:
+    """Without what is the same in every play."""
+    told = said.model_dump(
+        exclude_defaults=True, exclude={"kind", "protocol", "version", "back_end", "tensors", "run_id"}
+    )
+    named = (f"{key}={value.hex()[:8] if isinstance(value, bytes) else value}" for key, value in told.items())
+    return f"{type(said).__name__.lower()} {' '.join(named)}"

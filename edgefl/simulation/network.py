@@ -316,9 +316,10 @@ class VirtualBroker:
         return connection
 
     def goodbye(self, connection: _Connection) -> None:
-        """The client has said so: no will."""
-        connection.alive = False
-        self._forget(connection)
+        """The client has said so: no will. Over a dead connection nobody hears it."""
+        if connection.alive:
+            connection.alive = False
+            self._forget(connection)
 
     def cut_connection(self, connection: _Connection, *, silent: bool = False) -> None:
         if connection.alive:

@@ -161,6 +161,16 @@ def test_who_says_goodbye_leaves_no_will_and_his_last_words_arrive(world, broker
     assert told.events == [Connected()]
 
 
+def test_a_goodbye_over_a_dead_connection_is_not_heard(world, broker):
+    _, heard = join(broker, "watcher", "presence")
+    leaves, _ = join(broker, "leaves", will=Will("presence", b"gone"))
+    world.run()
+    broker.cut("leaves", silent=True)
+    leaves.close()
+    world.run()
+    assert heard[1:] == [(SILENCE, Message("presence", b"gone"))]
+
+
 def test_who_leaves_without_waiting_drops_what_is_under_way(world, broker):
     _, heard = join(broker, "watcher", "#")
     leaves, _ = join(broker, "leaves", will=Will("presence", b"gone"), line=Line(latency=1.0))
