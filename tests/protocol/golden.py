@@ -1,4 +1,4 @@
-"""One message of every kind, and how they stand in golden_v1.json: as the first version of the protocol wrote them.
+"""One message of every kind, and how they stand in golden_v2.json: as version 2 of the protocol first wrote them.
 
 `python tests/protocol/golden.py` adds messages that are new; it never writes one again, because devices in the field
 will go on saying them the way they are there.
@@ -20,7 +20,7 @@ from edgefl.protocol.signing import Signer
 from edgefl.seeds import stream
 from edgefl.vector import Layout
 
-FILE = Path(__file__).with_name("golden_v1.json")
+FILE = Path(__file__).with_name("golden_v2.json")
 DIGEST = bytes(range(32))
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(DIGEST))
 VECTOR = np.array([1.5, -2.0, 0.25, 3e-5], np.float32)

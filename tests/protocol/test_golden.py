@@ -1,4 +1,4 @@
-"""A device that was not updated is still understood, and still understands: messages as version 1 wrote them."""
+"""A device that was not updated is still understood, and still understands: messages as version 2 first wrote them."""
 
 import json
 import struct
@@ -36,17 +36,17 @@ def test_every_kind_of_message_has_one_that_is_kept() -> None:
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_frame_of_version_1_still_says_the_same(name: str) -> None:
+def test_a_frame_of_version_2_still_says_the_same(name: str) -> None:
     said, _ = m.read(READERS[name], GOLDEN[name], LIMIT)
     assert said == FRAMES[name]
 
 
 @pytest.mark.parametrize("name", RETAINED)
-def test_what_version_1_retained_still_says_the_same(name: str) -> None:
+def test_what_version_2_retained_still_says_the_same(name: str) -> None:
     assert m.read_json(type(RETAINED[name]), GOLDEN[name]) == RETAINED[name]
 
 
-def test_tensors_of_version_1_still_have_the_same_numbers() -> None:
+def test_tensors_of_version_2_still_have_the_same_numbers() -> None:
     for name in ("answer", "model"):
         said, opened = m.read(READERS[name], GOLDEN[name], LIMIT)
         arrays = tensors.decode(said.tensors, opened.body)
@@ -64,14 +64,14 @@ def test_a_vector_in_few_bytes_still_has_the_same_numbers(name: str) -> None:
     assert back[-2:].tobytes() == LONG[-2:].tobytes()
 
 
-def test_a_chunk_and_a_compressed_body_of_version_1_are_still_read() -> None:
+def test_a_chunk_and_a_compressed_body_of_version_2_are_still_read() -> None:
     whole = chunks.Assembler(LIMIT).add(GOLDEN["chunk"])
     assert whole is not None
     assert whole[1] == GOLDEN["answer"]
     assert bytes(unpack(GOLDEN["compressed"], LIMIT).body) == b"the same again, " * 64
 
 
-def test_a_manifest_that_version_1_signed_is_still_believed() -> None:
+def test_a_manifest_that_version_2_signed_is_still_believed() -> None:
     claimed = claim(GOLDEN["signed"])
     claimed.prove()
     assert claimed.key == SIGNER.key
@@ -103,8 +103,8 @@ def _fields(name: str, data: bytes) -> dict[str, Any]:
     return {**msgpack.unpackb(data[18 : 18 + head]), "the body": data[start:]}
 
 
-def test_the_topics_of_version_1_stay_where_they_are() -> None:
-    assert topics.PROTOCOL == 2, "the frames are those of version 1, in envelopes"
+def test_the_topics_of_version_2_stay_where_they_are() -> None:
+    assert topics.PROTOCOL == 2, "the file is named after it"
     assert topics.state("f", "j") == "edgefl/v1/f/j/state"
     assert topics.manifest("f", "j", "m") == "edgefl/v1/f/j/model/m/manifest"
     assert topics.chunk("f", "j", "m", 300) == "edgefl/v1/f/j/model/m/1/44"
