@@ -22,7 +22,7 @@ from coordinator.inbox import Inbox
 from coordinator.journal import Journal
 from coordinator.outbox import Outbox, start_number
 from coordinator.retained_cleanup import RetainedCleanup
-from coordinator.story import level, log_line
+from coordinator.story import write_log
 from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted, StoreError, WireError
 from edgefl.events import Fact, Tell
@@ -226,7 +226,7 @@ class Coordinator:
 
     def _say(self, *facts: Fact) -> None:
         for fact in facts:
-            log.log(level(fact), "%s", log_line(fact))
+            write_log(log, fact)
             self.tell(fact)
 
     # ---- what is to be done ------------------------------------------------------------------------------------

@@ -37,11 +37,11 @@ TOLD: dict[type[Fact], str] = {
 }
 
 
-def level(fact: Fact) -> int:
-    """How loudly it is logged: info is the story of a healthy run, a warning means that somebody should look."""
-    if isinstance(fact, ALARMING):
-        return logging.WARNING
-    return logging.INFO if fact.lasting else logging.DEBUG
+def write_log(log: logging.Logger, fact: Fact) -> None:
+    """One line: info is the story of a healthy run, a warning means that somebody should look."""
+    level = logging.WARNING if isinstance(fact, ALARMING) else logging.INFO if fact.lasting else logging.DEBUG
+    if log.isEnabledFor(level):
+        log.log(level, "%s", log_line(fact))
 
 
 def log_line(fact: Fact) -> str:
