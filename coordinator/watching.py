@@ -96,13 +96,24 @@ def fold(p: Picture, fact: Fact, now: float) -> Picture:  # noqa: PLR0911, PLR09
             return _seen(p, device, doing=Doing.QUARANTINED)
         case events.Released(device=device):
             return _seen(p, device, doing=Doing.IDLE)
-        case events.Closed() | events.Abandoned():
-            return replace(p, asked=frozenset(), answered=frozenset(), awaited=frozenset())
+        case events.Closed(round=round, devices=devices):
+            return _at_rest(replace(p, waiting=f"round {round}: merging {len(devices)} answers"))
+        case events.Abandoned():
+            return _at_rest(p)
+        case events.Done(rounds=rounds):
+            return replace(p, waiting=f"finished after {rounds} rounds")
         case events.Round():
-            at_rest = {id: replace(one, doing=Doing.IDLE) if _is_over(one) else one for id, one in p.devices.items()}
-            return replace(p, last=fact, round=max(p.round, fact.round + 1), devices=at_rest)
+            devices_now = {
+                id: replace(one, doing=Doing.IDLE) if _is_over(one) else one for id, one in p.devices.items()
+            }
+            return replace(p, last=fact, round=max(p.round, fact.round + 1), devices=devices_now)
         case _:
             return p
+
+
+def _at_rest(p: Picture) -> Picture:
+    """No round is open."""
+    return replace(p, asked=frozenset(), answered=frozenset(), awaited=frozenset())
 
 
 def _seen(p: Picture, id: str, **changed: object) -> Picture:

@@ -26,6 +26,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.events import Round, from_json
 from edgefl.protocol import chunks
 from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.protocol.signing import Signer
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState
 from edgefl.system import store
@@ -188,6 +189,7 @@ def _agent(folder: Path) -> Agent:
         make_model=lambda *_: pytest.fail("nothing is trained here"),
         back_end="none",
         disk=FolderDisk(folder),
+        signer=Signer.new(),  # a file of its own, which has tests of its own
     ).agent
 
 

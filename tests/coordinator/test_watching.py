@@ -58,3 +58,10 @@ def test_quarantine_is_seen_until_it_is_over():
     assert picture.devices["a"].doing is Doing.QUARANTINED
     assert set(picture.devices) == {"a", "b"}
     assert told(*ASKED, *bad, events.Released("a")).devices["a"].doing is Doing.IDLE
+
+
+def test_a_run_that_has_ended_waits_for_nobody():
+    open_round = events.Waiting("round 3: 1 of 2 answered; waiting for b")
+    closed = told(*ASKED, open_round, events.Closed(3, ("a", "b")))
+    assert closed.waiting == "round 3: merging 2 answers"
+    assert fold(closed, events.Done("run", "fedavg", 3), 0.0).waiting == "finished after 3 rounds"
