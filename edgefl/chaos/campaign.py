@@ -31,10 +31,12 @@ class Summary:
     slowest: tuple[float, int] = (0.0, 0)  # seconds of CPU, and the seed
     failed: list[Outcome] = field(default_factory=list)
     began: float = field(default_factory=perf_counter)
+    took: float = 0.0  # seconds until the last seed
 
     def add(self, outcome: Outcome) -> None:
         """One more seed."""
         self.seeds += 1
+        self.took = perf_counter() - self.began
         self.events += outcome.events
         self.virtual_seconds += outcome.virtual_seconds
         self.cpu_seconds += outcome.cpu_seconds
@@ -47,10 +49,9 @@ class Summary:
     def lines(self) -> list[str]:
         """In words."""
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
-        took = perf_counter() - self.began
         each, (longest, slowest) = self.cpu_seconds / max(1, self.seeds), self.slowest
         return [
-            f"{self.seeds} seeds in {took:.0f} s, {each:.3f} s of CPU each; the slowest: {slowest} ({longest:.2f} s)",
+            f"{self.seeds} seeds in {self.took:.0f} s, {each:.3f} s of CPU each; slowest {slowest} ({longest:.2f} s)",
             f"{self.virtual_seconds / 3600:.1f} virtual hours, {self.events} events: every rule after each of them",
             f"{sum(self.faults.values())} faults: {faults}",
             f"{self.compared} runs in which everybody counted in every round ended with the plain loop's model",
