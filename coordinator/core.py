@@ -304,10 +304,11 @@ def _misbehaved(s: State, id: str, code: str, reason: str, at: float) -> Step:
     s, refused = _but(s, conduct=conduct), events.Refused(id, code, reason)
     if not quarantined:
         return s, (), (refused,)
+    if id == NAMELESS:
+        why = "too many messages whose sender nobody can prove: for a while they are counted, and not told of"
+        return s, (), (refused, events.Quarantined(id, why))
     why = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
     facts = refused, events.Quarantined(id, why)
-    if id == NAMELESS:
-        return s, (), facts
     return _after((TurnAway(id, "device.quarantined", why),), _told(facts, _feed(s, rounds.Lost(id, at), at)))
 
 

@@ -1,6 +1,5 @@
 """Who this device is to its coordinators: a private key on its own disk, made at the first start."""
 
-from edgefl.errors import ConfigError
 from edgefl.protocol import key_file
 from edgefl.protocol.signing import Signer
 from edgefl.system.disk import Disk
@@ -9,13 +8,18 @@ NAME = "device.key"
 
 
 def signer(disk: Disk) -> Signer:
-    """The key that signs what this device says."""
+    """The key that signs what this device says; whoever else can read it can say the same."""
     if disk.read(NAME) is None:
         disk.create(NAME, key_file.new_pem())
-    found = key_file.read(disk.read(NAME) or b"")
-    if found is None:
-        raise ConfigError(
-            f"the device's key {disk.where(NAME)} is not an Ed25519 key in PEM without a password: restore it, or"
-            " delete it and let the coordinator forget this device"
-        )
-    return found
+    return _opened(disk)
+
+
+def check(disk: Disk) -> None:
+    """Refuse a key that cannot be used; to be asked before the folder is closed, which would hide who could read it."""
+    if disk.read(NAME) is not None:
+        _opened(disk)
+
+
+def _opened(disk: Disk) -> Signer:
+    lost = "let the coordinator forget this device"
+    return key_file.checked(disk.read(NAME) or b"", disk.mode(NAME), disk.where(NAME), "the device's", lost=lost)

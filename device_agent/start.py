@@ -10,6 +10,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from device_agent import identity
 from device_agent.backends import choose, maker
 from device_agent.samples import samples_of
 from device_agent.service import Agent
@@ -39,7 +40,9 @@ def run(
     logs.set_up(level)
     resident_memory.one_heap()
     file = reader.load(AgentFile, path, sets)
-    with own(file.agent.folder.expanduser() / file.agent.id):
+    folder = file.agent.folder.expanduser() / file.agent.id
+    identity.check(FolderDisk(folder))
+    with own(folder):
         agent = open_agent(file, root, once=once, only=only)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, agent.stopper)

@@ -50,9 +50,9 @@ def key(agent: AgentPath, set_: Sets = None) -> None:
     from edgefl.system.disk import FolderDisk
 
     me = load(AgentFile, agent, set_ or ()).agent
-    folder = me.folder.expanduser() / me.id
-    signer = identity.signer(FolderDisk(folder))
-    typer.echo(f"edgefl: the private key of '{me.id}' is in {folder}", err=True)
+    disk = FolderDisk(me.folder.expanduser() / me.id)
+    signer = identity.signer(disk)
+    typer.echo(f"edgefl: the private key of '{me.id}' is {disk.where(identity.NAME)}", err=True)
     typer.echo(signer.key)
 
 

@@ -89,7 +89,10 @@ def forget(
     from edgefl.config.schema import RunFile
     from edgefl.errors import ConfigError
 
-    path = identity.devices_path(load(RunFile, run, set_ or ()))
+    wanted = load(RunFile, run, set_ or ())
+    if wanted.devices:
+        raise ConfigError(f"{run} lists the keys of its devices: set devices.{device} to the new one, or take it out")
+    path = identity.devices_path(wanted)
     if not DeviceKeys(path).forget(device):
         raise ConfigError(f"{path} has no key of a device '{device}'")
     typer.echo(f"edgefl: forgot the key of '{device}'", err=True)

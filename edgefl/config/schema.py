@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_seriali
 from edgefl.algorithms import registry
 from edgefl.contract import Algorithm, Stage
 from edgefl.data.partition import Partition
-from edgefl.errors import nearest
+from edgefl.errors import ConfigError, nearest
 from edgefl.hardware.profiles import PROFILES, Availability, Profile
 from edgefl.losses import LOSSES, loss
 from edgefl.protocol import codecs, signing
@@ -236,8 +236,8 @@ class RunFile(Section):
             try:
                 signing.key_bytes(key)
             except ValueError:
-                raise ValueError(
-                    f"{name}: '{key}' is no key; `edgefl agent key agent.toml` prints the device's"
+                raise ConfigError(
+                    f'devices.{name} = "{key}": this is no key; `edgefl agent key agent.toml` prints it on the device'
                 ) from None
         return devices
 

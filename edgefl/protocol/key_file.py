@@ -33,11 +33,16 @@ def opened(file: Path, whose: str, *, elsewhere: str, lost: str) -> Signer:
         raise ConfigError(
             f"{whose} key {file} cannot be read or made ({error.strerror}): {elsewhere}, or correct its owner"
         ) from None
+    return checked(data, mode, str(file), whose, lost=lost)
+
+
+def checked(data: bytes, mode: int, where: str, whose: str, *, lost: str) -> Signer:
+    """The key in a file of this content and mode, if nobody else can read it and it is one."""
     if mode & 0o077:
-        raise ConfigError(f"{whose} key {file} can be read by others (mode {mode:o}): chmod 600 {file}")
+        raise ConfigError(f"{whose} key {where} can be read by others (mode {mode:o}): chmod 600 {where}")
     if (signer := read(data)) is None:
         raise ConfigError(
-            f"{whose} key {file} is not an Ed25519 key in PEM without a password: restore it, or delete it and {lost}"
+            f"{whose} key {where} is not an Ed25519 key in PEM without a password: restore it, or delete it and {lost}"
         )
     return signer
 

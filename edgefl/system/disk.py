@@ -41,6 +41,10 @@ class Disk(Protocol):
         """How many bytes it has; None: there is no such file."""
         ...
 
+    def mode(self, name: str) -> int:
+        """Who may do what with a file that is there, as chmod says it."""
+        ...
+
     def names(self, pattern: str = "*") -> list[str]:
         """The files that are there, sorted."""
         ...
@@ -108,6 +112,9 @@ class FolderDisk:
     def size(self, name: str) -> int | None:
         path = self.folder / name
         return path.stat().st_size if path.exists() else None
+
+    def mode(self, name: str) -> int:
+        return (self.folder / name).stat().st_mode & 0o777
 
     def names(self, pattern: str = "*") -> list[str]:
         if not self.folder.is_dir():

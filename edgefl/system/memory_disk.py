@@ -18,6 +18,7 @@ from random import Random
 
 from edgefl.errors import StoreError
 from edgefl.system.disk import Bytes
+from edgefl.system.store import OURS
 
 SECTOR = 512
 
@@ -116,6 +117,10 @@ class MemoryDisk:
     def size(self, name: str) -> int | None:
         self._alive()
         return len(self._names[name].data) if name in self._names else None
+
+    def mode(self, name: str) -> int:  # noqa: ARG002 - nobody else is in this process
+        self._alive()
+        return OURS
 
     def names(self, pattern: str = "*") -> list[str]:
         self._alive()
