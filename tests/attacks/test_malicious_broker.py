@@ -1,7 +1,8 @@
 """A broker that changes, doubles, swaps, repeats and loses messages: the model is the undisturbed one, or none.
 
 Everything is real but time and the lines: coordinator, agents, envelopes, disks. What the broker gives to a client goes
-through a `Meddler` first, and whatever the coordinator and the devices say to each other passes there.
+through a `Meddler` first, and whatever coordinator and devices say to each other passes there. Every round needs every
+device, or the broker could choose who counts by keeping answers back.
 """
 
 from collections import defaultdict
@@ -179,7 +180,9 @@ class Play:
         self.world, self.facts = World(), list[Fact]()
         self.meddler = meddles(self.world, whom)
         self.broker = MaliciousBroker(self.world, self.meddler)
-        scenario = Scenario(SEED, MEMBERS, (run,), (), Weather(0.0, 0.0, 0.0), 0.0, 0.0)
+        scenario = Scenario(
+            SEED, MEMBERS, (run,), (), Weather(0.0, 0.0, 0.0), preparing=0.0, merging=0.0, piece=chunks.CHUNK
+        )
         signer = simulated_keys.signer("coordinator", SEED)
         around = Surroundings(scenario, self.world, self.broker, signer, DeviceKeys(), lambda _who, _what: None)
         self.devices = [DeviceMachine(member, around) for member in MEMBERS]
@@ -238,7 +241,7 @@ def test_nor_is_it_another_one_where_messages_come_in_pieces(
 @pytest.mark.parametrize("whom", PLACES)
 @pytest.mark.parametrize("meddles", ADDS)
 def test_nor_where_devices_keep_something_between_rounds(meddles: type[Meddler], whom: str) -> None:
-    """Who trained a round twice, or heard an old receipt, would remember something else."""
+    """Who trained a round twice would remember something else, so nothing is taken away here: that costs attempts."""
     check(meddles, whom, RUN.model_copy(update={"algorithm": {**RUN.algorithm, "name": "scaffold"}}))
 
 
