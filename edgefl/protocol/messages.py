@@ -196,7 +196,6 @@ class Refusal(_Said):
     kind: Literal["refusal"] = "refusal"
     code: Name
     reason: Text
-    fatal: bool = False  # never any more: it ended agents of the first version
     installation: Name | None = None
     key: Label | None = None
 

@@ -41,7 +41,7 @@ def foreign_state(client: Transport) -> None:
 
 
 def refuse(client: Transport) -> None:
-    said = frame(Refusal(code="protocol.version", reason="this fleet is closed", fatal=True))
+    said = frame(Refusal(code="protocol.version", reason="this fleet is closed"))
     for part in chunks.split(said, chunks.digest(said)):
         for number in range(4):
             name = f"device-0{number}"
@@ -49,15 +49,15 @@ def refuse(client: Transport) -> None:
             client.publish(topics.down("default", "fleet", name), sealed)
 
 
-def fatal_refusals(client: Transport) -> None:
+def refusals(client: Transport) -> None:
     for _ in range(3):
         refuse(client)
 
 
 @pytest.mark.parametrize(
     ("attack", "words"),
-    [(foreign_state, "speaks protocol 99, this agent 2"), (fatal_refusals, "this fleet is closed")],
-    ids=["foreign protocol", "fatal refusal"],
+    [(foreign_state, "speaks protocol 99, this agent 2"), (refusals, "this fleet is closed")],
+    ids=["foreign protocol", "refusal"],
 )
 def test_agents_outlive_the_message_say_it_once_and_serve_the_next_run(
     attack: Callable[[Transport], None], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

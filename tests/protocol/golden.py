@@ -41,7 +41,7 @@ FRAMES = {
         seconds=12.5,
     ),
     "receipt": m.Receipt(job="digits", round=7, digest=DIGEST, verdict="accepted", reason="late, kept by policy"),
-    "refusal": m.Refusal(code="device.duplicate", reason="two of them", fatal=True, installation="9f"),
+    "refusal": m.Refusal(code="device.duplicate", reason="two of them", installation="9f"),
     "missing": m.Missing(digest=DIGEST, indexes=(0, 7, 300)),
     "answer": m.Answer(
         job="digits",
