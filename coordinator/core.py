@@ -127,6 +127,7 @@ class State:
     unheard_due: float | None = None
     searched: bool = False  # the broker has told what stands there
     paused: str = ""
+    away: str = ""  # why the broker is not there
     reason: str = ""  # why it waits, as it was told
     look_due: float | None = 0.0  # when to look whether that has changed
     quiet_due: float | None = None
@@ -144,7 +145,7 @@ Step: TypeAlias = tuple[State, tuple[Action, ...], tuple[Fact, ...]]
 def step(s: State, event: Event) -> Step:
     """The state after this event, what is to be done about it, and what there is to tell."""
     after, actions, facts = _step(_but(s, fed=()), event)
-    changed = after.rounds is not s.rounds or after.phase != s.phase or after.paused != s.paused
+    changed = after.rounds is not s.rounds or after.phase != s.phase or (after.paused, after.away) != (s.paused, s.away)
     if changed and after.look_due is None:
         after = _but(after, look_due=event.at + GLANCE)
     return after, actions, facts
@@ -155,9 +156,9 @@ def _step(s: State, event: Event) -> Step:  # noqa: PLR0911, PLR0912, C901  one 
         case _ if not unfinished(s):
             return _ending(s, event)
         case Connected(at):
-            return _connected(s, at)
+            return _connected(_but(s, away=""), at)
         case Disconnected(reason=reason):
-            return s, (), (events.Disconnected(reason),)
+            return _but(s, away=reason), (), (events.Disconnected(reason),)
         case Announced():
             return _announced(s, event)
         case Declined(at, device, round, reason):
@@ -226,6 +227,8 @@ def waiting(s: State) -> str:
     """Why the coordinator waits, in one line for a human."""
     if s.paused:
         return f"paused: {s.paused}"
+    if s.away:
+        return f"the broker is away ({s.away})"
     return "preparing the model" if s.phase == "preparing" else rounds.waiting(s.rounds)
 
 

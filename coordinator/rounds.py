@@ -285,7 +285,7 @@ def _waiting_for(s: Rounds) -> str:
     names = sorted(outstanding(s))
     elsewhere = sorted(s.busy.intersection(names))
     if names:
-        return f"waiting for {_some(names)}" + (f" ({_some(elsewhere)}: busy with another run)" if elsewhere else "")
+        return f"waiting for {_some(names)}" + (f" ({_some(elsewhere)}: another run first)" if elsewhere else "")
     if _hopeless(s):
         return f"nobody is left to ask, all are asked again when its {s.rules.deadline:g} s are up"
     return "nobody is left to ask, waiting for devices to come (back)"

@@ -268,15 +268,17 @@ class Coordinator:
             case words.Forget(digests):
                 self.artifacts.forget(*digests)
             case words.Tell(facts):
-                self._say(*facts)
+                self._say(*(replace(fact, at=fact.at or self.clock.wall()) for fact in facts))
             case words.ClearModels() if self.artifacts.publisher:
                 self.artifacts.publisher.clear()
             case words.ClearLeftovers():
                 self.retained_cleanup.clear(())
             case words.Leave(finished):
+                over = finished and not self.error
+                done = (replace(self.artifacts.summary(action), at=self.clock.wall()),) if over else ()
+                self.unwritten.extend(done)
                 self.close()
-                if finished and not self.error:
-                    self._say(replace(self.artifacts.summary(action), at=self.clock.wall()))
+                self._say(*done)
 
     def _unwanted(self, action: words.Ignore | words.Refuse, now: float) -> None:
         if isinstance(action, words.Ignore):

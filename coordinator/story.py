@@ -33,6 +33,7 @@ TOLD: dict[type[Fact], str] = {
     events.Connected: "the broker is there",
     events.Disconnected: "the broker is gone: {reason}",
     events.Paused: "nothing goes on: {reason}",
+    events.Done: "finished after {rounds} rounds, model {model_sha256:.16}",
     events.Changed: "{key} is {now} from now on; it was {before}",
 }
 
@@ -81,6 +82,8 @@ def words(fact: Fact) -> str:  # noqa: PLR0911  one fact, one line
             without = f", without {', '.join(missing)}" if missing else ""
             more = f", and late ones of {', '.join(late)}" if late else ""
             return f"round {fact.round} is closed with the answers of {told['devices']}{more}{without}"
+        case events.Evaluating():
+            return f"the run {wording.evaluating(fact)}"
         case events.Round():
             scores = wording.scores(fact)
             return f"round {fact.round} is merged after {fact.seconds:.1f} s" + (f": {scores}" if scores else "")

@@ -100,8 +100,9 @@ def fold(p: Picture, fact: Fact, now: float) -> Picture:  # noqa: PLR0911, PLR09
             return _at_rest(replace(p, waiting=f"round {round}: merging {len(devices)} answers"))
         case events.Abandoned():
             return _at_rest(p)
-        case events.Done(rounds=rounds):
-            return replace(p, waiting=f"finished after {rounds} rounds")
+        case events.Done(rounds=rounds, model_sha256=digest):
+            model = f", model {digest[:16]}" if digest else ""
+            return replace(p, waiting=f"finished after {rounds} rounds{model}")
         case events.Round():
             devices_now = {
                 id: replace(one, doing=Doing.IDLE) if _is_over(one) else one for id, one in p.devices.items()

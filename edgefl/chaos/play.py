@@ -111,7 +111,8 @@ class Play:
         members = ", ".join(f"{one.name}{f' ({one.lie})' if one.lie else ''}" for one in scenario.members)
         runs = map(_about, scenario.runs)
         faults = (f"  {fault.at:7.2f}  {fault}" for fault in scenario.faults)
-        return "\n".join([f"devices: {members}", *runs, "faults:", *faults, "", self.story.text()])
+        planned = "faults:" if scenario.faults else "faults: none"
+        return "\n".join([f"devices: {members}", *runs, planned, *faults, "", self.story.text()])
 
     def _until(self, so: Callable[[], bool], limit: float, rule: str = "") -> None:
         while not so():

@@ -38,5 +38,5 @@ def labels(held: Dataset) -> str:
     counts = [f"{name}: {count}" for name, count in zip(names, held.counts().tolist(), strict=True) if count]
     rest = ", ..." if len(counts) > SHOWN else ""
     lacking = held.classes - len(counts)
-    none = f"; no sample of {lacking}" if lacking else ""
+    none = f"; {lacking} more without a sample" if lacking else ""
     return f"{held.classes} classes ({', '.join(counts[:SHOWN])}{rest}{none})"

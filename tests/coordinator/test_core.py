@@ -19,6 +19,7 @@ from coordinator.vocabulary import (
     ClearModels,
     Connected,
     Declined,
+    Disconnected,
     Event,
     Failed,
     Forget,
@@ -424,6 +425,16 @@ def test_why_it_waits_is_told_when_it_changes_and_again_when_it_lasts():
     assert reasons == [("round 1 needs 2 devices, have 0", False), ("preparing the model", False)]
     _, _, told = feed(s, Woken(10.0), Woken(16.4), Woken(40.0))
     assert told == [events.Waiting("preparing the model", lasts=True)]
+
+
+def test_a_broker_that_is_away_is_what_it_waits_for():
+    before = core.waiting(opened())
+    s, _, told = feed(opened(), Disconnected(11.0, "connection lost"), Woken(11.3))
+    away = "the broker is away (connection lost)"
+    assert told == [events.Disconnected("connection lost"), events.Waiting(away)]
+    s, _, told = feed(s, Connected(12.0), Woken(12.3))
+    assert core.waiting(s) == before
+    assert told[-1] == events.Waiting(before)
 
 
 def test_a_pause_is_told_once_and_seen_until_it_is_over():

@@ -255,7 +255,7 @@ def test_a_busy_device_is_replaced_by_a_spare_and_counts_if_it_answers_all_the_s
 def test_a_busy_device_without_a_spare_is_waited_for():
     s, did = feed(opened(), Busy("c", 1, 1.0), *answers(1, "a", "b"))
     assert did == []
-    assert waiting(s) == "round 1: 2 of 3 answered; waiting for c (c: busy with another run)"
+    assert waiting(s) == "round 1: 2 of 3 answered; waiting for c (c: another run first)"
     _, did = feed(s, *answers(1, "c"))
     assert did == [Merge(1, ("a", "b", "c"))]
 

@@ -9,6 +9,7 @@ from fleets import prepared, run_file
 from puppet import Puppet, answer
 
 from coordinator import core, service
+from coordinator.journal import Journal
 from coordinator.service import Coordinator
 from coordinator.vocabulary import Stop
 from edgefl import events
@@ -132,6 +133,7 @@ def test_a_run_from_its_beginning_to_its_end():
     )
     left = {topic.split("/")[3] for topic in hand.broker.retained}
     assert left == {"presence", "fleet"}, "who is there, and that the run has finished"
+    assert list(Journal(hand.disk, reading=True).story())[-1] == done, "the story has its end"
 
 
 def test_an_answer_is_promised_nothing_until_the_journal_has_it():
@@ -209,6 +211,7 @@ def test_after_a_restart_nobody_is_heard_before_what_was_promised_is_here_again(
     assert [v for v, _ in b.verdicts] == ["accepted"]
     assert [fact.devices for fact in again.kinds(events.Closed)] == [("a", "b")]
     assert [fact.devices for fact in again.kinds(events.Round)] == [2]
+    assert [fact.at for fact in again.told if fact.at < 1e9] == [], "everything that is told has its time"
 
 
 def test_work_that_fails_ends_the_run_with_its_reason():

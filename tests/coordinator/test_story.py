@@ -28,6 +28,14 @@ from edgefl.events import FACTS
         (events.Extended(3, ("c", "d")), "the time of round 3 is up, and goes on for c, d"),
         (events.Lost("a", "not heard of since the connection"), "a is gone: not heard of since the connection"),
         (events.Lost("a"), "a is gone"),
+        (
+            events.Evaluating("digits", 359, 0, None, 0, 2, ("cat", "dog")),
+            "the run evaluates on 359 samples of 'digits' in 2 classes (cat, dog)",
+        ),
+        (
+            events.Done("run", "fedavg", 3, model_sha256="0123456789abcdef" * 4),
+            "finished after 3 rounds, model 0123456789abcdef",
+        ),
     ],
 )
 def test_it_says_who_was_slow_and_why(fact, said):
@@ -37,7 +45,7 @@ def test_it_says_who_was_slow_and_why(fact, said):
 
 @pytest.mark.parametrize("kind", FACTS, ids=lambda kind: kind.__name__)
 def test_every_fact_can_be_told_and_logged_in_one_line(kind):
-    names = {"device", "devices", "missing", "late", "reason"}
+    names = {"device", "devices", "missing", "late", "reason", "class_names"}
     fact = kind(**{name: ("x",) if name == "devices" else 1 for name in _required(kind) - names}, **_texts(kind, names))
     assert "\n" not in line(fact)
     assert log_line(fact).startswith(kind.__name__.lower())
@@ -48,4 +56,4 @@ def _required(kind):
 
 
 def _texts(kind, names):
-    return {name: ("x",) if name in {"devices", "missing"} else "x" for name in _required(kind) & names}
+    return {name: ("x",) if name in {"devices", "missing", "class_names"} else "x" for name in _required(kind) & names}

@@ -65,3 +65,5 @@ def test_a_run_that_has_ended_waits_for_nobody():
     closed = told(*ASKED, open_round, events.Closed(3, ("a", "b")))
     assert closed.waiting == "round 3: merging 2 answers"
     assert fold(closed, events.Done("run", "fedavg", 3), 0.0).waiting == "finished after 3 rounds"
+    done = events.Done("run", "fedavg", 3, model_sha256="0123456789abcdef" * 4)
+    assert fold(closed, done, 0.0).waiting == "finished after 3 rounds, model 0123456789abcdef"

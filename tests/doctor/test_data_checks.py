@@ -61,4 +61,4 @@ def test_arrays_are_looked_at_too(tmp_path: Path) -> None:
 
 def test_classes_without_a_sample_are_counted_not_listed():
     held = Dataset(np.ones((3, 2), np.float32), np.array([20, 21, 21]), 22)
-    assert labels(held) == "22 classes (20: 1, 21: 2; no sample of 20)"
+    assert labels(held) == "22 classes (20: 1, 21: 2; 20 more without a sample)"

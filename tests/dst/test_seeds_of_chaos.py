@@ -52,3 +52,8 @@ def test_a_seed_tells_the_same_story_whoever_plays_it():
         stories.add(told.stdout)
     assert len(stories) == 1
     assert "mended" in stories.pop()
+
+
+def test_a_story_says_so_where_nothing_was_to_go_wrong():
+    seed = next(seed for seed in range(1000) if not draw(seed).faults)
+    assert "\nfaults: none\n\n" in play(seed, story=True).story
