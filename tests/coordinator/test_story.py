@@ -1,12 +1,17 @@
 """What `edgefl replay` says: in words, who was slow, who declined and why."""
 
+from contextlib import closing
 from dataclasses import MISSING, fields
 
 import pytest
+from typer.testing import CliRunner
 
+from coordinator.journal import Journal
 from coordinator.story import line, log_line, words
 from edgefl import events
+from edgefl.cli.app import app
 from edgefl.events import FACTS
+from edgefl.system.disk import FolderDisk
 
 
 @pytest.mark.parametrize(
@@ -57,3 +62,18 @@ def _required(kind):
 
 def _texts(kind, names):
     return {name: ("x",) if name in {"devices", "missing", "class_names"} else "x" for name in _required(kind) & names}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ([], ""),
+        (["--device", "pi-9"], "edgefl: nothing is told of device 'pi-9'\n"),
+        (["--device", "pi-1", "--round", "7"], "edgefl: nothing is told of device 'pi-1' in round 7\n"),
+    ],
+)
+def test_a_device_nobody_knows_is_no_silence(tmp_path, asked, said):
+    with closing(Journal(FolderDisk(tmp_path))) as book:
+        book.note(events.Declined("pi-1", 3, "too warm"))
+    result = CliRunner().invoke(app, ["replay", str(tmp_path), *asked])
+    assert (result.exit_code, result.stderr) == (0, said)
