@@ -6,6 +6,7 @@ child: `python hostile.py FOLDER [NAME ...]` prints one line of JSON for each bu
 
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -300,3 +301,6 @@ def main(folder: Path, names: list[str]) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2:])
+    os._exit(
+        0
+    )  # as an agent ends: a graph may have been left behind, and native code must not be taken apart while it runs
