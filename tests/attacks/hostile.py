@@ -301,6 +301,4 @@ def main(folder: Path, names: list[str]) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2:])
-    os._exit(
-        0
-    )  # as an agent ends: a graph may have been left behind, and native code must not be taken apart while it runs
+    os._exit(0)  # as an agent ends: a graph that was left behind must not be taken apart while it runs
