@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class Aside:
     """An answer as it came, until its verdict."""
 
-    said: Answer
+    answer: Answer
     sealed: Sealed
     kept: Kept
     update: Update | None = None
@@ -151,9 +151,9 @@ class Artifacts:
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
-    def put_aside(self, device: str, digest: bytes, said: Answer, sealed: Sealed, frame: bytes | bytearray) -> None:
+    def put_aside(self, device: str, digest: bytes, answer: Answer, sealed: Sealed, frame: bytes | bytearray) -> None:
         """Until the core says what becomes of it."""
-        self.aside[digest] = Aside(said, sealed, Kept(said.round, device, digest, frame))
+        self.aside[digest] = Aside(answer, sealed, Kept(answer.round, device, digest, frame))
 
     def look_into(self, digest: bytes, now: float) -> words.Usable | words.Unusable:
         """Open an answer: can its numbers be used?"""
@@ -166,15 +166,17 @@ class Artifacts:
     def _open(self, digest: bytes) -> None:
         here, publisher = self._here()
         aside = self.aside[digest]
-        said, made = aside.said, publisher.published.get(aside.said.round)
-        if made is not None and said.model != made.id:
-            raise WireError("update.model", f"trained from model {said.model}, round {said.round} has {made.id}")
+        answer, publication = aside.answer, publisher.published.get(aside.answer.round)
+        if publication is not None and answer.model != publication.id:
+            raise WireError(
+                "update.model", f"trained from model {answer.model}, round {answer.round} has {publication.id}"
+            )
         layout, codec = publisher.job.model.layout, publisher.job.up
         body = aside.sealed.body(body_limit(self.answer_schema, layout, codec))
-        update = unpack_answer(said, body, layout.size, codec)
+        update = unpack_answer(answer, body, layout.size, codec)
         if self.answer_schema:
             self.answer_schema.check(update.extra)
-        check(said.device, update, here.length)
+        check(answer.device, update, here.length)
         aside.update = update
 
     def accepted(self, actions: Iterable[words.Action]) -> Kept | None:

@@ -365,8 +365,8 @@ def _unusable(s: State, answer: Answered, event: Unusable) -> Step:
     return _then(refused, lambda s: _feed(s, declined, event.at))
 
 
-def _refused(s: State, answer: Answered, code: str, reason: str, said: str = "") -> Step:
-    verdict = Refuse(answer.device, answer.round, answer.digest, said or reason)
+def _refused(s: State, answer: Answered, code: str, reason: str, message: str = "") -> Step:
+    verdict = Refuse(answer.device, answer.round, answer.digest, message or reason)
     told = _answer(s, answer, "refused", reason)
     return _after((verdict,), _told(told, _misbehaved(s, answer.device, code, reason, answer.at)))
 

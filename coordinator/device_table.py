@@ -79,9 +79,9 @@ def words(device: Seen, rank: Standing) -> str:
     """What the device does, for a human."""
     match device.doing:
         case Doing.TRAINING:
-            said = f"training, step {device.steps}"
+            description = f"training, step {device.steps}"
         case Doing.DECLINED | Doing.REFUSED | Doing.BUSY:
-            said = f"{device.doing.value}: {device.why}"
+            description = f"{device.doing.value}: {device.why}"
         case doing:
-            said = doing.value
-    return f"awaited: {said}" if rank is Standing.AWAITED else said
+            description = doing.value
+    return f"awaited: {description}" if rank is Standing.AWAITED else description

@@ -99,7 +99,7 @@ def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path
     if int8:
         gap = deploy.difference(small, model, params, x)
         store.write_atomically(out, small, private=False)
-    made = Exported(
+    exported = Exported(
         out,
         trained.run.run.name,
         trained.round,
@@ -113,7 +113,7 @@ def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path
         int8_bytes=int8_bytes,
         about=line(trained.facts),
     )
-    return made if test is None else _tried(made, model, trained, test)
+    return exported if test is None else _tried(exported, model, trained, test)
 
 
 def read(source: Path) -> Trained:
@@ -188,9 +188,9 @@ def made_up(sample: tuple[int, ...], *, tokens: bool) -> Array:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def _tried(made: Exported, model: Model, trained: Trained, test: Dataset) -> Exported:
+def _tried(exported: Exported, model: Model, trained: Trained, test: Dataset) -> Exported:
     before = metrics.evaluate(model, trained.params, test, losses.loss(trained.run.task.loss))
-    after = judge(Deployed(made.path, memory=1 << 62), test)
+    after = judge(Deployed(exported.path, memory=1 << 62), test)
     rmse = before.errors.rmse if before.errors else None
-    made = replace(made, accuracy=before.accuracy, exported_accuracy=after.accuracy, tested=len(test))
-    return replace(made, rmse=rmse, exported_rmse=after.rmse)
+    exported = replace(exported, accuracy=before.accuracy, exported_accuracy=after.accuracy, tested=len(test))
+    return replace(exported, rmse=rmse, exported_rmse=after.rmse)

@@ -89,19 +89,19 @@ class Hearing:
         if not keys.admits(id, envelope.key):  # who has the name is not blamed, who came is told, but not without end
             why = f"the name '{id}' belongs to another key than {envelope.key}: {keys.remedy(id)}"
             self._nameless(lambda: self.inbox.count(NAMELESS, now), "device.key", why)
-            said = self._nameless(lambda: read_json(Presence, envelope.payload))
+            presence = self._nameless(lambda: read_json(Presence, envelope.payload))
             refusal, key = ("device.key", why), envelope.key
         else:
-            said = self._read(id, envelope, now)
-            news = self.proofs.is_news(id, envelope, said)
+            presence = self._read(id, envelope, now)
+            news = self.proofs.is_news(id, envelope, presence)
             if news is False or (news is None and not message.retained):
                 return None
             if news:
                 self.inbox.count(id, now)
-        if refusal is None and said.protocol != topics.PROTOCOL:
-            why = f"device '{id}' speaks protocol {said.protocol}, the coordinator {topics.PROTOCOL}"
+        if refusal is None and presence.protocol != topics.PROTOCOL:
+            why = f"device '{id}' speaks protocol {presence.protocol}, the coordinator {topics.PROTOCOL}"
             refusal = "protocol.version", f"{why}: install the same version of edgefl on both sides"
-        announcement = Announcement(**{one.name: getattr(said, one.name) for one in fields(Announcement)})
+        announcement = Announcement(**{one.name: getattr(presence, one.name) for one in fields(Announcement)})
         return words.Announced(now, id, announcement, message.retained, refusal, key)
 
     def _read(self, id: str, envelope: Envelope, now: float) -> Presence:
@@ -151,22 +151,22 @@ class Hearing:
 
     def _foreign(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> words.Event:
         """Of another run of this job: perhaps the device has not heard of its end, perhaps somebody replays it."""
-        said = peek(TO_COORDINATOR, data)[0]
+        message = peek(TO_COORDINATOR, data)[0]
         why = f"device '{id}' spoke to another run of this job"
-        if not isinstance(said, Holding | Answer):
+        if not isinstance(message, Holding | Answer):
             raise Unproven("update.foreign", why)
         self._nameless(lambda: self.inbox.count(NAMELESS, now), "update.foreign", why)
-        known_as = said.digest if isinstance(said, Holding) else digest
-        return words.Offered(now, id, said.round, known_as, len(data), ours=False)
+        known_as = message.digest if isinstance(message, Holding) else digest
+        return words.Offered(now, id, message.round, known_as, len(data), ours=False)
 
     def _frame(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> words.Event | None:
-        said, sealed = peek(TO_COORDINATOR, data)
-        if isinstance(said, Answer):
-            self.artifacts.put_aside(id, digest, said, sealed, data)
-            return self._answered(id, digest, said, len(data), now)
+        message, sealed = peek(TO_COORDINATOR, data)
+        if isinstance(message, Answer):
+            self.artifacts.put_aside(id, digest, message, sealed, data)
+            return self._answered(id, digest, message, len(data), now)
         sealed.body(limit=0)
         self.inbox.count(id, now)
-        match said:
+        match message:
             case Declined(to=key) if key not in (None, self.key):
                 log.debug("declined a task of another coordinator device=%s", id)
             case Declined(round=round, reason=reason):
@@ -176,13 +176,13 @@ class Hearing:
             case Working(round=round, steps=steps):
                 return words.Progressed(now, id, round, steps)
             case Holding():
-                ours = (said.job, said.run_id) == (self.name, self.run_id)
-                return words.Offered(now, id, said.round, said.digest, said.size, ours)
+                ours = (message.job, message.run_id) == (self.name, self.run_id)
+                return words.Offered(now, id, message.round, message.digest, message.size, ours)
             case Absent(model=model, forged=forged):
                 self.artifacts.publish_again(id, model, now, whole=not forged)
         return None
 
-    def _answered(self, id: str, digest: bytes, said: Answer, size: int, now: float) -> words.Answered:
-        ours = (said.device, said.job, said.run_id) == (id, self.name, self.run_id)
-        foreign = "" if ours else f"it is of device '{said.device}', job '{said.job}', run '{said.run_id}'"
-        return words.Answered(now, id, said.round, digest, size, said.steps, said.seconds_per_step, foreign)
+    def _answered(self, id: str, digest: bytes, answer: Answer, size: int, now: float) -> words.Answered:
+        ours = (answer.device, answer.job, answer.run_id) == (id, self.name, self.run_id)
+        foreign = "" if ours else f"it is of device '{answer.device}', job '{answer.job}', run '{answer.run_id}'"
+        return words.Answered(now, id, answer.round, digest, size, answer.steps, answer.seconds_per_step, foreign)

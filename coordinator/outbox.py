@@ -44,10 +44,12 @@ class Outbox:
 
     def state(self, phase: Phase, round: int, devices: int) -> None:
         """Where the job stands, for everybody and for whoever comes later; that it has finished, for a day."""
-        said = JobState(job=self.job, run_id=self.run_id, phase=phase, round=round, spread=reconnect.spread(devices))
+        job_state = JobState(
+            job=self.job, run_id=self.run_id, phase=phase, round=round, spread=reconnect.spread(devices)
+        )
         expires = FINISHED_EXPIRES if phase == "finished" else None
         topic = topics.state(self.fleet, self.job)
-        sealed = self.speaker.seal("state", said.model_dump_json().encode(), job=self.job, run_id=self.run_id)
+        sealed = self.speaker.seal("state", job_state.model_dump_json().encode(), job=self.job, run_id=self.run_id)
         self.transport.publish(topic, sealed, retain=True, expires=expires)
 
     def verdict(self, action: words.Accept | words.Late | words.Ignore | words.Refuse) -> None:

@@ -45,29 +45,31 @@ class Publisher:
             return self.published[round]
         if self.graphs and not self.published:
             self.send(self.graphs)
-        made = self.published[round] = self._made(round, frame)
-        self.send(made)
+        publication = self.published[round] = self._made(round, frame)
+        self.send(publication)
         while len(self.published) > KEPT:
             self._clear(self.published.popitem(last=False)[1])
-        return made
+        return publication
 
     def _made(self, round: int, data: bytes) -> Publication:
         digest = chunks.digest(data)
         return Publication(digest.hex()[:16], round, data, digest, self._manifest(round, data, digest))
 
-    def send(self, made: Publication, *, whole: bool = True) -> None:
+    def send(self, publication: Publication, *, whole: bool = True) -> None:
         """Every chunk, then the manifest."""
-        for index, part in enumerate(chunks.split(made.frame, made.digest) if whole else ()):
-            self.transport.publish(topics.chunk(self.fleet, self.job.name, made.id, index), part, retain=True)
-        self.transport.publish(topics.manifest(self.fleet, self.job.name, made.id), made.manifest, retain=True)
+        for index, part in enumerate(chunks.split(publication.frame, publication.digest) if whole else ()):
+            self.transport.publish(topics.chunk(self.fleet, self.job.name, publication.id, index), part, retain=True)
+        self.transport.publish(
+            topics.manifest(self.fleet, self.job.name, publication.id), publication.manifest, retain=True
+        )
 
     def again(self, id: str | None = None, *, whole: bool = True) -> bool:
         """Publish once more what is known by `id`, or everything: a broker may have lost it."""
         everything = [*([self.graphs] if self.graphs else []), *self.published.values()]
-        wanted = [made for made in everything if id in (None, made.id)]
-        for made in wanted:
-            self.send(made, whole=whole)
-        return bool(wanted)
+        publications = [publication for publication in everything if id in (None, publication.id)]
+        for publication in publications:
+            self.send(publication, whole=whole)
+        return bool(publications)
 
     def asked_again(self, id: str, now: float, *, whole: bool) -> bool:
         """A device did not find this: publish it again, but not all of it twice in a few seconds, whoever asks."""
@@ -87,7 +89,9 @@ class Publisher:
 
     def ids(self) -> tuple[str, ...]:
         """What stands at the broker and is wanted there."""
-        return tuple(made.id for made in (*self.published.values(), *([self.graphs] if self.graphs else [])))
+        return tuple(
+            publication.id for publication in (*self.published.values(), *([self.graphs] if self.graphs else []))
+        )
 
     def _clear(self, old: Publication) -> None:
         self.repeated.pop(old.id, None)

@@ -68,7 +68,7 @@ def _plain(answers: Answers) -> dict[str, Kept]:
 
 
 def _reread(job: Job, kept: journal.Kept) -> Update:
-    said, opened = read(TO_COORDINATOR, kept.frame, job.run.wire.limit_mb << 20)
-    if not isinstance(said, Answer):  # the journal holds nothing else
+    answer, opened = read(TO_COORDINATOR, kept.frame, job.run.wire.limit_mb << 20)
+    if not isinstance(answer, Answer):  # the journal holds nothing else
         raise StoreError(f"journal: the frame of device '{kept.device}', round {kept.round} is no answer")
-    return unpack_answer(said, opened.body, job.model.layout.size, job.up)
+    return unpack_answer(answer, opened.body, job.model.layout.size, job.up)

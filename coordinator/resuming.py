@@ -50,20 +50,22 @@ class Change:
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
     """Every setting that differs between two run files, as they are written down."""
-    found = []
+    differences = []
     for section in sorted({*before, *now}):
         old, new = before.get(section, LATER.get(section)), now.get(section)
         if old == new:
             continue
         if not (isinstance(old, dict) and isinstance(new, dict)):
-            found.append(Change(section, old, new))
+            differences.append(Change(section, old, new))
             continue
         # An algorithm's table holds what was said; the others hold every key, and those that an earlier version did
         # not know were then what they are by default.
         keys = {*old, *new} if section in {"algorithm", "privacy", "selection", "wire"} else old.keys() & new.keys()
         pairs = ((f"{section}.{key}", old.get(key), new.get(key)) for key in sorted(keys))
-        found += [Change(name, _shown(name, one), _shown(name, other)) for name, one, other in pairs if one != other]
-    return found
+        differences += [
+            Change(name, _shown(name, one), _shown(name, other)) for name, one, other in pairs if one != other
+        ]
+    return differences
 
 
 def _shown(key: str, value: Any) -> Any:

@@ -23,7 +23,7 @@ class RetainedCleanup:
 
     def __init__(self, transport: Transport, fleet: str, job: str, limit: int) -> None:
         self.transport, self.fleet, self.job, self.limit = transport, fleet, job, limit
-        self.found: dict[str, int] = {}  # a model's id, and how many chunks it has
+        self.chunk_counts: dict[str, int] = {}  # a model's id, and how many chunks it has
         self.searched = False
         self._filters = (
             topics.manifest(fleet, job, "+"),
@@ -40,17 +40,17 @@ class RetainedCleanup:
         """Something of this job that stands at the broker, or our own word coming back."""
         match topics.parts(message.topic):
             case (self.job, "model", id, *_, last) if message.retained and message.payload:
-                self.found[id] = max(self.found.get(id, 0), self._count(last, message.payload))
+                self.chunk_counts[id] = max(self.chunk_counts.get(id, 0), self._count(last, message.payload))
             case (self.job, "state") if not message.retained and not self.searched:
                 self.searched = True
                 self.transport.unsubscribe(*self._filters)
 
     def clear(self, ours: Collection[str]) -> None:
         """Take away everything that was found, but for what this run has published itself."""
-        for id in self.found.keys() - set(ours):
+        for id in self.chunk_counts.keys() - set(ours):
             log.info("cleared what an earlier run left model=%s", id)
-            wipe(self.transport, self.fleet, self.job, id, self.found[id])
-        self.found.clear()
+            wipe(self.transport, self.fleet, self.job, id, self.chunk_counts[id])
+        self.chunk_counts.clear()
 
     def _count(self, last: str, payload: bytes) -> int:
         """How many chunks the model has; what cannot be read or is absurd has none that we know of."""

@@ -48,14 +48,14 @@ class Results:
     @property
     def files(self) -> dict[str, Path]:
         """The run's products, by what they are."""
-        made = {
+        files = {
             "metrics": self.folder / METRICS,
             "journal": self.folder / journal.NAME,
             "ONNX model": self.folder / MODEL,
         }
         if newest := checkpoint.generations(FolderDisk(self.folder))[-1:]:
-            made = {"checkpoint": self.folder / newest[0], **made}
-        return {what: path for what, path in made.items() if path.exists()}
+            files = {"checkpoint": self.folder / newest[0], **files}
+        return {what: path for what, path in files.items() if path.exists()}
 
 
 def coordinate(

@@ -18,15 +18,15 @@ class Birth:
     installation: str
     number: int
 
-    def echo(self, said: Presence, *, ours: bool) -> Echo:
+    def echo(self, presence: Presence, *, ours: bool) -> Echo:
         """Whose word about this device stands at the broker; `ours` if our key signed it.
 
         `outdated` is the last will of an earlier life that came after us, `left` the goodbye of another device with our
         id, `rival` one that is still there.
         """
-        if not ours or said.installation != self.installation:
-            return "rival" if said.online else "left"
-        return "ours" if (said.birth, said.online) >= (self.number, True) else "outdated"
+        if not ours or presence.installation != self.installation:
+            return "rival" if presence.online else "left"
+        return "ours" if (presence.birth, presence.online) >= (self.number, True) else "outdated"
 
 
 def born(disk: Disk, new_id: Callable[[], str]) -> Birth:

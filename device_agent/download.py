@@ -14,7 +14,7 @@ class Download:
     """What has come so far of the model that is wanted."""
 
     fleet: str
-    wanted: Wanted
+    target: Wanted
     trust: Trust
     limit: int
     manifest: Manifest | None = None
@@ -31,7 +31,7 @@ class Download:
 
     @property
     def id(self) -> str:
-        return self.wanted.id
+        return self.target.id
 
     @property
     def frame(self) -> bytes | bytearray | None:
@@ -42,8 +42,8 @@ class Download:
 
     def filters(self) -> tuple[str, ...]:
         """What to subscribe to now: the manifest, and one group of chunks."""
-        manifest = topics.manifest(self.fleet, self.wanted.job, self.id)
-        return manifest, topics.group(self.fleet, self.wanted.job, self.id, self._group)
+        manifest = topics.manifest(self.fleet, self.target.job, self.id)
+        return manifest, topics.group(self.fleet, self.target.job, self.id, self._group)
 
     def add(self, last: str, payload: bytes) -> bool:
         """Take in one message, whose topic ends in `last`; True when another group must be asked for."""
@@ -71,7 +71,7 @@ class Download:
         if self.manifest is not None:
             return
         try:
-            manifest = self.trust.manifest(payload, self.wanted)
+            manifest = self.trust.manifest(payload, self.target)
             if manifest.size > self.limit:
                 limit = f"agent.limit_mb = {self.limit >> 20}"
                 raise WireError("model.too_large", f"model {self.id} has {manifest.size} bytes, more than {limit}")

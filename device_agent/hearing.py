@@ -30,9 +30,9 @@ class Hearing:
         self.fleet, self.device, self.trust, self.replays = fleet, device, trust, replays
         self.assembler = chunks.Assembler(SMALL)  # nothing that is said to one device has a body
 
-    def said(self, job: str, message: bytes) -> Said | None:
+    def message(self, job: str, payload: bytes) -> Said | None:
         """What is said to this device, once all of it has come."""
-        envelope = signed.opened(message)
+        envelope = signed.opened(payload)
         envelope.prove(Where("down", self.fleet, job, envelope.run_id, self.device))
         if not self.trust.trusts(envelope.key):
             self._turn_down(envelope)
@@ -41,20 +41,20 @@ class Hearing:
         whole = self.assembler.add(envelope.payload)
         if whole is None:
             return None
-        said = read(TO_DEVICE, whole[1], limit=0)[0]
-        if isinstance(said, Assignment | Receipt) and said.job != job:
-            raise WireError("wire.malformed", f"job '{said.job}' spoke on the topic of job '{job}'")
-        if isinstance(said, Assignment):
-            if said.run_id != envelope.run_id:
-                raise WireError("wire.malformed", f"run '{said.run_id}' spoke as run '{envelope.run_id}'")
+        message = read(TO_DEVICE, whole[1], limit=0)[0]
+        if isinstance(message, Assignment | Receipt) and message.job != job:
+            raise WireError("wire.malformed", f"job '{message.job}' spoke on the topic of job '{job}'")
+        if isinstance(message, Assignment):
+            if message.run_id != envelope.run_id:
+                raise WireError("wire.malformed", f"run '{message.run_id}' spoke as run '{envelope.run_id}'")
             if self.trust.key is None:
                 self.trust.pin(envelope.key)
                 self.replays.new_message(envelope.key, envelope.run_id, envelope.counter)
-        return said
+        return message
 
-    def state(self, job: str, message: bytes) -> JobState:
+    def state(self, job: str, payload: bytes) -> JobState:
         """Where a job stands."""
-        envelope = signed.opened(message)
+        envelope = signed.opened(payload)
         envelope.prove(Where("state", self.fleet, job, envelope.run_id))
         if not self.trust.trusts(envelope.key):
             raise WireError("message.key", self.trust.why(envelope.key))
@@ -69,7 +69,7 @@ class Hearing:
     def _turn_down(self, envelope: Envelope) -> None:
         why = self.trust.why(envelope.key)
         whole = chunks.Assembler(SMALL).add(envelope.payload)
-        said = read(TO_DEVICE, whole[1], limit=0)[0] if whole else None
-        if isinstance(said, Assignment) and said.run_id == envelope.run_id:
-            raise Stranger(said, envelope.run_id, envelope.key, why)
+        message = read(TO_DEVICE, whole[1], limit=0)[0] if whole else None
+        if isinstance(message, Assignment) and message.run_id == envelope.run_id:
+            raise Stranger(message, envelope.run_id, envelope.key, why)
         raise WireError("message.key", why)

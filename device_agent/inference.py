@@ -45,11 +45,11 @@ def _numbered(model: Deployed, data: Dataset) -> Dataset:
     return of_device(data, model.outputs, names, str(model.path)) if names or not data.numbered else data
 
 
-def parts(wanted: LocalData, root: Path | None) -> Iterator[tuple[str, Dataset]]:
+def parts(settings: LocalData, root: Path | None) -> Iterator[tuple[str, Dataset]]:
     """The device's data; in a trial the test part is everybody's, so it is not counted as this device's."""
-    yield "trained on", local_data(wanted, root)
-    if wanted.partition is None:
-        yield "held back", local_source(wanted, root).test
+    yield "trained on", local_data(settings, root)
+    if settings.partition is None:
+        yield "held back", local_source(settings, root).test
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def samples(path: Path, model: Deployed) -> Array:
         x = _table(path, model) if path.suffix == ".csv" else _archive(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{path}: no such file; give an .npz with an array x, or a .csv") from None
-    wanted = int(np.prod(model.sample))
-    if x.ndim == 2 and x.shape[1] == wanted:
+    features = int(np.prod(model.sample))
+    if x.ndim == 2 and x.shape[1] == features:
         x = x.reshape(len(x), *model.sample)  # a table has rows, whatever the samples' shape
     if np.dtype(model.dtype).kind == "i":
         x = x.astype(np.int64)
@@ -92,20 +92,20 @@ def samples(path: Path, model: Deployed) -> Array:
     return data.x
 
 
-def write(path: Path, made: Predictions) -> None:
+def write(path: Path, predictions: Predictions) -> None:
     """Predictions as .npz (arrays `prediction`, `confidence`, `class`) or as .csv."""
     try:
         if path.suffix == ".npz":
-            np.savez(path, allow_pickle=False, **made.columns())
+            np.savez(path, allow_pickle=False, **predictions.columns())
         else:
-            path.write_text("\n".join(table(made)) + "\n", encoding="utf-8")
+            path.write_text("\n".join(table(predictions)) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
 
 
-def table(made: Predictions) -> Iterator[str]:
+def table(predictions: Predictions) -> Iterator[str]:
     """Predictions as lines of a .csv file."""
-    columns = made.columns()
+    columns = predictions.columns()
     yield ",".join(columns)
     for row in zip(*columns.values(), strict=True):
         yield ",".join(_cell(value) for value in row)

@@ -35,29 +35,29 @@ class ModelCache:
         self.items: OrderedDict[str, Item] = OrderedDict()
         self.underway: dict[str, Download] = {}
 
-    def fetch(self, wanted: Iterable[Wanted]) -> None:
+    def fetch(self, targets: Iterable[Wanted]) -> None:
         """Ask the broker for whatever of these is not here yet."""
-        for one in wanted:
+        for one in targets:
             if self.has([one]):
                 self.items.move_to_end(one.id)
                 continue
             download = self.underway.get(one.id)
-            if download is None or download.wanted != one:
+            if download is None or download.target != one:
                 download = self.underway[one.id] = Download(self.fleet, one, self.trust, self.limit)
                 download.progressed = self.clock.now()
             download.touched = self.clock.now()
             self.transport.subscribe(*download.filters())
 
-    def give_up(self, wanted: Iterable[Wanted]) -> None:
+    def give_up(self, targets: Iterable[Wanted]) -> None:
         """Fetch these no longer."""
-        for one in wanted:
+        for one in targets:
             if download := self.underway.pop(one.id, None):
                 self.transport.unsubscribe(*download.filters())
 
-    def keep(self, wanted: Iterable[Wanted]) -> None:
+    def keep(self, targets: Iterable[Wanted]) -> None:
         """Fetch nothing but these any longer."""
-        still = set(wanted)
-        self.give_up([download.wanted for download in self.underway.values() if download.wanted not in still])
+        still = set(targets)
+        self.give_up([download.target for download in self.underway.values() if download.target not in still])
 
     def take(self, id: str, last: str, payload: bytes) -> bool:
         """Take in a message of a model's topic; True when something has just come whole."""
@@ -87,10 +87,10 @@ class ModelCache:
         for id in [id for id, item in self.items.items() if item.manifest.run_id == run_id]:
             del self.items[id]
 
-    def has(self, wanted: Iterable[Wanted]) -> bool:
+    def has(self, targets: Iterable[Wanted]) -> bool:
         """Whether all of these are here, signed for this very run of the job: a model may be the same in another."""
         return all(
-            (item := self.items.get(one.id)) is not None and item.manifest.run_id == one.run_id for one in wanted
+            (item := self.items.get(one.id)) is not None and item.manifest.run_id == one.run_id for one in targets
         )
 
     def __getitem__(self, id: str) -> Item:

@@ -20,9 +20,9 @@ class Outbox:
         """Stands at the broker until something else is said."""
         self._publish(topics.presence(self._fleet, self._device), self.presence(here), retain=True)
 
-    def presence(self, said: Presence) -> bytes:
+    def presence(self, presence: Presence) -> bytes:
         """Signed; a last will long before it is said."""
-        return self._speaker.seal("presence", said.model_dump_json().encode(), device=self._device)
+        return self._speaker.seal("presence", presence.model_dump_json().encode(), device=self._device)
 
     def say(self, run_id: str, message: Declined | Busy | Working | Absent | Holding) -> None:
         data = frame(message)
@@ -37,8 +37,8 @@ class Outbox:
     def send(self, held: Held, indexes: Iterable[int] | None = None) -> None:
         """These chunks of an update, each once, however often it is asked for; all of them if none are named."""
         count = chunks.count(len(held.frame))
-        wanted = range(count) if indexes is None else [index for index in dict.fromkeys(indexes) if index < count]
-        parts = (chunks.chunk(held.frame, held.digest, index) for index in wanted)
+        selected = range(count) if indexes is None else [index for index in dict.fromkeys(indexes) if index < count]
+        parts = (chunks.chunk(held.frame, held.digest, index) for index in selected)
         for sealed in self._speaker.seal_frame(parts, job=held.job, run_id=held.run_id, device=self._device):
             self._publish(topics.up(self._fleet, held.job, self._device), sealed)
         self._queued = self.published

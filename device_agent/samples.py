@@ -62,16 +62,16 @@ class Samples:
         return None if _same(fresh, self.data) else fresh
 
 
-def samples_of(wanted: LocalData, root: Path | None = None) -> Samples:
+def samples_of(settings: LocalData, root: Path | None = None) -> Samples:
     """The samples that an agent file names."""
-    kind, colon, rest = wanted.source.partition(":")
-    if wanted.partition is not None or not colon:
-        return Samples(local_data(wanted, root))
+    kind, colon, rest = settings.source.partition(":")
+    if settings.partition is not None or not colon:
+        return Samples(local_data(settings, root))
     if kind not in FILES:  # called before every task: not worth a line each time
-        return Samples(local_data(wanted, root), lambda: local_data(wanted, root, log_level=logging.DEBUG))
+        return Samples(local_data(settings, root), lambda: local_data(settings, root, log_level=logging.DEBUG))
     path = located(Path(rest))
     seen = file_version(path)
-    return Samples(local_data(wanted, root), lambda: local_data(wanted, root), lambda: file_version(path), seen)
+    return Samples(local_data(settings, root), lambda: local_data(settings, root), lambda: file_version(path), seen)
 
 
 def file_version(path: Path) -> tuple[int, ...]:

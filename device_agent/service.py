@@ -254,13 +254,13 @@ class Agent:
         match topics.parts(message.topic):
             case (job, "dev", self.device, "down"):
                 try:
-                    said = self.hearing.said(job, message.payload)
+                    content = self.hearing.message(job, message.payload)
                 except Stranger as error:  # another coordinator, who is told and nobody else
                     told = Declined(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
                     self.outbox.say(error.run_id, told)
                     raise
-                if said is not None:
-                    self._said(job, said)
+                if content is not None:
+                    self._said(job, content)
             case (_, "model", id, *_, last):
                 self._model(id, last, message.payload)
             case ("presence", self.device) if message.payload and not message.retained:
@@ -268,24 +268,24 @@ class Agent:
             case (job, "state") if message.payload:
                 self._state(job, self.hearing.state(job, message.payload))
 
-    def _said(self, job: str, said: Said) -> None:
-        match said:
-            case Assignment() if said.installation in (None, self.birth.installation):
-                log.info("asked job=%s round=%d model=%s", said.job, said.round, said.model)
+    def _said(self, job: str, message: Said) -> None:
+        match message:
+            case Assignment() if message.installation in (None, self.birth.installation):
+                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
                 self.pause.over()  # somebody works with us
-                self._feed(_tasked(said))
+                self._feed(_tasked(message))
             case Receipt():
-                log.info("receipt round=%d verdict=%s %s", said.round, said.verdict, said.reason)
-                self._feed(session.Receipted(said.round, said.digest.hex(), said.verdict))
+                log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
+                self._feed(session.Receipted(message.round, message.digest.hex(), message.verdict))
                 if self.announced != len(self.samples.data) and self.session.online:
                     self._announce()
-            case Refusal() if said.installation in (None, self.birth.installation) and said.key in (
+            case Refusal() if message.installation in (None, self.birth.installation) and message.key in (
                 None,
                 self.speaker.key,
             ):
-                self._feed(session.Refused(said.code, said.reason))
+                self._feed(session.Refused(message.code, message.reason))
             case Missing():
-                self._feed(session.Resend(said.digest.hex(), said.indexes))
+                self._feed(session.Resend(message.digest.hex(), message.indexes))
             case _:
                 log.debug("not for this installation job=%s", job)
 
@@ -320,11 +320,11 @@ class Agent:
         try:
             envelope = signed.opened(payload)
             envelope.prove(Where("presence", self.fleet, device=self.device))
-            said = read_json(Presence, envelope.payload)
+            presence = read_json(Presence, envelope.payload)
         except WireError as error:
             self._announce_later(f"somebody spoke in the name of this device code={error.code} why={error}")
             raise
-        match self.birth.echo(said, ours=envelope.key == self.speaker.key):
+        match self.birth.echo(presence, ours=envelope.key == self.speaker.key):
             case "outdated":
                 log.info("announced again birth=%d", self.birth.number)
                 if self.clock.now() - self.announced_at > AGAIN:
@@ -333,12 +333,13 @@ class Agent:
                     self._announce_later("the last will of this device comes again while it is here")
             case "left":
                 log.warning(
-                    "announced again: another device with the id '%s' has left, host=%s", self.device, said.host
+                    "announced again: another device with the id '%s' has left, host=%s", self.device, presence.host
                 )
                 self._announce()
             case "rival":  # both would go on at once for ever
                 self._announce_later(
-                    f"another device calls itself '{self.device}', host={said.host}: give each device its own agent.id"
+                    f"another device calls itself '{self.device}', host={presence.host}:"
+                    " give each device its own agent.id"
                 )
 
     def _trained(self, data: bytes, kept: State) -> None:
@@ -444,9 +445,9 @@ def _resumed(held: Held) -> session.Update:
     return session.Update(task, held.digest.hex(), offered=True)
 
 
-def _tasked(said: Assignment) -> Tasked:
-    needs, budget = (said.previous, said.graphs), (said.batches, said.seconds)
-    about = said.job, said.run_id, said.round, said.model, str(said.attempt), said.overtime, said.counted
+def _tasked(task: Assignment) -> Tasked:
+    needs, budget = (task.previous, task.graphs), (task.batches, task.seconds)
+    about = task.job, task.run_id, task.round, task.model, str(task.attempt), task.overtime, task.counted
     return Tasked(*about, *needs, *budget)
 
 

@@ -158,14 +158,14 @@ class Trainer:
         except (RemoteError, Diverged) as error:  # of this task alone: the next one may be better
             reason = error.told if isinstance(error, RemoteError) else str(error)
             log.warning("declined round=%d why=%s", task.round, reason)
-            return Failed(number, task.round, reason, error.told, mistake=False, steps=steps.made)
+            return Failed(number, task.round, reason, error.told, mistake=False, steps=steps.count)
         except EdgeflError as error:
-            return Failed(number, task.round, str(error), error.told, mistake=True, steps=steps.made)
+            return Failed(number, task.round, str(error), error.told, mistake=True, steps=steps.count)
         except Exception as error:  # a model or data set of the user's may raise anything; say it, and go on serving
             log.exception("training failed round=%d", task.round)
             kind = type(error).__name__
             brief = f"its training ended with a {kind}, of which the device's own log says more"  # it may quote samples
-            return Failed(number, task.round, f"{kind}: {error}", brief, mistake=False, steps=steps.made)
+            return Failed(number, task.round, f"{kind}: {error}", brief, mistake=False, steps=steps.count)
 
 
 class _Steps:
@@ -174,10 +174,10 @@ class _Steps:
     def __init__(self, training: _Training, put: Put, clock: Clock) -> None:
         self._training, self._put, self._clock = training, put, clock
         self._told = clock.now()
-        self.made = 0
+        self.count = 0
 
     def watch(self, steps: int) -> None:
-        self.made += 1
+        self.count += 1
         if self._training.cancelled.is_set():
             raise Cancelled
         if (now := self._clock.now()) - self._told >= TELL_EVERY:

@@ -34,24 +34,24 @@ class Trust:
         self.path = disk.where(self._name)
         self.given, self.key = given, given or _pinned(disk, self._name)
 
-    def manifest(self, payload: bytes, wanted: Wanted) -> Manifest:
+    def manifest(self, payload: bytes, target: Wanted) -> Manifest:
         """The manifest, if the coordinator signed it for what is wanted; else a WireError that begins with `model.`."""
         claim = signing.claim(payload)
         if not self.trusts(claim.key):
             raise WireError("model.signature", self.why(claim.key))
         claim.prove()
-        said = read_json(Manifest, claim.statement)
-        if (said.job, said.run_id, said.round) != (wanted.job, wanted.run_id, wanted.round):
+        manifest = read_json(Manifest, claim.statement)
+        if (manifest.job, manifest.run_id, manifest.round) != (target.job, target.run_id, target.round):
             raise WireError(
                 "model.foreign",
-                f"signed for job '{said.job}', run {said.run_id}, round {said.round}; wanted is"
-                f" job '{wanted.job}', run {wanted.run_id}, round {wanted.round}",
+                f"signed for job '{manifest.job}', run {manifest.run_id}, round {manifest.round}; wanted is"
+                f" job '{target.job}', run {target.run_id}, round {target.round}",
             )
-        if not said.digest.startswith(wanted.id):
-            raise WireError("model.foreign", f"signed for model {said.digest[:16]}; wanted is {wanted.id}")
+        if not manifest.digest.startswith(target.id):
+            raise WireError("model.foreign", f"signed for model {manifest.digest[:16]}; wanted is {target.id}")
         if self.key is None:
             self.pin(claim.key)
-        return said
+        return manifest
 
     def trusts(self, key: str) -> bool:
         """Whether this is the coordinator's key, or may become it."""

@@ -23,9 +23,9 @@ def graphs(bundle: Path) -> None:
     from edgefl.models.onnx.bundle import pack
     from edgefl.models.onnx_export import export
 
-    made = export(build_module(NETWORK, SAMPLE, CLASSES, seed=0), SAMPLE)
-    bundle.write_bytes(pack(made))
-    print(f"exported {NETWORK}: {bundle.stat().st_size} bytes of graphs, sha256 {made.sha256[:16]}")
+    exported = export(build_module(NETWORK, SAMPLE, CLASSES, seed=0), SAMPLE)
+    bundle.write_bytes(pack(exported))
+    print(f"exported {NETWORK}: {bundle.stat().st_size} bytes of graphs, sha256 {exported.sha256[:16]}")
 
 
 def train(bundle: Path, weights: Path) -> None:

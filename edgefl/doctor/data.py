@@ -12,15 +12,15 @@ from edgefl.training.divergence import largest, unscaled
 SHOWN = 10  # classes whose samples are counted in the text
 
 
-def data(wanted: LocalData) -> Iterator[Finding]:
+def data(settings: LocalData) -> Iterator[Finding]:
     """What an agent with this section would train on."""
     try:
-        held = local_data(wanted)
+        held = local_data(settings)
     except ConfigError as error:
         text, _, remedy = str(error).rpartition("; ")
         yield wrong("data", text or remedy, remedy if text else "correct data.source")
         return
-    yield ok("data", f"{wanted.source}: {len(held)} samples of shape {list(held.shape)}, {labels(held)}")
+    yield ok("data", f"{settings.source}: {len(held)} samples of shape {list(held.shape)}, {labels(held)}")
     if top := unscaled(held):
         text = f"features go up to {top:.6g}"
         yield warning(

@@ -48,7 +48,7 @@ def sign_test(gains: Sequence[float]) -> tuple[int, int, float]:
 def main(folders: Sequence[str]) -> None:
     """Print both tables."""
     played = [accuracies(Path(folder)) for folder in folders]
-    columns = {label: [found[label] for _, found in played] for label in played[0][1]}
+    columns = {label: [accuracy_of[label] for _, accuracy_of in played] for label in played[0][1]}
     columns["one regression on all data"] = [pooled(name) for name, _ in played]
     say = sys.stdout.write
     say(f"| {len(played)} draws | least | quartile | median | quartile | largest |\n|---|---|---|---|---|---|\n")

@@ -31,7 +31,7 @@ def increases(seed: int) -> dict[str, list[float]]:
     shared = {key: run.algorithm[key] for key in ("lr", "batch", "epochs")}
     methods: dict[str, Algorithm] = {"fedavg": FedAvg(**shared, weights="uniform"), "fedreg": job.algorithm}
     run_state, before = jobs.begin(job), tuple[str, ...]()
-    found: dict[str, list[float]] = {label: [] for label in methods}
+    growth: dict[str, list[float]] = {label: [] for label in methods}
     while not jobs.finished(job, run_state):
         asked = seeds.sample(seed, run_state.round + 1, devices, run.cohort)
         told = {
@@ -39,9 +39,9 @@ def increases(seed: int) -> dict[str, list[float]]:
             for label, method in methods.items()
         }
         for label, updates in told.items() if before else ():
-            found[label].append(forgotten(job, run_state, list(updates.values()), [devices[name] for name in before]))
+            growth[label].append(forgotten(job, run_state, list(updates.values()), [devices[name] for name in before]))
         run_state, before = jobs.advance(job, run_state, told["fedreg"], population=len(devices)), asked
-    return found
+    return growth
 
 
 def trained(job: Job, method: Algorithm, run_state: RunState, name: str, data: Dataset) -> Update:
