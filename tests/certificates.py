@@ -94,7 +94,7 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[int]:
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), 1.0).close()
                 break
-        assert not child.gone.is_set(), child.said()
+        assert not child.gone.is_set(), child.last_words()
         yield port
     finally:
         child.stop()

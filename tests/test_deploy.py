@@ -97,7 +97,7 @@ def serve(command: list[str], home: Path, port: int, environment: dict[str, str]
             reachable(Address("mqtt", "127.0.0.1", port))
             return child
     child.stop()
-    return pytest.fail(f"the broker did not start: {child.said()}")
+    return pytest.fail(f"the broker did not start: {child.last_words()}")
 
 
 def free_port() -> int:

@@ -67,7 +67,7 @@ def _watch(command: list[str], output: Path) -> Trainee:
     child.gone.wait()
     child.stop()
     if child.exit_code:
-        raise RunError(f"a training process failed: {child.said()}")
+        raise RunError(f"a training process failed: {child.last_words()}")
     said = json.loads(output.read_text().splitlines()[-1])
     return Trainee(said["peak_mb"], said["first_step_at"] - began, said["first_step_cpu"])
 

@@ -53,7 +53,7 @@ class Services:
                 lost = next((agent for agent in agents if agent.gone.is_set()), None)
                 if lost is None:
                     raise
-                raise RunError(f"an agent of the bench ended: {lost.said()}") from None
+                raise RunError(f"an agent of the bench ended: {lost.last_words()}") from None
             finally:
                 done.set()
             if not np.allclose(run_state.params, rounds, rtol=1e-4):  # shares like 1/10 are rounded

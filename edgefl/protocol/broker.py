@@ -116,8 +116,8 @@ def _choose(prefer: str, *, apart: bool = False) -> Kind:
         "mosquitto": "install mosquitto (apt install mosquitto)",
         "iotcore": "pip install 'edgefl[coordinator]'",
     }
-    wanted = " or ".join(remedies.values()) if prefer == "auto" else remedies[prefer]
-    raise ConfigError(f"no {'MQTT broker' if prefer == 'auto' else prefer} on this machine: {wanted}")
+    remedy = " or ".join(remedies.values()) if prefer == "auto" else remedies[prefer]
+    raise ConfigError(f"no {'MQTT broker' if prefer == 'auto' else prefer} on this machine: {remedy}")
 
 
 def _free(bind: str, port: int) -> int:
@@ -219,7 +219,7 @@ def _wait_until_up(child: Child, address: Address) -> None:
         if child.gone.wait(0.01):
             break
     child.stop()
-    raise RunError(f"{child.name} did not start on {address}: {child.said()}")
+    raise RunError(f"{child.name} did not start on {address}: {child.last_words()}")
 
 
 def _hashed(password: str) -> str:

@@ -43,8 +43,8 @@ def explain(failed: OSError, address: Address, files: Tls) -> Trouble | None:
     theirs = _shown(address)
     if failed.verify_code in (EXPIRED, NOT_YET):
         for what, certificate in _trusted(theirs, files):
-            if found := _dates(what, certificate):
-                return found
+            if explanation := _dates(what, certificate):
+                return explanation
     who = f"the broker's certificate ({_name(theirs.subject)})" if theirs else "the broker's certificate"
     if failed.verify_code in (WRONG_NAME, WRONG_IP):
         names = " and ".join(_names(theirs)) if theirs else ""
@@ -109,10 +109,13 @@ def _names(certificate: "Certificate") -> list[str]:
     from cryptography import x509  # noqa: PLC0415 - only when something is wrong
 
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))]
+    return [
+        *alternatives.get_values_for_type(x509.DNSName),
+        *map(str, alternatives.get_values_for_type(x509.IPAddress)),
+    ]
 
 
 def _read(path: Path | None) -> "list[Certificate]":

@@ -145,13 +145,13 @@ def codec(
 ) -> Codec:
     """The codec of this name, or of a table `{codec = name, ...}`; `where` stands in messages."""
     table = {"codec": chosen} if isinstance(chosen, str) else chosen
-    made: Codec = REGISTRY.take(table, where, key="codec", allowed=allowed)
-    if way is not None and way not in made.ways:
+    codec: Codec = REGISTRY.take(table, where, key="codec", allowed=allowed)
+    if way is not None and way not in codec.ways:
         raise ConfigError(
-            f"{where}.codec = '{table['codec']}' goes {' and '.join(made.ways)} only; choose another for"
+            f"{where}.codec = '{table['codec']}' goes {' and '.join(codec.ways)} only; choose another for"
             f' [wire.{way}], e.g. [wire.{way}] codec = "float16"'
         )
-    return made
+    return codec
 
 
 def described(codec: Codec) -> str | dict[str, Any]:
@@ -165,8 +165,8 @@ def reader(kind: str, own: Codec | None = None) -> Codec | None:
     """Who reads payloads of this kind: the run's own codec, or one of ours; None for a kind nobody reads here."""
     if own is not None and own.name == kind:
         return own
-    made: Codec | None = REGISTRY[kind]() if kind in OURS else None
-    return made
+    reader: Codec | None = REGISTRY[kind]() if kind in OURS else None
+    return reader
 
 
 def beside(codec: Codec) -> Codec:

@@ -116,10 +116,10 @@ def _header(data: memoryview) -> dict[str, Any]:
 
 
 def _without_repeats(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs) or not all(isinstance(key, str) for key in made):
+    header = dict(pairs)
+    if len(header) != len(pairs) or not all(isinstance(key, str) for key in header):
         raise WireError("wire.malformed", "header keys must be strings, each once")
-    return made
+    return header
 
 
 def _plain(data: memoryview, size: int) -> memoryview:

@@ -20,11 +20,11 @@ from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message,
 
 def matches(filter: str, topic: str) -> bool:
     """Whether a topic falls under a filter with `+` and `#`."""
-    wanted, levels = filter.split("/"), topic.split("/")
-    if wanted[-1] == "#":
-        wanted.pop()
-        levels = levels[: len(wanted)]  # `a/#` takes in `a` itself
-    return len(wanted) == len(levels) and all(w in ("+", level) for w, level in zip(wanted, levels, strict=True))
+    pattern, levels = filter.split("/"), topic.split("/")
+    if pattern[-1] == "#":
+        pattern.pop()
+        levels = levels[: len(pattern)]  # `a/#` takes in `a` itself
+    return len(pattern) == len(levels) and all(w in ("+", level) for w, level in zip(pattern, levels, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

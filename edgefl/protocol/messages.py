@@ -291,8 +291,8 @@ def peek(kind: TypeAdapter[T], data: bytes | bytearray) -> tuple[T, Sealed]:
 
 def read(kind: TypeAdapter[T], data: bytes | bytearray, limit: int) -> tuple[T, Frame]:
     """What a frame says, checked, and its body, if it is of a kind that has one, up to `limit` bytes."""
-    said, sealed = peek(kind, data)
-    return said, Frame(sealed.header, sealed.body(limit if isinstance(said, WITH_BODY) else 0))
+    message, sealed = peek(kind, data)
+    return message, Frame(sealed.header, sealed.body(limit if isinstance(message, WITH_BODY) else 0))
 
 
 def read_json(kind: type[J], payload: bytes) -> J:

@@ -187,10 +187,10 @@ class MqttTransport:
             if self._thread is not threading.current_thread():
                 self._thread.join(2 * LONGEST_DELAY)
 
-    def _wish(self, wanted: bool, filters: tuple[str, ...]) -> None:
+    def _wish(self, subscribed: bool, filters: tuple[str, ...]) -> None:
         self._check()
         for i in range(0, len(filters), FILTERS):
-            self._wishes.append((wanted, filters[i : i + FILTERS]))
+            self._wishes.append((subscribed, filters[i : i + FILTERS]))
         self._wake()
 
     def _wake(self) -> None:
@@ -328,8 +328,8 @@ class MqttTransport:
 
     def _hand_over(self, client: paho.Client) -> None:
         while self._wishes:
-            wanted, filters = self._wishes.popleft()
-            if wanted:
+            subscribed, filters = self._wishes.popleft()
+            if subscribed:
                 _, mid = client.subscribe([(filter, SubscribeOptions(qos=1)) for filter in filters])
                 self._asked[mid or 0] = filters
             else:
@@ -376,8 +376,8 @@ class MqttTransport:
     def _on_disconnect(self, _c: paho.Client, _u: Any, flags: Any, reason: ReasonCode, _p: Any) -> None:
         self._online = False
         if self._ended is None:
-            said = str(reason) if flags.is_disconnect_packet_from_server else LOST
-            self._ended = Disconnected(said, taken_over=reason.value == TAKEN_OVER)
+            why = str(reason) if flags.is_disconnect_packet_from_server else LOST
+            self._ended = Disconnected(why, taken_over=reason.value == TAKEN_OVER)
 
     def _on_message(self, _c: paho.Client, _u: Any, message: paho.MQTTMessage) -> None:
         try:

@@ -92,9 +92,9 @@ class Speaker:
 
     def _head(self, where: Where, payload: bytes) -> bytes:
         raw, name = signing.key_bytes(self.key), where.run_id.encode()
-        said = Envelope(self.key, next(self._counter), where.run_id, payload, b"")
-        signature = self.signer.signature(_statement(where, raw, said))
-        return _HEAD.pack(MAGIC, VERSION, len(name), raw, said.counter, signature) + name
+        envelope = Envelope(self.key, next(self._counter), where.run_id, payload, b"")
+        signature = self.signer.signature(_statement(where, raw, envelope))
+        return _HEAD.pack(MAGIC, VERSION, len(name), raw, envelope.counter, signature) + name
 
 
 def opened(message: bytes) -> Envelope:
@@ -112,9 +112,9 @@ def opened(message: bytes) -> Envelope:
     return Envelope(signing.key_text(raw), counter, run_id, message[end:], signature)
 
 
-def _statement(place: Where, raw: bytes, said: Envelope) -> bytes:
+def _statement(place: Where, raw: bytes, envelope: Envelope) -> bytes:
     """The very bytes that are signed: a list has one way to be written and one way to be read."""
     where = [place.kind, place.fleet, place.job, place.run_id, place.device]
-    what = chunks.series(said.payload) or sha256(said.payload).digest()
-    statement: bytes = msgpack.packb([*where, raw, said.counter, what])
+    what = chunks.series(envelope.payload) or sha256(envelope.payload).digest()
+    statement: bytes = msgpack.packb([*where, raw, envelope.counter, what])
     return PREFIX + statement

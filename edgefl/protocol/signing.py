@@ -94,10 +94,10 @@ def verified(key: bytes, signature: bytes, statement: bytes) -> bool:
 
 def claim(payload: bytes) -> Claim:
     """The claim that a signed manifest makes; what bears no signature is refused."""
-    found = _TAIL.fullmatch(payload)
-    if found is None:
+    match = _TAIL.fullmatch(payload)
+    if match is None:
         raise WireError("model.unsigned", "the manifest bears no signature; is the coordinator older than this agent?")
-    statement, key, signature = found[1] + b"}", found[2].decode("latin-1"), found[3].decode("latin-1")
+    statement, key, signature = match[1] + b"}", match[2].decode("latin-1"), match[3].decode("latin-1")
     try:
         key_bytes(key)
         return Claim(statement, key, _bytes(signature, SIGNATURE_BYTES))

@@ -47,7 +47,7 @@ class TopicTree(Generic[T]):
             for node in nodes:
                 if (all_below := node.below.get("#")) is not None:
                     yield from all_below.values
-            nodes = [found for node in nodes for key in (level, "+") if (found := node.below.get(key)) is not None]
+            nodes = [child for node in nodes for key in (level, "+") if (child := node.below.get(key)) is not None]
         for node in nodes:
             yield from node.values
             if (all_below := node.below.get("#")) is not None:  # `a/#` takes in `a` itself

@@ -62,7 +62,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Wait for all of them to end; those that failed, and what they said last."""
         for child in self.children.values():
             child.gone.wait()
-        return {name: child.said() for name, child in self.children.items() if child.exit_code}
+        return {name: child.last_words() for name, child in self.children.items() if child.exit_code}
 
     def stop(self) -> None:
         """Ask all of them to end."""

@@ -71,7 +71,7 @@ class Child:
         """How it ended; None while it runs."""
         return self.process.returncode if self.process is not None and self.gone.is_set() else None
 
-    def said(self, words: int = 40) -> str:
+    def last_words(self, words: int = 40) -> str:
         """The end of what it printed."""
         return " ".join(self.output.read_text(errors="replace").split()[-words:]) or "it said nothing"
 

@@ -56,7 +56,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             with suppress(ConfigError):
                 reachable(address)
                 return address
-        return pytest.fail(f"the broker did not start: {child.said()}")
+        return pytest.fail(f"the broker did not start: {child.last_words()}")
 
     yield start
     for child in running:
