@@ -179,7 +179,8 @@ class Invariants:
         name, sha = machine.name, run_state.sha256()
         if seen.models.setdefault(run_state.round, sha) != sha:
             raise Violation("counted", f"{name} has two models after round {run_state.round}")
-        missing = [round for round in range(1, run_state.round + 1) if round not in seen.merged]
+        asked = machine.asks
+        missing = [round for round in range(1, run_state.round + 1) if round in asked and round not in seen.merged]
         if not missing:
             return
         book = journal.Journal(machine.disk, reading=True)
@@ -190,7 +191,7 @@ class Invariants:
             fresh, behind = divided(book.answers(round), round, closed[0])
             self._closed(machine, seen, round, closed[0], fresh, behind)
             before = seen.run_state
-            if before is not None and before.round == round - 1 == run_state.round - 1:
+            if before is not None and before.round == round - 1 and round == missing[-1]:
                 policy = machine.run.rounds.late
                 if merged_again(machine.job, before, policy, closed[1], fresh, behind).sha256() != sha:
                     raise Violation("counted", f"{name}: round {round} is not what its journal makes of it")
@@ -306,7 +307,7 @@ class Invariants:
         run_state, rounds = shell.result(), machine.run.run.rounds
         if run_state.round != rounds or seen.reported != list(range(1, rounds + 1)):
             raise Violation("forward", f"{machine.name} ended after {run_state.round} rounds, told of {seen.reported}")
-        for round in range(1, rounds + 1):
+        for round in machine.asks:
             self._kept_promises(machine.name, seen, round)
 
     def _at_rest(self, name: str, device: DeviceMachine, broker: VirtualBroker, over: set[str]) -> None:
@@ -325,9 +326,7 @@ class Invariants:
         """Whether this run could be compared with the plain loop, and was the same."""
         seen, scenario = self.runs[machine.name], machine.around.scenario
         everybody = {name: device.data for name, device in self.devices.items()}
-        complete = all(
-            {device for _, device in seen.merged.get(round, {})} == set(everybody) for round in seen.models if round
-        )
+        complete = all({device for _, device in seen.merged.get(round, {})} == set(everybody) for round in machine.asks)
         lies = any(member.lie for member in scenario.members)
         if (
             not complete

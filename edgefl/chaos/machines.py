@@ -23,7 +23,7 @@ from device_agent.training import Trained
 from edgefl.chaos.scenario import Lie, Member, Scenario
 from edgefl.chaos.softmax import make_job, samples
 from edgefl.config.schema import RunFile
-from edgefl.contract import Task
+from edgefl.contract import Resting, Task
 from edgefl.data.dataset import Dataset
 from edgefl.errors import StoreError
 from edgefl.events import Fact
@@ -183,6 +183,8 @@ class CoordinatorMachine(Machine):
     def __init__(self, run: RunFile, around: Surroundings, tell: Callable[[str, Fact], None]) -> None:
         super().__init__(run.run.name, around)
         self.run, self.job, self.tell = run, make_job(run), tell
+        free = isinstance(self.job.algorithm, Resting) and self.job.algorithm.free_rounds
+        self.asks = range(1, run.run.rounds + 1, 2 if free else 1)  # the rounds that ask devices
         self.shell: Coordinator | None = None
 
     @property

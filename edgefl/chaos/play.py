@@ -276,12 +276,16 @@ class Play:
 
 
 def _standing(machine: CoordinatorMachine) -> str:
-    return "is off" if machine.process is None or machine.shell is None else core.waiting(machine.shell.state)
+    if machine.process is None or machine.shell is None:
+        failed = machine.shell.error if machine.shell is not None else None
+        return f"is off ({failed})" if failed else "is off"
+    return core.waiting(machine.shell.state)
 
 
 def _about(run: RunFile) -> str:
     rules = " ".join(f"{key}={value}" for key, value in run.rounds.model_dump(exclude_defaults=True).items())
-    return f"{run.run.name}: {run.algorithm['name']}, {run.run.rounds} rounds, {rules}"
+    up, down = run.wire.up_codec().name, run.wire.down_codec().name
+    return f"{run.run.name}: {run.algorithm['name']}, {run.run.rounds} rounds, {rules}, {up} up, {down} down"
 
 
 @contextmanager

@@ -25,11 +25,12 @@ def merged_again(  # noqa: PLR0917 - all that a merge depends on
     fresh: Mapping[str, Kept],
     behind: Mapping[str, Kept],
 ) -> RunState:
-    """The state after the round."""
+    """The state after the round, and after those behind it that need no device."""
     latecomers = {device: Latecomer(kept.round, _update(job, kept)) for device, kept in behind.items()}
     arrived = {device: _update(job, kept) for device, kept in fresh.items()}
     updates, late_ones = staleness.fold(policy, before.round + 1, arrived, latecomers)
-    return jobs.advance(job, before, updates, population=population, late=late_ones)
+    *_, after = jobs.onward(job, before, updates, population=population, late=late_ones)
+    return after
 
 
 def _update(job: Job, kept: Kept) -> Update:

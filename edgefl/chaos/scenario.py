@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, TypeAlias
 
+from edgefl.algorithms.registry import ALGORITHMS
 from edgefl.config.schema import RunFile
 from edgefl.hardware.line import Line
 from edgefl.protocol.chunks import CHUNK
@@ -22,6 +23,13 @@ KINDS: tuple[Kind, ...] = (
 )  # fmt: skip
 LIES: tuple[Lie, ...] = ("torn", "not a number", "huge", "round", "run", "name", "model", "stale")
 MOST_FAULTS = 10
+CHEAP: dict[str, dict[str, Any]] = {  # where an algorithm's own defaults would take long
+    "fedgc": {"batches": 2},
+    "gradma": {"batches": 2},
+    "fedreg": {"pseudo_steps": 1},
+    "feddf": {"steps": 2},
+    "flashback": {"max_epochs": 1},
+}
 PER_ROUND = 7.0  # virtual seconds in which faults may come, for each round
 
 
@@ -130,22 +138,27 @@ def _run(seed: int, name: str, count: int) -> RunFile:
         "privacy": privacy,
         "rounds": rounds,
         "selection": {"name": rng.choice(("uniform", "uniform", "fresh"))},
-        "wire": {"codec": rng.choice(("float32", "float32", "float16"))},
+        "wire": _wire(rng),
         "guards": {"strikes": 3, "quarantine_seconds": 20.0},
     }
     return RunFile.model_validate({key: value for key, value in table.items() if value is not None})
 
 
 def _algorithm(rng: Random) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    training = {"epochs": 1, "batch": 4, "lr": 0.1}
-    match rng.choice(("fedavg", "fedavg", "scaffold", "gradma", "mifa", "private")):
-        case "gradma":
-            return {"name": "gradma", "batch": 4, "batches": 2, "lr": 0.1}, None
-        case "private":
-            mechanism = {"mechanism": "output", "clip": 5.0, "sigma": 0.01, "noise": "seeded"}
-            return {"name": "fedprox", **training}, mechanism
-        case name:
-            return {"name": name, **training}, None
+    """Any there is, at its cheapest, plain FedAvg and the private ones a little more often."""
+    name = rng.choice((*ALGORITHMS, "fedavg", "private", "private"))
+    privacy = {"mechanism": "output", "clip": 5.0, "sigma": 0.01, "noise": "seeded"} if name == "private" else None
+    if privacy:
+        name = rng.choice(("fedprox", "upcycled"))
+    return {"name": name, "epochs": 1, "batch": 4, "lr": 0.1, **CHEAP.get(name, {})}, privacy
+
+
+def _wire(rng: Random) -> dict[str, Any]:
+    """A codec for both ways, or one for each."""
+    wire: dict[str, Any] = {"codec": rng.choice(("float32", "float32", "float16"))}
+    up = rng.choice((None, None, {"codec": "int8"}, {"codec": "topk", "share": 0.3}))
+    down = rng.choice((None, None, {"codec": "float16"}, {"codec": "int8"}))
+    return wire | {way: table for way, table in (("up", up), ("down", down)) if table}
 
 
 def _faults(seed: int, members: tuple[Member, ...], runs: tuple[RunFile, ...]) -> tuple[Fault, ...]:

@@ -1,6 +1,7 @@
 """The job of the simulated fleets: a softmax regression of a few numbers in plain numpy, so that seeds cost little."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,11 +9,13 @@ from edgefl import seeds
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.losses import LOSSES
+from edgefl.models.base import Model
 from edgefl.run.job import Job
 from edgefl.vector import Array, Layout, Vector
 
 FEATURES, CLASSES = 3, 3
 TESTED = 12  # samples that a model is judged by
+PUBLIC = 8  # samples that server stages train on
 
 
 class Softmax:
@@ -37,6 +40,38 @@ class Softmax:
 
     def tensors(self, w: Vector) -> dict[str, Array]:
         return dict(self.layout.layers(w))
+
+    # What MOON and FedMLB want to see inside a network (edgefl/models/blocks.py).
+
+    def featured(self, model: Model) -> Model:
+        """The outputs, and beside them the input of the only layer there is."""
+        return Beside(self.layout, model, lambda x: x)
+
+    def hybrid(self, model: Model, frozen: Vector) -> Model:
+        """The outputs, and beside them those of the one path there can be: all of it frozen."""
+        return Beside(self.layout, model, lambda x: self.logits(frozen, x))
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A model with something in the same row of its outputs that its weights have no part in."""
+
+    layout: Layout
+    model: Model
+    more: Callable[[Array], Array]
+
+    def logits(self, w: Vector, x: Array) -> Array:
+        return np.concatenate([self.model.logits(w, x), self.more(x)], axis=1)
+
+    def vjp(self, w: Vector, x: Array) -> tuple[Array, Callable[[Array], Vector]]:
+        z, pullback = self.model.vjp(w, x)
+        return np.concatenate([z, self.more(x)], axis=1), lambda dz: pullback(dz[:, : z.shape[1]])
+
+    def input_gradient(self, w: Vector, x: Array, dz: Array) -> Array:
+        return self.model.input_gradient(w, x, dz[:, :CLASSES])
+
+    def tensors(self, w: Vector) -> dict[str, Array]:
+        return self.model.tensors(w)
 
 
 def _parts(w: Vector) -> tuple[Array, Array]:
@@ -67,7 +102,7 @@ def make_job(run: RunFile) -> Job:
         down=run.wire.down_codec(),
         sample=(FEATURES,),
         classes=CLASSES,
-        public=samples(seed, "public", 0),
+        public=samples(seed, "public", PUBLIC),
         test=samples(seed, "test", TESTED),
     )
 

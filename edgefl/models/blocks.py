@@ -4,15 +4,16 @@ Both are given as a `Model` with the same weights and wider outputs, so one pull
 """
 
 from importlib import import_module
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from edgefl.errors import ConfigError
 from edgefl.models.base import Model
 from edgefl.vector import Vector
 
 
+@runtime_checkable
 class Inside(Protocol):
-    """What the torch back-end can tell about a network."""
+    """What the torch back-end can tell about a network; a model that can tell it of itself is asked itself."""
 
     def featured(self, model: Model) -> Model:
         """The outputs, and beside them in the same row the input of the last linear layer."""
@@ -24,7 +25,9 @@ class Inside(Protocol):
 
 
 def inside(model: Model, who: str) -> Inside:
-    """The torch back-end's view into the network; `who` needs it and is refused on any other back-end."""
+    """The view into the network; `who` needs it and is refused on a back-end that has none."""
+    if isinstance(model, Inside):
+        return model
     if type(model).__module__ != "edgefl.models.torch_backend":
         raise ConfigError(
             f"{who} looks inside the network, which only the torch back-end can, not {type(model).__name__}; "

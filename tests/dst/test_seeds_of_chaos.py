@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from edgefl.algorithms.registry import ALGORITHMS
 from edgefl.chaos.campaign import search
 from edgefl.chaos.planted import BUGS, planted
 from edgefl.chaos.play import play
 from edgefl.chaos.scenario import KINDS, draw
+from edgefl.selection.registry import SELECTIONS
 
 SEEDS, PART = 200, 25
 QUICK = ("everybodys-tasks", "attempt-begins-anew", "journal-not-synced", "announces-once", "models-left-behind")
@@ -40,6 +42,16 @@ def test_there_are_more_than_a_dozen_bugs_and_every_kind_of_fault_strikes():
     assert len(BUGS) >= 12
     struck = {fault.kind for seed in range(SEEDS) for fault in draw(seed).faults}
     assert struck == set(KINDS)
+
+
+def test_every_algorithm_codec_selection_and_late_policy_is_played():
+    runs = [run for seed in range(SEEDS) for run in draw(seed).runs]
+    assert {run.algorithm["name"] for run in runs} == set(ALGORITHMS)
+    assert {run.wire.up_codec().name for run in runs} == {"float32", "float16", "int8", "topk"}
+    assert {run.wire.down_codec().name for run in runs} == {"float32", "float16", "int8"}
+    assert {run.selection["name"] for run in runs} == set(SELECTIONS)
+    assert {run.rounds.late for run in runs} == {"drop", "discount", "memory"}
+    assert any(run.privacy for run in runs)
 
 
 def test_a_seed_tells_the_same_story_whoever_plays_it():
