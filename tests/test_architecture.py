@@ -130,6 +130,13 @@ def test_the_core_knows_no_service_and_the_services_do_not_know_each_other(path)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_whole_fleets_stand_above_the_services_and_only_commands_stand_above_them(path):
+    fleets = ("edgefl/chaos/", "edgefl/simulation/emulat")
+    if not name(path).startswith((*fleets, "edgefl/cli/")):
+        assert not [one for one in ever(path) if (one.replace(".", "/") + "/").startswith(fleets)]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_keys_that_prove_nothing_are_for_simulated_fleets_only(path):
     if "edgefl.protocol.simulated_keys" in ever(path):
         assert name(path).startswith(("edgefl/simulation/", "edgefl/chaos/"))

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from device_agent.service import Agent
-from device_agent.training import Trained, Watch
+from device_agent.training import Failed, Trained, Watch
 from edgefl import seeds
 from edgefl.config.schema import EmulatedFleet, RunFile
 from edgefl.contract import Batched, Budget, Task
@@ -52,6 +52,7 @@ class Surroundings:
     engine: Engine
     coordinator: str  # its key
     executor: Executor | None = None  # for training several of them at a time
+    failures: dict[int, Exception] = field(default_factory=dict)  # by round: the first training that failed
 
 
 @dataclass(slots=True)
@@ -67,7 +68,7 @@ class Device:
     agent: Agent | None = None
     offline_until: float = 0.0
     trainings: int = 0  # so far; names the draw of a breakdown
-    failure: Exception | None = None
+    failure: Exception | None = None  # of the last training that failed
 
     # ---- its life ----------------------------------------------------------------------------------------------
 
@@ -125,7 +126,7 @@ class Device:
     # ---- its work ----------------------------------------------------------------------------------------------
 
     def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, _watch: Watch) -> Done:
-        """Train, at this machine's pace; what a simulation cannot do ends it, as it ends the loop."""
+        """Train, at this machine's pace; what fails is declined as on a real device, and kept for the emulator."""
         pace = self.kind.hardware.pace(self._seed, task.round, self.name)
         most = cut(self.around.job, task.round, self.name, len(worker.data))
         order = Order(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
@@ -138,8 +139,9 @@ class Device:
 
     def _seconds(self, events: Sequence[Any]) -> float:
         """How long the training took, by what it told; for ever, if the machine breaks down over it."""
-        if self.failure is not None:
-            raise self.failure
+        failed = next((event for event in events if isinstance(event, Failed)), None)
+        if failed is not None and self.failure is not None:
+            self.around.failures.setdefault(failed.round, self.failure)
         trained = next((event for event in events if isinstance(event, Trained)), None)
         if trained is None:
             return 0.0

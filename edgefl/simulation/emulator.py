@@ -18,7 +18,7 @@ from coordinator.service import Coordinator
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
-from edgefl.events import Done, Fact, Round, Tell
+from edgefl.events import Abandoned, Done, Fact, Round, Tell
 from edgefl.privacy.spending import spending
 from edgefl.protocol import simulated_keys
 from edgefl.run.job import Job, RunState
@@ -62,7 +62,7 @@ class Emulator:
         self.job, self._tell = job, tell
         self.world = World()
         signer = simulated_keys.signer(job.run.run.seed, "the coordinator")
-        around = Surroundings(job, self.world, VirtualBroker(self.world), engine, signer.key, threads)
+        self.around = around = Surroundings(job, self.world, VirtualBroker(self.world), engine, signer.key, threads)
         self.devices = {name: Device(name, devices[name], kind, around) for name, kind in kinds(job, devices).items()}
         hours = [device.kind.availability for device in self.devices.values() if device.kind.availability]
         longest = max((one.on + one.off for one in hours), default=0.0)
@@ -100,6 +100,8 @@ class Emulator:
         """Pass on what lasts; rounds and the end also say what they took on our own clock."""
         now = perf_counter()
         match fact:
+            case Abandoned(round=round) if round in self.around.failures:
+                raise self.around.failures[round]  # a fleet would try for ever; the loop ends here, too
             case Round(seconds=seconds, waiting_seconds=waited):
                 fact = replace(
                     fact,

@@ -12,7 +12,7 @@ from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, Diverged, RunError
-from edgefl.events import Asked, Closed, Fact
+from edgefl.events import Asked, Closed, Declined, Fact
 from edgefl.protocol.signing import Signer
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState
@@ -265,6 +265,18 @@ def test_learning_that_diverges_ends_an_emulated_run_as_it_ends_the_loop():
             driver(job, devices)
         ends.append(str(ended.value))
     assert ends[0] == ends[1]
+
+
+def test_a_device_whose_training_fails_declines_and_the_others_go_on():
+    job, devices = prepared({"name": "fedavg"}, rounds={"cohort": 6, "quorum": 2})
+    ill = next(iter(devices))
+    devices[ill] = Dataset(np.full_like(devices[ill].x, 1e30), devices[ill].y, devices[ill].classes)
+    told: list[Fact] = []
+    assert emulate(job, devices, told.append).round == 4
+    assert [fact.missing for fact in told if isinstance(fact, Closed)] == [(ill,)] * 4
+    assert {fact.device for fact in told if isinstance(fact, Declined)} == {ill}
+    with pytest.raises(Diverged, match=ill):
+        simulate(job, devices)
 
 
 def test_limits_and_keys_of_real_devices_do_not_hold_for_emulated_ones():
