@@ -68,7 +68,7 @@ LOSSES: Registry[Loss] = Registry(
 
 def loss(name: str, allowed: Collection[str] | None = None) -> Loss:
     """The loss that a run file names; a manifest, with the code that the device `allowed`."""
-    made = LOSSES.find(name, "task.loss", allowed)
-    if not callable(made):
+    function = LOSSES.find(name, "task.loss", allowed)
+    if not callable(function):
         raise ConfigError(f"task.loss = '{name}' is no function of logits and labels")
-    return made
+    return function

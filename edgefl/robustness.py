@@ -78,7 +78,7 @@ def bound(
     factors = {device: _factors(lengths[device], limits) for device in lengths}
     heard = {device: update.weight * _fading(factors[device].get(DELTA, 1.0)) for device, update in fresh.items()}
     weights = _weights(heard, state, caps)
-    changed = {device: dict(found) for device, found in factors.items() if found}
+    changed = {device: dict(by_part) for device, by_part in factors.items() if by_part}
     for device, weight in weights.items():
         if weight < updates[device].weight:
             changed.setdefault(device, {})[WEIGHT] = weight / updates[device].weight
@@ -138,11 +138,11 @@ def _fading(factor: float) -> float:
 
 
 def _factors(lengths: Lengths, limits: Lengths) -> dict[str, float]:
-    found = {
+    factors = {
         name: factor(length, limits.get(name, inf), fades=1.0 if name.startswith(EXTRA) else FADES)
         for name, length in lengths.items()
     }
-    return {name: by for name, by in found.items() if by < 1}
+    return {name: by for name, by in factors.items() if by < 1}
 
 
 def _known(state: State, name: str) -> float:

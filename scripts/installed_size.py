@@ -43,13 +43,13 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description="The installed size of the base package, in a fresh environment.")
     parser.add_argument("--limit", type=float, default=200.0, help="megabytes (200)")
-    wanted, more = parser.parse_known_args()
+    arguments, more = parser.parse_known_args()
     sizes = installed(more)
     total = sum(sizes.values()) / 1e6
     for name, size in sorted(sizes.items(), key=lambda item: -item[1]):
         print(f"{size / 1e6:8.1f} MB  {name}")
-    print(f"{total:8.1f} MB  together, limit {wanted.limit:.0f} MB")
-    return int(total > wanted.limit)
+    print(f"{total:8.1f} MB  together, limit {arguments.limit:.0f} MB")
+    return int(total > arguments.limit)
 
 
 if __name__ == "__main__":

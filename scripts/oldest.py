@@ -35,10 +35,12 @@ def oldest(python: str) -> list[str]:
     else:
         import tomli as tomllib
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = [Requirement(line) for line in table["project"]["dependencies"]]
+    requirements = [Requirement(line) for line in table["project"]["dependencies"]]
     device = {"python_version": python, "python_full_version": f"{python}.0"}
     bounds = [
-        (r.name, re.search(r">=([^,]+)", str(r.specifier))) for r in wanted if not r.marker or r.marker.evaluate(device)
+        (r.name, re.search(r">=([^,]+)", str(r.specifier)))
+        for r in requirements
+        if not r.marker or r.marker.evaluate(device)
     ]
     return [f"{name}=={bound[1]}" for name, bound in bounds if bound]
 
@@ -52,8 +54,8 @@ def export(folder: Path) -> None:
 
     for case in CASES:
         module = build_module(case.network, case.sample, case.classes, seed=0)
-        made = exported(module, case.sample, dtype="int64" if case.tokens else "float32")
-        (folder / f"{case.network}.graphs").write_bytes(pack(made))
+        bundle = exported(module, case.sample, dtype="int64" if case.tokens else "float32")
+        (folder / f"{case.network}.graphs").write_bytes(pack(bundle))
 
 
 def train(folder: Path, out: Path) -> None:

@@ -51,9 +51,9 @@ class FedGC(LocalTraining):
         # In the first round there is nothing to agree with.
         z = np.zeros_like(task.params) if task.previous is None else task.params - task.previous
         slices = parts(site.model.layout, self.granularity)
-        found = pulls(update.delta, z, slices, self.margin * self.lr**2, self.c_rel)
-        told = {"corrected": np.array(len(found), np.int64)}
-        return replace(update, delta=pushed(update.delta, z, found), extra=told), noted(state, found)
+        pushes = pulls(update.delta, z, slices, self.margin * self.lr**2, self.c_rel)
+        told = {"corrected": np.array(len(pushes), np.int64)}
+        return replace(update, delta=pushed(update.delta, z, pushes), extra=told), noted(state, pushes)
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Sgc(margin=self.margin, lr=self.lr)) if self.sgc else (Mean(),)
@@ -76,29 +76,29 @@ def pulls(
     A push has length margin / ||z||, which explodes when z gets small: with the guard `c_rel` the margin is never
     more than c_rel ||h|| ||z||.
     """
-    found = []
+    pushes = []
     for s in slices:
         square = dot(z[s], z[s])
         least = margin if c_rel is None else min(margin, c_rel * norm(h[s]) * sqrt(square))
         if square > 0 and (missing := least - dot(h[s], z[s])) > 0:
-            found.append((s, missing / square))
-    return found
+            pushes.append((s, missing / square))
+    return pushes
 
 
-def pushed(h: Vector, z: Vector, found: list[tuple[slice, float]]) -> Vector:
+def pushed(h: Vector, z: Vector, pushes: list[tuple[slice, float]]) -> Vector:
     """`h` after these pushes; h itself if there are none."""
-    if not found:
+    if not pushes:
         return h
     u = h.copy()
-    for s, v in found:
+    for s, v in pushes:
         u[s] += np.multiply(z[s], v, dtype=np.float64)  # v alone may be too large for float32
     return u
 
 
-def noted(state: State, found: list[tuple[slice, float]]) -> State:
+def noted(state: State, pushes: list[tuple[slice, float]]) -> State:
     """The device's record: how many tensors were ever pushed, and the largest multiple."""
-    largest = max([float(state.get("largest", np.zeros(()))), *(v for _, v in found)])
-    corrected = int(state.get("corrected", np.zeros((), np.int64))) + len(found)
+    largest = max([float(state.get("largest", np.zeros(()))), *(v for _, v in pushes)])
+    corrected = int(state.get("corrected", np.zeros((), np.int64))) + len(pushes)
     return {**state, "corrected": np.array(corrected, np.int64), "largest": np.array(largest)}
 
 
@@ -139,9 +139,9 @@ class Sgc:
         step, infeasible, largest = draft.step.copy(), 0, 0.0
         for s in parts(site.model.layout, self.granularity):
             deltas = [update.delta[s] for update in draft.updates.values()]
-            found = sgc(draft.step[s], deltas, self.margin * self.lr**2, self.strict)
-            step[s] = found.x
-            infeasible += not found.feasible
-            largest = max(largest, found.multipliers.max(initial=0.0))
+            solution = sgc(draft.step[s], deltas, self.margin * self.lr**2, self.strict)
+            step[s] = solution.x
+            infeasible += not solution.feasible
+            largest = max(largest, solution.multipliers.max(initial=0.0))
         total = int(state.get("infeasible", np.zeros((), np.int64))) + infeasible
         return replace(draft, step=step), {"infeasible": np.array(total, np.int64), "largest": np.array(largest)}

@@ -148,10 +148,10 @@ def one_pass(site: Site, size: int) -> list[Batch]:
     return [next(stream) for _ in range(per_pass(len(site.data), size, lone=lone(site)))]
 
 
-def remembered(made: Iterable[tuple[Batch, Batch]]) -> Iterator[tuple[Batch, Batch]]:
+def remembered(pairs: Iterable[tuple[Batch, Batch]]) -> Iterator[tuple[Batch, Batch]]:
     """Over and over the same things, each made when it is first needed: a short budget makes only what it uses."""
     seen = []
-    for item in made:
+    for item in pairs:
         seen.append(item)
         yield item
     yield from cycle(seen)

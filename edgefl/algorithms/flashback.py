@@ -130,8 +130,8 @@ def lesson(teacher_logits: Iterable[Array], alphas: Array, temperature: float) -
         logp = log_softmax(z / z.dtype.type(temperature))
         part = alpha.astype(z.dtype) * np.exp(logp)
         target = part if target is None else target + part
-        said = (part * logp).sum(axis=1)
-        entropy = said if entropy is None else entropy + said
+        own_entropy = (part * logp).sum(axis=1)
+        entropy = own_entropy if entropy is None else entropy + own_entropy
     if target is None or entropy is None:
         raise ValueError("distillation needs at least one teacher")
     return Lesson(target, entropy)
@@ -152,7 +152,7 @@ def distillation(  # noqa: PLR0917 - the order of the paper's symbols
 
 
 def follow(
-    z: Array, y: Array, said: Lesson, alpha_s: Array, temperature: float = 3.0, *, kd_t2: bool = True
+    z: Array, y: Array, taught: Lesson, alpha_s: Array, temperature: float = 3.0, *, kd_t2: bool = True
 ) -> tuple[float, Array]:
     """The same for a lesson prepared before.
 
@@ -161,9 +161,9 @@ def follow(
     n, real = len(z), z.dtype.type
     scale = temperature**2 if kd_t2 else 1.0
     logq = log_softmax(z / real(temperature))
-    mass = said.target.sum(axis=1, keepdims=True)
-    kd = float((said.entropy - (said.target * logq).sum(axis=1)).mean())
-    dz = real(scale / temperature) * (mass * np.exp(logq) - said.target)
+    mass = taught.target.sum(axis=1, keepdims=True)
+    kd = float((taught.entropy - (taught.target * logq).sum(axis=1)).mean())
+    dz = real(scale / temperature) * (mass * np.exp(logq) - taught.target)
 
     own, rows, logp = alpha_s.astype(z.dtype)[y], np.arange(n), log_softmax(z)
     labels = np.exp(logp)
@@ -223,12 +223,12 @@ class Distill(PublicTraining):
             return draft, 0
         alpha_s, alphas = class_weights(book["pi"], np.stack([counts for _, counts in moves]))
         spoken = (logits(site.model, draft.params + delta, public.training.x) for delta, _ in moves)
-        said, sgd = lesson(spoken, alphas, self.temperature), self.sgd(site)
+        taught, sgd = lesson(spoken, alphas, self.temperature), self.sgd(site)
 
         def step(w: Vector, rows: Array) -> Vector:
             z, pullback = site.model.vjp(w, public.training.x[rows])
             y = public.training.y[rows]
-            return sgd(w, pullback(follow(z, y, said.take(rows), alpha_s, self.temperature, kd_t2=self.kd_t2)[1]))
+            return sgd(w, pullback(follow(z, y, taught.take(rows), alpha_s, self.temperature, kd_t2=self.kd_t2)[1]))
 
         polished = self.polish(draft.params + draft.step, public, site, step)
         return replace(draft, step=polished.params - draft.params), polished.check

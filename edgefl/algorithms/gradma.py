@@ -150,8 +150,8 @@ class Memory:
         late = [device for device in draft.late if device not in draft.updates]
         arrived = {**draft.updates, **{d: draft.late[d] for d in late[: max(0, self.size - len(draft.updates))]}}
         memory = self.remember(state, {device: update.delta[:k] for device, update in arrived.items()})
-        mt, found = restrain(mo, memory, state.get("gram"), parts(layout, self.granularity))
-        found["unsolved"] += state.get("unsolved", 0)
+        mt, record = restrain(mo, memory, state.get("gram"), parts(layout, self.granularity))
+        record["unsolved"] += state.get("unsolved", 0)
         kept = {
             "members": np.array(memory.members, np.str_),
             "counters": memory.counters,
@@ -159,7 +159,7 @@ class Memory:
             **{f"row.{i}": row for i, row in enumerate(memory.rows)},
         }
         step = np.concatenate([real(self.rate) * mt, draft.step[k:]])
-        return replace(draft, step=step), {"m": mt, **kept, **found}
+        return replace(draft, step=step), {"m": mt, **kept, **record}
 
     def remember(self, state: State, deltas: Mapping[str, Vector]) -> "Remembered":
         """The memory after these updates."""

@@ -65,14 +65,14 @@ def stage_registry() -> Kinds:
 
 def algorithm(table: Mapping[str, Any], allowed: Collection[str] | None = None) -> Algorithm:
     """The algorithm described by a table of a run file; of a manifest, with the code that the device `allowed`."""
-    made: Algorithm = algorithm_registry().take(table, "algorithm", allowed=allowed)
-    return made
+    algorithm: Algorithm = algorithm_registry().take(table, "algorithm", allowed=allowed)
+    return algorithm
 
 
 def stage(table: Mapping[str, Any]) -> Stage:
     """The stage described by a table of a run file."""
-    made: Stage = stage_registry().take(table, "aggregation")
-    return made
+    stage: Stage = stage_registry().take(table, "aggregation")
+    return stage
 
 
 def describe(thing: Algorithm | Stage) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def _watch(command: list[str], output: Path) -> Trainee:
     child.stop()
     if child.exit_code:
         raise RunError(f"a training process failed: {child.last_words()}")
-    said = json.loads(output.read_text().splitlines()[-1])
-    return Trainee(said["peak_mb"], said["first_step_at"] - began, said["first_step_cpu"])
+    numbers = json.loads(output.read_text().splitlines()[-1])
+    return Trainee(numbers["peak_mb"], numbers["first_step_at"] - began, numbers["first_step_cpu"])
 
 
 def python(module: str, *arguments: str) -> list[str]:

@@ -79,11 +79,11 @@ def heading(facts: dict[str, Any]) -> str:
 WIDTHS = (56, 26, 24, 14, 20, 7)  # fixed, so that a line can be shown as soon as it is known
 
 
-def table(title: str, names: tuple[str, str], found: Iterable[Comparison]) -> Iterator[str]:
+def table(title: str, names: tuple[str, str], comparisons: Iterable[Comparison]) -> Iterator[str]:
     """Lines for a person: the medians with the best in brackets, the ratio and its bar."""
     yield _line((title, *(f"{name} median (best)" for name in names), "ratio (best)", "bar", ""))
     yield "-" * sum(WIDTHS)
-    for one in found:
+    for one in comparisons:
         yield _line(_row(one))
 
 

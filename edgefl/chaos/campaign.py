@@ -79,8 +79,8 @@ def proofs(most: int, workers: int = 1) -> Iterator[tuple[str, int | None, str]]
             yield name, *search(name, most)
         return
     with _pool(workers) as pool:
-        for name, found in zip(names, pool.map(partial(search, most=most), names), strict=True):
-            yield name, *found
+        for name, result in zip(names, pool.map(partial(search, most=most), names), strict=True):
+            yield name, *result
 
 
 def search(bug: str, most: int) -> tuple[int | None, str]:
@@ -94,11 +94,11 @@ def search(bug: str, most: int) -> tuple[int | None, str]:
     return None, ""
 
 
-def report(summary: Summary, found: list[tuple[str, int | None, str]], day: str) -> str:
+def report(summary: Summary, proven: list[tuple[str, int | None, str]], day: str) -> str:
     """The page that `make dst` writes."""
     rows = (
         f"| {name} | {BUGS[name][0]} | {'not found' if seeds is None else seeds} | {violation.partition(':')[0]} |"
-        for name, seeds, violation in found
+        for name, seeds, violation in proven
     )
     lines = summary.lines()
     return "\n".join([

@@ -95,16 +95,16 @@ class Invariants:
             return
         heard = self.listener.hear(passing.topic, passing.payload)
         match place, heard:
-            case (run, "dev", device, "down"), (said, _) if run in self.runs:
-                self._said_to_device(run, device, said)
-            case (run, "dev", device, "up"), (Answer() as said, known_as):
-                self.sent[known_as] = said.job, said.round, device
+            case (run, "dev", device, "down"), (message, _) if run in self.runs:
+                self._said_to_device(run, device, message)
+            case (run, "dev", device, "up"), (Answer() as message, known_as):
+                self.sent[known_as] = message.job, message.round, device
                 self.left[run, device].add(known_as)
             case (run, "state"), (JobState(phase="finished"), _):
                 self.over.add(run)
 
-    def _said_to_device(self, run: str, device: str, said: Said) -> None:
-        match said:
+    def _said_to_device(self, run: str, device: str, message: Said) -> None:
+        match message:
             case Receipt(round=round, digest=known_as, verdict=verdict, reason=reason):
                 self.answered.add((run, device, known_as))
                 if verdict in ("accepted", "duplicate"):
@@ -277,8 +277,8 @@ class Invariants:
         if now - max(since, broker_since) <= SILENCE + 15.0:
             return
         kept = broker.retained.get(topics.presence(FLEET, machine.name))
-        said = overheard(kept.topic, kept.payload) if kept else None
-        if said is not None and getattr(said, "online", False):
+        presence = overheard(kept.topic, kept.payload) if kept else None
+        if presence is not None and getattr(presence, "online", False):
             raise Violation("present", f"{machine.name} is off since {since:.1f}, and said to be there")
 
     # ---- the end -----------------------------------------------------------------------------------------------
@@ -318,9 +318,9 @@ class Invariants:
             if task.job in over:
                 raise Violation("tidy", f"{name} is still at round {task.round} of {task.job}")
         kept = broker.retained.get(topics.presence(FLEET, name))
-        said = overheard(kept.topic, kept.payload) if kept else None
-        if not getattr(said, "online", False):
-            raise Violation("present", f"{name} is there, and the broker has {said}")
+        presence = overheard(kept.topic, kept.payload) if kept else None
+        if not getattr(presence, "online", False):
+            raise Violation("present", f"{name} is there, and the broker has {presence}")
 
     def same_as_the_loop(self, machine: CoordinatorMachine, full_disks: bool) -> bool:
         """Whether this run could be compared with the plain loop, and was the same."""

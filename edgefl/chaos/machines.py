@@ -235,23 +235,23 @@ class CoordinatorMachine(Machine):
 
 def _lied(lie: Lie, data: bytes, round: int) -> bytes:  # noqa: PLR0911  one lie, one line
     """What a device sends instead of its answer."""
-    said, opened = read(TO_COORDINATOR, data, limit=1 << 20)
-    assert isinstance(said, Answer)  # noqa: S101 - it has just been made
+    answer, opened = read(TO_COORDINATOR, data, limit=1 << 20)
+    assert isinstance(answer, Answer)  # noqa: S101 - it has just been made
     body = bytes(opened.body)
     match lie:
         case "torn":
-            return frame(said, (body[:-4],))
+            return frame(answer, (body[:-4],))
         case "not a number":
-            return frame(said, (np.full(len(body) // 4, np.nan, "<f4").tobytes().ljust(len(body), b"\0"),))
+            return frame(answer, (np.full(len(body) // 4, np.nan, "<f4").tobytes().ljust(len(body), b"\0"),))
         case "huge":
-            return frame(said.model_copy(update={"weight": 1e11}), (body,))
+            return frame(answer.model_copy(update={"weight": 1e11}), (body,))
         case "round":
-            return frame(said.model_copy(update={"round": round + 1}), (body,))
+            return frame(answer.model_copy(update={"round": round + 1}), (body,))
         case "run":
-            return frame(said.model_copy(update={"run_id": "another"}), (body,))
+            return frame(answer.model_copy(update={"run_id": "another"}), (body,))
         case "name":
-            return frame(said.model_copy(update={"device": "d9"}), (body,))
+            return frame(answer.model_copy(update={"device": "d9"}), (body,))
         case "model":
-            return frame(said.model_copy(update={"model": "0" * 16}), (body,))
+            return frame(answer.model_copy(update={"model": "0" * 16}), (body,))
         case "stale":
-            return frame(said.model_copy(update={"round": max(1, round - 1)}), (body,))
+            return frame(answer.model_copy(update={"round": max(1, round - 1)}), (body,))

@@ -39,17 +39,17 @@ def _words(what: Any) -> str:
             named = (f"{key}={value}" for key, value in told.items() if key != "event" and value not in (None, "", {}))
             return f"· {told['event']} {' '.join(named)}"[:200]
         case Message(topic, payload):
-            said = overheard(topic, payload)
-            about = piece(payload) if said is None else _message(said)
+            message = overheard(topic, payload)
+            about = piece(payload) if message is None else _message(message)
             return f"◀ {'/'.join(topic.split('/')[3:])}: {about}"[:200]
         case _:
             return f"◀ {type(what).__name__}"
 
 
-def _message(said: Said) -> str:
+def _message(message: Said) -> str:
     """Without what is the same in every play."""
-    told = said.model_dump(
+    told = message.model_dump(
         exclude_defaults=True, exclude={"kind", "protocol", "version", "back_end", "tensors", "run_id"}
     )
     named = (f"{key}={value.hex()[:8] if isinstance(value, bytes) else value}" for key, value in told.items())
-    return f"{type(said).__name__.lower()} {' '.join(named)}"
+    return f"{type(message).__name__.lower()} {' '.join(named)}"

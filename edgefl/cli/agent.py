@@ -71,12 +71,12 @@ def evaluate(
     file = load(AgentFile, agent, set_ or ())
     deployed = inference.open_model(file, model)
     typer.echo(f"{model}: {printable(line(deployed.card)) or 'says nothing about itself'}", err=True)
-    for part, found in inference.evaluate(file, deployed, data_root):
+    for part, evaluation in inference.evaluate(file, deployed, data_root):
         if json:
-            typer.echo(js.dumps({"event": "evaluated", "device": file.agent.id, "part": part, **asdict(found)}))
+            typer.echo(js.dumps({"event": "evaluated", "device": file.agent.id, "part": part, **asdict(evaluation)}))
             continue
-        scores = wording.scores(found)
-        typer.echo(f"{part}: {scores}  {found.samples} samples  {found.ms_per_sample:.3f} ms each")
+        scores = wording.scores(evaluation)
+        typer.echo(f"{part}: {scores}  {evaluation.samples} samples  {evaluation.ms_per_sample:.3f} ms each")
 
 
 @app.command()
@@ -94,10 +94,10 @@ def predict(
 
     file = load(AgentFile, agent, set_ or ())
     deployed = inference.open_model(file, model)
-    made = inference.predict(deployed, inference.samples(samples, deployed))
+    predictions = inference.predict(deployed, inference.samples(samples, deployed))
     if out is not None:
-        inference.write(out, made)
-        typer.echo(f"{out}: {len(made.values)} predictions", err=True)
+        inference.write(out, predictions)
+        typer.echo(f"{out}: {len(predictions.values)} predictions", err=True)
         return
-    for line in inference.table(made):
+    for line in inference.table(predictions):
         typer.echo(line)

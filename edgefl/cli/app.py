@@ -56,8 +56,8 @@ app.add_typer(privacy.app, name="privacy")
 app.add_typer(bench.app, name="bench")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(asked: bool) -> None:
+    if asked:
         typer.echo(f"edgefl {__version__}")
         raise typer.Exit
 

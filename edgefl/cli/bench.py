@@ -69,8 +69,8 @@ def device(
             Path(folder),
             repeats,
         )
-        found = chain(steps(chosen, repeats), alone)
-        _print("Training on one thread, CPU time of a step", ("onnxruntime", "torch"), found, json)
+        comparisons = chain(steps(chosen, repeats), alone)
+        _print("Training on one thread, CPU time of a step", ("onnxruntime", "torch"), comparisons, json)
 
 
 @app.command()
@@ -85,16 +85,16 @@ def algorithms(
     _print("CPU time", ("edgefl", "reference"), compare(Sizes(params=params, repeats=repeats)), json)
 
 
-def _print(title: str, names: tuple[str, str], found: "Iterable[Comparison]", as_json: bool) -> None:
+def _print(title: str, names: tuple[str, str], comparisons: "Iterable[Comparison]", as_json: bool) -> None:
     """The machine, then everything that was found."""
     from edgefl.bench import report
 
     facts = report.machine()
     if as_json:
         typer.echo(js.dumps(facts))
-        for one in found:
+        for one in comparisons:
             typer.echo(js.dumps({"bench": title, **one.record()}))
         return
     typer.echo(report.heading(facts) + "\n")
-    for line in report.table(title, names, found):
+    for line in report.table(title, names, comparisons):
         typer.echo(line)

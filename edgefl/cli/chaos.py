@@ -68,9 +68,9 @@ def _prove(most: int, cores: int) -> bool:
     from edgefl.chaos.campaign import proofs
 
     everything = True
-    for name, found, violation in proofs(most, cores):
-        everything = everything and found is not None
-        typer.echo(f"{name:<24} {f'after {found} seeds' if found else 'NOT FOUND':<18} {violation}"[:160])
+    for name, seeds, violation in proofs(most, cores):
+        everything = everything and seeds is not None
+        typer.echo(f"{name:<24} {f'after {seeds} seeds' if seeds else 'NOT FOUND':<18} {violation}"[:160])
     return everything
 
 
@@ -80,11 +80,11 @@ def _write(path: Path, summary: "Summary", cores: int) -> None:
     from edgefl.chaos.campaign import proofs
     from edgefl.chaos.campaign import report as page
 
-    found = []
+    proven = []
     for name, seeds, violation in proofs(summary.seeds, cores):
         typer.echo(f"{name:<24} {f'after {seeds} seeds' if seeds else 'NOT FOUND':<18} {violation}"[:160])
-        found.append((name, seeds, violation))
+        proven.append((name, seeds, violation))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(summary, found, datetime.now(timezone.utc).date().isoformat()), encoding="utf-8")
-    if any(seeds is None for _, seeds, _ in found):
+    path.write_text(page(summary, proven, datetime.now(timezone.utc).date().isoformat()), encoding="utf-8")
+    if any(seeds is None for _, seeds, _ in proven):
         raise typer.Exit(1)

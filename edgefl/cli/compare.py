@@ -51,22 +51,22 @@ def compare(  # noqa: PLR0917 - the options of the command
 
     logs.set_up(log)
     user_files.remember(run)
-    wanted = variants(algorithms, read_toml(run), str(run), set_ or ())
+    chosen = variants(algorithms, read_toml(run), str(run), set_ or ())
     asked = _levels(levels)
-    if wanted[0].run.task.partition is None:
+    if chosen[0].run.task.partition is None:
         raise ConfigError(f"{run}: a comparison divides one data set among devices: give task.partition")
-    folder = out or wanted[0].run.run.folder / f"{wanted[0].run.run.name}-compare"
+    folder = out or chosen[0].run.run.folder / f"{chosen[0].run.run.name}-compare"
     with own(folder, private=False):  # a folder of the user's choice, perhaps with other things in it
         kept = ResultCache(folder, data_root, fresh=fresh)
         try:
-            with watching({variant.label: variant.run.run.rounds for variant in wanted}, seeds) as watcher:
+            with watching({variant.label: variant.run.run.rounds for variant in chosen}, seeds) as watcher:
                 ends = play_all(
-                    wanted, seeds, data_root, _play, workers=workers, watcher=watcher, memory=kept, attempt=_try
+                    chosen, seeds, data_root, _play, workers=workers, watcher=watcher, memory=kept, attempt=_try
                 )
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted; finished runs are kept in {folder}, the same command goes on") from None
         typer.echo(_json(as_json(ends, asked)) if json else text(scores(ends, asked), asked))
-        page = write(folder, wanted, ends, asked)
+        page = write(folder, chosen, ends, asked)
     typer.echo(f"page: {page}", err=json)
     if failed := sum(isinstance(end, Failed) for end in ends):
         raise RunError(f"{failed} of {len(ends)} runs failed; the same command tries them again")
@@ -98,12 +98,12 @@ def _levels(words: str) -> tuple[float, ...]:
     from edgefl.errors import ConfigError
 
     try:
-        found = tuple(float(word) for word in words.split(",") if word.strip())
+        levels = tuple(float(word) for word in words.split(",") if word.strip())
     except ValueError:
         raise ConfigError(f"--levels {words}: give numbers between 0 and 1, e.g. 0.5,0.7") from None
-    if not all(0 < level <= 1 for level in found):
+    if not all(0 < level <= 1 for level in levels):
         raise ConfigError(f"--levels {words}: give numbers between 0 and 1, e.g. 0.5,0.7")
-    return found
+    return levels
 
 
 def _json(value: dict[str, Any]) -> str:

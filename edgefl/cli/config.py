@@ -39,21 +39,21 @@ def show(
     from edgefl.config.reader import read_toml
     from edgefl.config.schema import AgentFile
 
-    found = entries(AgentFile if agent else kind_of(read_toml(file)), file, set_ or ())
+    shown = entries(AgentFile if agent else kind_of(read_toml(file)), file, set_ or ())
     if json:
-        for line in _as_json(found) if origin else [js.dumps(_tree(found))]:
+        for line in _as_json(shown) if origin else [js.dumps(_tree(shown))]:
             typer.echo(line)
     else:
         typer.echo(_dim(f"# {file} as it is in force."))
         if origin:
             typer.echo(_dim("# Strongest first: --set, EDGEFL_ variables, the file, the defaults."))
-        for line in _as_toml(found, origin=origin):
+        for line in _as_toml(shown, origin=origin):
             typer.echo(line)
     for line in strays():
         typer.echo(f"edgefl: {line}", err=True)
 
 
-def _as_json(found: "Sequence[Entry]") -> list[str]:
+def _as_json(entries: "Sequence[Entry]") -> list[str]:
     return [
         js.dumps(
             {
@@ -63,14 +63,14 @@ def _as_json(found: "Sequence[Entry]") -> list[str]:
                 "over": [{"origin": who, "value": value} for who, value in entry.over],
             }
         )
-        for entry in found
+        for entry in entries
     ]
 
 
-def _tree(found: "Sequence[Entry]") -> Any:  # Any: tables in tables
+def _tree(entries: "Sequence[Entry]") -> Any:  # Any: tables in tables
     """The nested table again."""
     root: dict[str, Any] = {}
-    for entry in found:
+    for entry in entries:
         here: Any = root
         for part, following in zip(entry.way, entry.way[1:], strict=False):
             fresh: Any = [] if isinstance(following, int) else {}
@@ -84,16 +84,16 @@ def _tree(found: "Sequence[Entry]") -> Any:  # Any: tables in tables
     return root
 
 
-def _as_toml(found: "Sequence[Entry]", at: Way = (), *, origin: bool) -> list[str]:
+def _as_toml(entries: "Sequence[Entry]", at: Way = (), *, origin: bool) -> list[str]:
     """The lines of a TOML file; with `origin`, each with a comment that says where it comes from."""
     lines = []
-    own = [entry for entry in found if entry.way[:-1] == at]
+    own = [entry for entry in entries if entry.way[:-1] == at]
     if at and own:
         lines += ["", _header(at)]
     for entry in own:  # before the tables inside, or TOML would read them as theirs
         lines += _line(entry, origin=origin) if at else ["", _dim(f"# [{entry.key}] is not there")]
-    for way in dict.fromkeys(entry.way[: len(at) + 1] for entry in found if len(entry.way) > len(at) + 1):
-        lines += _as_toml([entry for entry in found if entry.way[: len(way)] == way], way, origin=origin)
+    for way in dict.fromkeys(entry.way[: len(at) + 1] for entry in entries if len(entry.way) > len(at) + 1):
+        lines += _as_toml([entry for entry in entries if entry.way[: len(way)] == way], way, origin=origin)
     return lines
 
 
@@ -110,10 +110,10 @@ def _line(entry: "Entry", *, origin: bool) -> list[str]:
     quiet = entry.origin.startswith(DEFAULT) and not entry.over
     if not origin or (entry.value is None and quiet):
         return [_dim(text) if entry.value is None else text]
-    said = f"{text:<{COLUMN - 2}}  # {entry.origin}"
+    commented = f"{text:<{COLUMN - 2}}  # {entry.origin}"
     over = [f"#   instead of {written(value)} ({who})" for who, value in entry.over]
     placed = [" " * max(4, min(COLUMN, WIDTH - len(line))) + line for line in over]
-    return [_dim(said) if quiet else said, *(typer.style(line, fg=typer.colors.YELLOW) for line in placed)]
+    return [_dim(commented) if quiet else commented, *(typer.style(line, fg=typer.colors.YELLOW) for line in placed)]
 
 
 def _dim(text: str) -> str:

@@ -43,18 +43,18 @@ def start(  # noqa: PLR0917 - options of a command
     from edgefl.system import logs
 
     logs.set_up(log)
-    wanted = load(RunFile, run, with_flags(set_, forgetting=forgetting))
-    if unless_finished and not fresh and finished(wanted):
-        typer.echo(f"edgefl: run '{wanted.run.name}' has finished; --fresh begins it anew", err=True)
+    run_file = load(RunFile, run, with_flags(set_, forgetting=forgetting))
+    if unless_finished and not fresh and finished(run_file):
+        typer.echo(f"edgefl: run '{run_file.run.name}' has finished; --fresh begins it anew", err=True)
         return
     view = choose(as_json=json)
-    if fresh or not unfinished(wanted):  # else it has been tried, and its broker may come back later than we do
-        check_broker(wanted)
-        identity.check(wanted)
+    if fresh or not unfinished(run_file):  # else it has been tried, and its broker may come back later than we do
+        check_broker(run_file)
+        identity.check(run_file)
         if rehearse:
-            with view.busy(f"rehearsing run '{wanted.run.name}' without devices (--no-rehearse leaves it out)"):
+            with view.busy(f"rehearsing run '{run_file.run.name}' without devices (--no-rehearse leaves it out)"):
                 rehearse_apart(run, set_ or (), data_root)
-    results = coordinate(wanted, data_root, view, fresh=fresh)
+    results = coordinate(run_file, data_root, view, fresh=fresh)
     if not json:
         for what, path in results.files.items():
             typer.echo(f"{what}: {path}")
@@ -70,9 +70,9 @@ def key(run: RunPath, set_: Sets = None) -> None:
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
 
-    wanted = load(RunFile, run, set_ or ())
-    signer = identity.signer(wanted)
-    typer.echo(f"edgefl: the private key is {identity.path(wanted)}", err=True)
+    run_file = load(RunFile, run, set_ or ())
+    signer = identity.signer(run_file)
+    typer.echo(f"edgefl: the private key is {identity.path(run_file)}", err=True)
     typer.echo(signer.key)
 
 
@@ -89,10 +89,10 @@ def forget(
     from edgefl.config.schema import RunFile
     from edgefl.errors import ConfigError
 
-    wanted = load(RunFile, run, set_ or ())
-    if wanted.devices:
+    run_file = load(RunFile, run, set_ or ())
+    if run_file.devices:
         raise ConfigError(f"{run} lists the keys of its devices: set devices.{device} to the new one, or take it out")
-    path = identity.devices_path(wanted)
+    path = identity.devices_path(run_file)
     if not DeviceKeys(path).forget(device):
         raise ConfigError(f"{path} has no key of a device '{device}'")
     typer.echo(f"edgefl: forgot the key of '{device}'", err=True)

@@ -31,9 +31,9 @@ def doctor(
 
     if file is None and set_:
         raise ConfigError("--set overrides a key of a file: name the file too")
-    wanted = load(kind_of(read_toml(file)), file, set_ or ()) if file else None
+    configuration = load(kind_of(read_toml(file)), file, set_ or ()) if file else None
     levels = []
-    for finding in examine(wanted, torch=torch):
+    for finding in examine(configuration, torch=torch):
         levels.append(finding.level)
         typer.echo(js.dumps(asdict(finding)) if json else _line(finding))
     bad, odd = levels.count("wrong"), levels.count("warning")

@@ -52,7 +52,7 @@ def plain(words: Sequence[str]) -> Start | None:
             once = True
         else:
             files.append(word)
-    if len(files) != 1 or any(said[:1] in {"", "-"} for said in chain(files, *values.values())):
+    if len(files) != 1 or any(argument[:1] in {"", "-"} for argument in chain(files, *values.values())):
         return None
     root, level, run = (values[name][-1:] for name in ("--data-root", "--log", "--run"))
     return Start(

@@ -25,32 +25,35 @@ def export(
     """Write a trained model as ONNX, compare it with the original, and say how good it is."""
     from coordinator.exporting import export_checkpoint
 
-    made = export_checkpoint(checkpoint, out, int8=int8, root=data_root)
+    exported = export_checkpoint(checkpoint, out, int8=int8, root=data_root)
     if json:
-        typer.echo(js.dumps({"event": "exported", **asdict(made), "path": str(made.path)}))
+        typer.echo(js.dumps({"event": "exported", **asdict(exported), "path": str(exported.path)}))
         return
-    for line in told(made):
+    for line in told(exported):
         typer.echo(line)
 
 
-def told(made: "Exported") -> list[str]:
+def told(exported: "Exported") -> list[str]:
     """What an operator wants to know."""
-    size = f"{made.bytes / 1000:.1f} kB"
-    if made.int8:
-        size += f" with int8 weights, {made.float_bytes / 1000:.1f} kB without"
-    lines = [f"{made.path}: round {made.round} of '{made.run}', {size}", f"it says: {made.about}"]
-    lines.append(f"parity: differs from torch by {made.parity:.1e} at most, on {made.samples} samples")
-    if made.int8_bytes is not None and not made.int8:
-        larger = f"{made.int8_bytes / 1000:.1f} kB"
+    size = f"{exported.bytes / 1000:.1f} kB"
+    if exported.int8:
+        size += f" with int8 weights, {exported.float_bytes / 1000:.1f} kB without"
+    lines = [f"{exported.path}: round {exported.round} of '{exported.run}', {size}", f"it says: {exported.about}"]
+    lines.append(f"parity: differs from torch by {exported.parity:.1e} at most, on {exported.samples} samples")
+    if exported.int8_bytes is not None and not exported.int8:
+        larger = f"{exported.int8_bytes / 1000:.1f} kB"
         lines.append(f"int8: not used, it would make the file larger ({larger}); leave --int8 to larger models")
-    if made.int8:
-        lines.append(f"int8: differs from torch by {made.gap:.1e} at most")
-    if made.tested and made.accuracy is not None:
+    if exported.int8:
+        lines.append(f"int8: differs from torch by {exported.gap:.1e} at most")
+    if exported.tested and exported.accuracy is not None:
         lines.append(
-            f"accuracy: {made.accuracy:.4f} before, {made.exported_accuracy:.4f} as exported, on {made.tested} samples"
+            f"accuracy: {exported.accuracy:.4f} before, {exported.exported_accuracy:.4f} as exported,"
+            f" on {exported.tested} samples"
         )
-    elif made.tested and made.rmse is not None:
-        lines.append(f"RMSE: {made.rmse:.4g} before, {made.exported_rmse:.4g} as exported, on {made.tested} samples")
-    elif made.untested:
-        lines.append(f"not measured: {made.untested}")
+    elif exported.tested and exported.rmse is not None:
+        lines.append(
+            f"RMSE: {exported.rmse:.4g} before, {exported.exported_rmse:.4g} as exported, on {exported.tested} samples"
+        )
+    elif exported.untested:
+        lines.append(f"not measured: {exported.untested}")
     return lines

@@ -34,15 +34,15 @@ def start(  # noqa: PLR0917 - options of a command
 
     logs.set_up(log)
     on_the_command_line("--broker", broker)
-    wanted = load(RunFile, run, set_ or ())
-    where, key = broker or wanted.broker.url, None
-    if not parse(where).local and identity.path(wanted).exists():  # else each agent says what it lacks
-        key = identity.signer(wanted).key
-    fleet = Fleet.of(wanted, where, devices, data_root, key)
+    run_file = load(RunFile, run, set_ or ())
+    where, key = broker or run_file.broker.url, None
+    if not parse(where).local and identity.path(run_file).exists():  # else each agent says what it lacks
+        key = identity.signer(run_file).key
+    fleet = Fleet.of(run_file, where, devices, data_root, key)
     signal.signal(signal.SIGTERM, lambda _s, _f: fleet.stop())
     with fleet:
         typer.echo(f"{len(fleet.children)} agents started; their logs are in {fleet.folder}")
         failed = fleet.wait()
-    for name, said in failed.items():
-        typer.echo(f"{name}: {said}", err=True)
+    for name, last_words in failed.items():
+        typer.echo(f"{name}: {last_words}", err=True)
     raise typer.Exit(1 if failed else 0)

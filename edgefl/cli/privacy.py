@@ -41,8 +41,8 @@ def calibrate(  # noqa: PLR0917 - the options of the command
     sigma = calibrate_sigma(updates, clip, epsilon, samples or 1, delta, sensitivity="worst_case")
     published = None if samples is None else calibrate_sigma(updates, clip, epsilon, samples, delta)
     if json:
-        found = {"sigma": sigma, "clip": clip, "delta": delta, "epsilon": epsilon, "updates": updates}
-        typer.echo(dumps({**found, "sigma_as_published": published}))
+        record = {"sigma": sigma, "clip": clip, "delta": delta, "epsilon": epsilon, "updates": updates}
+        typer.echo(dumps({**record, "sigma_as_published": published}))
         return
     what = f"{algorithm}: {updates} private updates of one device, clip = {clip:g}, delta = {delta:g}"
     typer.echo(f"sigma = {sigma:.6g}    # {what}")

@@ -16,14 +16,14 @@ def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: L
     from edgefl.system import logs
 
     logs.set_up(log)
-    wanted = load(RunFile, run, set_ or ())
-    job = play(wanted, data_root)
-    played = scale(job, known_devices(wanted))
+    run_file = load(RunFile, run, set_ or ())
+    job = play(run_file, data_root)
+    played = scale(job, known_devices(run_file))
     stages = " -> ".join(stage.name for stage in job.stages)
     typer.echo(
-        f"{run}: works. {job.algorithm.name} on '{wanted.task.model}' ({job.model.layout.size:,} parameters),"
+        f"{run}: works. {job.algorithm.name} on '{run_file.task.model}' ({job.model.layout.size:,} parameters),"
         f" {stages}, {job.up.name} up, {job.down.name} down"
     )
-    less = f" of the {wanted.cohort} that the run asks: the model is large" if played.capped else ""
+    less = f" of the {run_file.cohort} that the run asks: the model is large" if played.capped else ""
     typer.echo(f"it played {played.rounds} rounds of {played.answers} answers{less}")
     typer.echo(f"it {wording.evaluating(jobs.opening(job))}")

@@ -38,10 +38,10 @@ def simulate(  # noqa: PLR0917 - the options of the command
     from edgefl.system import logs
 
     logs.set_up(log)
-    wanted = load(RunFile, run, with_flags(set_, forgetting=forgetting))
-    if wanted.task.partition is None:
+    run_file = load(RunFile, run, with_flags(set_, forgetting=forgetting))
+    if run_file.task.partition is None:
         raise ConfigError(f"{run}: a simulation divides one data set among devices: give task.partition")
-    play(wanted, data_root, _json if json else _line, emulated=emulate, workers=workers)
+    play(run_file, data_root, _json if json else _line, emulated=emulate, workers=workers)
 
 
 def play(

@@ -72,10 +72,10 @@ def digest(run: RunFile, root: Path | None = None) -> str:
 @cache
 def _ours() -> str:
     """Our own code: a result belongs to what made it."""
-    found, home = sha256(), Path(edgefl.__file__).parent
+    digest, home = sha256(), Path(edgefl.__file__).parent
     for file in sorted([*home.rglob("*.py"), *(home.parent / "coordinator").glob("*.py")]):
-        found.update(file.read_bytes())
-    return found.hexdigest()
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _theirs(run: RunFile) -> Iterator[Path]:

@@ -133,12 +133,12 @@ def _private(lines: Sequence[Line]) -> str:
 
 def _failures(lines: Sequence[Line]) -> str:
     """What did not come to its end, and why."""
-    said = [
+    items = [
         f"<li>{escape(line.label)}, seed {line.seed}: {escape(line.why)}</li>"
         for line in lines
         if isinstance(line, Failed)
     ]
-    return f"<h2>Failed</h2>\n<ul>{''.join(said)}</ul>" if said else ""
+    return f"<h2>Failed</h2>\n<ul>{''.join(items)}</ul>" if items else ""
 
 
 def _figure(caption: str, path: Path) -> str:

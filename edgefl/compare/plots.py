@@ -43,11 +43,11 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ModuleNotFoundError:
         raise ConfigError("pictures need matplotlib: pip install 'edgefl[coordinator]'") from None
-    made: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     real = runs[0].regression
 
     def save(caption: str, name: str, figure: "Figure") -> None:
-        made[caption] = folder / name
+        files[caption] = folder / name
         figure.savefig(folder / name)
 
     with mpl.rc_context(STYLE):
@@ -65,7 +65,7 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
             save(caption, name, figure)
         if not real:
             save("Accuracy of each class over rounds", "classes.png", _classes(runs, title))
-    return made
+    return files
 
 
 def colours_of(labels: Sequence[str]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def colours_of(labels: Sequence[str]) -> dict[str, str]:
 def _curves(runs: Sequence[Played]) -> list[tuple[str, str, str, str, Coordinates]]:
     """Caption, file, labels of the axes, and what is drawn."""
     word, axis = ("Loss", "test loss") if runs[0].regression else ("Accuracy", "test accuracy")
-    found: list[tuple[str, str, str, str, Coordinates]] = [
+    curves: list[tuple[str, str, str, str, Coordinates]] = [
         (f"{word} over rounds", f"{word.lower()}.png", "round", axis, lambda r: (_numbers(r), r.judged)),
         (
             f"{word} over traffic",
@@ -88,11 +88,11 @@ def _curves(runs: Sequence[Played]) -> list[tuple[str, str, str, str, Coordinate
     ]
     if not runs[0].regression:
         forgot: Coordinates = lambda r: (_numbers(r)[1:], _running_mean(r.forgetting))  # noqa: E731
-        found.append(("Forgetting, mean of the rounds so far", "forgetting.png", "round", "round forgetting", forgot))
+        curves.append(("Forgetting, mean of the rounds so far", "forgetting.png", "round", "round forgetting", forgot))
     if all(report.virtual_seconds is not None for run in runs for report in run.rounds):
         time: Coordinates = lambda r: ([s / 60 for s in r.summed("virtual_seconds")], r.judged)  # noqa: E731
-        found.append((f"{word} over virtual time", "time.png", "virtual minutes", axis, time))
-    return found
+        curves.append((f"{word} over virtual time", "time.png", "virtual minutes", axis, time))
+    return curves
 
 
 def _bundle(axes: "Axes", runs: Sequence[Played], coordinates: Coordinates) -> None:

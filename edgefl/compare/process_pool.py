@@ -30,14 +30,14 @@ def play_apart(
         while playing:
             for pipe in [pipe for pipe in connection.wait(list(playing)) if isinstance(pipe, Connection)]:
                 number, order = playing[pipe]
-                said = _hear(pipe, seats[pipe], order)
-                if isinstance(said, tuple):
-                    progress(*said)
+                report = _hear(pipe, seats[pipe], order)
+                if isinstance(report, tuple):
+                    progress(*report)
                     continue
                 del playing[pipe]
                 if waiting:
                     sit(pipe if seats[pipe].exitcode is None else _open(seats, root, play))
-                yield number, said
+                yield number, report
     finally:
         for pipe, process in seats.items():
             process.terminate()  # nothing is lost but a run that is not finished
@@ -57,13 +57,13 @@ def _open(seats: dict[Connection, SpawnProcess], root: Path | None, play: Play) 
 def _hear(pipe: Connection, process: SpawnProcess, order: Order) -> tuple[str, int] | Outcome:
     """What the process says: that a round is over, or the outcome; if it is gone, that is the outcome."""
     try:
-        said: tuple[str, int] | Outcome = pipe.recv()
+        report: tuple[str, int] | Outcome = pipe.recv()
     except (EOFError, ConnectionResetError):
         process.join()
         code = process.exitcode or 0
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return Failed(order.label, order.seed, f"its process died ({how})")
-    return said
+    return report
 
 
 def _serve(pipe: Connection, root: Path | None, play: Play) -> None:

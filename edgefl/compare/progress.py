@@ -43,17 +43,17 @@ class Bars:
         self.tasks: dict[str, TaskID] = {
             label: progress.add_task(label, total=n * seeds, news="") for label, n in rounds.items()
         }
-        self.made: dict[tuple[str, int], int] = {}
+        self.rounds_played: dict[tuple[str, int], int] = {}
         self.ends: dict[str, list[Outcome]] = {label: [] for label in rounds}
 
     def advanced(self, label: str, seed: int) -> None:
-        self.made[label, seed] = self.made.get((label, seed), 0) + 1
+        self.rounds_played[label, seed] = self.rounds_played.get((label, seed), 0) + 1
         self.progress.advance(self.tasks[label])
 
     def ended(self, outcome: Outcome, *, before: bool) -> None:  # noqa: ARG002 - a full bar says it
         label = outcome.label
         self.ends[label].append(outcome)
-        self.progress.advance(self.tasks[label], self.rounds[label] - self.made.get((label, outcome.seed), 0))
+        self.progress.advance(self.tasks[label], self.rounds[label] - self.rounds_played.get((label, outcome.seed), 0))
         failed = sum(isinstance(one, Failed) for one in self.ends[label])
         played = [one for one in self.ends[label] if not isinstance(one, Failed)]
         news = [max(played, key=lambda one: max(one.quality)).best] if played else []
@@ -74,8 +74,8 @@ class Lines:
     def ended(self, outcome: Outcome, *, before: bool) -> None:
         self.count += 1
         if isinstance(outcome, Failed):
-            said = reason(outcome)
+            line = reason(outcome)
         else:
             how = "known from before" if before else f"played in {outcome.done.seconds:.1f} s"
-            said = f"{outcome.label}, seed {outcome.seed}: {outcome.best}, {how}"
-        print(f"[{self.count}/{self.total}] {said}", file=sys.stderr, flush=True)  # noqa: T201 - this is the news
+            line = f"{outcome.label}, seed {outcome.seed}: {outcome.best}, {how}"
+        print(f"[{self.count}/{self.total}] {line}", file=sys.stderr, flush=True)  # noqa: T201 - this is the news

@@ -24,10 +24,10 @@ def write(folder: Path, variants: Sequence[Variant], runs: Sequence[Outcome], le
     files = {v.label: json.dumps(v.run.model_dump(mode="json", exclude_none=True), indent=1) for v in variants}
     command = " ".join(["edgefl", *(shlex.quote(word) for word in sys.argv[1:])])
     whole = [run for run in runs if isinstance(run, Played)]
-    said = "\n".join([text(lines, levels), *(f"\n{reason(run)}" for run in runs if isinstance(run, Failed))])
+    table = "\n".join([text(lines, levels), *(f"\n{reason(run)}" for run in runs if isinstance(run, Failed))])
     results = json.dumps({"command": command, **as_json(runs, levels)})
     write_atomically(folder / RESULTS, results.encode(), private=False)
-    write_atomically(folder / TABLE, f"{said}\n".encode(), private=False)
+    write_atomically(folder / TABLE, f"{table}\n".encode(), private=False)
     try:
         pictures = draw(whole, folder, title) if whole else {}
     except OSError as error:

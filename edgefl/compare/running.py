@@ -51,10 +51,10 @@ def play_all(
     They are played by seed and then by variant, so that what one seed needs is prepared once.
     """
     orders = [Order(v.label, seeded(v.run, v.run.run.seed + i)) for v in variants for i in range(seeds)]
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
 
     def end(i: int, outcome: Outcome, *, before: bool) -> None:
-        found[i] = outcome
+        outcomes[i] = outcome
         if memory and not before and isinstance(outcome, Played):
             memory.add(orders[i].run, outcome)
         if watcher:
@@ -63,7 +63,7 @@ def play_all(
     for i, order in enumerate(orders):
         if memory and (known := memory.find(order.run)):
             end(i, replace(known, label=order.label), before=True)
-    by_seed = sorted(set(range(len(orders))) - set(found), key=lambda i: orders[i].seed)
+    by_seed = sorted(set(range(len(orders))) - set(outcomes), key=lambda i: orders[i].seed)
     missing = {i: orders[i] for i in by_seed}
     progress: Progress = watcher.advanced if watcher else lambda _label, _seed: None
     if attempt:
@@ -75,7 +75,7 @@ def play_all(
     for i, came in playing:
         _stop_at_mistakes(came)
         end(i, came, before=False)
-    return tuple(found[i] for i in range(len(orders)))
+    return tuple(outcomes[i] for i in range(len(orders)))
 
 
 def _try_each(orders: Iterable[Order], root: Path | None, attempt: Play) -> None:

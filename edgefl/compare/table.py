@@ -204,5 +204,5 @@ def _number(value: float | None, line: Score) -> str:
 
 
 def _or_never(reached: Sequence[float | None]) -> float | None:
-    found = median(inf if r is None else r for r in reached)
-    return None if found == inf else found
+    middle = median(inf if r is None else r for r in reached)
+    return None if middle == inf else middle

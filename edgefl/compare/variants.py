@@ -36,14 +36,14 @@ class Variant:
 def variants(words: str, table: dict[str, Any], origin: str, sets: Sequence[str] = ()) -> tuple[Variant, ...]:
     """The variants that a comma-separated list names, on top of the tables of a run file."""
     base = parse(RunFile, table, origin, sets)
-    found = tuple(variant(word.strip(), base, origin) for word in words.split(",") if word.strip())
-    labels = [v.label for v in found]
-    if not found:
+    chosen = tuple(variant(word.strip(), base, origin) for word in words.split(",") if word.strip())
+    labels = [v.label for v in chosen]
+    if not chosen:
         raise ConfigError("--algorithms is empty; give at least one, e.g. --algorithms fedavg,fedprox")
     for label in labels:
         if labels.count(label) > 1:
             raise ConfigError(f"--algorithms: '{label}' stands there twice; give each a label: a={label},b={label}")
-    return found
+    return chosen
 
 
 def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
@@ -62,7 +62,7 @@ def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
         stage, keys, dotted = _described(tail, word)
         if dotted:
             raise ConfigError(f"--algorithms {word}: '{dotted[0]}' belongs to the algorithm, before the first '+'")
-        stages = stages or [registry.describe(made) for made in registry.algorithm(algorithm).stages()]
+        stages = stages or [registry.describe(own_stage) for own_stage in registry.algorithm(algorithm).stages()]
         stages.append({"name": stage, **keys})
     changed = {**base.model_dump(exclude_none=True), "algorithm": algorithm, "aggregation": tuple(stages)}
     # The environment and --set have had their say in the base.

@@ -59,16 +59,16 @@ def entries(
     """Every key of the file behind `path`, in the order of the file's sections."""
     table = read_toml(path)
     file = parse(kind, table, str(path), sets, environment)
-    said = _said(kind, path, table, sets, environment)
-    found = []
+    histories = _histories(kind, path, table, sets, environment)
+    rows = []
     for way, value in leaves(effective(file)).items():
-        history = [(origin, None if v is _GONE else without_password(v)) for origin, v in said.get(way, ())]
+        history = [(origin, None if v is _GONE else without_password(v)) for origin, v in histories.get(way, ())]
         shown = without_password(value)
         if not history or history[-1][1] is None:
-            found.append(Entry(way, shown, _default(way, shown, file), _over(history, None)))
+            rows.append(Entry(way, shown, _default(way, shown, file), _over(history, None)))
         else:
-            found.append(Entry(way, shown, history[-1][0], _over(history[:-1], history[-1][1])))
-    return found
+            rows.append(Entry(way, shown, history[-1][0], _over(history[:-1], history[-1][1])))
+    return rows
 
 
 def effective(file: RunFile | AgentFile) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def strays(environment: Mapping[str, str] = os.environ) -> list[str]:
     return lines
 
 
-def _said(
+def _histories(
     kind: type[RunFile] | type[AgentFile],
     path: Path,
     table: Mapping[str, Any],
@@ -108,18 +108,18 @@ def _said(
 ) -> dict[Way, list[tuple[str, Any]]]:
     """Who set each key to what, the strongest last."""
     lines = key_lines(path.read_text(encoding="utf-8"))
-    said: dict[Way, list[tuple[str, Any]]] = {}
+    histories: dict[Way, list[tuple[str, Any]]] = {}
     for way, value in leaves(table).items():
         line = line_of(way, lines)
-        said[way] = [(f"{path.name}:{line}" if line else path.name, value)]
+        histories[way] = [(f"{path.name}:{line}" if line else path.name, value)]
     for override in overrides(kind, sets, environment):
         at = tuple(override.key.split("."))
         fresh = leaves(override.value, at)
-        for way in {way for way in said if way[: len(at)] == at} - set(fresh):
-            said[way].append((override.origin, _GONE))
+        for way in {way for way in histories if way[: len(at)] == at} - set(fresh):
+            histories[way].append((override.origin, _GONE))
         for way, value in fresh.items():
-            said.setdefault(way, []).append((override.origin, value))
-    return said
+            histories.setdefault(way, []).append((override.origin, value))
+    return histories
 
 
 def _default(way: Way, value: Any, file: RunFile | AgentFile) -> str:

@@ -70,15 +70,15 @@ def parse(
 
 def overrides(kind: type[BaseModel], sets: Sequence[str], environment: Mapping[str, str]) -> list[Override]:
     """What goes before the file, weakest first: the environment, then the flags as they were given."""
-    found = _from_environment(kind, environment)
+    overriding = _from_environment(kind, environment)
     for word in sets:
         key, equals, value = word.partition("=")
         if not equals or "." not in key:
             shown = without_password(word)
             raise ConfigError(f"--set {shown}: write it as section.key=value, e.g. --set algorithm.lr=0.05")
-        found.append(Override("--set", key.strip(), toml_value(value.strip())))
-        on_the_command_line(f"--set {key.strip()}", found[-1].value)
-    return found
+        overriding.append(Override("--set", key.strip(), toml_value(value.strip())))
+        on_the_command_line(f"--set {key.strip()}", overriding[-1].value)
+    return overriding
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -95,13 +95,13 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _from_environment(kind: type[BaseModel], environment: Mapping[str, str]) -> list[Override]:
     """`EDGEFL_ALGORITHM__LR=0.05` is `algorithm.lr = 0.05`; other variables are not ours."""
-    found = []
+    overriding = []
     for name, value in sorted(environment.items()):
         section, dots, _ = name.removeprefix(ENVIRONMENT).lower().partition("__")
         if name.startswith(ENVIRONMENT) and dots and section in kind.model_fields:
             key = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
-            found.append(Override(name, key, toml_value(value)))
-    return found
+            overriding.append(Override(name, key, toml_value(value)))
+    return overriding
 
 
 def toml_value(text: str) -> Any:  # Any: whatever TOML can say

@@ -48,7 +48,7 @@ def leaves(value: Any, at: Way = ()) -> dict[Way, Any]:  # Any: whatever TOML ca
 
 def key_lines(text: str) -> dict[Way, int]:
     """The line of every key and every table of a file; what is inside an inline table stands on the line of its key."""
-    found: dict[Way, int] = {}
+    line_numbers: dict[Way, int] = {}
     table: Way = ()
     counts: dict[Way, int] = {}
     closing = ""  # the quotes that end the string we are in, if it has several lines
@@ -61,11 +61,11 @@ def key_lines(text: str) -> dict[Way, int]:
             if header[1] == "[[":
                 counts[table] = counts.get(table, -1) + 1
             table = _numbered(table, counts)
-            found[table] = number
+            line_numbers[table] = number
         elif key := _KEY.match(line):
-            found[(*table, *_split(key[1]))] = number
+            line_numbers[(*table, *_split(key[1]))] = number
         closing = next((quotes for quotes in _QUOTES if line.count(quotes) % 2), "")
-    return found
+    return line_numbers
 
 
 def line_of(path: Way, lines: Mapping[Way, int]) -> int | None:

@@ -30,8 +30,8 @@ def from_npz(path: Path, name: str) -> Source:
     """
     d = arrays(_existing(path, name))
     split = "x_train" in d or "y_train" in d
-    wanted = ("x_train", "y_train", "x_test", "y_test") if split else ("x", "y")
-    missing = [key for key in wanted if key not in d]
+    required = ("x_train", "y_train", "x_test", "y_test") if split else ("x", "y")
+    missing = [key for key in required if key not in d]
     if missing:
         raise ConfigError(f"data set '{name}' lacks {', '.join(missing)}; it has {', '.join(sorted(d)) or 'nothing'}")
     given = d.get("classes")
@@ -73,11 +73,11 @@ def from_function(name: str) -> Source:
 def called(function: Callable[[], object], name: str, word: str) -> Source:
     """What somebody's function gives back, as a source: a Source, a Dataset or (x, y)."""
     try:
-        made = function()
+        returned = function()
     except Exception as e:  # the user's function may raise anything
         log.debug("data function failed name=%s", name, exc_info=True)
         raise ConfigError(f"data set '{name}': {word} raised {type(e).__name__}: {e} (--log debug shows where)") from e
-    match made:
+    match returned:
         case Source() as source:
             train, test = (_typed(part, name) for part in (source.train, source.test))
             return Source(train, test, owners(source.groups), name)

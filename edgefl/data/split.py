@@ -64,8 +64,8 @@ def public_rows(train: Dataset, share: float, devices: int, seed: int) -> Array:
         return np.zeros(0, np.int64)
     labels = train.y if train.classes else np.zeros(len(train), np.int64)
     classes, sizes = np.unique(labels, return_counts=True)
-    wanted = max(round(share * len(train)), len(classes))
-    total = max(0, min(wanted, len(train) - max(devices, len(classes))))
+    target = max(round(share * len(train)), len(classes))
+    total = max(0, min(target, len(train) - max(devices, len(classes))))
     rng = seeds.stream(seed, "public")
     taken = apportion(sizes, total, sizes - 1)
     picks = [rng.permutation(np.flatnonzero(labels == c))[:k] for c, k in zip(classes, taken, strict=True)]

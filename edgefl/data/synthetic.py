@@ -35,13 +35,13 @@ def named(name: str) -> Source:
 
     `synthetic(a,b,60,10)` has 60 features and 10 classes; `draw=3` at the end is another draw than the first, 0.
     """
-    found = _NAME.fullmatch(name)
-    if not found:
+    match = _NAME.fullmatch(name)
+    if not match:
         raise ConfigError(
             f"data set '{name}': write synthetic(a,b), synthetic(iid), synthetic(a,b,features,classes) "
             "or synthetic(a,b,features,classes,draw=1)"
         )
-    a, b, features, classes, draw = found.groups()
+    a, b, features, classes, draw = match.groups()
     spread = None if a is None else (float(a), float(b))
     if features and not (int(features) >= 1 and int(classes) >= 2):
         raise ConfigError(f"data set '{name}': needs at least 1 feature and 2 classes")

@@ -31,12 +31,12 @@ def quantised(data: bytes) -> bytes:
             quantize_dynamic(model, path, op_types_to_quantize=["MatMul", "Gemm"], weight_type=QuantType.QInt8)
         finally:
             log.setLevel(before)
-        made = onnx.load(path)
-    _keep_standard(made)
-    del made.graph.value_info[:]  # what it inferred does not know that sizes go with the batch; ours do
-    written = {name for node in made.graph.node for name in node.output}
-    made.graph.value_info.extend(value for name, value in sizes.items() if name in written)
-    sized = shape_inference.infer_shapes(made, strict_mode=True)
+        int8_model = onnx.load(path)
+    _keep_standard(int8_model)
+    del int8_model.graph.value_info[:]  # what it inferred does not know that sizes go with the batch; ours do
+    written = {name for node in int8_model.graph.node for name in node.output}
+    int8_model.graph.value_info.extend(value for name, value in sizes.items() if name in written)
+    sized = shape_inference.infer_shapes(int8_model, strict_mode=True)
     onnx.checker.check_model(sized, full_check=True)
     return bytes(sized.SerializeToString())
 

@@ -48,10 +48,10 @@ class BrokerProbe:
 
 def probe_broker(address: Address, context: ssl.SSLContext | None, topic: str) -> BrokerProbe:
     """A visit at the broker there; `topic` is where the message goes to and comes from."""
-    made = BrokerProbe(topic)
+    probe = BrokerProbe(topic)
     client = paho.Client(CallbackAPIVersion.VERSION2, client_id=f"doctor-{secrets.token_hex(4)}", protocol=paho.MQTTv5)
-    client.on_connect, client.on_subscribe = made.on_connect, made.on_subscribe
-    client.on_publish, client.on_message = made.on_publish, made.on_message
+    client.on_connect, client.on_subscribe = probe.on_connect, probe.on_subscribe
+    client.on_publish, client.on_message = probe.on_publish, probe.on_message
     if address.username is not None:
         client.username_pw_set(address.username, address.password)
     if context is not None:
@@ -59,13 +59,13 @@ def probe_broker(address: Address, context: ssl.SSLContext | None, topic: str) -
     until = time.monotonic() + PATIENCE
     try:
         client.connect(address.host, address.port, keepalive=10)
-        while not made.over and time.monotonic() < until and client.loop(0.1) == paho.MQTT_ERR_SUCCESS:
+        while not probe.over and time.monotonic() < until and client.loop(0.1) == paho.MQTT_ERR_SUCCESS:
             pass
         client.disconnect()
         client.loop(0.1)
     except OSError as error:
-        made.refused = made.refused and str(error.strerror or error)
+        probe.refused = probe.refused and str(error.strerror or error)
     finally:
         if (left := client.socket()) is not None:
             left.close()
-    return made
+    return probe

@@ -56,8 +56,8 @@ def _how_it_ended(done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode < 0:
         number = -done.returncode
         return f"a training step ends with {signal.Signals(number).name} ({signal.strsignal(number)})"
-    said = done.stderr.strip().splitlines() or ["it said nothing"]
-    return f"a training step fails ({said[-1]})"
+    lines = done.stderr.strip().splitlines() or ["it said nothing"]
+    return f"a training step fails ({lines[-1]})"
 
 
 def _bad(name: str, text: str, *, needed: bool) -> Finding:

@@ -25,8 +25,8 @@ def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> 
     else:
         yield from folder(file.run.folder if file else Path.cwd(), "run.folder")
     yield engines.onnxruntime()
-    wanted = torch or isinstance(file, RunFile) or (file is not None and file.compute.backend == "torch")
-    yield engines.torch(needed=wanted)
+    needs_torch = torch or isinstance(file, RunFile) or (file is not None and file.compute.backend == "torch")
+    yield engines.torch(needed=needs_torch)
     if isinstance(file, AgentFile):
         me = file.agent
         yield from coordinator_key(me)

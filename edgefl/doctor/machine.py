@@ -63,13 +63,13 @@ def built() -> datetime:
     return max(RELEASED, written - timedelta(days=1))  # an unpacked file may carry the clock of another machine
 
 
-def clock(now: datetime, made: datetime) -> Finding:
+def clock(now: datetime, built_at: datetime) -> Finding:
     """The time zone does not matter; a clock that lost its battery does, because certificates have dates."""
     text = f"{now:%Y-%m-%d %H:%M} UTC"
-    if now >= made:
+    if now >= built_at:
         return ok("clock", text)
     remedy = "set it (timedatectl set-ntp true): TLS needs the right date"
-    return wrong("clock", f"{text} is before this package was made ({made:%Y-%m-%d})", remedy)
+    return wrong("clock", f"{text} is before this package was made ({built_at:%Y-%m-%d})", remedy)
 
 
 def memory(available: int, total: int) -> Finding:

@@ -26,8 +26,8 @@ LARGEST = CHUNK + HEAD + 512  # bytes of the largest packet we send: a chunk, it
 
 def program(*, needed: bool) -> Finding:
     """Whether this machine could be the broker."""
-    if found := brokers.find_mosquitto():
-        return ok("Mosquitto", found)
+    if path := brokers.find_mosquitto():
+        return ok("Mosquitto", path)
     if brokers.has_iotcore():
         return ok("Mosquitto", "not installed; the iotcore wheel takes its place")
     remedy = "apt install mosquitto, or pip install 'edgefl[coordinator]'"
@@ -66,9 +66,11 @@ def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Findi
             yield wrong("TLS", text, remedy)
             return
         except OSError as error:  # what TLS refuses is an OSError too
-            found = explain(error, address, files)
+            explanation = explain(error, address, files)
             why, remedy = (
-                (found.why, found.remedy) if found else (str(error), "is this the broker's port for mqtts://?")
+                (explanation.why, explanation.remedy)
+                if explanation
+                else (str(error), "is this the broker's port for mqtts://?")
             )
             yield wrong("TLS", why, remedy)
             return
@@ -84,22 +86,22 @@ def _handshake(address: Address, context: ssl.SSLContext) -> Finding:
         return certificates.dated("TLS", f"{secured.version()}, the broker's certificate", pem, certificates.today())
 
 
-def _judge(made: BrokerProbe) -> Iterator[Finding]:
+def _judge(probe: BrokerProbe) -> Iterator[Finding]:
     """What a visit tells about the broker and about us."""
-    if made.refused:
+    if probe.refused:
         remedy = f"correct the user in the address, and its password in {PASSWORD} (or the client's certificate)"
-        yield wrong("login", f"the broker refused: {made.refused}", remedy)
+        yield wrong("login", f"the broker refused: {probe.refused}", remedy)
         return
     yield ok("login", "accepted")
-    if made.echoed:
+    if probe.echoed:
         yield ok("message", "there and back")
     else:
-        text = f"a message to ourselves did not come back ({made.denied or f'nothing within {PATIENCE:g} s'})"
+        text = f"a message to ourselves did not come back ({probe.denied or f'nothing within {PATIENCE:g} s'})"
         yield warning("message", text, "allow it in the broker's ACL, as the last line of deploy/mosquitto/acl does")
-    if made.largest is None:
+    if probe.largest is None:
         yield ok("packets", "the broker names no limit")
-    elif made.largest >= LARGEST:
-        yield ok("packets", f"up to {made.largest:,} bytes")
+    elif probe.largest >= LARGEST:
+        yield ok("packets", f"up to {probe.largest:,} bytes")
     else:
-        text = f"the broker takes {made.largest:,} bytes, a chunk of a model needs {LARGEST:,}"
+        text = f"the broker takes {probe.largest:,} bytes, a chunk of a model needs {LARGEST:,}"
         yield wrong("packets", text, "raise max_packet_size in its configuration")

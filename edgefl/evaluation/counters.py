@@ -14,8 +14,8 @@ Numbers = dict[str, float | None]  # None: not finite, which JSON cannot say
 
 def of_stages(states: Mapping[str, State]) -> dict[str, Numbers]:
     """The numbers of every stage that has some, by its name."""
-    found = {stage: singles(state) for stage, state in states.items()}
-    return {stage: numbers for stage, numbers in found.items() if numbers}
+    by_stage = {stage: singles(state) for stage, state in states.items()}
+    return {stage: numbers for stage, numbers in by_stage.items() if numbers}
 
 
 def of_updates(updates: Mapping[str, Update]) -> dict[str, float]:

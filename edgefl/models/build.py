@@ -50,7 +50,7 @@ def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int) ->
     try:
         with torch.random.fork_rng(devices=[]), _other_generators(seed):
             torch.manual_seed(seed % 2**63)
-            made = factory(shape, outputs) if _takes_two(factory) else factory()
+            built = factory(shape, outputs) if _takes_two(factory) else factory()
     except EdgeflError:
         raise
     except Exception as error:
@@ -60,9 +60,9 @@ def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int) ->
         if (where := model_line(error)) is None:
             raise  # it is our own
         raise ConfigError(f"model '{model}': its factory fails at {where}: {reason(error)}") from error
-    if not isinstance(made, torch.nn.Module):
-        raise ConfigError(f"model '{model}' gave {type(made).__name__}, not a torch nn.Module")
-    module: nn.Module = made
+    if not isinstance(built, torch.nn.Module):
+        raise ConfigError(f"model '{model}' gave {type(built).__name__}, not a torch nn.Module")
+    module: nn.Module = built
     return module
 
 

@@ -239,11 +239,11 @@ class Session:
         if self._cut.batch != batch:
             kept = {name: signature.outputs[name] for name in self._kept}
             self._cut = cut(((name, TYPES[value.type], value.shape) for name, value in kept.items()), batch)
-        made = fresh(self._cut)
-        if self._moved("made", made.place):
-            for name, part in made.cut.parts.items():
-                bind.bind_output(name, "cpu", 0, part.dtype, part.shape, made.address(part))
-        return Outcome(result, made)
+        block = fresh(self._cut)
+        if self._moved("made", block.place):
+            for name, part in block.cut.parts.items():
+                bind.bind_output(name, "cpu", 0, part.dtype, part.shape, block.address(part))
+        return Outcome(result, block)
 
     def _moved(self, what: str, place: object) -> bool:
         """Whether it must be bound again; the allocator often gives the same memory again."""

@@ -54,18 +54,18 @@ class Bindings:
             offered["dz"] = self.signature(ahead, batch).outputs["logits"]
         if kind == "backward" and ahead:
             offered |= self.handed(ahead, batch)
-        found = verify(getattr(self._bundle, graph), offered, self._weights, batch=batch, limit=self._limit)
+        signature = verify(getattr(self._bundle, graph), offered, self._weights, batch=batch, limit=self._limit)
         if kind == "backward":
-            _same(found.outputs, self._gradients, ())
-            return found
-        expected = {RESULTS[kind]: self._result(kind, batch, found)}
+            _same(signature.outputs, self._gradients, ())
+            return signature
+        expected = {RESULTS[kind]: self._result(kind, batch, signature)}
         expected |= self._statistics if graph == "training" else {}
-        others = found.outputs.keys() - expected.keys()
+        others = signature.outputs.keys() - expected.keys()
         if kind == "training":
             bad = next((name for name in others if name in RESERVED or name.startswith(OURS)), None)
             others = {bad} if bad else set()
-        _same({n: v for n, v in found.outputs.items() if n in expected or n in others}, expected, expected)
-        return found
+        _same({n: v for n, v in signature.outputs.items() if n in expected or n in others}, expected, expected)
+        return signature
 
     def _input(self, batch: int) -> Known:
         return Known(INT64 if self._bundle.dtype == "int64" else FLOAT, (batch, *self._bundle.shape))
@@ -78,14 +78,14 @@ class Bindings:
             masks[mask.name] = Known(FLOAT, tuple(-d * batch if d < 0 else d for d in mask.shape))
         return masks
 
-    def _result(self, kind: str, batch: int, found: Signature) -> Known:
+    def _result(self, kind: str, batch: int, signature: Signature) -> Known:
         """Outputs have a row for each sample; how many there are in a row, only the job knows."""
         if kind == "input_gradient":
             return self._input(batch)
-        made = found.outputs.get("logits", Known(FLOAT, ()))
+        logits = signature.outputs.get("logits", Known(FLOAT, ()))
         if self._outputs is not None:
             return Known(FLOAT, (batch, self._outputs))
-        return Known(FLOAT, (batch, *made.shape[1:]))
+        return Known(FLOAT, (batch, *logits.shape[1:]))
 
 
 def _same(given: Mapping[str, Known], expected: Mapping[str, Known], needed: Iterable[str]) -> None:
@@ -93,10 +93,10 @@ def _same(given: Mapping[str, Known], expected: Mapping[str, Known], needed: Ite
         if name not in given:
             raise RemoteError("model.binding", f"the graph does not give '{name}'")
     for name, value in given.items():
-        wanted = expected.get(name)
-        if wanted is None or (value.type, value.shape) != (wanted.type, wanted.shape):
+        known = expected.get(name)
+        if known is None or (value.type, value.shape) != (known.type, known.shape):
             raise RemoteError(
                 "model.binding",
                 f"the graph gives '{name}' of type {value.type} and shape {value.shape},"
-                f" {'which is no part of the model' if wanted is None else f'expected was {wanted.shape}'}",
+                f" {'which is no part of the model' if known is None else f'expected was {known.shape}'}",
             )

@@ -66,7 +66,7 @@ class Joint:
 
     def pair(self, *, training: bool) -> tuple[bytes, bytes, tuple[Mask, ...]]:
         """The graph that runs forward, the one that pulls back, and the masks both need."""
-        wanted = list(self.params)
+        names = list(self.params)
 
         def step(params: dict[str, Tensor], statistics: dict[str, Tensor], x: Tensor, dz: Tensor) -> Sequence[Any]:
             leaves = {n: p.detach().requires_grad_() for n, p in params.items()}
@@ -79,7 +79,7 @@ class Joint:
         moved, grads = results[: len(self.statistics)], results[len(self.statistics) :]
         statistics = [(f"new.{n}", v) for n, v in zip(self.statistics, moved, strict=True) if v and training]
         first = [("logits", z), *statistics]
-        second = [(f"grad.{n}", v) for n, v in zip(wanted, grads, strict=True) if v]
+        second = [(f"grad.{n}", v) for n, v in zip(names, grads, strict=True) if v]
         ahead, behind, handed = cut(g, [v.name for _, v in first], [v.name for _, v in second])
         known = types(g, inputs)
         masks = tuple(Mask(m.value.name, _shape(m.value), m.keep) for m in g.noise)

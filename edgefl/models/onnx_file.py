@@ -25,7 +25,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 Dim: TypeAlias = "int | str | None"  # a size in text is a multiple of the batch size, such as `16N`; None is not said
 Attribute: TypeAlias = "int | float | str | tuple[int, ...] | Tensor | Graph | None"  # None: nobody reads it
-Found: TypeAlias = "dict[int, list[int | memoryview]]"
+Fields: TypeAlias = "dict[int, list[int | memoryview]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Graph:
     constants: dict[str, Tensor] = field(default_factory=dict)
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
-    said: list[Value] = field(default_factory=list)  # about values in between
+    value_info: list[Value] = field(default_factory=list)  # about values in between
 
     def bodies(self) -> "Iterator[Graph]":
         """The graphs inside its nodes."""
@@ -126,10 +126,10 @@ def _model(data: memoryview) -> Graph:
             raise RemoteError(
                 "model.domain", "the graph defines functions or training of its own; only operators may be used"
             )
-    found = _message(data, MODEL)
-    for opset in _parts(found, 8):
+    fields = _message(data, MODEL)
+    for opset in _parts(fields, 8):
         _standard(_text(_message(opset, OPSET), 1))
-    graphs = _parts(found, 7)
+    graphs = _parts(fields, 7)
     if len(graphs) != 1:
         raise ValueError("no graph in the file")
     graph = _graph(graphs[0], depth=0)
@@ -150,16 +150,16 @@ def _graph(data: memoryview, *, depth: int) -> Graph:
     constants = sum(len(value) for number, _, value in _fields(data) if number == 5 and isinstance(value, memoryview))
     if len(data) - constants > MOST_TEXT:
         raise ValueError(f"more than {MOST_TEXT >> 20} MiB besides its constants")
-    found = _message(data, GRAPH)
-    if max(len(found.get(1, ())), len(found.get(5, ()))) > MOST_NODES:
+    fields = _message(data, GRAPH)
+    if max(len(fields.get(1, ())), len(fields.get(5, ()))) > MOST_NODES:
         raise ValueError(f"more than {MOST_NODES} operators or constants")
     graph = Graph(
-        [_node(part, depth) for part in _parts(found, 1)],
-        inputs=[_value(part) for part in _parts(found, 11)],
-        outputs=[_value(part) for part in _parts(found, 12)],
-        said=[_value(part) for part in _parts(found, 13)],
+        [_node(part, depth) for part in _parts(fields, 1)],
+        inputs=[_value(part) for part in _parts(fields, 11)],
+        outputs=[_value(part) for part in _parts(fields, 12)],
+        value_info=[_value(part) for part in _parts(fields, 13)],
     )
-    for part in _parts(found, 5):
+    for part in _parts(fields, 5):
         tensor = _tensor(part)
         if not tensor.name or tensor.name in graph.constants:
             raise ValueError(f"the constant '{tensor.name}' is there twice, or has no name")
@@ -168,37 +168,37 @@ def _graph(data: memoryview, *, depth: int) -> Graph:
 
 
 def _node(data: memoryview, depth: int) -> Node:
-    found = _message(data, NODE)
-    _standard(_text(found, 7))
-    attributes = dict(_attribute(part, depth) for part in _parts(found, 5))
-    if len(attributes) != len(found.get(5, ())):
+    fields = _message(data, NODE)
+    _standard(_text(fields, 7))
+    attributes = dict(_attribute(part, depth) for part in _parts(fields, 5))
+    if len(attributes) != len(fields.get(5, ())):
         raise ValueError("an attribute is given twice")
-    reads, writes = (tuple(str(part, "utf-8") for part in _parts(found, number)) for number in (1, 2))
-    return Node(_text(found, 4), reads, writes, attributes)
+    reads, writes = (tuple(str(part, "utf-8") for part in _parts(fields, number)) for number in (1, 2))
+    return Node(_text(fields, 4), reads, writes, attributes)
 
 
 def _attribute(data: memoryview, depth: int) -> tuple[str, Attribute]:
-    found = _message(data, ATTRIBUTE)
-    name, type = _text(found, 1), _number(found, 20)
-    if {number for number in found if number not in (1, 13, 20)} - {FILLED.get(type)}:
+    fields = _message(data, ATTRIBUTE)
+    name, type = _text(fields, 1), _number(fields, 20)
+    if {number for number in fields if number not in (1, 13, 20)} - {FILLED.get(type)}:
         raise ValueError(f"the attribute '{name}' is not of the type it says")
-    return name, _content(found, type, depth)
+    return name, _content(fields, type, depth)
 
 
-def _content(found: Found, type: int, depth: int) -> Attribute:  # noqa: PLR0911  one line for each type
+def _content(fields: Fields, type: int, depth: int) -> Attribute:  # noqa: PLR0911  one line for each type
     match type:
         case 1:
-            return float(unpack("<f", _parts(found, 2)[0])[0]) if 2 in found else 0.0
+            return float(unpack("<f", _parts(fields, 2)[0])[0]) if 2 in fields else 0.0
         case 2:
-            return _number(found, 3)
+            return _number(fields, 3)
         case 3:
-            return _text(found, 4)
+            return _text(fields, 4)
         case 4:
-            return _tensor(_parts(found, 5)[0])
+            return _tensor(_parts(fields, 5)[0])
         case 5:
-            return _graph(_parts(found, 6)[0], depth=depth + 1)
+            return _graph(_parts(fields, 6)[0], depth=depth + 1)
         case 7:
-            return _numbers(found, 8)
+            return _numbers(fields, 8)
         case 6 | 8:
             return None
     raise ValueError(f"an attribute of type {type}")
@@ -208,21 +208,21 @@ def _tensor(data: memoryview) -> Tensor:
     for number, _, value in _fields(data):
         if number == 13 or (number == 14 and value):
             raise RemoteError("model.external_data", "the graph keeps data outside its file; everything must be inside")
-    found = _message(data, TENSOR, UNREAD)
-    dims, type, name = _numbers(found, 1), _number(found, 2), _text(found, 8)
+    fields = _message(data, TENSOR, UNREAD)
+    dims, type, name = _numbers(fields, 1), _number(fields, 2), _text(fields, 8)
     if len(dims) > MOST_AXES or any(d < 0 for d in dims):
         raise ValueError(f"the constant '{name}' has sizes below zero, or too many")
-    plain = 9 in found and not UNREAD & found.keys()
-    raw = _parts(found, 9)[0] if plain else None
+    plain = 9 in fields and not UNREAD & fields.keys()
+    raw = _parts(fields, 9)[0] if plain else None
     if raw is not None and len(raw) != prod(dims) * WIDTH.get(type, 0):
         raise ValueError(f"the constant '{name}' is not as long as it says")
     return Tensor(name, type, dims, raw, len(data))
 
 
 def _value(data: memoryview) -> Value:
-    found = _message(data, VALUE)
-    name, type, dims = _text(found, 1), 0, None
-    for part in _parts(found, 2):
+    fields = _message(data, VALUE)
+    name, type, dims = _text(fields, 1), 0, None
+    for part in _parts(fields, 2):
         tensors = _parts(_message(part, TYPE), 1)
         if not tensors:
             raise ValueError(f"'{name}' is no tensor")
@@ -234,34 +234,34 @@ def _value(data: memoryview) -> Value:
 
 
 def _dim(data: memoryview) -> Dim:
-    found = _message(data, DIM)
-    if 1 in found and 2 in found:
+    fields = _message(data, DIM)
+    if 1 in fields and 2 in fields:
         raise ValueError("a size that is a number and a text")
-    if 1 in found:
-        return _number(found, 1)
-    text = _text(found, 2)
+    if 1 in fields:
+        return _number(fields, 1)
+    text = _text(fields, 2)
     return text if text[-1:] == "N" and (text == "N" or (text[:-1].isascii() and text[:-1].isdigit())) else None
 
 
-def _message(data: memoryview, allowed: Mapping[int, int], unread: Container[int] = ()) -> Found:
+def _message(data: memoryview, allowed: Mapping[int, int], unread: Container[int] = ()) -> Fields:
     """The fields of a message, each in the order they are written; of `unread` ones, only that they are there."""
-    found: Found = {}
+    fields: Fields = {}
     for count, (number, wire, value) in enumerate(_fields(data)):
         many = -number in allowed
         expected = allowed.get(-number if many else number)
         packed = many and wire == BYTES and expected != BYTES
-        if expected is None or (wire != expected and not packed) or (number in found and not many):
+        if expected is None or (wire != expected and not packed) or (number in fields and not many):
             raise ValueError(f"field {number} is unknown, of another form, or given twice")
         if number in unread:
-            found[number] = []
+            fields[number] = []
             continue
         if count > MOST_FIELDS:
             raise ValueError(f"a message of more than {MOST_FIELDS} fields")
         if packed and expected == VARINT and isinstance(value, memoryview):
-            found.setdefault(number, []).extend(_packed(value))
+            fields.setdefault(number, []).extend(_packed(value))
         else:
-            found.setdefault(number, []).append(value)
-    return found
+            fields.setdefault(number, []).append(value)
+    return fields
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, "int | memoryview"]]:
@@ -306,18 +306,18 @@ def _packed(data: memoryview) -> Iterator[int]:
         yield value
 
 
-def _parts(found: Found, number: int) -> list[memoryview]:
-    return [value for value in found.get(number, ()) if isinstance(value, memoryview)]
+def _parts(fields: Fields, number: int) -> list[memoryview]:
+    return [value for value in fields.get(number, ()) if isinstance(value, memoryview)]
 
 
-def _numbers(found: Found, number: int) -> tuple[int, ...]:
+def _numbers(fields: Fields, number: int) -> tuple[int, ...]:
     """Whole numbers of 64 bits, with their sign."""
-    return tuple(v - 2**64 if v >= 2**63 else v for v in found.get(number, ()) if isinstance(v, int))
+    return tuple(v - 2**64 if v >= 2**63 else v for v in fields.get(number, ()) if isinstance(v, int))
 
 
-def _number(found: Found, number: int) -> int:
-    return next(iter(_numbers(found, number)), 0)
+def _number(fields: Fields, number: int) -> int:
+    return next(iter(_numbers(fields, number)), 0)
 
 
-def _text(found: Found, number: int) -> str:
-    return next((str(value, "utf-8") for value in _parts(found, number)), "")
+def _text(fields: Fields, number: int) -> str:
+    return next((str(value, "utf-8") for value in _parts(fields, number)), "")

@@ -35,7 +35,7 @@ def verify(data: bytes, given: Mapping[str, Known], steady: Iterable[str], *, ba
     asked = {value.name: given[value.name] for value in graph.inputs}
     known = infer(graph, asked, set(steady))
     _fits(graph.outputs, known.values, batch, "gives", "model.binding")
-    _fits(graph.said, known.values, batch, "speaks of", "model.shape")
+    _fits(graph.value_info, known.values, batch, "speaks of", "model.shape")
     outputs = {value.name: known.values[value.name] for value in graph.outputs}
     if set(outputs) & (given.keys() | graph.constants.keys()):
         raise RemoteError("model.binding", "the graph gives back what it was given")
@@ -52,12 +52,12 @@ def verify_own(data: bytes, *, batch: int, limit: int) -> int:
     It may use any standard operator, so the sizes it says are believed: they protect from mistakes, not from malice.
     """
     graph = read_file(data)
-    said = {value.name: value for value in (*graph.inputs, *graph.outputs, *graph.said)}
+    declared = {value.name: value for value in (*graph.inputs, *graph.outputs, *graph.value_info)}
     steps = [Step(node.reads, tuple(w for w in node.writes if w), 0) for node in graph.nodes]
     for name in (*(v.name for v in graph.inputs), *(name for step in steps for name in step.writes)):
-        if not _said(said.get(name)):
+        if not _has_size(declared.get(name)):
             raise RemoteError("model.too_large", f"the graph does not say how large its value '{name}' is")
-    sizes = {name: _bytes(value, batch) for name, value in said.items() if _said(value)}
+    sizes = {name: _bytes(value, batch) for name, value in declared.items() if _has_size(value)}
     constants = sum(tensor.bytes for part in (graph, *graph.bodies()) for tensor in part.tensors())
     need = peak(steps, sizes, [v.name for v in (*graph.inputs, *graph.outputs)], set()) + constants
     _within(need, batch, limit)
@@ -94,10 +94,10 @@ def size(dim: Dim, batch: int) -> int:
     return -1 if dim is None else dim
 
 
-def _fits(said: list[Value], known: Mapping[str, Known], batch: int, what: str, code: str) -> None:
-    if len({value.name for value in said}) != len(said):
+def _fits(declared: list[Value], known: Mapping[str, Known], batch: int, what: str, code: str) -> None:
+    if len({value.name for value in declared}) != len(declared):
         raise RemoteError(code, "the graph names a value twice")
-    for value in said:
+    for value in declared:
         true = known.get(value.name)
         if true is None:
             raise RemoteError(code, f"the graph {what} '{value.name}', which is not there")
@@ -117,7 +117,7 @@ def _within(need: int, batch: int, limit: int) -> None:
         )
 
 
-def _said(value: Value | None) -> bool:
+def _has_size(value: Value | None) -> bool:
     return value is not None and value.dims is not None and None not in value.dims
 
 

@@ -81,12 +81,12 @@ def _visit(node: Node, known: Inferred) -> None:
     call = Call(node.op, given, dict(node.attributes), len(node.writes))
     reads = tuple(name for name in node.reads if name)
     if node.op == "Scan":
-        made, captured = _scan(call, known)
+        results, captured = _scan(call, known)
         reads += captured
     else:
-        made = operator.rule(call)
-    work = max(call.work, *(v.count for v in (*made, *given) if v is not None))
-    for name, value in zip(node.writes, made, strict=True):
+        results = operator.rule(call)
+    work = max(call.work, *(v.count for v in (*results, *given) if v is not None))
+    for name, value in zip(node.writes, results, strict=True):
         _add(known, name, value)
     _remember(node, reads, work, known)
     if work > MOST_WORK:
@@ -129,16 +129,21 @@ def _scan(c: Call, known: Inferred) -> tuple[list[Known], tuple[str, ...]]:
     inside = [Known(v.type, v.shape) for v in states] + [Known(v.type, v.shape[1:]) for v in walked]
     need(len(body.inputs) == len(inside), "a body with other inputs")
     own = Inferred(ChainMap({}, known.values), lasting=set(known.lasting), steady=set(known.steady))
-    for said, value in zip(body.inputs, inside, strict=True):
-        need(said.type == value.type and (said.dims is None or said.dims == value.shape), f"'{said.name}' in the body")
-        _add(own, said.name, value)
+    for declared, value in zip(body.inputs, inside, strict=True):
+        need(
+            declared.type == value.type and (declared.dims is None or declared.dims == value.shape),
+            f"'{declared.name}' in the body",
+        )
+        _add(own, declared.name, value)
     _walk(body, own)
-    ends = [own.values.get(said.name) for said in body.outputs]
-    made = [v for v in ends if v is not None]
-    need(len(made) == len(ends) and len({v.name for v in body.outputs}) == len(ends), "a body that does not end")
-    need(all(s.dims is None and s.type == v.type for s, v in zip(body.outputs, made, strict=True)), "ends of the body")
-    need(not body.said, "sizes said inside a body")
-    for before, after in zip(states, made, strict=False):
+    ends = [own.values.get(declared.name) for declared in body.outputs]
+    finals = [v for v in ends if v is not None]
+    need(len(finals) == len(ends) and len({v.name for v in body.outputs}) == len(ends), "a body that does not end")
+    need(
+        all(s.dims is None and s.type == v.type for s, v in zip(body.outputs, finals, strict=True)), "ends of the body"
+    )
+    need(not body.value_info, "sizes said inside a body")
+    for before, after in zip(states, finals, strict=False):
         need((before.type, before.shape) == (after.type, after.shape), "a state that changes")
     here = own.values.maps[0] if isinstance(own.values, ChainMap) else own.values
     c.scratch = 2 * sum(v.bytes for v in here.values())
@@ -146,5 +151,5 @@ def _scan(c: Call, known: Inferred) -> tuple[list[Known], tuple[str, ...]]:
     known.loading += own.loading
     captured = {name for step in own.steps for name in step.reads if name not in here}
     length = walked[0].shape[0]
-    stacked = [sized(v.type, (length, *v.shape)) for v in made[len(states) :]]
+    stacked = [sized(v.type, (length, *v.shape)) for v in finals[len(states) :]]
     return [*(Known(v.type, v.shape) for v in states), *stacked], tuple(sorted(captured))

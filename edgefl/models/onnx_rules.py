@@ -143,10 +143,10 @@ def _where(c: Call) -> list[Known]:
 def _clip(c: Call) -> list[Known]:
     limits = [c[i] for i in (1, 2) if c.has(i)]
     need(c[0].type != BOOL and all(v.shape == () and v.type == c[0].type for v in limits), "limits that do not fit")
-    made = sized(c[0].type, c[0].shape)
+    result = sized(c[0].type, c[0].shape)
     if c[0].type in WHOLES and len(limits) == 2 and all(v.numbers for v in limits):
-        return [Known(made.type, made.shape, within=(c.wholes(1)[0], c.wholes(2)[0]))]
-    return [made]
+        return [Known(result.type, result.shape, within=(c.wholes(1)[0], c.wholes(2)[0]))]
+    return [result]
 
 
 @on("Cast", inputs=(1, 1), attributes="to")
@@ -362,9 +362,9 @@ def _matmul(c: Call) -> list[Known]:
     a, b = c[0], c[1]
     need(a.type == b.type and a.type in REALS, "only for real numbers")
     need(len(a.shape) >= 2 and len(b.shape) >= 2 and a.shape[-1] == b.shape[-2], f"{a.shape} times {b.shape}")
-    made = sized(a.type, [*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]])
-    c.work = made.count * a.shape[-1]
-    return [made]
+    result = sized(a.type, [*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]])
+    c.work = result.count * a.shape[-1]
+    return [result]
 
 
 @on("Gemm", inputs=(2, 3), attributes="transA transB alpha beta")

@@ -69,11 +69,11 @@ def _conv(c: Call) -> list[Known]:
     need(groups > 0 and x.shape[1] == w.shape[1] * groups and w.shape[0] % groups == 0, "channels that do not fit")
     need(not c.has(2) or (c[2].type == x.type and c[2].shape == w.shape[:1]), "a bias that does not fit")
     area = v.over(x.shape[2:])
-    made = sized(x.type, [x.shape[0], w.shape[0], *area])
-    c.work = made.count * prod(w.shape[1:]) * (1 + FEW // max(1, w.shape[0] // groups))
+    result = sized(x.type, [x.shape[0], w.shape[0], *area])
+    c.work = result.count * prod(w.shape[1:]) * (1 + FEW // max(1, w.shape[0] // groups))
     if w.shape[0] // groups > prod(area):  # then onnxruntime unfolds the whole image, otherwise a part at a time
         c.scratch = prod(w.shape[1:]) * prod(area) * 4
-    return [made]
+    return [result]
 
 
 @on("ConvTranspose", inputs=(2, 3), attributes="kernel_shape strides pads dilations group output_padding")
@@ -100,9 +100,9 @@ def _pool(c: Call) -> list[Known]:
     x = _image(c)
     v = _window(c, len(x.shape) - 2)
     need(all(p < r for p, r in zip(v.pads, v.reach * 2, strict=True)), "padding as wide as the kernel")
-    made = sized(x.type, [*x.shape[:2], *v.over(x.shape[2:])])
-    c.work = made.count * prod(v.kernel) * POOL
-    return [made, sized(INT64, made.shape)][: c.results]
+    result = sized(x.type, [*x.shape[:2], *v.over(x.shape[2:])])
+    c.work = result.count * prod(v.kernel) * POOL
+    return [result, sized(INT64, result.shape)][: c.results]
 
 
 @on("MaxUnpool", inputs=(2, 2), attributes="kernel_shape strides")
@@ -112,10 +112,10 @@ def _unpool(c: Call) -> list[Known]:
     v = _window(c, len(x.shape) - 2)
     need(where.type == INT64 and where.shape == x.shape, "as many numbers as places")
     area = [(d - 1) * s + k for d, s, k in zip(x.shape[2:], v.strides, v.kernel, strict=True)]
-    made = sized(x.type, [*x.shape[:2], *area])
+    result = sized(x.type, [*x.shape[:2], *area])
     low, high = where.within or (-1, -1)
-    need(0 <= low <= high < made.count or not made.count, "places that are not clipped to the result")
-    return [made]
+    need(0 <= low <= high < result.count or not result.count, "places that are not clipped to the result")
+    return [result]
 
 
 @on("Col2Im", inputs=(3, 3), attributes="strides pads dilations")

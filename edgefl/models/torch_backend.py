@@ -174,9 +174,9 @@ class TorchModel:
             trained, statistics = tensors_of(self._module)
             names = {id(tensor): name for name, tensor in (trained | statistics).items()}
             held = self._module.state_dict(keep_vars=True)  # the tensors themselves, so that they are known again
-            made = {n: learnt[names[id(t)]] for n, t in held.items() if id(t) in names}
-            rest = {n: t.detach().cpu().numpy() for n, t in held.items() if n not in made and isinstance(t, Tensor)}
-            return made | rest | {n: a for n, a in self._integers.items() if n in held}
+            known = {n: learnt[names[id(t)]] for n, t in held.items() if id(t) in names}
+            rest = {n: t.detach().cpu().numpy() for n, t in held.items() if n not in known and isinstance(t, Tensor)}
+            return known | rest | {n: a for n, a in self._integers.items() if n in held}
 
     def _cut(self, w: Vector) -> list[Tensor]:
         """Private tensors with the numbers of `w`, one per entry of the layout."""

@@ -123,9 +123,9 @@ def clipped(w: Array, clip: float) -> Array:
     return np.asarray(w / w.dtype.type(max(1.0, norm(w) / clip)))
 
 
-def source(site: Site, wanted: Literal["secret", "seeded"]) -> Noise:
+def source(site: Site, kind: Literal["secret", "seeded"]) -> Noise:
     """Where a mechanism draws from: a real device's own entropy, unless the run says otherwise."""
-    return site.rng if wanted == "seeded" or site.noise is None else site.noise
+    return site.rng if kind == "seeded" or site.noise is None else site.noise
 
 
 def tilt(size: int, alpha: float, rng: Noise) -> Vector:

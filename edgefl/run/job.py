@@ -146,10 +146,10 @@ def _trial_samples(like: Array, classes: int) -> Array:
     The other half is made up, and of length one: real ones may be so large that they hide a difference.
     """
     half = TRIAL_SAMPLES // 2
-    made: Array = made_up(like.shape[1:], classes, like, seed=0, name="agreement", count=TRIAL_SAMPLES).x
+    artificial: Array = made_up(like.shape[1:], classes, like, seed=0, name="agreement", count=TRIAL_SAMPLES).x
     if len(like) < half:
-        return made
-    return np.concatenate([like[np.linspace(0, len(like) - 1, half).astype(int)], made[half:].astype(like.dtype)])
+        return artificial
+    return np.concatenate([like[np.linspace(0, len(like) - 1, half).astype(int)], artificial[half:].astype(like.dtype)])
 
 
 def export_graphs(network: str, sample: tuple[int, ...], classes: int, seed: int, like: Array) -> bytes:

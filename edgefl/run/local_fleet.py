@@ -37,11 +37,9 @@ class Fleet(AbstractContextManager["Fleet"]):
         held = run.task.partition
         if held is None or run.task.data is None:
             raise ConfigError("a fleet divides one data set among its agents: give task.data and task.partition")
-        wanted = held.devices if devices is None else devices
-        if not 1 <= wanted <= held.devices:
-            raise ConfigError(
-                f"--devices {wanted}: task.partition has {held.devices} parts; choose 1 to {held.devices}"
-            )
+        count = held.devices if devices is None else devices
+        if not 1 <= count <= held.devices:
+            raise ConfigError(f"--devices {count}: task.partition has {held.devices} parts; choose 1 to {held.devices}")
         address = parse(broker)
         if address.embedded:
             raise ConfigError(
@@ -51,7 +49,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         reachable(address)
         folder = agents_folder(run)
         make_private(folder)
-        names = device_names(held.devices)[:wanted]
+        names = device_names(held.devices)[:count]
         me = {"broker": str(address), "fleet": run.broker.fleet, "folder": str(folder)}
         if coordinator is not None:
             me["coordinator"] = coordinator

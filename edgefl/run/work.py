@@ -46,10 +46,10 @@ def unpack_broadcast(
 ) -> tuple[Vector, State]:
     """The model and the plan's additions behind a broadcast, which takes `most` bytes when it is opened."""
     limit = plain_limit(data, size)
-    said, opened = read(BROADCAST, data, limit=limit if most is None else min(limit, most))
-    if most is not None and 4 * size > most and tensors.stands_for_more(said.tensors, codec):
+    broadcast, opened = read(BROADCAST, data, limit=limit if most is None else min(limit, most))
+    if most is not None and 4 * size > most and tensors.stands_for_more(broadcast.tensors, codec):
         raise WireError("wire.too_large", f"a model of {size} numbers in {len(data)} bytes; the limit is {most} bytes")
-    arrays = tensors.decode(said.tensors, opened.body, {_PARAMS: size}, codec)
+    arrays = tensors.decode(broadcast.tensors, opened.body, {_PARAMS: size}, codec)
     return _vector(arrays, _PARAMS, size), _extra(arrays)
 
 
@@ -161,13 +161,13 @@ def _paced(site: Site, pace: float) -> Site:
     return replace(site, watch=watch, timer=lambda: steps * pace)
 
 
-def unpack_answer(said: Answer, body: memoryview, size: int, codec: Codec | None = None) -> Update:
+def unpack_answer(answer: Answer, body: memoryview, size: int, codec: Codec | None = None) -> Update:
     """The update behind an answer, if its numbers can be used at all; `codec` is the run's, which may not be ours."""
-    arrays = tensors.decode(said.tensors, body, {_DELTA: size}, codec)
+    arrays = tensors.decode(answer.tensors, body, {_DELTA: size}, codec)
     for name in arrays:
         if name != _DELTA and not name.startswith(_EXTRA):
             raise WireError("update.unknown_tensor", f"'{name}' is no part of an answer")
-    update = Update(_vector(arrays, _DELTA, size), said.weight, said.steps, _extra(arrays))
+    update = Update(_vector(arrays, _DELTA, size), answer.weight, answer.steps, _extra(arrays))
     for name, array in (("delta", update.delta), *update.extra.items()):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise WireError("update.not_finite", f"'{name}' has numbers that are not finite")

@@ -14,5 +14,5 @@ SELECTIONS = Kinds(
 
 def selection(table: Mapping[str, Any]) -> Selection:
     """The selection described by a table of a run file."""
-    made: Selection = SELECTIONS.take(table, "selection")
-    return made
+    selection: Selection = SELECTIONS.take(table, "selection")
+    return selection

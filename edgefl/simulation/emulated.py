@@ -160,17 +160,17 @@ class Device:
 
 def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
     """What each device of a run is: an ideal one, unless its file says otherwise."""
-    wanted = job.run.fleet or EmulatedFleet()
-    counts = wanted.profiles or {"ideal": len(devices)}
+    fleet = job.run.fleet or EmulatedFleet()
+    counts = fleet.profiles or {"ideal": len(devices)}
     profiles = assign(counts, tuple(devices), job.run.run.seed)
     training = job.algorithm if isinstance(job.algorithm, Batched) else LocalTraining()
-    reference = reference_seconds(job.model.layout.trainable, training.batch, wanted.ms_per_step)
-    made = {}
+    reference = reference_seconds(job.model.layout.trainable, training.batch, fleet.ms_per_step)
+    by_device = {}
     for name in devices:
-        profile = wanted.registry[profiles[name]]
-        dropout = wanted.dropout if profile.dropout is None else profile.dropout
-        made[name] = Kind(Hardware(profile, reference), dropout, profile.availability or wanted.availability)
-    return made
+        profile = fleet.registry[profiles[name]]
+        dropout = fleet.dropout if profile.dropout is None else profile.dropout
+        by_device[name] = Kind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
+    return by_device
 
 
 def _named(run: RunFile) -> set[str]:

@@ -137,9 +137,9 @@ def joined(job: Job, device: str, samples: int) -> Joined:
 def opened_update(job: Job, frame: bytes) -> Update:
     """The update in the frame of an answer that we packed ourselves."""
     size = job.model.layout.size
-    said, opened = read(TO_COORDINATOR, frame, limit=plain_limit(frame, size))
-    assert isinstance(said, Answer)  # noqa: S101 - we packed it ourselves
-    return unpack_answer(said, opened.body, size, job.up)
+    answer, opened = read(TO_COORDINATOR, frame, limit=plain_limit(frame, size))
+    assert isinstance(answer, Answer)  # noqa: S101 - we packed it ourselves
+    return unpack_answer(answer, opened.body, size, job.up)
 
 
 def cohort_key(job: Job, round: int) -> int:

@@ -400,8 +400,8 @@ class VirtualBroker:
                 self.retained[item.topic] = _Kept(next(self._numbers), sender, item.topic, item.payload, until)
                 self._topics.add(item.topic, item.topic)
         message = Message(item.topic, item.payload)
-        found = set(self._filters.matching(item.topic))  # once, however many of its filters fit
-        for connection in sorted(found, key=lambda one: one.number) if len(found) > 1 else found:
+        subscribers = set(self._filters.matching(item.topic))  # once, however many of its filters fit
+        for connection in sorted(subscribers, key=lambda one: one.number) if len(subscribers) > 1 else subscribers:
             self._down(connection, sender, message)
 
     def _down(self, connection: _Connection, sender: str, message: Message) -> None:

@@ -209,5 +209,5 @@ def rehearse_apart(path: Path, sets: Sequence[str], root: Path | None) -> None:
         command += ["--data-root", str(root)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise ConfigError(said[-1].removeprefix("edgefl: "))
+        lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise ConfigError(lines[-1].removeprefix("edgefl: "))

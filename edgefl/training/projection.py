@@ -160,10 +160,10 @@ def _candidates(gram: Array, q: Array, *, always: bool) -> Iterator[Array]:
         ridge = 1e-10 * np.eye(k)  # relative, for the rows have length one
         z = solve_qp(gram + ridge, q, np.eye(k), np.zeros(k))[0]
         yield _exact(gram, q, np.flatnonzero(z > 1e-9 * z.max()))
-    found = least_distance(gram, q)
-    if found is not None:
-        yield _exact(gram, q, np.flatnonzero(found > 1e-9 * found.max()))
-        yield found
+    nearest = least_distance(gram, q)
+    if nearest is not None:
+        yield _exact(gram, q, np.flatnonzero(nearest > 1e-9 * nearest.max()))
+        yield nearest
 
 
 def _exact(gram: Array, q: Array, active: Array) -> Array:

@@ -95,9 +95,9 @@ def score(site: Site, data: Dataset, kind: Literal["loss", "accuracy"]) -> Score
         raise ConfigError("patience_on = 'accuracy' needs class labels and task.data has none; use 'loss'")
 
     def far(w: Vector) -> float:
-        found = evaluate(site.model, w, data, cross_entropy if data.classes else site.loss)
-        check_loss(found.loss)
-        return found.loss if kind == "loss" else 1.0 - (found.accuracy or 0.0)
+        evaluation = evaluate(site.model, w, data, cross_entropy if data.classes else site.loss)
+        check_loss(evaluation.loss)
+        return evaluation.loss if kind == "loss" else 1.0 - (evaluation.accuracy or 0.0)
 
     return far
 
@@ -132,9 +132,9 @@ def polish(
         if patience is None:
             best, at = w, check
             continue
-        found = far(w)
-        if found < lowest:
-            best, at, lowest = w, check, found
+        distance = far(w)
+        if distance < lowest:
+            best, at, lowest = w, check, distance
         elif check - at >= patience:
             break
     return Polished(best, at)

@@ -67,17 +67,17 @@ def _convolution(
 @on(aten.convolution_backward.default)
 def _convolution_backward(
     g: Graph, dy: Value, x: Value, w: Value, _: Any, stride: list[Dim], padding: list[Dim], dilation: list[Dim],
-    transposed: bool, __: Any, groups: int, wanted: list[bool],
+    transposed: bool, __: Any, groups: int, output_mask: list[bool],
 ) -> list[str | None]:  # fmt: skip
     window = _window(w, stride, padding, dilation, groups)
     dx = dw = db = None
-    if wanted[0] and transposed:
+    if output_mask[0] and transposed:
         dx = g("Conv", dy, w, **window.attributes())
-    elif wanted[0]:
+    elif output_mask[0]:
         dx = _image_gradient(g, dy, x, w, window)
-    if wanted[1]:
+    if output_mask[1]:
         dw = _kernel_gradient(g, *((dy, x) if transposed else (x, dy)), w, window)
-    if wanted[2]:
+    if output_mask[2]:
         db = reduced(g, "ReduceSum", dy, [0, *range(2, dy.ndim)], dy.ndim, keep=False)
     return [dx, dw, db]
 
@@ -188,10 +188,10 @@ def _by_convolution(g: Graph, image: Value, result: Value, v: Window) -> str:
     source = g("Reshape", turned, g.constant([channels, -1, *size]))
     exchanged = Window(reach, v.dilation, v.padding, v.stride, v.groups)
     dw = g("Conv", source, g.swap(result, result.ndim), **exchanged.attributes())
-    found = [
+    kernel = [
         (i + 2 * p - s * (r - 1) - 1) // d + 1
         for i, p, s, r, d in zip(size, v.padding, v.stride, reach, v.dilation, strict=True)
     ]
-    if found != v.kernel:  # a stride that skipped the last rows of the image reaches too far here
+    if kernel != v.kernel:  # a stride that skipped the last rows of the image reaches too far here
         dw = g.slice(dw, list(range(2, 2 + n)), [0] * n, v.kernel, [1] * n)
     return g.swap(dw, 2 + n)

@@ -55,7 +55,7 @@ def _scaled(g: Graph, x: Value, factor: str, offset: str) -> str:
 @on(aten.native_group_norm_backward.default)
 def _group_norm_backward(
     g: Graph, dy: Value, x: Value, mean: Value, rate: Value, scale: Value | None, _: Dim, channels: Dim, area: Dim,
-    groups: int, wanted: list[bool],
+    groups: int, output_mask: list[bool],
 ) -> list[str | None]:  # fmt: skip
     """Through the sums of dy and of dy * x over each channel's area, which all three gradients are made of."""
     c, per = static(channels), static(channels) // groups
@@ -84,9 +84,9 @@ def _group_norm_backward(
         return g("Reshape", g("ReduceSum", v, g.constant([0]), keepdims=0), g.constant([c]))
 
     return [
-        to_x() if wanted[0] else None,
-        over_batch(g("Mul", g("Sub", sum_dyx, g("Mul", sum_dy, m)), r)) if wanted[1] else None,
-        over_batch(sum_dy) if wanted[2] else None,
+        to_x() if output_mask[0] else None,
+        over_batch(g("Mul", g("Sub", sum_dyx, g("Mul", sum_dy, m)), r)) if output_mask[1] else None,
+        over_batch(sum_dy) if output_mask[2] else None,
     ]
 
 
@@ -102,21 +102,21 @@ def _layer_norm(
 @on(aten.native_layer_norm_backward.default)
 def _layer_norm_backward(
     g: Graph, dy: Value, x: Value, shape: list[Dim], mean: Value, rate: Value, scale: Value | None, _: Value | None,
-    wanted: list[bool],
+    output_mask: list[bool],
 ) -> list[str | None]:  # fmt: skip
     outer = x.ndim - len(shape)
     inside, outside = g.constant(list(range(outer, x.ndim))), g.constant(list(range(outer)))
     normal = g("Mul", g("Sub", x, mean), rate)
     product = g("Mul", dy, normal)
     dx = None
-    if wanted[0]:
+    if output_mask[0]:
         scaled = g("Mul", dy, scale) if scale else dy.name
         straight, along = _minus_means(g, [dy.name, product], scale, inside, prod(statics(shape)), x)
         dx = g("Mul", g("Add", g("Add", scaled, straight), g("Mul", normal, along)), rate)
     return [
         dx,
-        g("ReduceSum", product, outside, keepdims=0) if wanted[1] else None,
-        g("ReduceSum", dy, outside, keepdims=0) if wanted[2] else None,
+        g("ReduceSum", product, outside, keepdims=0) if output_mask[1] else None,
+        g("ReduceSum", dy, outside, keepdims=0) if output_mask[2] else None,
     ]
 
 

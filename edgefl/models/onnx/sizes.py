@@ -54,8 +54,8 @@ def evaluated(d: Dim, batch: int) -> int:
 
 def axes(dims: "int | Iterable[int]", ndim: int) -> list[int]:
     """These axes counted from the front."""
-    wanted = [dims] if isinstance(dims, int) else list(dims)
-    return [d % ndim for d in wanted] if ndim else []
+    listed = [dims] if isinstance(dims, int) else list(dims)
+    return [d % ndim for d in listed] if ndim else []
 
 
 def spread(values: Iterable[Dim], n: int) -> list[int]:

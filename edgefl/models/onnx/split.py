@@ -26,14 +26,14 @@ class Part:
 
 def needed(nodes: Sequence[Node], outputs: Iterable[str], given: set[str]) -> Part:
     """The nodes that these outputs need, where the `given` names come from elsewhere."""
-    wanted = set(outputs)
+    names = set(outputs)
     kept = []
     for node in reversed(nodes):
-        if any(o in wanted and o not in given for o in node.outputs):
+        if any(o in names and o not in given for o in node.outputs):
             kept.append(node)
-            wanted.update(node.uses)
-    made = {o for node in kept for o in node.outputs}
-    return Part(kept[::-1], wanted - made)
+            names.update(node.uses)
+    produced = {o for node in kept for o in node.outputs}
+    return Part(kept[::-1], names - produced)
 
 
 def cut(g: Graph, first: Sequence[str], second: Sequence[str]) -> tuple[Part, Part, list[str]]:
@@ -42,9 +42,9 @@ def cut(g: Graph, first: Sequence[str], second: Sequence[str]) -> tuple[Part, Pa
     early = {o for node in whole.nodes for o in node.outputs if o in g.ahead}
     early = {o for o in early if "dz" not in needed(g.nodes, [o], set()).inputs}
     forward = needed(g.nodes, {*first, *early}, set())
-    made = {o for node in forward.nodes for o in node.outputs if node.op not in VIEWS}
-    backward = needed(g.nodes, second, made)
-    return forward, backward, sorted(backward.inputs & made)
+    produced = {o for node in forward.nodes for o in node.outputs if node.op not in VIEWS}
+    backward = needed(g.nodes, second, produced)
+    return forward, backward, sorted(backward.inputs & produced)
 
 
 def types(g: Graph, inputs: Sequence[Value]) -> dict[str, ValueInfoProto]:
@@ -54,12 +54,12 @@ def types(g: Graph, inputs: Sequence[Value]) -> dict[str, ValueInfoProto]:
     differs is a multiple of the batch.
     """
     small, large = (_inferred(g, inputs, n) for n in TRIALS)
-    found = {}
+    infos = {}
     for name, a in small.items():
         pairs = zip(_dims(a), _dims(large[name]), strict=True)
         dims = [x if x == y else named(x // TRIALS[0]) for x, y in pairs]
-        found[name] = helper.make_tensor_value_info(name, a.type.tensor_type.elem_type, dims)
-    return found
+        infos[name] = helper.make_tensor_value_info(name, a.type.tensor_type.elem_type, dims)
+    return infos
 
 
 def _inferred(g: Graph, inputs: Sequence[Value], batch: int) -> dict[str, ValueInfoProto]:
@@ -68,8 +68,8 @@ def _inferred(g: Graph, inputs: Sequence[Value], batch: int) -> dict[str, ValueI
     graph.input.extend(describe(v, batch) for v in given)
     inside = g.known.keys() - {v.name for v in given}
     graph.value_info.extend(describe(Value(name, g.known[name]), batch) for name in inside)
-    found = shape_inference.infer_shapes(model(graph), data_prop=True).graph
-    return {v.name: v for v in (*found.input, *found.value_info)}
+    inferred = shape_inference.infer_shapes(model(graph), data_prop=True).graph
+    return {v.name: v for v in (*inferred.input, *inferred.value_info)}
 
 
 def _dims(value: ValueInfoProto) -> list[int]:
@@ -93,8 +93,8 @@ def assemble(
     constants = {name for name, _ in g.constants.values()}
     graph.input.extend(known[name] for name in sorted(part.inputs - constants) if name)
     graph.output.extend(known[name] for name in handed)
-    made = [o for node in part.nodes for o in node.outputs if o in known and o not in handed]
-    graph.value_info.extend(known[name] for name in made)
+    produced = [o for node in part.nodes for o in node.outputs if o in known and o not in handed]
+    graph.value_info.extend(known[name] for name in produced)
     finished = model(graph)
     onnx.checker.check_model(finished, full_check=True)
     return bytes(finished.SerializeToString(deterministic=True))

@@ -31,29 +31,29 @@ def translate(
     """The ONNX graph, its inputs under these names, and its results; the batch size is read from input `batch_of`."""
     g = Graph()
     g.batch = g("Shape", batch_of, start=0, end=1)
-    found: dict[Node, Any] = {}
+    values: dict[Node, Any] = {}
     inputs: list[Value] = []
     for node in traced.graph.nodes:
         if node.op == "placeholder":
-            found[node] = Value(names[len(inputs)], node.meta["val"])
-            inputs.append(found[node])
+            values[node] = Value(names[len(inputs)], node.meta["val"])
+            inputs.append(values[node])
         elif node.op == "get_attr":
             tensor = getattr(traced, str(node.target)).detach()
-            found[node] = Value(g.constant(tensor.numpy(), tensor.dtype), tensor)
+            values[node] = Value(g.constant(tensor.numpy(), tensor.dtype), tensor)
         elif node.op == "call_function":
-            found[node] = _result(g, node, _lookup(node.args, found), _lookup(dict(node.kwargs), found))
+            values[node] = _result(g, node, _lookup(node.args, values), _lookup(dict(node.kwargs), values))
     still_dynamic(traced)
-    results = _lookup(traced.graph.output_node().args[0], found)
+    results = _lookup(traced.graph.output_node().args[0], values)
     return g, inputs, list(results)
 
 
-def _lookup(argument: Any, found: dict[Node, Any]) -> Any:
+def _lookup(argument: Any, values: dict[Node, Any]) -> Any:
     if isinstance(argument, Node):
-        return found[argument]
+        return values[argument]
     if isinstance(argument, (list, tuple)):
-        return [_lookup(a, found) for a in argument]
+        return [_lookup(a, values) for a in argument]
     if isinstance(argument, dict):
-        return {k: _lookup(v, found) for k, v in argument.items()}
+        return {k: _lookup(v, values) for k, v in argument.items()}
     return argument
 
 
