@@ -1,4 +1,4 @@
-"""Who may import whom. These rules keep a device free of torch, and decisions free of I/O."""
+"""Who may import whom, and how things are named. The imports keep a device free of torch, and decisions free of I/O."""
 
 import ast
 import subprocess
@@ -218,3 +218,40 @@ def test_no_room_of_edgefl_needs_itself_by_way_of_others():
 
 def test_a_circle_would_be_seen():
     assert set(circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()})) == {"a", "b", "c", "d"}
+
+
+def named(text):
+    """Every name that a piece of code gives to something it holds: locals, parameters, captures, attributes."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(name, ctx=ast.Store()) | ast.arg(name) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
+                yield name
+
+
+HOW_IT_CAME = {"found", "made", "said", "wanted"}  # no reader learns from these what the thing is
+SCRIPTS = sorted(path for folder in ("scripts", "deploy", "docs") for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES + SCRIPTS, ids=name)
+def test_a_name_tells_what_the_thing_is_and_not_how_it_came(path):
+    assert not HOW_IT_CAME.intersection(named(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "found = 1",
+            "for made in x: 0",
+            "def f(wanted): 0",
+            "class A:\n    said: int",
+            "self.found = 1",
+            "(made := 1)",
+        ),
+        *("match x:\n    case A() as said: 0", "with x as wanted: 0", "[found for found in x]", "lambda made: 0"),
+    ],
+)
+def test_such_a_name_would_be_seen(line):
+    assert HOW_IT_CAME.intersection(named(line))
