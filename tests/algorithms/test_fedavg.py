@@ -80,17 +80,17 @@ def test_devices_keep_nothing_are_told_nothing_and_learn(algorithm):
 
 @pytest.mark.parametrize("name", sorted(registry.algorithm_registry()))
 def test_every_algorithm_is_found_by_its_name_and_survives_its_table(name):
-    made = registry.algorithm({"name": name})
-    assert made.name == name
-    assert registry.algorithm(registry.describe(made)) == made
-    assert all(stage.name in registry.stage_registry() for stage in made.stages())
+    algorithm = registry.algorithm({"name": name})
+    assert algorithm.name == name
+    assert registry.algorithm(registry.describe(algorithm)) == algorithm
+    assert all(stage.name in registry.stage_registry() for stage in algorithm.stages())
 
 
 @pytest.mark.parametrize("name", sorted(registry.stage_registry()))
 def test_every_stage_is_found_by_its_name_and_survives_its_table(name):
-    made = registry.stage({"name": name})
-    assert made.name == name
-    assert registry.stage(registry.describe(made)) == made
+    stage = registry.stage({"name": name})
+    assert stage.name == name
+    assert registry.stage(registry.describe(stage)) == stage
 
 
 @pytest.mark.parametrize("table", [{}, {"name": None}, {"name": 3}, {"name": "fedagv"}])

@@ -36,9 +36,9 @@ def test_its_devices_are_fedavgs():
 def test_the_ensemble_averages_logits_and_not_probabilities():
     d = draft(away(1), away(2))
     members = [MODEL.logits(d.params + u.delta, PUBLIC.x) for u in d.updates.values()]
-    found = mean_logits(d, site(MODEL), PUBLIC.x)
-    np.testing.assert_allclose(found, (members[0] + members[1]) / 2, rtol=1e-6)
-    assert np.abs(softmax(found) - (softmax(members[0]) + softmax(members[1])) / 2).max() > 0.01
+    ensemble = mean_logits(d, site(MODEL), PUBLIC.x)
+    np.testing.assert_allclose(ensemble, (members[0] + members[1]) / 2, rtol=1e-6)
+    assert np.abs(softmax(ensemble) - (softmax(members[0]) + softmax(members[1])) / 2).max() > 0.01
 
 
 def test_a_student_that_is_the_ensemble_stays_where_it_is():

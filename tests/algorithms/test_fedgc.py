@@ -86,34 +86,34 @@ def test_the_mean_is_pushed_as_little_as_needed_to_agree_with_everybody(seed, k)
     gradients = rng.standard_normal((k, 30))
     shares = rng.dirichlet(np.full(k, 0.1))
     mean = shares @ gradients
-    found = sgc(mean, gradients)
-    assert found.feasible
-    products, z = gradients @ found.x, found.multipliers
+    projection = sgc(mean, gradients)
+    assert projection.feasible
+    products, z = gradients @ projection.x, projection.multipliers
     assert (products >= C - 1e-6 * np.abs(gradients @ mean).max()).all()
     assert (z >= 0).all()
     np.testing.assert_allclose(z * (products - C), 0, atol=1e-8)
-    np.testing.assert_allclose(found.x, mean + z @ gradients, atol=1e-10)
+    np.testing.assert_allclose(projection.x, mean + z @ gradients, atol=1e-10)
     if (gradients @ mean >= C).all():
-        assert (found.x == mean).all()
+        assert (projection.x == mean).all()
     order = rng.permutation(k)
-    np.testing.assert_allclose(sgc(mean, gradients[order]).x, found.x, atol=1e-9)
+    np.testing.assert_allclose(sgc(mean, gradients[order]).x, projection.x, atol=1e-9)
 
 
 def test_contradicting_devices_leave_the_mean_exactly_as_it_is():
     g = np.array([1.0, 2.0])
     mean = 0.3 * g
-    found = sgc(mean, [g, -g])
-    assert not found.feasible
-    assert found.x is mean
+    projection = sgc(mean, [g, -g])
+    assert not projection.feasible
+    assert projection.x is mean
 
 
 def test_a_device_that_sent_zeros_is_left_out_unless_strict():
     gradients = np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 2.0]])
     mean = np.array([-1.0, 0.0])
-    found = sgc(mean, gradients)
-    assert found.feasible
-    assert found.multipliers[1] == 0
-    assert found.multipliers[0] > 0
+    projection = sgc(mean, gradients)
+    assert projection.feasible
+    assert projection.multipliers[1] == 0
+    assert projection.multipliers[0] > 0
     assert not sgc(mean, gradients, strict=True).feasible
     assert sgc(mean, np.zeros((2, 2))).x is mean
 

@@ -52,12 +52,12 @@ def test_while_local_and_global_blocks_are_the_same_all_paths_agree():
 def test_a_path_is_local_before_its_cut_and_global_after_it():
     model, params, there = torch_site()
     moved = weights(model, 5, scale=0.1)
-    found = inside(model, "fedmlb").hybrid(model, params).logits(moved, there().data.x).reshape(60, -1, 3)
+    logits = inside(model, "fedmlb").hybrid(model, params).logits(moved, there().data.x).reshape(60, -1, 3)
     sizes = [s.stop for s in model.layout]
     for i, end in enumerate((sizes[1], sizes[3])):  # weight and bias of the first layer, then of the second
         mixed = np.concatenate([moved[:end], params[end:]])
-        np.testing.assert_allclose(found[:, 1 + i], model.logits(mixed, there().data.x), atol=1e-5)
-    np.testing.assert_allclose(found[:, 0], model.logits(moved, there().data.x), atol=1e-5)
+        np.testing.assert_allclose(logits[:, 1 + i], model.logits(mixed, there().data.x), atol=1e-5)
+    np.testing.assert_allclose(logits[:, 0], model.logits(moved, there().data.x), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["mlp", "mlp_bn"])

@@ -265,8 +265,8 @@ def test_patience_on_accuracy_never_lowers_it():
     before = draft(answers())
     after, _ = Distill(patience_on="accuracy", max_epochs=10).apply(before, {}, public)
     held_out = split(public, "distill").validation
-    found = [evaluate(MODEL, d.params + d.step, held_out).accuracy for d in (before, after)]
-    assert found[1] >= found[0]
+    accuracies = [evaluate(MODEL, d.params + d.step, held_out).accuracy for d in (before, after)]
+    assert accuracies[1] >= accuracies[0]
 
 
 def test_trust_is_counted_after_the_distillation():

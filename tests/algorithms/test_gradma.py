@@ -139,10 +139,10 @@ def test_a_memory_smaller_than_the_round_is_the_operators_mistake():
 
 
 def draft(updates, step=None, late=None):
-    made = {d: Update(v, 1.0, 1) for d, v in sorted(updates.items())}
+    answers = {d: Update(v, 1.0, 1) for d, v in sorted(updates.items())}
     after = {d: Update(v, 1.0, 1) for d, v in (late or {}).items()}
     mean = sum(updates.values()) / max(1, len(updates)) if step is None else step
-    return Draft(1, np.zeros(SIZE), made, mean, 10, after)
+    return Draft(1, np.zeros(SIZE), answers, mean, 10, after)
 
 
 def rows_of(state):

@@ -16,9 +16,9 @@ def play(algorithm, rounds, model=None):
 
 
 def draft(updates, late=None, population=4):
-    made = {d: Update(np.array(v), 1.0, 1) for d, v in updates.items()}
+    answers = {d: Update(np.array(v), 1.0, 1) for d, v in updates.items()}
     after = {d: Update(np.array(v), 1.0, 1) for d, v in (late or {}).items()}
-    return Draft(1, np.zeros(2), made, np.zeros(2), population, after)
+    return Draft(1, np.zeros(2), answers, np.zeros(2), population, after)
 
 
 def test_with_everybody_active_it_is_fedavg_with_equal_weights_bit_for_bit():

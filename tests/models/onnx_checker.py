@@ -64,7 +64,7 @@ def one(model, exact, w, x, rng):
     dz = (rng.standard_normal(z64.shape) / len(x)).astype(np.float32)
     g64 = pull64(dz.astype(np.float64))
     z, pull = model.vjp(w, x)
-    found = {
+    deviations = {
         "training": relative(z, z64),
         "pullback": relative(pull(dz), g64),
         "torch": relative(exact.vjp(w, x)[1](dz), g64),
@@ -72,9 +72,9 @@ def one(model, exact, w, x, rng):
     }
     if x.dtype != np.int64:
         dx64 = exact.input_gradient(w.astype(np.float64), x64, dz.astype(np.float64))
-        found["dx"] = relative(model.input_gradient(w, x, dz), dx64)
-    return found
+        deviations["dx"] = relative(model.input_gradient(w, x, dz), dx64)
+    return deviations
 
 
-def worst(found):
-    return max(error for what, error in found.items() if what != "torch")
+def worst(deviations):
+    return max(error for what, error in deviations.items() if what != "torch")

@@ -173,12 +173,12 @@ class Exactness:
     def __init__(self, module, bundle):
         self.bundle, self.torch, self.w = bundle, TorchModel(module), initial_params(module)
         self.weights = {f"w.{n}": a for n, a in bundle.layout.layers(self.w).items()}
-        self.made = {}
+        self.graphs = {}
 
     def graph(self, make, name):
-        if (make, name) not in self.made:
-            self.made[make, name] = make(getattr(self.bundle, name))
-        return self.made[make, name]
+        if (make, name) not in self.graphs:
+            self.graphs[make, name] = make(getattr(self.bundle, name))
+        return self.graphs[make, name]
 
     def errors(self, n, seed=0):
         """How far each width is from torch in float64, and float32 from the exact pullback of its own activations."""
@@ -193,7 +193,7 @@ class Exactness:
             kept[make] = run(self.graph(make, f"{kind}training"), feeds)
             back[make] = run(self.graph(make, f"{kind}backward"), {**feeds, **kept[make]})
         same_side = run(self.graph(doubled, f"{kind}backward"), {**feeds, **kept[single]})
-        found = {
+        errors = {
             "outputs in float64": relative(kept[doubled]["logits"], z64),
             "pullback in float64": relative(gradient(bundle.layout, back[doubled]), exact),
             "outputs": relative(kept[single]["logits"], z64),
@@ -201,9 +201,9 @@ class Exactness:
             "pullback": relative(gradient(bundle.layout, back[single]), exact),
         }
         z32, pull32 = self.torch.vjp(self.w, x)
-        found["torch's outputs"], found["torch's pullback"] = relative(z32, z64), relative(pull32(dz)[:k], exact)
+        errors["torch's outputs"], errors["torch's pullback"] = relative(z32, z64), relative(pull32(dz)[:k], exact)
         if bundle.input_gradient:
             dx64 = self.torch.input_gradient(wide(self.w), wide(x), wide(dz))
             dx = run(self.graph(doubled, "input_gradient"), feeds)["dx"]
-            found["gradient of x in float64"] = relative(dx, dx64)
-        return found
+            errors["gradient of x in float64"] = relative(dx, dx64)
+        return errors

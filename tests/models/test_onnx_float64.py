@@ -20,8 +20,8 @@ EXACT = 1e-7  # no less, because constants of a graph, such as GELU's root of on
 slow = pytest.mark.skipif(not os.environ.get("EDGEFL_SLOW"), reason="set EDGEFL_SLOW=1 to run the large networks")
 
 
-def exact(found):
-    return max(error for what, error in found.items() if "float64" in what)
+def exact(errors):
+    return max(error for what, error in errors.items() if "float64" in what)
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +33,9 @@ def same_weights():
 def test_every_zoo_model_is_exact_in_float64_and_near_it_in_float32(name):
     checked = Exactness(*exported(name))
     for n in (1, 3, 32):
-        found = checked.errors(n)
-        assert exact(found) < EXACT
-        assert max(found["outputs"], found["pullback on its side"]) < BOUND
+        errors = checked.errors(n)
+        assert exact(errors) < EXACT
+        assert max(errors["outputs"], errors["pullback on its side"]) < BOUND
 
 
 def calm(name):
@@ -56,10 +56,10 @@ def test_torchvision_networks_are_exact_in_float64_and_near_it_in_float32(name, 
     module = calm(name)
     checked = Exactness(module, export(module, (3, side, side)))
     for n in sizes:
-        found = checked.errors(n)
-        assert exact(found) < EXACT
-        assert found["pullback on its side"] < BOUND
-        assert found["outputs"] < max(BOUND, 3 * found["torch's outputs"])  # BatchNorm over few numbers is ill-posed
+        errors = checked.errors(n)
+        assert exact(errors) < EXACT
+        assert errors["pullback on its side"] < BOUND
+        assert errors["outputs"] < max(BOUND, 3 * errors["torch's outputs"])  # BatchNorm over few numbers is ill-posed
 
 
 @pytest.mark.parametrize("name", ["convolution_backward", "native_layer_norm_backward", "mm"])

@@ -44,7 +44,7 @@ def between(layer, width=6):
     return nn.Conv1d(width, width, 1), layer
 
 
-def made(module, shape, dtype="float32"):
+def onnx_model(module, shape, dtype="float32"):
     return OnnxModel(export(module, shape, dtype=dtype))
 
 
@@ -56,8 +56,8 @@ def same_weights():
 @pytest.mark.parametrize("name", SMALL)
 def test_every_zoo_model_has_the_gradients_of_torch(name):
     module, bundle = exported(name)
-    found = errors(OnnxModel(bundle), module, bundle.shape, tokens=bundle.dtype == "int64", tries=12)
-    assert worst(found) < BOUND
+    deviations = errors(OnnxModel(bundle), module, bundle.shape, tokens=bundle.dtype == "int64", tries=12)
+    assert worst(deviations) < BOUND
 
 
 IMAGE_LAYERS = {
@@ -147,26 +147,26 @@ MODULES = {
 @pytest.mark.parametrize("name", IMAGE_LAYERS)
 def test_layers_for_images_have_the_gradients_of_torch(name):
     module = stacked(*IMAGE_LAYERS[name](), shape=IMAGE)
-    assert worst(errors(made(module, IMAGE), module, IMAGE)) < BOUND
+    assert worst(errors(onnx_model(module, IMAGE), module, IMAGE)) < BOUND
 
 
 @pytest.mark.parametrize("name", SEQUENCE_LAYERS)
 def test_layers_for_sequences_have_the_gradients_of_torch(name):
     module = stacked(*SEQUENCE_LAYERS[name](), shape=SEQUENCE)
-    assert worst(errors(made(module, SEQUENCE), module, SEQUENCE)) < BOUND
+    assert worst(errors(onnx_model(module, SEQUENCE), module, SEQUENCE)) < BOUND
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_recurrence_and_attention_have_the_gradients_of_torch(name):
     module = MODULES[name]()
-    assert worst(errors(made(module, SEQUENCE), module, SEQUENCE)) < BOUND
+    assert worst(errors(onnx_model(module, SEQUENCE), module, SEQUENCE)) < BOUND
 
 
 @pytest.mark.parametrize("layer", [nn.Embedding(90, 5, padding_idx=3), nn.EmbeddingBag(90, 5, mode="mean")])
 def test_embeddings_have_the_gradients_of_torch(layer):
     flat = 30 if isinstance(layer, nn.Embedding) else 5
     module = Through(lambda x, e, o: o(e(x).flatten(1)), layer, nn.Linear(flat, 4))
-    assert worst(errors(made(module, (6,), "int64"), module, (6,), tokens=True)) < BOUND
+    assert worst(errors(onnx_model(module, (6,), "int64"), module, (6,), tokens=True)) < BOUND
 
 
 def test_of_equal_maxima_the_first_gets_the_gradient():
@@ -174,7 +174,7 @@ def test_of_equal_maxima_the_first_gets_the_gradient():
     x = np.zeros((1, 1, 4, 4), np.float32)
     x[0, 0, 0, 1] = x[0, 0, 1, 0] = 1
     w, dz = initial_params(module), np.ones((1, 2), np.float32)
-    dx = made(module, (1, 4, 4)).input_gradient(w, x, dz)
+    dx = onnx_model(module, (1, 4, 4)).input_gradient(w, x, dz)
     assert [tuple(p) for p in np.argwhere(dx[0, 0])] == [(0, 1), (0, 2), (2, 0), (2, 2)]
 
 
@@ -187,7 +187,7 @@ def test_the_checker_sees_a_fault_in_a_single_rule(name, monkeypatch):
         monkeypatch.setitem(RULES, operator, faulty(RULES[operator]))
     layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Flatten(), nn.Linear(48, 8), nn.ReLU()
     module = stacked(*layers, shape=IMAGE)
-    assert worst(errors(made(module, IMAGE), module, IMAGE, tries=2)) > 100 * BOUND
+    assert worst(errors(onnx_model(module, IMAGE), module, IMAGE, tries=2)) > 100 * BOUND
 
 
 def faulty(rule):
@@ -206,7 +206,7 @@ def faulty(rule):
 )
 def test_the_checker_sees_a_fault_that_depends_on_the_batch_size(fault):
     module = ZOO["mlp"]((1, 12, 12), 4)
-    right = made(module, (1, 12, 12))
+    right = onnx_model(module, (1, 12, 12))
 
     class Wrong:
         logits, input_gradient = right.logits, right.input_gradient
@@ -262,7 +262,7 @@ def test_a_model_whose_output_has_no_batch_is_refused():
 ])  # fmt: skip
 def test_torchvision_networks_learn_a_batch_by_heart(name, rate):
     module = getattr(import_torchvision().models, name)(num_classes=4)
-    model, w = made(module, (3, 64, 64)), initial_params(module)
+    model, w = onnx_model(module, (3, 64, 64)), initial_params(module)
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((8, 3, 64, 64)).astype(np.float32), rng.integers(0, 4, 8)
     step, losses = Sgd(model.layout, rate), []
@@ -277,7 +277,7 @@ def test_torchvision_networks_learn_a_batch_by_heart(name, rate):
 def test_a_dropout_mask_is_the_same_for_the_same_weights_and_batch_and_shapes_the_gradient():
     first, second = nn.Linear(5, 40), nn.Linear(40, 3)
     module = nn.Sequential(first, nn.Dropout(0.3), second)
-    model, w = made(module, (5,)), initial_params(module)
+    model, w = onnx_model(module, (5,)), initial_params(module)
     x = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
     (mask,) = model._masks(w, x).values()
     twin = Through(lambda v, a, b: b(a(v) * torch.from_numpy(mask).to(v.dtype) / 0.7), first, second)

@@ -192,8 +192,8 @@ def test_a_file_of_many_small_fields_is_refused_before_they_become_objects():
 
 def test_a_file_of_ones_own_may_use_any_standard_operator_and_must_say_its_sizes():
     nodes = [node("Mod", ["x", "x"], ["a"], fmod=1), node("Relu", ["a"], ["y"])]
-    said = graph(*nodes, known=[("a", ["N", 4])]).SerializeToString()
-    assert verify_own(said, batch=10, limit=LIMIT) == 3 * 10 * 4 * 4
+    own_file = graph(*nodes, known=[("a", ["N", 4])]).SerializeToString()
+    assert verify_own(own_file, batch=10, limit=LIMIT) == 3 * 10 * 4 * 4
     for bad in (graph(*nodes), graph(*nodes, known=[("a", ["1000000N", 4])])):
         with pytest.raises(RemoteError) as error:
             verify_own(bad.SerializeToString(), batch=10, limit=LIMIT)

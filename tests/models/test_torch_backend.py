@@ -16,7 +16,7 @@ from edgefl.models.zoo import ZOO
 from edgefl.training.local import Sgd
 
 
-def made(name="mlp_bn", shape=(6,), classes=3):
+def seeded_model(name="mlp_bn", shape=(6,), classes=3):
     torch.manual_seed(2)
     module = ZOO[name](shape, classes)
     return module, TorchModel(module), initial_params(module)
@@ -51,7 +51,7 @@ def test_a_linear_model_computes_what_one_can_compute_by_hand():
 
 
 def test_the_gradient_is_a_fresh_contiguous_float32_vector():
-    _, model, w = made()
+    _, model, w = seeded_model()
     x, y = samples()
     z, pullback = model.vjp(w, x)
     dz = cross_entropy(z, y)[1]
@@ -65,7 +65,7 @@ def test_the_gradient_is_a_fresh_contiguous_float32_vector():
 
 
 def test_it_agrees_with_plain_torch():
-    module, model, w = made("mlp")
+    module, model, w = seeded_model("mlp")
     x, y = samples()
     z, pullback = model.vjp(w, x)
     got = pullback(cross_entropy(z, y)[1])
@@ -75,7 +75,7 @@ def test_it_agrees_with_plain_torch():
 
 
 def test_a_pullback_survives_other_calls_and_writing_to_what_it_was_made_from():
-    _, model, w = made()
+    _, model, w = seeded_model()
     x, y = samples()
     z, pullback = model.vjp(w, x)
     dz = cross_entropy(z, y)[1]
@@ -141,7 +141,7 @@ def test_repeats_are_identical_to_the_last_bit_in_this_process_and_in_another():
 
 
 def test_batch_norm_statistics_after_a_step_are_those_of_torch():
-    module, model, w = made()
+    module, model, w = seeded_model()
     x, y = samples()
     plain = deepcopy(module).train()
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
@@ -166,7 +166,7 @@ def test_the_move_of_a_statistic_is_the_old_value_minus_the_new_one():
 
 
 def test_a_batch_of_one_sample_moves_no_statistic():
-    _, model, w = made()
+    _, model, w = seeded_model()
     x, _ = samples(1)
     z, pullback = model.vjp(w, x)
     g = pullback(np.ones_like(z))
@@ -176,7 +176,7 @@ def test_a_batch_of_one_sample_moves_no_statistic():
 
 
 def test_evaluation_does_not_depend_on_the_other_samples_nor_on_slicing():
-    _, model, w = made()
+    _, model, w = seeded_model()
     x, _ = samples(1100)
     z = model.logits(w, x)
     assert z.shape == (1100, 3)
@@ -222,7 +222,7 @@ def test_training_leaves_the_generator_of_torch_alone():
 
 
 def test_the_callers_module_is_left_as_it_was():
-    module, model, w = made()
+    module, model, w = seeded_model()
     before = {n: t.clone() for n, t in module.state_dict().items()}
     model.vjp(w * 2, samples()[0])
     assert module.training
@@ -269,7 +269,7 @@ def test_a_tied_parameter_travels_once_and_gathers_both_gradients():
 
 
 def test_an_lstm_follows_the_weights_it_is_given():
-    _, model, w = made("lstm", (2, 5))
+    _, model, w = seeded_model("lstm", (2, 5))
     x = np.ones((1, 2, 5), np.float32)
     other = w.copy()
     model.layout.layers(other)["lstm.weight_hh_l0"][:] += 1
@@ -308,7 +308,7 @@ def test_a_parameter_that_is_not_used_has_gradient_zero():
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16])
 def test_token_ids_stay_integers_and_have_no_gradient(dtype):
-    module, model, w = made("text", (4,))
+    module, model, w = seeded_model("text", (4,))
     x = np.array([[1, 2, 3, 4000]], dtype)
     assert takes_tokens(module, (4,))
     assert np.array_equal(model.vjp(w, x)[0], model.logits(w, x))
@@ -317,7 +317,7 @@ def test_token_ids_stay_integers_and_have_no_gradient(dtype):
 
 
 def test_arrays_that_cannot_be_written_or_have_odd_strides_are_welcome():
-    _, model, w = made("mlp")
+    _, model, w = seeded_model("mlp")
     x, _ = samples()
     want = model.vjp(w, x)[1](np.ones((8, 3), np.float32))
     w.flags.writeable = False

@@ -26,7 +26,7 @@ CASES = [*SMALL.items(), ("lstm", (3, 6)), ("transformer", (3, 6))]
 REAL = [(name, shape) for name, shape in CASES if name not in ("text", "lstm", "transformer") or len(shape) == 2]
 
 
-def made(name, shape, classes=3):
+def seeded_module(name, shape, classes=3):
     torch.manual_seed(1)
     return ZOO[name](shape, classes)
 
@@ -36,13 +36,13 @@ def batch(module, shape, n, rng):
 
 
 def trained_parameters(name, shape, classes=10):
-    return sum(p.numel() for p in made(name, shape, classes).parameters())
+    return sum(p.numel() for p in seeded_module(name, shape, classes).parameters())
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)
 def test_every_gradient_agrees_with_finite_differences(name, shape):
     rng = np.random.default_rng(0)
-    module = made(name, shape)
+    module = seeded_module(name, shape)
     model, w = TorchModel(module), initial_params(module).astype(np.float64)
     x, dz = batch(module, shape, 4, rng), rng.normal(size=(4, 3))
     gradient = model.vjp(w, x)[1](dz)
@@ -57,7 +57,7 @@ def test_every_gradient_agrees_with_finite_differences(name, shape):
 @pytest.mark.parametrize(("name", "shape"), REAL)
 def test_every_input_gradient_agrees_with_finite_differences(name, shape):
     rng = np.random.default_rng(0)
-    module = made(name, shape)
+    module = seeded_module(name, shape)
     model, w = TorchModel(module), initial_params(module).astype(np.float64)
     x, dz, v = rng.normal(size=(2, *shape)), rng.normal(size=(2, 3)), rng.normal(size=(2, *shape)) * STEP
     slope = np.sum((model.logits(w, x + v) - model.logits(w, x - v)) * dz) / 2
@@ -93,7 +93,7 @@ def test_the_text_model_takes_another_vocabulary():
 
 @pytest.mark.parametrize("name", [n for n in ZOO if n not in ("text", "lstm", "transformer")])
 def test_a_network_does_not_touch_its_input(name):
-    module = made(name, SMALL[name])
+    module = seeded_module(name, SMALL[name])
     x = torch.randn(2, *SMALL[name])
     kept = x.clone()
     module(x)
