@@ -45,7 +45,7 @@ class Authority:
     @classmethod
     def new(cls, folder: Path, name: str = "edgefl CA", dates: Dates = VALID) -> "Authority":
         folder.mkdir(parents=True, exist_ok=True)
-        made = cls(folder, name, ec.generate_private_key(ec.SECP256R1()), folder / "ca.crt")
+        issuer = cls(folder, name, ec.generate_private_key(ec.SECP256R1()), folder / "ca.crt")
         usage = dict.fromkeys(
             (
                 *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
@@ -53,10 +53,10 @@ class Authority:
             ),
             False,
         )
-        mine = made._begun(name, dates, made.key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        mine = issuer._begun(name, dates, issuer.key).add_extension(x509.BasicConstraints(True, None), critical=True)
         mine = mine.add_extension(x509.KeyUsage(**usage, key_cert_sign=True), critical=True)
-        made.path.write_bytes(made._signed(mine))
-        return made
+        issuer.path.write_bytes(issuer._signed(mine))
+        return issuer
 
     def issue(self, name: str, dates: Dates = VALID, names: tuple[str, ...] = ("127.0.0.1",)) -> Tls:
         """A certificate and its key; the names are what a client may call its holder."""

@@ -67,7 +67,7 @@ def output_of(model: ModelProto, prefix: str) -> Any:
 def renamed(model: ModelProto, prefix: str) -> Any:
     """An output whose name is free for something else; what it was is called `before`."""
     value = output_of(model, prefix)
-    maker = next(made for made in model.graph.node if value.name in made.output)
+    maker = next(candidate for candidate in model.graph.node if value.name in candidate.output)
     maker.output[0] = "before"
     model.graph.value_info.add().CopyFrom(value)
     model.graph.value_info[-1].name = "before"
@@ -295,8 +295,8 @@ def played(bundle: Bundle, folder: Path) -> tuple[list[str], tuple[int, str]]:
 
 def main(folder: Path, names: list[str]) -> None:
     for number, name in enumerate(names or BUNDLES):
-        said, left = played(BUNDLES[name][1](), folder / str(number))
-        print(json.dumps({"bundle": name, "said": said, "left": left}), flush=True)
+        reasons, left = played(BUNDLES[name][1](), folder / str(number))
+        print(json.dumps({"bundle": name, "reasons": reasons, "left": left}), flush=True)
 
 
 if __name__ == "__main__":

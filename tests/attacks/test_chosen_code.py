@@ -74,32 +74,32 @@ def asked_to_build(network: str, compute: LocalCompute, folder: Path) -> list[st
 
 @pytest.mark.parametrize("network", ["chosen_by_a_message:make", "softmax"])
 def test_with_onnx_a_task_without_graphs_imports_nothing(network: str, mark: Path, tmp_path: Path) -> None:
-    said = asked_to_build(network, LocalCompute(backend="onnx"), tmp_path)
+    reasons = asked_to_build(network, LocalCompute(backend="onnx"), tmp_path)
     assert not mark.exists()
-    assert said[0].startswith("model.no_graphs: ")
-    assert "task.backend = 'onnx'" in said[0]
+    assert reasons[0].startswith("model.no_graphs: ")
+    assert "task.backend = 'onnx'" in reasons[0]
 
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 def test_with_torch_a_factory_that_the_agent_file_does_not_list_is_not_imported(
     backend: Any, mark: Path, tmp_path: Path
 ) -> None:
-    said = asked_to_build("chosen_by_a_message:make", LocalCompute(backend=backend), tmp_path)
+    reasons = asked_to_build("chosen_by_a_message:make", LocalCompute(backend=backend), tmp_path)
     assert not mark.exists()
-    assert said[0].startswith("model.factory: ")
-    assert "compute.factories" in said[0]
+    assert reasons[0].startswith("model.factory: ")
+    assert "compute.factories" in reasons[0]
 
 
 def test_a_listed_factory_is_built_and_trained(mark: Path, tmp_path: Path) -> None:
     compute = LocalCompute(backend="torch", factories=("chosen_by_a_message:make",))
-    said = asked_to_build("chosen_by_a_message:make", compute, tmp_path)
+    reasons = asked_to_build("chosen_by_a_message:make", compute, tmp_path)
     assert mark.exists()
-    assert said == [], "it has the tensors of the job's network"
+    assert reasons == [], "it has the tensors of the job's network"
 
 
 def test_a_network_that_nobody_knows_is_declined(tmp_path: Path) -> None:
-    said = asked_to_build("softmaks", LocalCompute(backend="torch"), tmp_path)
-    assert said[0].startswith("model.network: unknown model 'softmaks'")
+    reasons = asked_to_build("softmaks", LocalCompute(backend="torch"), tmp_path)
+    assert reasons[0].startswith("model.network: unknown model 'softmaks'")
 
 
 NAMED = {"algorithm": {"name": CHOSEN}, "loss": CHOSEN, "codec": {"codec": CHOSEN}, "down": {"codec": CHOSEN}}
@@ -122,17 +122,17 @@ def looked_at(what: str, allowed: frozenset[str]) -> str:
 
 @pytest.mark.parametrize("what", NAMED)
 def test_algorithms_losses_and_codecs_are_not_imported_because_a_message_names_them(what: str, mark: Path) -> None:
-    said = looked_at(what, frozenset({"chosen_by_a_message:other"}))
+    reason = looked_at(what, frozenset({"chosen_by_a_message:other"}))
     assert not mark.exists()
-    assert "add it to compute.factories in the agent file" in said
+    assert "add it to compute.factories in the agent file" in reason
 
 
 @pytest.mark.parametrize("what", NAMED)
 def test_they_are_if_the_agent_file_lists_them(what: str, mark: Path) -> None:
     """What stands at this place is a function, so as a loss it passes."""
-    said = looked_at(what, frozenset({CHOSEN}))
+    reason = looked_at(what, frozenset({CHOSEN}))
     assert mark.exists()
-    assert said == "" if what == "loss" else "is no dataclass" in said
+    assert reason == "" if what == "loss" else "is no dataclass" in reason
 
 
 def test_a_fleet_may_run_all_that_its_run_file_names() -> None:

@@ -100,8 +100,8 @@ def test_a_device_that_comes_and_goes_does_not_draw_the_whole_fleet_into_a_round
             return
         gone.set()
         for online in [False, True] * 20:
-            said = puppet.presence(Presence(online=online, installation=BAD, birth=1))
-            puppet.transport.publish(topics.presence("default", BAD), said)
+            presence = puppet.presence(Presence(online=online, installation=BAD, birth=1))
+            puppet.transport.publish(topics.presence("default", BAD), presence)
         puppet.say(answer(puppet, task, {"delta": noise(size, 1)}))
         for go in honest_wait:
             go()
@@ -127,6 +127,6 @@ def test_a_budget_is_a_number_of_batches_whatever_the_pace() -> None:
 @pytest.mark.parametrize("key", ["samples", "birth", "protocol"])
 def test_a_number_of_thousands_of_digits_is_not_read(key: str) -> None:
     plain = Presence(online=True, installation="pi", birth=1).model_dump_json()
-    said = plain[:-1] + f',"{key}":{"9" * 4000}}}'
+    text = plain[:-1] + f',"{key}":{"9" * 4000}}}'
     with pytest.raises(WireError, match=key):
-        read_json(Presence, said.encode())
+        read_json(Presence, text.encode())

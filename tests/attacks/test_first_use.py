@@ -84,11 +84,11 @@ def test_a_forger_that_speaks_first_is_not_believed_and_gets_no_update(shared: A
         assert not first.is_alive()
         true: list[dict[str, Any]] = []
         serve(RUN, shared, OURS, true, "never")
-        said, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=120)
     finally:
         process.kill()
-    assert process.returncode == 0, said
-    assert f"signed by {FORGER.key}, but this device trusts {OURS.key}" in said
+    assert process.returncode == 0, output
+    assert f"signed by {FORGER.key}, but this device trusts {OURS.key}" in output
     assert not {"answered", "round"} & {event["event"] for event in forged}, "nothing was trained for the forger"
     assert "round" in {event["event"] for event in true}
 
@@ -98,11 +98,11 @@ def test_an_agent_across_a_network_without_a_key_does_not_start(scheme: str, tmp
     """Whoever is at that address is not even asked."""
     process = agent(tmp_path, f"{scheme}://fleet@192.0.2.1")
     try:
-        said, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 2
-    (line,) = said.splitlines()
+    (line,) = output.splitlines()
     assert line.startswith("edgefl: agent.coordinator is not set, and whoever speaks first at ")
     assert 'write coordinator = "ed25519:..." under [agent]' in line
     assert "`edgefl coordinator key run.toml` prints it on the server" in line

@@ -101,10 +101,10 @@ class Siege:
 
 @pytest.fixture
 def siege() -> Iterator[Siege]:
-    made = Siege()
-    made.start()
-    yield made
-    made.end()
+    besieged = Siege()
+    besieged.start()
+    yield besieged
+    besieged.end()
 
 
 def parts(data: bytes) -> list[bytes]:
@@ -259,8 +259,8 @@ def test_an_old_presence_does_not_bring_a_device_back(siege: Siege) -> None:
 
 def came(siege: Siege, signer: Signer, **more: Any) -> Callable[[], None]:
     """A device of the victim's name announces itself."""
-    said = Presence(online=True, installation="anew", birth=1, **more).model_dump_json().encode()
-    sealed = Speaker(signer, "default", 1).seal("presence", said, device=VICTIM)
+    presence = Presence(online=True, installation="anew", birth=1, **more).model_dump_json().encode()
+    sealed = Speaker(signer, "default", 1).seal("presence", presence, device=VICTIM)
     return lambda: siege.attacker.publish(topics.presence("default", VICTIM), sealed)
 
 

@@ -26,8 +26,8 @@ def test_a_hostile_bundle_is_declined_by_its_code_and_the_agent_stays(
 ) -> None:
     code = hostile.BUNDLES[name][0]
     outcome = outcomes[name]
-    assert bool(outcome["said"]) == bool(code)
-    assert all(reason.startswith(f"{code}: ") for reason in outcome["said"])
+    assert bool(outcome["reasons"]) == bool(code)
+    assert all(reason.startswith(f"{code}: ") for reason in outcome["reasons"])
     assert outcome["left"] == [0, "job 'fleet' has finished"]
 
 

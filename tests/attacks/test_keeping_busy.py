@@ -45,8 +45,8 @@ def declined(heard: list[TransportEvent]) -> list[str]:
     frames = [
         chunks.Assembler(MIB).add(signed.opened(event.payload).payload) for event in heard if isinstance(event, Message)
     ]
-    said = [read(TO_COORDINATOR, whole[1], 0)[0] for whole in frames if whole]
-    return [one.reason for one in said if isinstance(one, Declined)]
+    messages = [read(TO_COORDINATOR, whole[1], 0)[0] for whole in frames if whole]
+    return [one.reason for one in messages if isinstance(one, Declined)]
 
 
 @pytest.fixture
@@ -119,11 +119,11 @@ def test_a_signed_frame_that_is_no_model_is_declined_and_the_device_goes_on(
     besieged: Play,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = kind()
+    frame_and_changes = kind()
     monkeypatch.setattr("fleets.Host", lambda **more: Host(**more, limit_mb=32))
 
     def act(thief: Transport, coordinator: Threaded) -> None:
-        id = publish(thief, coordinator, *made)
+        id = publish(thief, coordinator, *frame_and_changes)
         for name in ("device-00", "device-01"):
             ask(thief, name, id)
 
@@ -137,8 +137,8 @@ def test_downloads_that_nobody_wants_any_more_are_not_kept(tmp_path: Path) -> No
     agent.transport.start(lambda _: None)
     agent.handle(Connected())
     for round in range(1, 40):
-        said = Assignment(job="ghost", run_id="r", round=round, attempt=1, model=f"{round:016x}")
-        for part in chunks.split(frame(said), chunks.digest(frame(said))):
+        assignment = Assignment(job="ghost", run_id="r", round=round, attempt=1, model=f"{round:016x}")
+        for part in chunks.split(frame(assignment), chunks.digest(frame(assignment))):
             sealed = SPEAKER.seal("down", part, job="ghost", run_id="r", device="device-00")
             agent.handle(Message(topics.down("default", "ghost", "device-00"), sealed))
     assert list(agent.model_cache.underway) == [f"{39:016x}"]

@@ -49,9 +49,9 @@ Deliver: TypeAlias = Callable[[Message], None]
 
 def kinds(message: Message) -> set[str]:
     """What a message is: what its topic is for, and what is said in it if it is one chunk."""
-    parts, said = topics.parts(message.topic), overheard(message.topic, message.payload)
+    parts, content = topics.parts(message.topic), overheard(message.topic, message.payload)
     place = "presence" if parts[0] == "presence" else parts[-1]
-    return {"chunk" if place.isdigit() else place, type(said).__name__, ALL}
+    return {"chunk" if place.isdigit() else place, type(content).__name__, ALL}
 
 
 class Meddler:
@@ -211,9 +211,9 @@ class Play:
 
 def check(meddles: type[Meddler], whom: str, run: RunFile) -> None:
     play = Play(meddles, whom, run)
-    made = play.run()
+    model = play.run()
     assert play.meddler.meddled, "it had nothing to meddle with"
-    assert made == undisturbed(run)
+    assert model == undisturbed(run)
     assert not play.blamed()
 
 

@@ -52,8 +52,8 @@ def broker(command: str, folder: Path) -> Iterator[int]:
         try:
             assert process.stdout is not None
             for line in process.stdout:
-                if found := re.match(r"mosquitto listens on mqtt://127.0.0.1:(\d+);", line):
-                    yield int(found[1])
+                if listening := re.match(r"mosquitto listens on mqtt://127.0.0.1:(\d+);", line):
+                    yield int(listening[1])
                     break
             else:
                 pytest.fail("the broker did not start")

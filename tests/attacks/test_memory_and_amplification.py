@@ -135,9 +135,9 @@ class Attacked:
 
 @pytest.fixture
 def attacked() -> Iterator[Attacked]:
-    made = Attacked()
-    yield made
-    made.end()
+    fleet = Attacked()
+    yield fleet
+    fleet.end()
 
 
 def test_chunks_that_claim_512_mib_take_no_memory_and_cost_the_device_its_standing(attacked: Attacked) -> None:
@@ -162,8 +162,8 @@ def test_a_bomb_inside_a_small_message_is_not_opened(attacked: Attacked) -> None
 @pytest.mark.parametrize("tensors", [[{}] * 65_000, [{"name": "a", "kind": "b", "bytes": 1, "shape": [-1] * 65_000}]])
 def test_a_header_of_mistakes_is_put_away_at_the_first(tensors: list[dict[str, Any]], attacked: Attacked) -> None:
     """Each mistake would become an object: 65 KB were half a gigabyte."""
-    said = {"kind": "answer", "job": "fleet", "run_id": "r", "round": 1, "device": BAD, "model": "m", "weight": 1.0}
-    mistakes = pack({**said, "steps": 1, "tensors": tensors})
+    header = {"kind": "answer", "job": "fleet", "run_id": "r", "round": 1, "device": BAD, "model": "m", "weight": 1.0}
+    mistakes = pack({**header, "steps": 1, "tensors": tensors})
     with at_most(16 * MIB):
         for _ in range(3):
             attacked.bad.say(mistakes)
@@ -202,8 +202,8 @@ def test_asking_again_for_a_model_does_not_make_the_coordinator_shout(attacked: 
     for _ in range(50):
         attacked.bad.say(frame(Absent(job="fleet", model=task.model)))
     attacked.settled()
-    made = attacked.coordinator.shell.artifacts.publisher.published[1]  # type: ignore[union-attr]  # the round is open
-    assert attacked.transport.sent - before < 2 * (len(made.frame) + len(made.manifest)) + 4096
+    model = attacked.coordinator.shell.artifacts.publisher.published[1]  # type: ignore[union-attr]  # the round is open
+    assert attacked.transport.sent - before < 2 * (len(model.frame) + len(model.manifest)) + 4096
     for _ in range(500):
         attacked.bad.say(frame(Absent(job="fleet", model=task.model, forged=True)))
     attacked.quarantined()
@@ -250,13 +250,13 @@ def test_an_agent_believes_no_claim_and_opens_no_bomb(tmp_path: Path) -> None:
 
 
 def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> None:
-    wanted = Wanted("fleet", "r", 1, bytes([1] * 32).hex()[:16])
-    download = Download("default", wanted, Trust(FolderDisk(tmp_path), "default"), LIMIT_MB << 20)
+    model_ref = Wanted("fleet", "r", 1, bytes([1] * 32).hex()[:16])
+    download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default"), LIMIT_MB << 20)
     with at_most(2 * MIB):
         for message in claims(1):
             with pytest.raises(WireError, match="the limit is"):
                 download.add("0", message)
-    download = Download("default", wanted, Trust(FolderDisk(tmp_path), "default"), CLAIM)
+    download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default"), CLAIM)
     assert not download.add("0", claims(1)[0])
     with pytest.raises(WireError, match="nobody asked for"):  # it is of the last group, the first is being fetched
         download.add("0", claims(1)[1])

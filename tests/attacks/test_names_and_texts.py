@@ -49,8 +49,8 @@ PATHS = [
 def told(folder: Path, topic_job: str, task: dict[str, Any]) -> Agent:
     """A real agent, after it was given this task on the topic of that job, and ended."""
     data = pack(task)
-    said = sealed(next(chunks.split(data, chunks.digest(data))), job=topic_job, run=task["run_id"])
-    return agent_that_heard(RUN, folder, [(topics.down("default", topic_job, DEVICE), said)])
+    message = sealed(next(chunks.split(data, chunks.digest(data))), job=topic_job, run=task["run_id"])
+    return agent_that_heard(RUN, folder, [(topics.down("default", topic_job, DEVICE), message)])
 
 
 @pytest.mark.parametrize("lie", PATHS, ids="+".join)
@@ -105,8 +105,10 @@ class Watched:
         thread = threading.Thread(target=self.coordinator.run, daemon=True)
         thread.start()
         for name in ("device-03", "[red]\nforged"):
-            said = Speaker(Signer.new(), "default", 1).seal("presence", twin.model_dump_json().encode(), device=name)
-            stranger.publish(topics.presence("default", name), said)
+            presence = Speaker(Signer.new(), "default", 1).seal(
+                "presence", twin.model_dump_json().encode(), device=name
+            )
+            stranger.publish(topics.presence("default", name), presence)
         thread.join(120)
         assert not thread.is_alive()
 

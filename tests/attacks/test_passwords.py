@@ -88,10 +88,10 @@ def test_fleet_start_refuses_it_too(
     monkeypatch.setattr(sys, "argv", ["edgefl", "fleet", "start", str(tmp_path / "run.toml"), "--broker", URL])
     with pytest.raises(SystemExit) as ended:
         main()
-    said = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert ended.value.code == 2
-    assert "EDGEFL_MQTT_PASSWORD" in said
-    assert SECRET not in said
+    assert "EDGEFL_MQTT_PASSWORD" in error
+    assert SECRET not in error
 
 
 @pytest.mark.parametrize("table", [{"broker": URL}, {"broker": {"url": URL, "flet": "x"}}])

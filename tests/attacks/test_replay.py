@@ -88,22 +88,22 @@ class Recorded:
 @pytest.fixture
 def played(tmp_path: Path) -> Iterator[Recorded]:
     """After a run that came to its end."""
-    made = Recorded(tmp_path)
-    made.fleet.start_all()
-    made.play()
-    yield made
-    made.close()
+    recorded = Recorded(tmp_path)
+    recorded.fleet.start_all()
+    recorded.play()
+    yield recorded
+    recorded.close()
 
 
 def test_everything_that_was_said_to_a_device_does_nothing_after_the_end_of_the_run(played: Recorded) -> None:
     done = played.agent.trainer.number
-    said = played.recorded(DOWN)
-    assert len(said) >= 4, "two tasks and two receipts"
+    messages = played.recorded(DOWN)
+    assert len(messages) >= 4, "two tasks and two receipts"
     played.models()
-    played.say(DOWN, said)
+    played.say(DOWN, messages)
     assert played.agent.trainer.number == done
     assert not session.known(played.agent.session)
-    assert played.agent.refusals["message.replayed"] == len(said)
+    assert played.agent.refusals["message.replayed"] == len(messages)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["stopped", "files of a power cut"])
@@ -113,12 +113,12 @@ def test_nor_after_a_restart_of_the_agent(lost: bool, played: Recorded) -> None:
         replays._write(synced=False)
         played.agent.hearing.replays._changed = False
         FolderDisk(played.fleet.folder / DEVICE).truncate(replays.names[replays._slot], 40)
-    said = played.recorded(DOWN)
+    messages = played.recorded(DOWN)
     played.restart()
     played.models()
-    played.say(DOWN, said)
+    played.say(DOWN, messages)
     assert not played.trained()
-    assert played.agent.refusals["message.replayed"] == len(said)
+    assert played.agent.refusals["message.replayed"] == len(messages)
 
 
 def test_a_state_of_an_earlier_round_does_not_roll_an_agent_back(played: Recorded) -> None:

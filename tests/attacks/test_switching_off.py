@@ -36,13 +36,13 @@ def attacker(broker: InMemoryBroker, name: str = "attacker") -> Transport:
 def foreign_state(client: Transport) -> None:
     for version in (99, 99, 99):
         state = JobState(protocol=version, job="fleet", run_id="r", phase="gathering", round=1)
-        said = STRANGER.seal("state", state.model_dump_json().encode(), job="fleet", run_id="r")
-        client.publish(topics.state("default", "fleet"), said, retain=True)
+        message = STRANGER.seal("state", state.model_dump_json().encode(), job="fleet", run_id="r")
+        client.publish(topics.state("default", "fleet"), message, retain=True)
 
 
 def refuse(client: Transport) -> None:
-    said = frame(Refusal(code="protocol.version", reason="this fleet is closed"))
-    for part in chunks.split(said, chunks.digest(said)):
+    refusal = frame(Refusal(code="protocol.version", reason="this fleet is closed"))
+    for part in chunks.split(refusal, chunks.digest(refusal)):
         for number in range(4):
             name = f"device-0{number}"
             sealed = STRANGER.seal("down", part, job="fleet", run_id="r", device=name)

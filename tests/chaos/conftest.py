@@ -34,8 +34,8 @@ def figures() -> Callable[..., None]:
 
 
 def pytest_sessionfinish(exitstatus: int) -> None:
-    wanted = "1" in (os.environ.get("EDGEFL_CHAOS"), os.environ.get("EDGEFL_SOAK"))
-    if ROWS and wanted and exitstatus == 0:
+    full = "1" in (os.environ.get("EDGEFL_CHAOS"), os.environ.get("EDGEFL_SOAK"))
+    if ROWS and full and exitstatus == 0:
         day = datetime.now(timezone.utc).date().isoformat()
         head = HEAD.format(day=day, python=platform.python_version(), cores=os.cpu_count(), load=os.getloadavg()[1])
         rows = _known() | {row[0]: f"| {' | '.join(row)} |" for row in ROWS}

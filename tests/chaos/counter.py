@@ -80,10 +80,10 @@ class Witness:
         frame = b"".join(parts[i] for i in range(count))
         del self._parts[device, digest]
         size = FRAME.unpack_from(frame)[3]
-        said = msgpack.unpackb(frame[FRAME.size : FRAME.size + size])
-        if way == "up" and said["kind"] == "answer":
-            self.answers[device, said["round"]] += 1
-        if way == "down" and said["kind"] == "receipt":
-            self.receipts.setdefault((device, said["round"]), []).append(said["verdict"])
-            if said["verdict"] == "accepted":
-                self.accepted.add((device, said["round"], said["digest"]))
+        header = msgpack.unpackb(frame[FRAME.size : FRAME.size + size])
+        if way == "up" and header["kind"] == "answer":
+            self.answers[device, header["round"]] += 1
+        if way == "down" and header["kind"] == "receipt":
+            self.receipts.setdefault((device, header["round"]), []).append(header["verdict"])
+            if header["verdict"] == "accepted":
+                self.accepted.add((device, header["round"], header["digest"]))

@@ -65,11 +65,11 @@ class Emulated:
 
     async def live(self, host: str, port: int) -> None:
         while True:
-            began, made = monotonic(), len(self.connected)
+            began, connections = monotonic(), len(self.connected)
             with suppress(OSError, asyncio.IncompleteReadError):
                 await self._connection(host, port)
             self._writer = None
-            lost = len(self.connected) > made
+            lost = len(self.connected) > connections
             await asyncio.sleep(self.pace.lost(monotonic() - began) if lost else self.pace.failed())
 
     async def _connection(self, host: str, port: int) -> None:
@@ -84,8 +84,8 @@ class Emulated:
             self.connected.append(monotonic())
             heart = asyncio.create_task(self._beat(writer))
             mine = topics.down("default", self.job, self.name), topics.state("default", self.job)
-            wanted = b"".join(_text(filter) + b"\x01" for filter in mine)
-            writer.write(_packet(SUBSCRIBE, struct.pack(">HB", self._next(), 0) + wanted))
+            filters = b"".join(_text(filter) + b"\x01" for filter in mine)
+            writer.write(_packet(SUBSCRIBE, struct.pack(">HB", self._next(), 0) + filters))
             self.publish(topics.presence("default", self.name), self._presence(online=True), retain=True)
             while True:
                 kind, body = await _receive(reader)
@@ -109,8 +109,8 @@ class Emulated:
         return _packet(CONNECT, head + _text(self.name) + will)
 
     def _presence(self, *, online: bool) -> bytes:
-        said = Presence(online=online, installation=self.name, birth=1, samples=10)
-        return self.speaker.seal("presence", said.model_dump_json().encode(), device=self.name)
+        presence = Presence(online=online, installation=self.name, birth=1, samples=10)
+        return self.speaker.seal("presence", presence.model_dump_json().encode(), device=self.name)
 
     def _next(self) -> int:
         self._number = self._number % 65535 + 1
@@ -130,11 +130,11 @@ class Emulated:
         self.run = envelope.run_id
         with suppress(WireError):
             whole = self.assembler.add(envelope.payload)
-            said = read(TO_DEVICE, whole[1], LARGEST)[0] if whole else None
-            if isinstance(said, Receipt):
-                self.accepted += said.verdict == "accepted"
-            if isinstance(said, Assignment):
-                self._say(answer(self, said, {"delta": noise(self.size, said.round)}))
+            message = read(TO_DEVICE, whole[1], LARGEST)[0] if whole else None
+            if isinstance(message, Receipt):
+                self.accepted += message.verdict == "accepted"
+            if isinstance(message, Assignment):
+                self._say(answer(self, message, {"delta": noise(self.size, message.round)}))
 
     def _say(self, data: bytes) -> None:
         for part in chunks.split(data, chunks.digest(data)):

@@ -119,14 +119,14 @@ class Life:
             self.over = True
             self.news.notify_all()
 
-    def find(self, **wanted: Any) -> dict[str, Any] | None:
-        return next((e for e in self.events if wanted.items() <= e.items()), None)
+    def find(self, **fields: Any) -> dict[str, Any] | None:
+        return next((e for e in self.events if fields.items() <= e.items()), None)
 
-    def wait_for(self, patience: float = PATIENCE, **wanted: Any) -> dict[str, Any] | None:
+    def wait_for(self, patience: float = PATIENCE, **fields: Any) -> dict[str, Any] | None:
         """The event, or None when the life ended without it."""
         with self.news:
-            assert self.news.wait_for(lambda: self.over or self.find(**wanted), patience), self.events[-5:]
-        return self.find(**wanted)
+            assert self.news.wait_for(lambda: self.over or self.find(**fields), patience), self.events[-5:]
+        return self.find(**fields)
 
     def end(self) -> None:
         if self.process.is_alive():

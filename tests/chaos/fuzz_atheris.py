@@ -34,9 +34,9 @@ def one_input(data: bytes) -> None:
 def _frame(data: bytes) -> None:
     for kind in (TO_COORDINATOR, TO_DEVICE):
         with suppress(WireError):
-            said, opened = read(kind, data, LIMIT)
-            if isinstance(said, Answer):
-                tensors.decode(said.tensors, opened.body)
+            message, opened = read(kind, data, LIMIT)
+            if isinstance(message, Answer):
+                tensors.decode(message.tensors, opened.body)
     for retained in (Presence, JobState, Manifest):
         with suppress(WireError):
             read_json(retained, data)

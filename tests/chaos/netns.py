@@ -44,9 +44,9 @@ class Netns(AbstractContextManager["Netns"]):
             pytest.skip("needs root for network namespaces")
         if shutil.which("ip") is None:
             pytest.skip("needs `ip` for network namespaces: apt install iproute2")
-        made = _run("ip", "netns", "add", self.server)
-        if made.returncode:
-            pytest.skip(f"this machine makes no network namespaces: {made.stderr.strip()}")
+        result = _run("ip", "netns", "add", self.server)
+        if result.returncode:
+            pytest.skip(f"this machine makes no network namespaces: {result.stderr.strip()}")
         try:
             self._lay()
         except BaseException:

@@ -36,9 +36,9 @@ class Puppet:
     def _presence(self, *, online: bool) -> bytes:
         return self.presence(Presence(online=online, installation=self.name, birth=1, samples=10))
 
-    def presence(self, said: Presence) -> bytes:
+    def presence(self, content: Presence) -> bytes:
         """Signed, whatever it says."""
-        return self.speaker.seal("presence", said.model_dump_json().encode(), device=self.name)
+        return self.speaker.seal("presence", content.model_dump_json().encode(), device=self.name)
 
     def _deliver(self, event: TransportEvent) -> None:
         if isinstance(event, Connected):
@@ -52,14 +52,14 @@ class Puppet:
                 whole = self.assembler.add(envelope.payload)
             except WireError:
                 return
-            said = read(TO_DEVICE, whole[1], 1 << 24)[0] if whole else None
-            if isinstance(said, Missing):
-                self.missing.append(said)
-            if isinstance(said, Receipt):
-                self.verdicts.append((said.verdict, said.reason))
-            if isinstance(said, Assignment):
+            message = read(TO_DEVICE, whole[1], 1 << 24)[0] if whole else None
+            if isinstance(message, Missing):
+                self.missing.append(message)
+            if isinstance(message, Receipt):
+                self.verdicts.append((message.verdict, message.reason))
+            if isinstance(message, Assignment):
                 self.asked += 1
-                self.act(self, said)
+                self.act(self, message)
 
     def say(self, data: bytes) -> None:
         for part in chunks.split(data, chunks.digest(data)):
@@ -83,7 +83,7 @@ class Named(Protocol):
 def answer(puppet: Named, task: Assignment, arrays: Mapping[str, Array], **other: object) -> bytes:
     """The frame of an answer; `other` replaces what it says, without any check."""
     described, parts, _ = tensors.encode(arrays, Float32())
-    said = Answer(
+    header = Answer(
         job=task.job,
         run_id=task.run_id,
         round=task.round,
@@ -93,7 +93,7 @@ def answer(puppet: Named, task: Assignment, arrays: Mapping[str, Array], **other
         steps=1,
         tensors=described,
     )
-    return frame(said.model_copy(update=other), parts)
+    return frame(header.model_copy(update=other), parts)
 
 
 def noise(size: int, seed: int) -> Array:

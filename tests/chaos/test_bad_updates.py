@@ -22,15 +22,15 @@ HUGE = (10**10,)
 
 
 def threaded_fleet(folder: Path, rounds: int, deadline: float = 60.0, **guards: Any) -> ThreadedFleet:
-    made = ThreadedFleet(
+    fleet = ThreadedFleet(
         folder,
         run={"rounds": rounds},
         task={"partition": {"kind": "iid", "devices": 4}},
         rounds={"cohort": 4, "quorum": 3, "deadline": deadline},
         guards={"strikes": 1000, **guards},
     )
-    del made.data[BAD]  # the puppet's
-    return made
+    del fleet.data[BAD]  # the puppet's
+    return fleet
 
 
 def good(size: int) -> dict[str, Any]:
@@ -158,8 +158,8 @@ def test_the_last_will_of_an_earlier_life_does_not_stay_at_the_broker(tmp_path: 
 
     def listen(event: TransportEvent) -> None:
         if isinstance(event, Message) and not event.retained:
-            said = Presence.model_validate_json(signed.opened(event.payload).payload)
-            if willed.is_set() and said.online:
+            presence = Presence.model_validate_json(signed.opened(event.payload).payload)
+            if willed.is_set() and presence.online:
                 corrected.set()
 
     willed = threading.Event()
@@ -172,8 +172,8 @@ def test_the_last_will_of_an_earlier_life_does_not_stay_at_the_broker(tmp_path: 
     will = Presence(online=False, installation=installation, birth=0)
     willed.set()
     signer = identity.signer(FolderDisk(here.folder / "device-00"))
-    said = Speaker(signer, "default", 0).seal("presence", will.model_dump_json().encode(), device="device-00")
-    watcher.publish(topic, said, retain=True)
+    message = Speaker(signer, "default", 0).seal("presence", will.model_dump_json().encode(), device="device-00")
+    watcher.publish(topic, message, retain=True)
     assert corrected.wait(60)
     assert here.coordinator is not None
     here.coordinator.stop()

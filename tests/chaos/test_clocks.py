@@ -66,10 +66,10 @@ def test_a_coordinator_that_wakes_up_four_years_earlier_goes_on(tmp_path: Path) 
 @pytest.fixture
 def faketime() -> str:
     places = ("/usr/lib", "/usr/local/lib")
-    found = [path for place in places for path in Path(place).glob("**/faketime/libfaketime.so.1")]
-    if not found:
+    libraries = [path for place in places for path in Path(place).glob("**/faketime/libfaketime.so.1")]
+    if not libraries:
         pytest.skip("needs libfaketime: apt install faketime")
-    return str(found[0])
+    return str(libraries[0])
 
 
 def _wrong(library: str, days: int) -> dict[str, str]:

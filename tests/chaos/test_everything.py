@@ -121,8 +121,8 @@ def test_seeded_kills_of_everything(seed: int, tmp_path: Path, figures: Any) -> 
         while did["coordinator killed"] < 10:
             life.process.join(rng.uniform(0.0, 0.4))
             if not life.process.is_alive() and not life.find(event="ended"):
-                said = (tmp_path / "coordinator.log").read_text()
-                assert "is not reachable" in said[-400:], f"seed {seed}: it ended by itself"
+                log = (tmp_path / "coordinator.log").read_text()
+                assert "is not reachable" in log[-400:], f"seed {seed}: it ended by itself"
                 life = fleet.coordinator()  # it was started while there was no broker, and said so
                 did["starts without a broker"] += 1
             what = rng.choices(["coordinator", "agent", "broker", "stop"], [5, 3, 1, 2])[0]
@@ -264,9 +264,9 @@ def _until(process: "subprocess.Popen[str]", event: str) -> dict[str, Any]:
     watch.start()
     try:
         for line in process.stdout:
-            said: dict[str, Any] = json.loads(line)
-            if said["event"] == event:
-                return said
+            fact: dict[str, Any] = json.loads(line)
+            if fact["event"] == event:
+                return fact
     finally:
         watch.cancel()
     raise AssertionError(f"it never said {event}")

@@ -98,9 +98,9 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_its_round_merged_again(f
     data[len(data) // 2] ^= 1
     newest.write_bytes(data)
     fleet.check(fleet.until_done(fleet.coordinator()), "damaged checkpoint")
-    said = (fleet.folder / "coordinator.log").read_text()
-    assert "passed over a checkpoint" in said
-    assert "merging again" in said
+    log = (fleet.folder / "coordinator.log").read_text()
+    assert "passed over a checkpoint" in log
+    assert "merging again" in log
 
 
 def test_a_really_full_disk_pauses_the_run_until_there_is_room(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ def netns() -> Iterator[Netns]:
 
 def _offline(life: Life, fleet: Fleet, since: float, patience: float) -> float | None:
     """Seconds until every device was shown as offline; None when some were not within that patience."""
-    wanted = set(fleet.names)
+    devices = set(fleet.names)
     with life.news:
-        shown = life.news.wait_for(lambda: wanted <= _lost(life), patience)
+        shown = life.news.wait_for(lambda: devices <= _lost(life), patience)
     return monotonic() - since if shown else None
 
 

@@ -222,9 +222,9 @@ def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(
         disk_recorder.mark(type(event).__name__)
 
     def check(folder: Path, marks: list[str]) -> None:
-        found = _everything(Journal(FolderDisk(folder)), rules)
-        assert found in known[len(marks) : len(marks) + 2]
-        assert _everything(Journal(FolderDisk(folder)), rules) == found
+        contents = _everything(Journal(FolderDisk(folder)), rules)
+        assert contents in known[len(marks) : len(marks) + 2]
+        assert _everything(Journal(FolderDisk(folder)), rules) == contents
 
     assert player.each(disk_recorder, check) > 500
     assert min(path.name for path in disk_recorder.root.glob("journal-*")) == "journal-000003.log"

@@ -127,17 +127,17 @@ class ThreadedFleet:
             self.news.notify_all()
         self.watch(event)
 
-    def wait_for(self, **wanted: Any) -> dict[str, Any]:
-        found: list[dict[str, Any]] = []
+    def wait_for(self, **fields: Any) -> dict[str, Any]:
+        matches: list[dict[str, Any]] = []
 
         def here() -> bool:
-            found[:] = [e for e in self.events if wanted.items() <= e.items()]
-            return bool(found or self.problems)
+            matches[:] = [e for e in self.events if fields.items() <= e.items()]
+            return bool(matches or self.problems)
 
         with self.news:
-            assert self.news.wait_for(here, PATIENCE), f"never saw {wanted} in {self.events[-5:]}"
+            assert self.news.wait_for(here, PATIENCE), f"never saw {fields} in {self.events[-5:]}"
         assert not self.problems, self.problems
-        return found[0]
+        return matches[0]
 
     def finish(self, what: str) -> None:
         """Everything ended, with the model of an undisturbed run, and every answer was counted once."""
