@@ -52,8 +52,8 @@ def show(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
         monkeypatch.setattr(sys, "argv", ["edgefl", "config", "show", *words])
         with pytest.raises(SystemExit) as end:
             main()
-        said = capsys.readouterr()
-        return int(end.value.code or 0), said.out, said.err
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
 
     return run
 
@@ -119,9 +119,9 @@ def test_a_wrong_file_is_told_as_everywhere(show: Show) -> None:
 
 
 def test_a_flag_goes_over_the_environment_which_goes_over_the_file(show: Show) -> None:
-    found = origins(show, "--set", "run.rounds=9", "--set", "run.rounds=8", EDGEFL_RUN__ROUNDS="7")["run.rounds"]
-    assert (found["value"], found["origin"]) == (8, "--set")
-    assert found["over"] == [
+    rounds = origins(show, "--set", "run.rounds=9", "--set", "run.rounds=8", EDGEFL_RUN__ROUNDS="7")["run.rounds"]
+    assert (rounds["value"], rounds["origin"]) == (8, "--set")
+    assert rounds["over"] == [
         {"origin": "--set", "value": 9},
         {"origin": "EDGEFL_RUN__ROUNDS", "value": 7},
         {"origin": "run.toml:3", "value": 5},
@@ -129,19 +129,19 @@ def test_a_flag_goes_over_the_environment_which_goes_over_the_file(show: Show) -
 
 
 def test_each_source_is_named_where_it_is_the_strongest(show: Show) -> None:
-    found = origins(show, "--set", "task.partition.devices=6", EDGEFL_ALGORITHM__LR="0.5")
-    assert found["run.name"]["origin"] == "run.toml:2"
-    assert found["run.seed"]["origin"] == "default"
-    assert found["algorithm.lr"]["origin"] == "EDGEFL_ALGORITHM__LR"
-    assert found["task.partition.devices"]["origin"] == "--set"
-    assert found["task.partition.kind"]["origin"] == "run.toml:8"
-    assert found["aggregation[1].name"] == {
+    keys = origins(show, "--set", "task.partition.devices=6", EDGEFL_ALGORITHM__LR="0.5")
+    assert keys["run.name"]["origin"] == "run.toml:2"
+    assert keys["run.seed"]["origin"] == "default"
+    assert keys["algorithm.lr"]["origin"] == "EDGEFL_ALGORITHM__LR"
+    assert keys["task.partition.devices"]["origin"] == "--set"
+    assert keys["task.partition.kind"]["origin"] == "run.toml:8"
+    assert keys["aggregation[1].name"] == {
         "key": "aggregation[1].name",
         "value": "sgc",
         "origin": "algorithm 'fedgc'",
         "over": [],
     }
-    assert found["rounds.cohort"] == {
+    assert keys["rounds.cohort"] == {
         "key": "rounds.cohort",
         "value": 6,
         "origin": "default: all of task.partition",
@@ -155,10 +155,10 @@ def test_sources_that_agree_do_not_go_over_each_other(show: Show) -> None:
 
 def test_a_table_that_is_replaced_takes_all_its_keys_with_it(show: Show) -> None:
     Path("run.toml").write_text(RUN.replace('kind = "iid"', 'kind = "dirichlet", omega = 0.3'))
-    found = origins(show, EDGEFL_TASK__PARTITION="{ kind = 'iid', devices = 4 }")
-    assert found["task.partition.omega"]["value"] is None
-    assert found["task.partition.omega"]["over"] == [{"origin": "run.toml:8", "value": 0.3}]
-    assert found["task.partition.kind"]["origin"] == "EDGEFL_TASK__PARTITION"
+    keys = origins(show, EDGEFL_TASK__PARTITION="{ kind = 'iid', devices = 4 }")
+    assert keys["task.partition.omega"]["value"] is None
+    assert keys["task.partition.omega"]["over"] == [{"origin": "run.toml:8", "value": 0.3}]
+    assert keys["task.partition.kind"]["origin"] == "EDGEFL_TASK__PARTITION"
 
 
 def test_a_person_reads_it_as_comments(show: Show) -> None:
@@ -170,10 +170,12 @@ def test_a_person_reads_it_as_comments(show: Show) -> None:
 
 
 def test_no_password_is_shown_wherever_it_was_written(show: Show) -> None:
-    said = show("run.toml", "--origin", EDGEFL_BROKER__URL="mqtt://me:psst@server:1883", EDGEFL_MQTT_PASSWORD="sesame")
-    assert not [word for word in ("hush", "psst", "sesame") if word in "".join(map(str, said))]
-    assert "EDGEFL_MQTT_PASSWORD is set" in said[2]
-    assert "mqtt://me@server:1883" in said[1]
+    result = show(
+        "run.toml", "--origin", EDGEFL_BROKER__URL="mqtt://me:psst@server:1883", EDGEFL_MQTT_PASSWORD="sesame"
+    )
+    assert not [word for word in ("hush", "psst", "sesame") if word in "".join(map(str, result))]
+    assert "EDGEFL_MQTT_PASSWORD is set" in result[2]
+    assert "mqtt://me@server:1883" in result[1]
 
 
 def test_a_variable_that_reaches_no_file_is_told(show: Show) -> None:
@@ -218,8 +220,8 @@ u = 8
 
 def test_each_key_is_found_on_its_line() -> None:
     lines = key_lines(LINES)
-    found = {".".join(map(str, way)): line_of(way, lines) for way in leaves(tomllib.loads(LINES))}
-    assert found == {"a": 1, "b.c.d": 3, "b.e": 4, "b.g h": 8, "s.0.x": 10, "s.1.x": 12, "s.1.y.z": 13, "s.1.t.u": 15}
+    numbers = {".".join(map(str, way)): line_of(way, lines) for way in leaves(tomllib.loads(LINES))}
+    assert numbers == {"a": 1, "b.c.d": 3, "b.e": 4, "b.g h": 8, "s.0.x": 10, "s.1.x": 12, "s.1.y.z": 13, "s.1.t.u": 15}
 
 
 def test_a_key_that_is_nowhere_has_no_line() -> None:

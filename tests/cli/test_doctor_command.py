@@ -28,8 +28,8 @@ def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setattr(sys, "argv", ["edgefl", "doctor", *words])
         with pytest.raises(SystemExit) as end:
             main()
-        said = capsys.readouterr()
-        return int(end.value.code or 0), said.out, said.err
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
 
     return run
 
@@ -49,10 +49,10 @@ def test_a_healthy_machine_ends_with_zero_and_a_line_for_each(doctor: Doctor) ->
 
 def test_an_agent_s_way_to_its_broker_is_tried(doctor: Doctor, mosquitto: Broker) -> None:
     code, out, _ = doctor(agent(str(mosquitto.address)), "--json")
-    found = {line["what"]: line["level"] for line in map(json.loads, out.splitlines())}
+    levels = {line["what"]: line["level"] for line in map(json.loads, out.splitlines())}
     assert code == 0
-    assert [found[what] for what in ("folder", "broker", "login", "message", "packets")] == ["ok"] * 5
-    assert "Mosquitto" not in found  # a device runs no broker
+    assert [levels[what] for what in ("folder", "broker", "login", "message", "packets")] == ["ok"] * 5
+    assert "Mosquitto" not in levels  # a device runs no broker
 
 
 def test_one_wrong_thing_is_exit_code_one(doctor: Doctor) -> None:
@@ -71,11 +71,11 @@ def test_an_agent_across_a_network_must_know_its_coordinator(
     if key:
         monkeypatch.setenv("EDGEFL_AGENT__COORDINATOR", key)
     code, out, _ = doctor(agent(f"mqtt://pi-1@{host}:1883"), "--json")
-    found = {line["what"]: line for line in map(json.loads, out.splitlines())}
+    findings = {line["what"]: line for line in map(json.loads, out.splitlines())}
     wrong = host != "127.0.0.1" and not key
     assert code == 1
-    assert found["coordinator"]["level"] == ("wrong" if wrong else "ok")
-    assert wrong == ("`edgefl coordinator key run.toml` prints it" in (found["coordinator"]["remedy"] or ""))
+    assert findings["coordinator"]["level"] == ("wrong" if wrong else "ok")
+    assert wrong == ("`edgefl coordinator key run.toml` prints it" in (findings["coordinator"]["remedy"] or ""))
 
 
 def test_an_address_that_is_none_is_a_finding(doctor: Doctor) -> None:

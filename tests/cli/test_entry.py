@@ -30,8 +30,8 @@ def test_plain_words_mean_what_the_parser_makes_of_them(words: list[str], monkey
         return 0, "done"
 
     monkeypatch.setattr("device_agent.start.run", run)
-    said = CliRunner().invoke(app, ["agent", "start", *words])
-    assert said.exit_code == 0, said.output
+    result = CliRunner().invoke(app, ["agent", "start", *words])
+    assert result.exit_code == 0, result.output
     assert heard == [plain(["agent", "start", *words])]
 
 

@@ -62,19 +62,19 @@ def edgefl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setattr(sys, "argv", ["edgefl", *map(str, words)])
         with pytest.raises(SystemExit) as end:
             main()
-        said = capsys.readouterr()
-        return int(end.value.code or 0), said.out.strip(), said.err.strip()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out.strip(), captured.err.strip()
 
     return run
 
 
 def test_a_run_folder_becomes_a_file_that_is_as_good_as_the_model(edgefl: Edgefl, run_folder: Path) -> None:
     code, out, _ = edgefl("export", run_folder, "model.onnx", "--json")
-    said = json.loads(out)
+    report = json.loads(out)
     assert code == 0
-    assert said["parity"] < 1e-5
-    assert said["accuracy"] == said["exported_accuracy"] > 0.5
-    assert (said["round"], said["bytes"]) == (2, Path("model.onnx").stat().st_size)
+    assert report["parity"] < 1e-5
+    assert report["accuracy"] == report["exported_accuracy"] > 0.5
+    assert (report["round"], report["bytes"]) == (2, Path("model.onnx").stat().st_size)
     onnx.checker.check_model("model.onnx", full_check=True)
 
 
@@ -122,18 +122,18 @@ def test_a_run_without_test_data_ends_with_a_model_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_named_in_one_line(words: list[str], expected: str, edgefl: Edgefl) -> None:
-    code, _, said = edgefl(*words)
+    code, _, error = edgefl(*words)
     assert code == 2
-    assert expected in said
-    assert "\n" not in said
+    assert expected in error
+    assert "\n" not in error
 
 
 @pytest.mark.parametrize("name", ["v.tflite", "model", "model.onnx.gz"])
 def test_a_name_that_promises_another_format_is_refused(name: str, edgefl: Edgefl, run_folder: Path) -> None:
-    code, _, said = edgefl("export", run_folder, name)
+    code, _, error = edgefl("export", run_folder, name)
     assert (code, Path(name).exists()) == (2, False)
-    assert said.startswith(f"edgefl: {name}: only ONNX can be written; name it e.g. ")
-    assert said.endswith(".onnx")
+    assert error.startswith(f"edgefl: {name}: only ONNX can be written; name it e.g. ")
+    assert error.endswith(".onnx")
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
@@ -152,9 +152,9 @@ def test_plain_onnxruntime_reads_what_the_model_says_about_itself(kind: str, mod
 
 
 def test_a_device_says_which_model_it_judges(edgefl: Edgefl, models: dict[str, Exported]) -> None:
-    _, _, said = edgefl("agent", "evaluate", "agent.toml", models["float32"].path)
-    assert "float32.onnx: trial-2-" in said
-    assert "fedavg, 2 rounds on digits, accuracy" in said
+    _, _, error = edgefl("agent", "evaluate", "agent.toml", models["float32"].path)
+    assert "float32.onnx: trial-2-" in error
+    assert "fedavg, 2 rounds on digits, accuracy" in error
 
 
 def test_int8_that_would_enlarge_a_model_is_left_out_and_told(edgefl: Edgefl, tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_int8_that_would_enlarge_a_model_is_left_out_and_told(edgefl: Edgefl, tm
 
 
 def test_a_file_is_not_written_over_a_folder(edgefl: Edgefl, run_folder: Path, tmp_path: Path) -> None:
-    code, _, said = edgefl("export", run_folder, tmp_path)
-    assert (code, "is a folder" in said) == (2, True)
+    code, _, error = edgefl("export", run_folder, tmp_path)
+    assert (code, "is a folder" in error) == (2, True)
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
@@ -194,26 +194,26 @@ def test_predictions_come_as_a_table_or_as_a_file(edgefl: Edgefl, models: dict[s
     assert from_npz == from_csv
     assert from_npz.splitlines()[0] == "prediction,confidence,class"
     with np.load("said.npz") as file:
-        said = dict(file)
-    assert said["prediction"].tolist() == [int(line.split(",")[0]) for line in from_npz.splitlines()[1:]]
-    assert said["class"].tolist() == [str(number) for number in said["prediction"]]
-    assert ((said["confidence"] >= 0.1) & (said["confidence"] <= 1)).all()
+        predictions = dict(file)
+    assert predictions["prediction"].tolist() == [int(line.split(",")[0]) for line in from_npz.splitlines()[1:]]
+    assert predictions["class"].tolist() == [str(number) for number in predictions["prediction"]]
+    assert ((predictions["confidence"] >= 0.1) & (predictions["confidence"] <= 1)).all()
 
 
 def test_samples_of_another_shape_are_refused(edgefl: Edgefl, models: dict[str, Exported]) -> None:
     np.savez("new.npz", x=np.zeros((2, 1, 9, 9), "f4"))
-    code, _, said = edgefl("agent", "predict", "agent.toml", models["float32"].path, "new.npz")
+    code, _, error = edgefl("agent", "predict", "agent.toml", models["float32"].path, "new.npz")
     assert code == 2
-    assert "[1, 8, 8]" in said
-    assert "[1, 9, 9]" in said
+    assert "[1, 8, 8]" in error
+    assert "[1, 9, 9]" in error
 
 
 def test_a_model_larger_than_the_device_allows_is_refused(edgefl: Edgefl, models: dict[str, Exported]) -> None:
     model = onnx.load(models["float32"].path)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(2 << 18, "f4"), "heavy"))
     onnx.save(model, "heavy.onnx")
-    code, _, said = edgefl("agent", "evaluate", "agent.toml", "heavy.onnx", "--set", "compute.memory_mb=1")
-    assert (code, "model.too_large" in said) == (2, True)
+    code, _, error = edgefl("agent", "evaluate", "agent.toml", "heavy.onnx", "--set", "compute.memory_mb=1")
+    assert (code, "model.too_large" in error) == (2, True)
 
 
 def test_a_device_needs_no_torch_for_it(models: dict[str, Exported], tmp_path: Path) -> None:
@@ -244,12 +244,12 @@ def test_labels_are_matched_with_a_model_by_their_names(edgefl: Edgefl, models: 
     source = load("digits")
     digits, names = source.train.take(np.flatnonzero(source.train.y >= 5)), ("nine", "8", "7", "6", "5")
     Path("own.toml").write_text('[data]\nsource = "npz:own.npz"\n')
-    for wanted, code in (("9", 0), ("nine", 2)):
-        order = np.array([wanted, *names[1:]])
+    for first, code in (("9", 0), ("nine", 2)):
+        order = np.array([first, *names[1:]])
         np.savez("own.npz", x=digits.x, y=9 - digits.y, classes=order)
-        ended, out, said = edgefl("agent", "evaluate", "own.toml", models["float32"].path, "--json")
+        ended, out, error = edgefl("agent", "evaluate", "own.toml", models["float32"].path, "--json")
         assert ended == code
         if code:
-            assert "label 'nine' is no class of the run" in said
+            assert "label 'nine' is no class of the run" in error
         else:
             assert json.loads(out.splitlines()[0])["accuracy"] > 0.5

@@ -23,9 +23,9 @@ ALL = dict(commands(typer.main.get_command(app)))
 def test_brackets_in_a_help_text_are_shown(words: tuple[str, ...]) -> None:
     command = ALL[words]
     texts = [command.help or "", *(getattr(p, "help", None) or "" for p in command.params)]
-    said = {section for text in texts for section in re.findall(r"\[+[a-z_.]+\]+", text)}
+    sections = {section for text in texts for section in re.findall(r"\[+[a-z_.]+\]+", text)}
     shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
-    assert not {section for section in said if section not in shown}
+    assert not {section for section in sections if section not in shown}
 
 
 def test_there_are_such_texts() -> None:

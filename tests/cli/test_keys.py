@@ -25,8 +25,8 @@ def edgefl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         monkeypatch.setattr(sys, "argv", ["edgefl", *words])
         with pytest.raises(SystemExit) as end:
             main()
-        said = capsys.readouterr()
-        return int(end.value.code or 0), said.out.strip(), said.err.strip()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out.strip(), captured.err.strip()
 
     return run
 
@@ -174,6 +174,6 @@ def test_a_run_file_that_lists_keys_is_where_to_change_them(edgefl):
 )
 def test_a_wrong_list_of_devices_is_refused_in_one_line_that_names_the_key(line, why, edgefl):
     Path("run.toml").write_text(RUN + f"[devices]\n{line}\n")
-    code, _, said = edgefl("coordinator", "key", "run.toml")
-    assert (code, said.count("\n")) == (2, 0)
-    assert said.startswith(f"edgefl: run.toml: {why}")
+    code, _, error = edgefl("coordinator", "key", "run.toml")
+    assert (code, error.count("\n")) == (2, 0)
+    assert error.startswith(f"edgefl: run.toml: {why}")

@@ -66,12 +66,12 @@ def write(text: str, name: str = "run.toml") -> str:
     ],
 )
 def test_a_wrong_run_file_is_named_with_key_value_and_remedy(text: str, words: list[str], edgefl: Edgefl) -> None:
-    code, said = edgefl("simulate", write(text))
+    code, error = edgefl("simulate", write(text))
     assert code == 2
-    assert said.startswith("edgefl: ")
-    assert "\n" not in said
+    assert error.startswith("edgefl: ")
+    assert "\n" not in error
     for word in words:
-        assert word in said
+        assert word in error
 
 
 def test_a_missing_run_file_points_to_init(edgefl: Edgefl) -> None:
@@ -82,17 +82,19 @@ def test_a_missing_run_file_points_to_init(edgefl: Edgefl) -> None:
 
 
 def test_a_missing_data_folder_says_where_it_looked(edgefl: Edgefl, tmp_path: Path) -> None:
-    code, said = edgefl("simulate", write(RUN.replace('"synthetic"', '"mnist"')), "--data-root", str(tmp_path / "none"))
+    code, error = edgefl(
+        "simulate", write(RUN.replace('"synthetic"', '"mnist"')), "--data-root", str(tmp_path / "none")
+    )
     assert code == 2
-    assert str(tmp_path / "none") in said
-    assert "--data-root" in said
+    assert str(tmp_path / "none") in error
+    assert "--data-root" in error
 
 
 def test_an_empty_data_set_is_refused(edgefl: Edgefl) -> None:
     Path("empty.csv").write_text("a,b,label\n")
-    code, said = edgefl("simulate", write(RUN.replace('"synthetic"', '"csv:empty.csv"')))
+    code, error = edgefl("simulate", write(RUN.replace('"synthetic"', '"csv:empty.csv"')))
     assert code == 2
-    assert "empty" in said
+    assert "empty" in error
 
 
 @pytest.mark.parametrize(
@@ -108,10 +110,10 @@ def test_an_agent_whose_data_cannot_be_trained_on_does_not_take_part(
 ) -> None:
     Path(name).write_bytes(content)
     file = write(f"[agent]\nid = 'a'\nfolder = '.'\n[data]\nsource = '{name[-3:]}:{name}'\n", "agent.toml")
-    code, said = edgefl("agent", "start", file, "--log", "error")
+    code, error = edgefl("agent", "start", file, "--log", "error")
     assert code == 2
-    assert "\n" not in said
-    assert all(word in said for word in words)
+    assert "\n" not in error
+    assert all(word in error for word in words)
 
 
 def test_devices_with_one_class_each_are_welcome(edgefl: Edgefl) -> None:
@@ -128,15 +130,15 @@ def test_a_state_folder_in_use_is_told_with_its_owner(command: str, edgefl: Edge
         file = write("[agent]\nid = 'a'\nfolder = 'state'\n", "agent.toml")
         folder, words = Path("state/a"), ["agent", "start", file, "--log", "error"]
     with own(folder):
-        code, said = edgefl(*words)
+        code, error = edgefl(*words)
     assert code == 2
-    assert f"{folder} is in use by process {os.getpid()}: stop it, or choose another folder" in said
+    assert f"{folder} is in use by process {os.getpid()}: stop it, or choose another folder" in error
 
 
 def test_set_must_name_a_section_and_a_key(edgefl: Edgefl) -> None:
-    code, said = edgefl("simulate", write(RUN), "--set", "lr=1")
+    code, error = edgefl("simulate", write(RUN), "--set", "lr=1")
     assert code == 2
-    assert "section.key=value" in said
+    assert "section.key=value" in error
 
 
 @pytest.mark.parametrize("command", ["coordinator", "agent"])
@@ -150,10 +152,10 @@ def test_a_broker_that_is_not_there_is_named(command: str, edgefl: Edgefl) -> No
             me = f"[agent]\nid = 'a'\nbroker = '{url}'\nfolder = '.'\nconnect_timeout = 0.5\n"
             file = write(me + "[data]\nsource = 'synthetic'\n", "agent.toml")
             words = ["agent", "start", file, "--log", "error"]
-        code, said = edgefl(*words)
+        code, error = edgefl(*words)
     assert code == 2
-    assert url in said
-    assert "not reachable" in said
+    assert url in error
+    assert "not reachable" in error
 
 
 def test_a_taken_port_is_named(edgefl: Edgefl) -> None:
@@ -161,33 +163,33 @@ def test_a_taken_port_is_named(edgefl: Edgefl) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, said = edgefl("broker", "start", "--port", str(port))
+        code, error = edgefl("broker", "start", "--port", str(port))
     assert code == 2
-    assert str(port) in said
+    assert str(port) in error
 
 
 def test_a_fleet_needs_a_broker_both_can_reach(edgefl: Edgefl) -> None:
-    code, said = edgefl("fleet", "start", write(RUN))
+    code, error = edgefl("fleet", "start", write(RUN))
     assert code == 2
-    assert "edgefl broker start" in said
+    assert "edgefl broker start" in error
 
 
 def test_init_does_not_overwrite(edgefl: Edgefl) -> None:
     write("precious")
-    code, said = edgefl("init")
+    code, error = edgefl("init")
     assert code == 2
-    assert "run.toml is already there" in said
+    assert "run.toml is already there" in error
     assert Path("run.toml").read_text() == "precious"
 
 
 def test_an_agent_with_a_name_no_topic_can_hold_is_told(edgefl: Edgefl) -> None:
-    code, said = edgefl("agent", "start", write("[agent]\nid = 'pi/1'\n", "agent.toml"))
+    code, error = edgefl("agent", "start", write("[agent]\nid = 'pi/1'\n", "agent.toml"))
     assert code == 2
-    assert "agent.id" in said
+    assert "agent.id" in error
 
 
 def test_a_rehearsal_finds_a_stage_whose_needs_are_not_met(edgefl: Edgefl) -> None:
     text = RUN + "[[aggregation]]\nname = 'mean'\n[[aggregation]]\nname = 'distill'\n"
-    code, said = edgefl("rehearse", write(text))
+    code, error = edgefl("rehearse", write(text))
     assert code == 2
-    assert "distill" in said
+    assert "distill" in error

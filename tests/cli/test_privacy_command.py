@@ -40,17 +40,17 @@ def edgefl(*words: str) -> Any:  # click.testing.Result, which typer brings unde
 @pytest.mark.parametrize(("algorithm", "updates"), [("upcycled", 5), ("fedprox", 9)])
 def test_the_sigma_that_calibrate_finds_spends_what_was_asked(algorithm: str, updates: int) -> None:
     asked = ("--epsilon", "8", "--delta", "1e-5", "--rounds", "9", "--clip", "2", "--algorithm", algorithm)
-    found = json.loads(edgefl("privacy", "calibrate", *asked, "--json").stdout)
-    assert found["updates"] == updates
-    assert upcycled_epsilon(updates, 2.0, found["sigma"], 1, 1e-5, sensitivity="worst_case") == pytest.approx(8)
+    report = json.loads(edgefl("privacy", "calibrate", *asked, "--json").stdout)
+    assert report["updates"] == updates
+    assert upcycled_epsilon(updates, 2.0, report["sigma"], 1, 1e-5, sensitivity="worst_case") == pytest.approx(8)
     plain = edgefl("privacy", "calibrate", *asked, "--samples", "224")
-    assert plain.stdout.startswith(f"sigma = {found['sigma']:.6g} ")
+    assert plain.stdout.startswith(f"sigma = {report['sigma']:.6g} ")
     assert "as published" in plain.stdout
 
 
 def test_unless_told_otherwise_every_round_is_paid_for() -> None:
-    found = json.loads(edgefl("privacy", "calibrate", "--epsilon", "8", "--rounds", "9", "--json").stdout)
-    assert found["updates"] == 9
+    report = json.loads(edgefl("privacy", "calibrate", "--epsilon", "8", "--rounds", "9", "--json").stdout)
+    assert report["updates"] == 9
 
 
 def test_a_wish_that_cannot_be_met_is_one_line() -> None:

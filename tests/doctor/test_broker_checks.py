@@ -29,50 +29,50 @@ def looked(port, *, user=None, password=None, who="pi-1", scheme="mqtt", **files
     return {f.what: f for f in broker(address, Tls(**files), who, "default")}
 
 
-def levels(found):
-    return {what: finding.level for what, finding in found.items()}
+def levels(findings):
+    return {what: finding.level for what, finding in findings.items()}
 
 
 def test_with_an_open_broker_everything_is_fine(tmp_path):
     with mosquitto(tmp_path, "allow_anonymous true", f"max_packet_size {1 << 20}") as port:
-        found = looked(port)
-    assert levels(found) == dict.fromkeys(["broker", "login", "message", "packets"], "ok")
-    assert "1,048,576" in found["packets"].text
+        findings = looked(port)
+    assert levels(findings) == dict.fromkeys(["broker", "login", "message", "packets"], "ok")
+    assert "1,048,576" in findings["packets"].text
 
 
 def test_a_broker_that_is_not_there_is_told_with_its_remedy():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        found = looked(bound.getsockname()[1])
-    assert levels(found) == {"broker": "wrong"}
-    assert "connection refused" in found["broker"].text
-    assert "edgefl broker start" in found["broker"].remedy
+        findings = looked(bound.getsockname()[1])
+    assert levels(findings) == {"broker": "wrong"}
+    assert "connection refused" in findings["broker"].text
+    assert "edgefl broker start" in findings["broker"].remedy
 
 
 def test_something_that_is_no_broker_is_told_from_a_refusal(monkeypatch):
     monkeypatch.setattr("edgefl.doctor.broker_probe.PATIENCE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        found = looked(silent.getsockname()[1])
-    assert levels(found) == {"broker": "ok", "login": "wrong"}
-    assert "no answer" in found["login"].text
+        findings = looked(silent.getsockname()[1])
+    assert levels(findings) == {"broker": "ok", "login": "wrong"}
+    assert "no answer" in findings["login"].text
 
 
 @pytest.mark.parametrize(("password", "level"), [("sesame", "ok"), ("open", "wrong"), (None, "wrong")])
 def test_a_wrong_password_is_told_and_never_shown(password, level):
     with brokers.start(prefer="mosquitto", users={"pi-1": "sesame"}) as running:
-        found = looked(running.address.port, user="pi-1", password=password)
-    assert found["login"].level == level
-    assert "sesame" not in str(found)
-    assert level == "ok" or "EDGEFL_MQTT_PASSWORD" in found["login"].remedy
+        findings = looked(running.address.port, user="pi-1", password=password)
+    assert findings["login"].level == level
+    assert "sesame" not in str(findings)
+    assert level == "ok" or "EDGEFL_MQTT_PASSWORD" in findings["login"].remedy
 
 
 def test_a_broker_that_takes_no_chunk_is_wrong(tmp_path):
     with mosquitto(tmp_path, "allow_anonymous true", "max_packet_size 65536") as port:
-        found = looked(port)
-    assert found["packets"].level == "wrong"
-    assert "65,536" in found["packets"].text
-    assert f"{LARGEST:,}" in found["packets"].text
-    assert "max_packet_size" in found["packets"].remedy
+        findings = looked(port)
+    assert findings["packets"].level == "wrong"
+    assert "65,536" in findings["packets"].text
+    assert f"{LARGEST:,}" in findings["packets"].text
+    assert "max_packet_size" in findings["packets"].remedy
 
 
 def test_our_acl_lets_a_device_and_the_coordinator_talk_to_themselves(tmp_path):
@@ -85,9 +85,9 @@ def test_our_acl_lets_a_device_and_the_coordinator_talk_to_themselves(tmp_path):
 def test_an_acl_of_another_kind_is_a_warning_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr("edgefl.doctor.broker_probe.PATIENCE", 1.0)
     with _with_acl(tmp_path, "user pi-1\ntopic readwrite other/#\n") as port:
-        found = looked(port, user="pi-1")["message"]
-    assert found.level == "warning"
-    assert "Not authorized" in found.text
+        finding = looked(port, user="pi-1")["message"]
+    assert finding.level == "warning"
+    assert "Not authorized" in finding.text
 
 
 def _with_acl(folder, text):
@@ -112,9 +112,9 @@ def over_tls(folder, server, *more):
 
 def test_a_good_certificate_is_told_with_its_dates(tmp_path, authority):
     with over_tls(tmp_path, authority.issue("server", LASTING)) as port:
-        found = looked(port, scheme="mqtts", ca=authority.path)
-    assert set(levels(found).values()) == {"ok"}
-    assert f"until {NOW + 90 * DAY:%Y-%m-%d}" in found["TLS"].text
+        findings = looked(port, scheme="mqtts", ca=authority.path)
+    assert set(levels(findings).values()) == {"ok"}
+    assert f"until {NOW + 90 * DAY:%Y-%m-%d}" in findings["TLS"].text
 
 
 @pytest.mark.parametrize(
@@ -124,26 +124,26 @@ def test_a_good_certificate_is_told_with_its_dates(tmp_path, authority):
 def test_the_dates_of_the_broker_s_certificate_are_named(tmp_path, authority, days, level, words):
     since, until = (NOW + day * DAY for day in days)
     with over_tls(tmp_path, authority.issue("server", (since, until))) as port:
-        found = looked(port, scheme="mqtts", ca=authority.path)["TLS"]
-    assert found.level == level
-    assert words in found.text
-    assert f"{since:%Y-%m-%d}" in found.text
-    assert f"{until:%Y-%m-%d}" in found.text
-    assert level != "wrong" or f"the clock here says {NOW:%Y-%m}" in found.text
+        finding = looked(port, scheme="mqtts", ca=authority.path)["TLS"]
+    assert finding.level == level
+    assert words in finding.text
+    assert f"{since:%Y-%m-%d}" in finding.text
+    assert f"{until:%Y-%m-%d}" in finding.text
+    assert level != "wrong" or f"the clock here says {NOW:%Y-%m}" in finding.text
 
 
 def test_a_certificate_of_a_stranger_is_refused_with_the_reason(tmp_path, authority):
     with over_tls(tmp_path, authority.issue("server", LASTING)) as port:
-        found = looked(port, scheme="mqtts", ca=Authority.new(tmp_path / "other", "other").path)["TLS"]
-    assert found.level == "wrong"
-    assert "does not vouch for" in found.text
-    assert "tls.ca" in found.remedy
+        finding = looked(port, scheme="mqtts", ca=Authority.new(tmp_path / "other", "other").path)["TLS"]
+    assert finding.level == "wrong"
+    assert "does not vouch for" in finding.text
+    assert "tls.ca" in finding.remedy
 
 
 def test_a_plain_port_is_no_tls(tmp_path, authority):
     with mosquitto(tmp_path, "allow_anonymous true") as port:
-        found = looked(port, scheme="mqtts", ca=authority.path)
-    assert levels(found) == {"broker": "ok", "TLS": "wrong"}
+        findings = looked(port, scheme="mqtts", ca=authority.path)
+    assert levels(findings) == {"broker": "ok", "TLS": "wrong"}
 
 
 def test_a_broker_that_asks_for_our_certificate_is_shown_it_or_refuses(tmp_path, authority):

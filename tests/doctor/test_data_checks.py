@@ -12,8 +12,8 @@ from edgefl.doctor.data import data, labels
 
 def look(tmp_path: Path, text: str) -> list[tuple[str, str, str]]:
     (tmp_path / "a.csv").write_text(text)
-    found = data(LocalData(source=f"csv:{tmp_path / 'a.csv'}"))
-    return [(finding.level, finding.text, finding.remedy) for finding in found]
+    findings = data(LocalData(source=f"csv:{tmp_path / 'a.csv'}"))
+    return [(finding.level, finding.text, finding.remedy) for finding in findings]
 
 
 def test_healthy_data_are_counted(tmp_path: Path) -> None:
@@ -42,9 +42,9 @@ def test_unscaled_features_are_a_warning(tmp_path: Path) -> None:
     ],
 )
 def test_data_that_cannot_be_used_are_wrong(tmp_path: Path, text: str, words: str, remedy: str) -> None:
-    ((level, said, do),) = look(tmp_path, text)
+    ((level, problem, do),) = look(tmp_path, text)
     assert level == "wrong"
-    assert words in said
+    assert words in problem
     assert remedy in do
 
 

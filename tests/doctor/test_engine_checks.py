@@ -37,8 +37,8 @@ def world(tmp_path):
 
 
 def test_onnxruntime_makes_a_training_step_here():
-    found = engine("onnxruntime", needed=True)
-    assert (found.level, found.text.endswith("a training step works")) == ("ok", True)
+    finding = engine("onnxruntime", needed=True)
+    assert (finding.level, finding.text.endswith("a training step works")) == ("ok", True)
 
 
 @pytest.mark.parametrize(
@@ -62,33 +62,33 @@ def test_a_torch_that_does_not_import_is_told_with_its_pin(world, text, words):
 def test_a_torch_that_is_not_there_is_missed_only_where_it_is_needed(world):
     environment = world(NOT_THERE)
     assert engine("torch", needed=True, environment=environment).remedy == f"pip install '{PIN}'"
-    found = engine("torch", needed=False, environment=environment)
-    assert (found.level, found.text) == ("ok", "not installed; a device does not need it")
+    finding = engine("torch", needed=False, environment=environment)
+    assert (finding.level, finding.text) == ("ok", "not installed; a device does not need it")
 
 
 def test_an_onnxruntime_that_dies_is_wrong_and_named(world):
-    found = engine("onnxruntime", needed=True, environment=world({"onnxruntime/__init__.py": DIES}))
-    assert found.level == "wrong"
-    assert "SIGILL" in found.text
-    assert "onnxruntime>=1.23.2" in found.remedy
+    finding = engine("onnxruntime", needed=True, environment=world({"onnxruntime/__init__.py": DIES}))
+    assert finding.level == "wrong"
+    assert "SIGILL" in finding.text
+    assert "onnxruntime>=1.23.2" in finding.remedy
 
 
 def test_the_doctor_survives_and_says_so_with_its_exit_code(world, tmp_path):
     environment = world({"torch/__init__.py": DIES})
     command = [sys.executable, "-m", "edgefl", "doctor", "--json", "--torch"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
-    found = {line["what"]: line for line in map(json.loads, done.stdout.splitlines())}
+    findings = {line["what"]: line for line in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 1
     assert done.stderr == ""
-    assert found["torch"]["level"] == "wrong"
-    assert "SIGILL" in found["torch"]["text"]
-    assert found["onnxruntime"]["level"] == "ok"
-    assert "Mosquitto" in found  # it went on to the end
+    assert findings["torch"]["level"] == "wrong"
+    assert "SIGILL" in findings["torch"]["text"]
+    assert findings["onnxruntime"]["level"] == "ok"
+    assert "Mosquitto" in findings  # it went on to the end
 
 
 def test_the_pins_are_those_of_the_package():
-    wanted = [line.partition(";")[0].strip() for line in requires("edgefl") or () if "torch" in line]
-    assert any(set(line.removeprefix("torch").split(",")) == {">=2.13", "<2.14"} for line in wanted)
+    requirements = [line.partition(";")[0].strip() for line in requires("edgefl") or () if "torch" in line]
+    assert any(set(line.removeprefix("torch").split(",")) == {">=2.13", "<2.14"} for line in requirements)
     assert PINS["torch", ""] == "torch>=2.13,<2.14"
 
 

@@ -14,15 +14,15 @@ PI5 = "processor\t: 0\nFeatures\t: fp asimd evtstrm aes crc32 atomics fphp\n"
 
 
 def test_this_machine_is_fine_or_told_what_to_do():
-    found = list(machine())
-    assert [f.what for f in found] == ["64-bit", "glibc", "Python", "clock", "memory", "processor"]
-    assert all(f.remedy for f in found if f.level != "ok")
+    findings = list(machine())
+    assert [f.what for f in findings] == ["64-bit", "glibc", "Python", "clock", "memory", "processor"]
+    assert all(f.remedy for f in findings if f.level != "ok")
 
 
 def test_a_32_bit_python_on_a_64_bit_kernel_is_wrong():
-    found = word_size("aarch64", 32)
-    assert found.level == "wrong"
-    assert "64-bit system" in found.remedy
+    finding = word_size("aarch64", 32)
+    assert finding.level == "wrong"
+    assert "64-bit system" in finding.remedy
     assert word_size("aarch64", 64).level == "ok"
 
 
@@ -49,19 +49,19 @@ def test_python_is_one_of_four(version, level):
 
 
 def test_a_clock_from_before_the_package_was_made_is_wrong():
-    made = built()
-    found = clock(datetime(1970, 1, 1, tzinfo=timezone.utc), made)
-    assert found.level == "wrong"
-    assert "1970-01-01" in found.text
-    assert "TLS needs the right date" in found.remedy
-    assert clock(made - DAY, made).level == "wrong"
-    assert clock(made + DAY, made).level == "ok"
+    build_time = built()
+    finding = clock(datetime(1970, 1, 1, tzinfo=timezone.utc), build_time)
+    assert finding.level == "wrong"
+    assert "1970-01-01" in finding.text
+    assert "TLS needs the right date" in finding.remedy
+    assert clock(build_time - DAY, build_time).level == "wrong"
+    assert clock(build_time + DAY, build_time).level == "ok"
 
 
 def test_the_time_zone_does_not_matter():
     tokyo = timezone(timedelta(hours=9))
-    made = built()
-    assert clock(made.astimezone(tokyo), made).level == "ok"
+    build_time = built()
+    assert clock(build_time.astimezone(tokyo), build_time).level == "ok"
 
 
 def test_little_memory_is_told_before_it_runs_out():
@@ -70,11 +70,11 @@ def test_little_memory_is_told_before_it_runs_out():
 
 
 def test_a_pi_4_is_told_which_versions_run_on_it():
-    found = processor("aarch64", PI4)
-    assert found.level == "warning"
-    assert "atomics" in found.text
-    assert "onnxruntime 1.23.2" in found.remedy
-    assert "torch 2.9.1" in found.remedy
+    finding = processor("aarch64", PI4)
+    assert finding.level == "warning"
+    assert "atomics" in finding.text
+    assert "onnxruntime 1.23.2" in finding.remedy
+    assert "torch 2.9.1" in finding.remedy
     assert processor("aarch64", PI5).level == processor("aarch64", "").level == processor("x86_64", "").level == "ok"
 
 
@@ -82,19 +82,19 @@ def test_a_pi_4_is_told_which_versions_run_on_it():
 
 
 def test_a_folder_that_can_be_written_is_left_as_it_was(tmp_path):
-    found = list(folder(tmp_path / "state" / "deep", "agent.folder"))
-    assert [f.what for f in found] == ["folder", "disk"]
-    assert found[0].level == "ok"
-    assert "will be made" in found[0].text
+    findings = list(folder(tmp_path / "state" / "deep", "agent.folder"))
+    assert [f.what for f in findings] == ["folder", "disk"]
+    assert findings[0].level == "ok"
+    assert "will be made" in findings[0].text
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    found = list(folder(tmp_path / "file", "run.folder"))
-    assert [f.level for f in found] == ["wrong"]
-    assert "Not a directory" in found[0].text
-    assert "run.folder" in found[0].remedy
+    findings = list(folder(tmp_path / "file", "run.folder"))
+    assert [f.level for f in findings] == ["wrong"]
+    assert "Not a directory" in findings[0].text
+    assert "run.folder" in findings[0].remedy
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -113,12 +113,12 @@ def test_a_private_key_is_for_nobody_else(tmp_path, mode, level):
     key = tmp_path / "pi.key"
     key.write_text("secret")
     key.chmod(mode)
-    found = key_file(key, "agent.tls.key")
-    assert found.level == level
-    assert "secret" not in found.text + found.remedy
-    assert level == "ok" or found.remedy == f"chmod 600 {key}"
+    finding = key_file(key, "agent.tls.key")
+    assert finding.level == level
+    assert "secret" not in finding.text + finding.remedy
+    assert level == "ok" or finding.remedy == f"chmod 600 {key}"
 
 
 def test_a_key_that_is_not_there_is_named(tmp_path):
-    found = key_file(tmp_path / "none.key", "agent.tls.key")
-    assert (found.level, "agent.tls.key" in found.text) == ("wrong", True)
+    finding = key_file(tmp_path / "none.key", "agent.tls.key")
+    assert (finding.level, "agent.tls.key" in finding.text) == ("wrong", True)
