@@ -37,7 +37,7 @@ class Now:
     """A background that does what it is given at once, up to so many pieces of work."""
 
     def __init__(self, most: int = 99) -> None:
-        self.said: list[Any] = []
+        self.events: list[Any] = []
         self.most = most
 
     def start(self, work: Work) -> None:
@@ -46,7 +46,7 @@ class Now:
             work(self.put)
 
     def put(self, event: Any) -> None:
-        self.said.append(event)
+        self.events.append(event)
         for look in event.looks if isinstance(event, Merged) else ():
             self.start(look)
 
@@ -63,7 +63,7 @@ def merged(job: Job, most: int = 99) -> list[Any]:
     """What is said while they are merged."""
     now = Now(most)
     now.start(partial(merging(job).work, None, SystemClock()))
-    return now.said
+    return now.events
 
 
 def test_a_merge_is_told_with_its_report():
@@ -112,12 +112,12 @@ def test_what_cannot_be_saved_is_merged_once_and_saved_when_there_is_room(tmp_pa
 
     monkeypatch.setattr(checkpoint, "save", full)
     now.start(partial(merging(job).work, tmp_path, SystemClock()))
-    (first,) = now.said
+    (first,) = now.events
     now.start(first.work)
-    second = now.said[1]
+    second = now.events[1]
     assert (first.reason, second.reason) == ("no space left", "no space left")
     now.start(second.work)
-    assert isinstance(now.said[2], Merged)
+    assert isinstance(now.events[2], Merged)
     assert saved[0][2] == saved[2][2], "the same, not merged again"
 
 
@@ -133,7 +133,7 @@ def test_the_next_model_comes_packed_with_the_merge():
 def test_a_job_is_prepared_with_what_it_takes_to_ask():
     job, now = the_job(), Now()
     now.start(preparing(lambda: job, None, None))
-    (one,) = now.said
+    (one,) = now.events
     assert isinstance(one, Prepared)
     assert one.answer_schema is not None
     assert one.standing.frame is not None

@@ -165,8 +165,8 @@ class AnyWeather(RuleBasedStateMachine):
             ) and device not in outstanding(self.s):
                 spare = before.present.difference(before.asked, {device})
                 lacks = len(before.answered) + len(outstanding(before)) - 1 < self.s.rules.size
-                wanted = bool(spare) and (lacks or isinstance(event, Busy))
-                assert len(self.s.asked) == len(before.asked) + wanted, "a spare steps in where one is lacking"
+                steps_in = bool(spare) and (lacks or isinstance(event, Busy))
+                assert len(self.s.asked) == len(before.asked) + steps_in, "a spare steps in where one is lacking"
 
     def check_action(self, before: Rounds, event: Event, action: Action) -> None:  # noqa: C901  one action, one case
         match action:

@@ -113,8 +113,8 @@ def test_a_service_leaves_a_finished_run_alone(tmp_path: Path):
     book = Journal(FolderDisk(folder))
     book.set(done="yes")
     book.close()
-    said = CliRunner().invoke(app, ["coordinator", "start", str(file), "--unless-finished"])
-    assert (said.exit_code, said.output.strip()) == (
+    result = CliRunner().invoke(app, ["coordinator", "start", str(file), "--unless-finished"])
+    assert (result.exit_code, result.output.strip()) == (
         0,
         "edgefl: run 'night' has finished; --fresh begins it anew",
     )

@@ -15,7 +15,7 @@ from edgefl.system.disk import FolderDisk
 
 
 @pytest.mark.parametrize(
-    ("fact", "said"),
+    ("fact", "sentence"),
     [
         (
             events.Answered("pi-1", 3, 500, steps=40, took=12.34, seconds_per_step=0.25),
@@ -43,9 +43,9 @@ from edgefl.system.disk import FolderDisk
         ),
     ],
 )
-def test_it_says_who_was_slow_and_why(fact, said):
-    assert words(fact) == said
-    assert line(fact).endswith(said)
+def test_it_says_who_was_slow_and_why(fact, sentence):
+    assert words(fact) == sentence
+    assert line(fact).endswith(sentence)
 
 
 @pytest.mark.parametrize("kind", FACTS, ids=lambda kind: kind.__name__)
@@ -65,15 +65,15 @@ def _texts(kind, names):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "notice"),
     [
         ([], ""),
         (["--device", "pi-9"], "edgefl: nothing is told of device 'pi-9'\n"),
         (["--device", "pi-1", "--round", "7"], "edgefl: nothing is told of device 'pi-1' in round 7\n"),
     ],
 )
-def test_a_device_nobody_knows_is_no_silence(tmp_path, asked, said):
+def test_a_device_nobody_knows_is_no_silence(tmp_path, asked, notice):
     with closing(Journal(FolderDisk(tmp_path))) as book:
         book.note(events.Declined("pi-1", 3, "too warm"))
     result = CliRunner().invoke(app, ["replay", str(tmp_path), *asked])
-    assert (result.exit_code, result.stderr) == (0, said)
+    assert (result.exit_code, result.stderr) == (0, notice)

@@ -93,8 +93,8 @@ def test_why_it_waits_is_never_cut_off():
         live.tell(Declined(f"d{i}", 1, "it is too warm here " * 20))
     picture = lines(live)
     assert len(picture) < 15
-    said = "".join(line.strip("│╭╮╰╯─ ") for line in picture)
-    assert "".join(reason.split()) in "".join(said.split())
+    text = "".join(line.strip("│╭╮╰╯─ ") for line in picture)
+    assert "".join(reason.split()) in "".join(text.split())
 
 
 def test_a_long_note_keeps_within_the_frame_and_a_repeated_one_is_counted():

@@ -153,12 +153,12 @@ class Walk:
 def walk(seed: int, steps: int) -> Walk:
     """One of them, from its beginning or from a restart."""
     random = Random(seed)
-    made = rules(random)
-    state = Rounds(made)
+    drawn_rules = rules(random)
+    state = Rounds(drawn_rules)
     resumed = random.random() < 0.3
     if resumed:
         phase = random.choice(["starting", "gathering", "finished"])
-        state = Rounds(made, phase, made.rounds if phase == "finished" else 1, present=frozenset("ab"))
+        state = Rounds(drawn_rules, phase, drawn_rules.rounds if phase == "finished" else 1, present=frozenset("ab"))
     begun = State(state, Conduct(3, 60.0), looks=random.random() < 0.3, resumed=resumed)
     walked = Walk(random, begun)
     for _ in range(steps):

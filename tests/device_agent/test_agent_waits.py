@@ -62,19 +62,19 @@ def agent(disk: MemoryDisk) -> Agent:
 
 def sent(agent: Agent) -> list[object]:
     """What was said, or the index of a chunk of the update; the outbox is then empty."""
-    found: list[object] = []
+    messages: list[object] = []
     for topic, message, *_ in agent.transport.outbox:
         if topic.endswith("/up"):
             payload = signed.opened(message).payload
             part = chunks.read(payload, 1 << 20)
             whole = chunks.Assembler(1 << 20).add(payload)
-            found.append(part.index if part.digest == DIGEST else read(TO_COORDINATOR, whole[1], 1 << 20)[0])
+            messages.append(part.index if part.digest == DIGEST else read(TO_COORDINATOR, whole[1], 1 << 20)[0])
     agent.transport.outbox.clear()
-    return found
+    return messages
 
 
-def tell(agent: Agent, said: object, job: str = "job") -> None:
-    data = frame(said)
+def tell(agent: Agent, message: object, job: str = "job") -> None:
+    data = frame(message)
     for part in chunks.split(data, chunks.digest(data)):
         sealed = COORDINATOR.seal("down", part, job=job, run_id="life", device="pi")
         agent.handle(Message(topics.down("default", job, "pi"), sealed))
@@ -170,9 +170,9 @@ def test_an_update_that_does_not_fit_on_the_disk_is_sent_all_the_same(agent: Age
 
 
 def presences(agent: Agent) -> int:
-    said = [topic for topic, *_ in agent.transport.outbox if "/presence/" in topic]
+    published = [topic for topic, *_ in agent.transport.outbox if "/presence/" in topic]
     agent.transport.outbox.clear()
-    return len(said)
+    return len(published)
 
 
 def test_who_is_refused_announces_itself_again_ever_later(agent: Agent):
@@ -262,9 +262,9 @@ def test_a_model_at_hand_is_not_fetched_again(agent: Agent):
     at_hand(agent)
     tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
     assert not agent.model_cache.underway
-    (said,) = sent(agent)
-    assert isinstance(said, Declined), "it was opened, and is no model"
-    assert said.reason.startswith("wire.")
+    (message,) = sent(agent)
+    assert isinstance(message, Declined), "it was opened, and is no model"
+    assert message.reason.startswith("wire.")
 
 
 def test_a_bug_in_the_background_is_not_passed_over(agent: Agent):

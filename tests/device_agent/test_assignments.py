@@ -24,11 +24,11 @@ def agent(tmp_path: Path) -> Agent:
     return idle_agent(tmp_path)
 
 
-def hear(agent: Agent, said: Assignment) -> None:
-    data = frame(said)
+def hear(agent: Agent, assignment: Assignment) -> None:
+    data = frame(assignment)
     for part in chunks.split(data, chunks.digest(data)):
-        sealed = COORDINATOR.seal("down", part, job=said.job, run_id=said.run_id, device="pi")
-        agent.handle(Message(topics.down("default", said.job, "pi"), sealed))
+        sealed = COORDINATOR.seal("down", part, job=assignment.job, run_id=assignment.run_id, device="pi")
+        agent.handle(Message(topics.down("default", assignment.job, "pi"), sealed))
 
 
 @pytest.mark.parametrize(

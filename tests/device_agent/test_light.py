@@ -38,7 +38,7 @@ def test_what_a_pass_hands_out_is_memory_of_ours() -> None:
     z, pullback = model.vjp(w, x[0])
     first, seen = z.copy(), pullback(z)
     later = [model.vjp(w, x[1])[0] for _ in range(3)]
-    assert all(made.flags.owndata for made in (z, *later, seen))
+    assert all(array.flags.owndata for array in (z, *later, seen))
     assert np.array_equal(z, first)
     assert np.array_equal(pullback(z), seen)  # what it kept is still what the first pass wrote
     assert not np.array_equal(z, later[0])

@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_used_any_more_leaves_the_old_data(path: Path, cap
     assert held.current(as_is) is first
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == 3
-    assert all("new data are not used, the old ones stay samples=16" in said for said in warnings)
+    assert all("new data are not used, the old ones stay samples=16" in warning for warning in warnings)
     write(path, 40)
     assert len(held.current(as_is)) == 64
 

@@ -19,37 +19,37 @@ def three_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK", 100)
 
 
-def said(agent: Agent) -> list[object]:
+def sent(agent: Agent) -> list[object]:
     """Indexes of chunks of the update, or the message that was said instead; the outbox is then empty."""
-    found: list[object] = []
+    messages: list[object] = []
     assembler = chunks.Assembler(1 << 20)
     for _, message, *_ in agent.transport.outbox:
         payload = signed.opened(message).payload
         part = chunks.read(payload, 1 << 20)
         if part.digest == HELD.digest:
-            found.append(part.index)
+            messages.append(part.index)
         elif whole := assembler.add(payload):
-            found.append(read(TO_COORDINATOR, whole[1], 1 << 20)[0])
+            messages.append(read(TO_COORDINATOR, whole[1], 1 << 20)[0])
     agent.transport.outbox.clear()
-    return found
+    return messages
 
 
 def test_an_update_is_sent_whole_and_then_only_offered(tmp_path):
     agent = idle_agent(tmp_path)
     agent.held[HELD.digest.hex()] = HELD
     agent._perform(session.Send(3, HELD.digest.hex()))
-    assert said(agent) == [0, 1, 2]
+    assert sent(agent) == [0, 1, 2]
     agent._perform(session.Offer(3, HELD.digest.hex()))
-    assert said(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
+    assert sent(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
 
 
 def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):
     Spool(FolderDisk(tmp_path)).put(HELD)
     agent = idle_agent(tmp_path)
     agent._perform(session.Offer(3, HELD.digest.hex()))
-    assert said(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
+    assert sent(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
     agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2, 7)))
-    assert said(agent) == [1, 2]
+    assert sent(agent) == [1, 2]
 
 
 def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
@@ -57,9 +57,9 @@ def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
     agent.held[HELD.digest.hex()] = HELD
     agent._perform(session.Send(3, HELD.digest.hex()))
     agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2)))
-    assert said(agent) == [0, 1, 2]
+    assert sent(agent) == [0, 1, 2]
     agent._perform(session.SendChunks(HELD.digest.hex(), (2,)))
-    assert said(agent) == [2]
+    assert sent(agent) == [2]
 
 
 def test_a_birth_file_that_cannot_be_read_makes_a_new_installation(tmp_path):

@@ -22,7 +22,7 @@ OURS, OTHER = Signer.new(), Signer.new()
 
 
 def manifest(signer: Signer = OURS, **changes: object) -> bytes:
-    said = Manifest(
+    unsigned = Manifest(
         job="digits",
         run_id="life",
         round=3,
@@ -37,7 +37,7 @@ def manifest(signer: Signer = OURS, **changes: object) -> bytes:
         codec="float32",
         seed=7,
     )
-    return signer.sign(said.model_copy(update=changes).model_dump_json().encode())
+    return signer.sign(unsigned.model_copy(update=changes).model_dump_json().encode())
 
 
 def refused(trust: Trust, payload: bytes) -> WireError:
@@ -136,8 +136,8 @@ def test_a_frame_counts_only_if_it_is_the_one_that_was_signed(tmp_path: Path):
 def test_chunks_of_another_model_do_not_push_out_what_has_come(tmp_path: Path):
     large = bytes(chunks.CHUNK) + FRAME
     digest = chunks.digest(large)
-    wanted = Wanted("digits", "life", 3, digest.hex()[:16])
-    download = Download("default", wanted, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
+    model_ref = Wanted("digits", "life", 3, digest.hex()[:16])
+    download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     download.add("manifest", manifest(digest=digest.hex(), size=len(large)))
     download.add("0", chunks.chunk(large, digest, 0))
     evil = large[::-1]
@@ -154,8 +154,8 @@ def test_a_manifest_that_comes_after_the_chunks_goes_on_with_the_next_group(
     monkeypatch.setattr("edgefl.protocol.topics.GROUP", 1)
     large = bytes(chunks.CHUNK) + FRAME
     digest = chunks.digest(large)
-    wanted = Wanted("digits", "life", 3, digest.hex()[:16])
-    download = Download("default", wanted, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
+    model_ref = Wanted("digits", "life", 3, digest.hex()[:16])
+    download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     assert not download.add("0", chunks.chunk(large, digest, 0))
     assert download.add("manifest", manifest(digest=digest.hex(), size=len(large)))
     assert download.filters()[1].endswith("/1/+")

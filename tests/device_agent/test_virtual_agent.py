@@ -64,21 +64,21 @@ class Asks:
                 if json.loads(signed.opened(payload).payload)["online"] and not self.answers:
                     self.say(Assignment(job="job", run_id="r", round=1, attempt=1, model=ID, **self.budget))
             case Message(topic, payload) if topic.endswith("/up") and (whole := self.assembled(payload)):
-                said = peek(TO_COORDINATOR, whole[1])[0]
-                if isinstance(said, Answer):
-                    self.answers.append((self.world.now, said, bytes(whole[1])))
+                message = peek(TO_COORDINATOR, whole[1])[0]
+                if isinstance(message, Answer):
+                    self.answers.append((self.world.now, message, bytes(whole[1])))
                     self.say(Receipt(job="job", round=1, digest=whole[0], verdict="accepted"))
-                elif isinstance(said, Holding):
-                    self.offered(said)
+                elif isinstance(message, Holding):
+                    self.offered(message)
 
     def assembled(self, payload: bytes) -> tuple[bytes, bytes | bytearray] | None:
         return self.assembler.add(signed.opened(payload).payload)
 
-    def offered(self, said: Holding) -> None:
-        if any(chunks.digest(data) == said.digest for _, _, data in self.answers):
-            self.say(Receipt(job="job", round=1, digest=said.digest, verdict="duplicate"))
+    def offered(self, holding: Holding) -> None:
+        if any(chunks.digest(data) == holding.digest for _, _, data in self.answers):
+            self.say(Receipt(job="job", round=1, digest=holding.digest, verdict="duplicate"))
         else:
-            self.say(Missing(digest=said.digest, indexes=tuple(range(chunks.count(said.size)))))
+            self.say(Missing(digest=holding.digest, indexes=tuple(range(chunks.count(holding.size)))))
 
     def publish(self) -> None:
         manifest = Manifest(
@@ -151,17 +151,17 @@ def played(**budget: Any) -> tuple[Asks, Agent, float]:
 
 def test_an_answer_comes_when_so_many_steps_have_taken_their_time():
     asks, agent, began = played()
-    ((at, said, _),) = asks.answers
+    ((at, answer, _),) = asks.answers
     assert at == pytest.approx(began + BATCHES * PACE, abs=0.1)
-    assert (said.steps, said.seconds_per_step) == (BATCHES, PACE)
+    assert (answer.steps, answer.seconds_per_step) == (BATCHES, PACE)
     assert agent.session.committed == {"job.r": 1}
 
 
 @pytest.mark.parametrize(("budget", "steps"), [({"seconds": 1.0}, 2), ({"batches": 3}, 3), ({"seconds": 99.0}, 6)])
 def test_a_budget_is_honoured_in_virtual_time(budget: dict[str, float], steps: int):
     asks, _, began = played(**budget)
-    ((at, said, _),) = asks.answers
-    assert said.steps == steps
+    ((at, answer, _),) = asks.answers
+    assert answer.steps == steps
     assert at == pytest.approx(began + steps * PACE, abs=0.1)
 
 

@@ -28,8 +28,8 @@ def test_whatever_goes_wrong_no_rule_is_broken(first: int):
 
 @pytest.mark.parametrize("bug", QUICK)
 def test_a_planted_bug_is_found(bug: str):
-    found, _ = search(bug, 40)
-    assert found is not None, f"{BUGS[bug][0]}, and no rule is broken"
+    seed, _ = search(bug, 40)
+    assert seed is not None, f"{BUGS[bug][0]}, and no rule is broken"
 
 
 def test_a_planted_bug_is_gone_afterwards():

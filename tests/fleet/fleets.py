@@ -124,10 +124,10 @@ class Fleet:
         signer: Signer | None = None,
     ) -> Threaded:
         """One for this fleet's run, or for another; devices that see more than one need the same signer."""
-        wanted = run or self.run
-        client = self.connect(f"coordinator-{wanted.run.name}")
+        the_run = run or self.run
+        client = self.connect(f"coordinator-{the_run.run.name}")
         return Threaded(
-            wanted, client, lambda: prepared(wanted)[0], tell=lambda fact: tell(as_json(fact)), signer=signer
+            the_run, client, lambda: prepared(the_run)[0], tell=lambda fact: tell(as_json(fact)), signer=signer
         )
 
     def stop(self) -> None:

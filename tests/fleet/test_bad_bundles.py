@@ -60,8 +60,8 @@ BUNDLES: dict[str, Callable[[], bytes]] = {
 
 def heavy(model: onnx.ModelProto) -> None:
     """It says that one of its values takes two gigabytes, where one is allowed."""
-    made = model.graph.value_info.add()
-    made.CopyFrom(onnx.helper.make_tensor_value_info("heavy", TensorProto.FLOAT, [2 << 28]))
+    value = model.graph.value_info.add()
+    value.CopyFrom(onnx.helper.make_tensor_value_info("heavy", TensorProto.FLOAT, [2 << 28]))
     shape = numpy_helper.from_array(np.array([2 << 28]), "heavy.shape")
     model.graph.initializer.append(shape)
     model.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["heavy.shape"], ["heavy"]))

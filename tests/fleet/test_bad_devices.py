@@ -34,13 +34,13 @@ class Story:
             self.events.append(event)
             self.news.notify_all()
 
-    def wait_for(self, **wanted: Any) -> dict[str, Any]:
-        def found() -> dict[str, Any] | None:
-            return next((e for e in self.events if wanted.items() <= e.items()), None)
+    def wait_for(self, **fields: Any) -> dict[str, Any]:
+        def first_match() -> dict[str, Any] | None:
+            return next((e for e in self.events if fields.items() <= e.items()), None)
 
         with self.news:
-            assert self.news.wait_for(lambda: found() is not None, 60), f"never saw {wanted} in {self.events}"
-        event = found()
+            assert self.news.wait_for(lambda: first_match() is not None, 60), f"never saw {fields} in {self.events}"
+        event = first_match()
         assert event is not None
         return event
 
@@ -79,8 +79,8 @@ def stranger(broker: InMemoryBroker, name: str) -> Transport:
 def test_a_device_of_another_protocol_is_refused_and_the_run_goes_on(broker: InMemoryBroker, fleet: Fleet) -> None:
     running = Running(fleet)
     new = Presence(protocol=99, online=True, installation="x", birth=1)
-    said = Speaker(Signer.new(), "default", 1).seal("presence", new.model_dump_json().encode(), device="pi-99")
-    stranger(broker, "99").publish(topics.presence("default", "pi-99"), said, retain=True)
+    message = Speaker(Signer.new(), "default", 1).seal("presence", new.model_dump_json().encode(), device="pi-99")
+    stranger(broker, "99").publish(topics.presence("default", "pi-99"), message, retain=True)
     refused = running.story.wait_for(event="refused", device="pi-99")
     fleet.start_all()
     running.finish()
@@ -184,8 +184,8 @@ def test_an_answer_to_another_run_of_the_same_name_is_refused(broker: InMemoryBr
     )
     noise = stranger(broker, "replay")
     for part in chunks.split(old, chunks.digest(old)):
-        said = fleet.agents[DEVICE].speaker.seal("up", part, job="fleet", run_id="long-ago", device=DEVICE)
-        noise.publish(topics.up("default", "fleet", DEVICE), said)
+        message = fleet.agents[DEVICE].speaker.seal("up", part, job="fleet", run_id="long-ago", device=DEVICE)
+        noise.publish(topics.up("default", "fleet", DEVICE), message)
     assert running.story.wait_for(event="refused", device="-")["code"] == "update.foreign"
     running.finish()
 

@@ -24,9 +24,9 @@ Forge = Callable[[bytes], bytes]
 
 
 def other_lr(payload: bytes) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(claim(payload).statement)
-    said["algorithm"]["lr"] = 5.0
-    return said
+    manifest: dict[str, Any] = json.loads(claim(payload).statement)
+    manifest["algorithm"]["lr"] = 5.0
+    return manifest
 
 
 def signed_by_another(payload: bytes) -> bytes:
@@ -78,10 +78,10 @@ class Guarded(Fleet):
     """Agents that know the coordinator's key."""
 
     def agent(self, name: str, *more: Any, **options: Any) -> Host:
-        made = super().agent(name, *more, **options)
-        trust = made.agent.model_cache.trust
+        host = super().agent(name, *more, **options)
+        trust = host.agent.model_cache.trust
         trust.given = trust.key = OURS.key
-        return made
+        return host
 
 
 def play(
@@ -155,11 +155,11 @@ def test_a_model_of_another_life_is_fetched_anew_though_it_is_the_same_to_the_bi
     first, second = (run_file({"name": "fedavg", "lr": lr}, run={"rounds": 1}) for lr in (0.05, 0.5))
     fleet = Fleet(first, tmp_path, broker.client, once=False)
     fleet.start_all()
-    made = []
+    models = []
     for run in (first, second):
         job = prepared(run)[0]
         serving = Threaded(run, broker.client("coordinator"), lambda job=job: job, signer=OURS)
-        made.append(serving.run().sha256())
+        models.append(serving.run().sha256())
     fleet.stop()
     fleet.join()
-    assert made == [loop(first).sha256(), loop(second).sha256()]
+    assert models == [loop(first).sha256(), loop(second).sha256()]

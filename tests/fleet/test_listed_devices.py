@@ -82,6 +82,6 @@ def test_a_device_that_is_not_listed_is_refused_and_told_its_key(tmp_path: Path)
     own = identity.signer(FolderDisk(tmp_path / "device-03")).key
     fact, (complaint, *_) = refused(tmp_path, listed(tmp_path, **{"device-03": ""}), "device-03")
     assert fact["code"] == "device.key"
-    for said in (fact["reason"], complaint):
-        assert own in said
-        assert "set devices.device-03 in the run file to its key" in said
+    for reason in (fact["reason"], complaint):
+        assert own in reason
+        assert "set devices.device-03 in the run file to its key" in reason

@@ -27,8 +27,8 @@ DEVICE = "device-00"
 
 def say(client: Transport, job: str, run: str, phase: str) -> None:
     state = JobState(job=job, run_id=run, phase=phase, round=1)
-    said = Speaker(Signer.new(), "default", 1).seal("state", state.model_dump_json().encode(), job=job, run_id=run)
-    client.publish(topics.state("default", job), said, retain=True)
+    message = Speaker(Signer.new(), "default", 1).seal("state", state.model_dump_json().encode(), job=job, run_id=run)
+    client.publish(topics.state("default", job), message, retain=True)
 
 
 def test_what_finished_before_ends_nobody(tmp_path: Path) -> None:
@@ -154,15 +154,15 @@ def test_a_twin_that_came_and_left_while_no_coordinator_ran_leaves_no_trace(leav
 
 def test_two_with_one_id_do_not_announce_themselves_against_each_other_for_ever(tmp_path: Path) -> None:
     broker = InMemoryBroker()
-    said: list[bytes] = []
+    presences: list[bytes] = []
     listener = broker.client("listener")
-    listener.start(lambda event: said.append(event.payload) if isinstance(event, Message) else None)
+    listener.start(lambda event: presences.append(event.payload) if isinstance(event, Message) else None)
     listener.subscribe(topics.presence("default", DEVICE))
     fleet = Fleet(RUN, tmp_path, broker.client, once=False)
     hosts = [fleet.agent(DEVICE), fleet.agent(DEVICE, client="twin")]
     threads = [serve(host) for host in hosts]
     until(lambda: all(any("calls itself" in line for line in host.agent.complaints) for host in hosts))
-    assert len(said) < 20  # each waits ever longer
+    assert len(presences) < 20  # each waits ever longer
     for host, thread in zip(hosts, threads, strict=True):
         host.stop()
         thread.join(60)

@@ -77,14 +77,14 @@ def sweep(transport: Transport, job: str) -> None:
 
 def test_wherever_a_coordinator_is_killed_the_next_one_finds_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK", 400)
-    left, found = 0, 0
+    left, unclean = 0, 0
     broker = InMemoryBroker()
     while not live(broker, left):
-        found += len(broker.retained) > 0
+        unclean += len(broker.retained) > 0
         sweep(broker.client("next"), "fleet")
         assert set(broker.retained) == {topics.state("default", "fleet")}, f"killed after {left} messages"
         broker, left = InMemoryBroker(), left + 1
-    assert found == left - 1 > 10, "every kill but the first left something behind"
+    assert unclean == left - 1 > 10, "every kill but the first left something behind"
 
 
 def test_a_sweep_that_is_killed_is_taken_up_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_manifest_that_lies_about_its_size_costs_one_message() -> None:
 
 def standing(broker: Broker) -> set[str]:
     """Every topic of the job at which the broker keeps something."""
-    found: set[str] = set()
+    occupied: set[str] = set()
     ended = threading.Event()
     transport = MqttTransport(broker.address, "auditor")
 
@@ -146,12 +146,12 @@ def standing(broker: Broker) -> set[str]:
         if isinstance(event, Message) and event.topic == "audit":
             ended.set()
         elif isinstance(event, Message) and event.payload:
-            found.add(event.topic)
+            occupied.add(event.topic)
 
     transport.start(deliver)
     assert ended.wait(30)
     transport.close()
-    return found
+    return occupied
 
 
 def test_nothing_but_the_state_of_a_finished_job_stands_at_a_real_broker(broker: Broker, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def hashes(graphs: bytes | None, threads: int) -> dict[str, dict[str, str]]:
         device_model = OnnxModel(unpack(graphs), threads=threads)
         prepared_job = replace(prepared_job, graphs=graphs, device_model=device_model)
     backend = "torch" if graphs is None else "onnx"
-    found = {}
+    models = {}
     for algorithm in ALGORITHMS:
         run = the_run(algorithm, backend, threads)
         job = replace(prepared_job, run=run, algorithm=run.make_algorithm(), stages=run.make_stages())
@@ -63,8 +63,8 @@ def hashes(graphs: bytes | None, threads: int) -> dict[str, dict[str, str]]:
             ways["another thread"] = another_thread.submit(simulate, job, fleet.data).result().sha256()
             if algorithm["name"] == "flashback":
                 ways["over a broker"] = over_a_broker(fleet, job)
-        found[f"{algorithm['name']}, {backend}, compute.threads = {threads}"] = ways
-    return found
+        models[f"{algorithm['name']}, {backend}, compute.threads = {threads}"] = ways
+    return models
 
 
 if __name__ == "__main__":
