@@ -19,19 +19,19 @@ def name(path):
 
 def imported(tree):
     """Every module that a piece of code imports, dotted: `from a import b` counts as a.b."""
-    found = set()
+    modules = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
 
 
 def at_once(path):
     """What importing the file imports: not what stands inside functions, nor under TYPE_CHECKING."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = set()
+    modules = set()
     pending = list(tree.body)
     while pending:
         node = pending.pop()
@@ -41,9 +41,9 @@ def at_once(path):
             pending += node.orelse
             continue
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found |= imported(node)
+            modules |= imported(node)
         pending += ast.iter_child_nodes(node)
-    return found
+    return modules
 
 
 def ever(path):

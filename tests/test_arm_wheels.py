@@ -26,8 +26,8 @@ def requirements(python: str) -> list[str]:
     else:
         import tomli as tomllib
     device = {"platform_machine": "aarch64", "python_version": python, "python_full_version": f"{python}.0"}
-    wanted = map(Requirement, tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["dependencies"])
-    return [f"{r.name}{r.specifier}" for r in wanted if r.marker is None or r.marker.evaluate(device)]
+    declared = map(Requirement, tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["dependencies"])
+    return [f"{r.name}{r.specifier}" for r in declared if r.marker is None or r.marker.evaluate(device)]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def index() -> None:
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
 def test_all_that_an_agent_needs_is_there_as_wheels_for_arm(python: str) -> None:
     platforms = [word for tag in BOOKWORM for word in ("--platform", f"{tag}_aarch64")]
-    found = subprocess.run(
+    report = subprocess.run(
         [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"),
             *("--only-binary", ":all:", "--target", "unused", "--implementation", "cp", "--python-version", python),
@@ -53,9 +53,9 @@ def test_all_that_an_agent_needs_is_there_as_wheels_for_arm(python: str) -> None
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stderr
+    assert report.returncode == 0, report.stderr
     wheels = {
-        one["metadata"]["name"].lower(): one["download_info"]["url"] for one in json.loads(found.stdout)["install"]
+        one["metadata"]["name"].lower(): one["download_info"]["url"] for one in json.loads(report.stdout)["install"]
     }
     assert {"numpy", "onnxruntime", "paho-mqtt", "pydantic"} <= set(wheels)
     assert all(url.endswith(("aarch64.whl", "any.whl")) for url in wheels.values()), wheels

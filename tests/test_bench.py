@@ -57,8 +57,8 @@ def test_the_transport_bench_moves_a_model_on_both_sides(tmp_path: Path):
 def test_the_device_bench_compares_both_back_ends():
     token = Case("text", (5,), 1.0, 3, batch=2, calls=1)
     image = Case("softmax", (1, 4, 4), 1.0, 3, batch=2, calls=1)
-    found = list(device.steps((token, image), repeats=1))
-    assert [one.what for one in found] == ["text, batch of 2", "softmax, batch of 2"]
+    findings = list(device.steps((token, image), repeats=1))
+    assert [one.what for one in findings] == ["text, batch of 2", "softmax, batch of 2"]
 
 
 def test_a_training_process_tells_its_memory_and_its_start(tmp_path: Path):
@@ -74,23 +74,23 @@ def test_a_training_process_tells_its_memory_and_its_start(tmp_path: Path):
 
 def test_the_algorithms_bench_compares_each_with_its_reference():
     sizes = algorithms.Sizes(params=500, updates=6, new=2, samples=8, batches=1, networks=("mlp",), repeats=1)
-    found = list(algorithms.compare(sizes))
-    assert [one.bar for one in found] == [1.05, 3.0, 3.0, 1.1]
-    assert found[1].what == "GradMA's memory of 6, 2 new, to one pass"
+    findings = list(algorithms.compare(sizes))
+    assert [one.bar for one in findings] == [1.05, 3.0, 3.0, 1.1]
+    assert findings[1].what == "GradMA's memory of 6, 2 new, to one pass"
 
 
 def test_the_command_prints_the_machine_and_then_a_line_for_each_finding(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("edgefl.bench.algorithms.compare", lambda _sizes: iter([ONE, ONE]))
-    said = CliRunner().invoke(app, ["bench", "algorithms", "--json"])
-    machine, *found = map(json.loads, said.stdout.splitlines())
+    result = CliRunner().invoke(app, ["bench", "algorithms", "--json"])
+    machine, *findings = map(json.loads, result.stdout.splitlines())
     assert machine["cores"] >= 1
-    assert [one["met"] for one in found] == [True, True]
+    assert [one["met"] for one in findings] == [True, True]
     shown = CliRunner().invoke(app, ["bench", "algorithms"]).stdout.splitlines()
     assert "load before" in shown[0]
     assert len([line for line in shown if line.startswith("a thing")]) == 2
 
 
 def test_a_network_that_is_not_measured_is_named():
-    said = CliRunner().invoke(app, ["bench", "device", "--network", "lenet"])
-    assert isinstance(said.exception, ConfigError)
-    assert "lenet5" in str(said.exception)
+    result = CliRunner().invoke(app, ["bench", "device", "--network", "lenet"])
+    assert isinstance(result.exception, ConfigError)
+    assert "lenet5" in str(result.exception)

@@ -202,8 +202,8 @@ def test_what_the_coordinator_has_computed_meanwhile_does_not_show_in_a_checkpoi
 
 def test_a_model_with_frozen_and_tied_tensors_is_exported_from_its_checkpoint(tmp_path):
     save(tmp_path, job_of("test_checkpoint:odd_network"), 3)
-    made = export_checkpoint(tmp_path, tmp_path / "model.onnx")
-    assert made.parity < 1e-5
+    exported = export_checkpoint(tmp_path, tmp_path / "model.onnx")
+    assert exported.parity < 1e-5
 
 
 def test_a_checkpoint_of_version_0_1_is_gone_on_with(tmp_path, job):
@@ -231,10 +231,10 @@ def answer(job: Job, device: str, round: int) -> Kept:
     rng = np.random.default_rng([round, ord(device)])
     arrays = {name: rng.normal(size=job.start.shape).astype(np.float32) for name in ("delta", "extra/dc")}
     described, parts, _ = tensors.encode(arrays, Float32())
-    said = Answer(
+    header = Answer(
         job="checkpoints", run_id="r", round=round, device=device, model="m", weight=1, steps=1, tensors=described
     )
-    data = frame(said, parts)
+    data = frame(header, parts)
     return Kept(round, device, chunks.digest(data), data)
 
 

@@ -37,8 +37,8 @@ BASE: dict[str, Any] = {
 
 
 def one(word: str):
-    (found,) = variants(word, BASE, "run.toml")
-    return found
+    (variant,) = variants(word, BASE, "run.toml")
+    return variant
 
 
 # ── the grammar ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -50,9 +50,9 @@ def trained_like(algorithm: Any) -> dict[str, Any]:
 
 
 def test_a_name_takes_over_what_device_halves_share_and_nothing_else():
-    found = one("moon").run
-    assert (found.algorithm["lr"], found.algorithm["batches"]) == (0.2, 3)
-    assert set(found.algorithm) <= {"name", *(field.name for field in fields(LocalTraining))}
+    run = one("moon").run
+    assert (run.algorithm["lr"], run.algorithm["batches"]) == (0.2, 3)
+    assert set(run.algorithm) <= {"name", *(field.name for field in fields(LocalTraining))}
 
 
 @pytest.mark.parametrize("file", ["fedavg", "fedgc", "fedreg", "upcycled"])
@@ -70,8 +70,8 @@ def test_an_algorithm_is_weighted_otherwise_only_if_it_is_told():
 @pytest.mark.parametrize("weights", ["samples", "batch"])
 def test_mifa_keeps_the_uniform_mean_that_defines_it(weights: str):
     table = {**BASE, "algorithm": {"name": "fedavg", "weights": weights}}
-    found = [v.run.make_algorithm().weights for v in variants("fedavg,mifa,mifam,fedgc", table, "run.toml")]
-    assert found == [weights, "uniform", "uniform", weights]
+    weightings = [v.run.make_algorithm().weights for v in variants("fedavg,mifa,mifam,fedgc", table, "run.toml")]
+    assert weightings == [weights, "uniform", "uniform", weights]
 
 
 def test_epochs_that_are_asked_for_are_not_overruled_by_the_batches_of_the_file():
@@ -84,10 +84,10 @@ def test_the_algorithm_of_the_file_keeps_its_own_keys():
 
 
 def test_a_label_and_keys_are_read_as_toml():
-    found = one("gc=fedgc:sgc=false:weights=uniform")
-    assert found.label == "gc"
-    assert found.run.algorithm["sgc"] is False
-    assert found.run.algorithm["weights"] == "uniform"
+    variant = one("gc=fedgc:sgc=false:weights=uniform")
+    assert variant.label == "gc"
+    assert variant.run.algorithm["sgc"] is False
+    assert variant.run.algorithm["weights"] == "uniform"
 
 
 def test_without_a_label_the_word_is_its_own():
@@ -270,10 +270,10 @@ class Watching:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_runs_come_back_by_variant_and_seed_however_many_are_played_at_a_time(workers: int):
     watching = Watching()
-    found = play_all(
+    outcomes = play_all(
         variants("a=fedavg,b=fedavg:lr=0.5", BASE, "run.toml"), 2, None, pretend, workers=workers, watcher=watching
     )
-    assert [(p.label, p.seed, p.judged) for p in found if isinstance(p, Played)] == [
+    assert [(p.label, p.seed, p.judged) for p in outcomes if isinstance(p, Played)] == [
         ("a", 4, [4.2] * 3),
         ("a", 5, [5.2] * 3),
         ("b", 4, [4.5] * 3),
@@ -286,10 +286,10 @@ def test_runs_come_back_by_variant_and_seed_however_many_are_played_at_a_time(wo
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_that_fails_says_why_and_the_others_go_on(workers: int):
     words = "a=fedavg,b=fedavg:lr=2.0,c=fedavg:lr=4.0,d=fedavg"
-    found = play_all(variants(words, BASE, "run.toml"), 1, None, pretend, workers=workers)
-    assert [type(outcome) for outcome in found] == [Played, Failed, Failed, Played]
-    assert found[1] == Failed("b", 4, "it diverged")
-    assert found[2] == Failed("c", 4, "ValueError: of no use (--log debug shows where)")
+    outcomes = play_all(variants(words, BASE, "run.toml"), 1, None, pretend, workers=workers)
+    assert [type(outcome) for outcome in outcomes] == [Played, Failed, Failed, Played]
+    assert outcomes[1] == Failed("b", 4, "it diverged")
+    assert outcomes[2] == Failed("c", 4, "ValueError: of no use (--log debug shows where)")
 
 
 def mistaken(run: RunFile, root: Path | None, tell: Tell) -> None:
@@ -314,10 +314,10 @@ def test_a_mistake_ends_the_comparison_before_anything_is_played(workers: int):
 def test_data_and_graphs_are_prepared_once_for_each_seed():
     from edgefl.run import job as jobs
 
-    made = list[tuple[str, int]]()
+    preparations = list[tuple[str, int]]()
 
     def prepare(run: RunFile, root: Path | None) -> Any:
-        made.append((run.algorithm["name"], run.run.seed))
+        preparations.append((run.algorithm["name"], run.run.seed))
         return jobs.prepare(run, root)
 
     preparation = Preparation(prepare)
@@ -332,18 +332,18 @@ def test_data_and_graphs_are_prepared_once_for_each_seed():
     assert (few.up, few.down.name) == (TopK(share=0.1), "float32")
     preparation(seeded(one_run, 9), None)
     preparation(seeded(other, 9), None)
-    assert made == [("fedavg", 4), ("fedavg", 9)]
+    assert preparations == [("fedavg", 4), ("fedavg", 9)]
     wider = variants("fedavg:task.public=0.2", BASE, "run.toml")[0].run
     preparation(seeded(wider, 9), None)
-    assert made[-1] == ("fedavg", 9)
-    assert len(made) == 3
+    assert preparations[-1] == ("fedavg", 9)
+    assert len(preparations) == 3
 
 
 def test_a_process_that_dies_takes_no_other_run_with_it():
     words = "a=fedavg:lr=3.0,b=fedavg:lr=3.0,c=fedavg,d=fedavg"
-    found = play_all(variants(words, BASE, "run.toml"), 1, None, pretend, workers=2)
-    assert [type(outcome) for outcome in found] == [Failed, Failed, Played, Played]
-    assert found[1] == Failed("b", 4, "its process died (SIGKILL)")
+    outcomes = play_all(variants(words, BASE, "run.toml"), 1, None, pretend, workers=2)
+    assert [type(outcome) for outcome in outcomes] == [Failed, Failed, Played, Played]
+    assert outcomes[1] == Failed("b", 4, "its process died (SIGKILL)")
 
 
 # ── pictures and page ────────────────────────────────────────────────────────────────────────────────────────

@@ -178,15 +178,15 @@ def test_other_things_in_the_folder_stay_as_open_as_they_were(tmp_path: Path):
 
 def test_data_and_network_are_made_once_for_each_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     command._preparation.cache_clear()
-    made, real = list[int](), jobs.split
+    seeds, real = list[int](), jobs.split
 
     def split(run: RunFile, root: Path | None = None) -> Any:
-        made.append(run.run.seed)
+        seeds.append(run.run.seed)
         return real(run, root)
 
     monkeypatch.setattr(jobs, "split", split)
     assert compare(tmp_path, "fedavg,fedprox,ft=fedavg+finetune", "--seeds", "2").exit_code == 0
-    assert made == [0, 1]
+    assert seeds == [0, 1]
 
 
 def test_a_run_that_fails_costs_the_exit_code_and_no_other_run(tmp_path: Path):

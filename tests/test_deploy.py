@@ -79,8 +79,8 @@ def adapted(name: str, home: Path, port: int, **paths: Path) -> Path:
     text = (DEPLOY / "mosquitto" / name).read_text()
     text = re.sub(r"^listener \d+$", f"listener {port} 127.0.0.1", text, flags=re.MULTILINE)
     for key, path in {"acl_file": DEPLOY / "mosquitto" / "acl", **paths}.items():
-        text, found = re.subn(rf"^{key} .*$", f"{key} {path}", text, flags=re.MULTILINE)
-        assert found == 1, key
+        text, replaced = re.subn(rf"^{key} .*$", f"{key} {path}", text, flags=re.MULTILINE)
+        assert replaced == 1, key
     if os.geteuid() == 0:
         text += "user root\n"  # or it becomes `mosquitto`, who cannot read a test's folder
     conf = home / "adapted.conf"
@@ -108,10 +108,10 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def program() -> str:
-    found = find_mosquitto()
-    if found is None:
+    executable = find_mosquitto()
+    if executable is None:
         pytest.skip("mosquitto is not installed")
-    return found
+    return executable
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +268,7 @@ def test_nobody_gets_in_without_a_certificate(production: int, certificates: Pat
     bare = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
     bare.tls_set_context(tls(certificates, None))
     answers: list[object] = []
-    bare.on_connect = lambda *said: answers.append(said)
+    bare.on_connect = lambda *answer: answers.append(answer)
     try:
         bare.connect("127.0.0.1", production)
         while bare.loop(PATIENCE) == paho.MQTT_ERR_SUCCESS:

@@ -59,12 +59,12 @@ def test_a_device_says_who_where_why_and_what_to_do(name: str):
     task = Task(3, np.full(4, 1e38, np.float32))
     with pytest.raises(Diverged) as told:  # warnings are errors here: numpy says nothing beside it
         worker(name, unscaled_clouds(), lr=1e30).work(task, ModelRef("run", "model"), {})
-    said = str(told.value)
-    assert said.startswith("device 'pi-01', round 3, step 1: ")
-    assert "not finite" in said
-    assert "unscaled inputs" in said
-    assert "lower algorithm.lr = 1e+30" in said
-    assert "\n" not in said
+    message = str(told.value)
+    assert message.startswith("device 'pi-01', round 3, step 1: ")
+    assert "not finite" in message
+    assert "unscaled inputs" in message
+    assert "lower algorithm.lr = 1e+30" in message
+    assert "\n" not in message
 
 
 def test_the_likely_cause_is_named():
@@ -139,6 +139,6 @@ def test_an_update_out_of_all_measure_is_declined_by_the_device_itself():
     task = Task(1, np.zeros(4, np.float32))
     with pytest.raises(Diverged) as told:
         worker("fedavg", unscaled_clouds(), lr=1e6, batches=1).work(task, ModelRef("run", "model"), {})
-    said = str(told.value)
-    assert said.startswith("device 'pi-01', round 1, the update has norm ")
-    assert "unscaled inputs" in said
+    message = str(told.value)
+    assert message.startswith("device 'pi-01', round 1, the update has norm ")
+    assert "unscaled inputs" in message

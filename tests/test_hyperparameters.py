@@ -93,12 +93,12 @@ def own_stage(name: str) -> dict[str, Any]:
 
 
 def test_the_papers_own_defaults():
-    made = {name: registry.algorithm({"name": name}) for name in FIVE}
-    assert 5 <= made["fedgc"].batches <= 50
-    assert made["gradma"].batches == 5
-    assert (made["upcycled"].lr, made["upcycled"].momentum, made["upcycled"].epochs) == (0.05, 0.5, 20)
-    assert made["fedreg"].epochs == 20
-    assert made["flashback"].epochs == 5
+    defaults = {name: registry.algorithm({"name": name}) for name in FIVE}
+    assert 5 <= defaults["fedgc"].batches <= 50
+    assert defaults["gradma"].batches == 5
+    assert (defaults["upcycled"].lr, defaults["upcycled"].momentum, defaults["upcycled"].epochs) == (0.05, 0.5, 20)
+    assert defaults["fedreg"].epochs == 20
+    assert defaults["flashback"].epochs == 5
 
 
 @pytest.mark.parametrize("mechanism", [Output, Objective])

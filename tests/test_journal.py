@@ -323,7 +323,7 @@ def writes() -> list[Callable[[Journal, Rounds], Rounds]]:
     def played(event: Event) -> Callable[[Journal, Rounds], Rounds]:
         return lambda book, s: play(book, s, event)
 
-    def said(book: Journal, s: Rounds) -> Rounds:
+    def named(book: Journal, s: Rounds) -> Rounds:
         book.set(run_id="x", run="{}")
         return s
 
@@ -332,7 +332,7 @@ def writes() -> list[Callable[[Journal, Rounds], Rounds]]:
         return s
 
     rounds = [played(event) for number in range(1, 7) for event in a_round(number)]
-    return [said, played(Joined("a", 0)), played(Joined("b", 0)), *rounds[:5], noted, *rounds[5:]]
+    return [named, played(Joined("a", 0)), played(Joined("b", 0)), *rounds[:5], noted, *rounds[5:]]
 
 
 def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
@@ -343,7 +343,7 @@ def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
     for write in todo:
         s = write(book, s)
         known.append(everything(Journal(whole, reading=True)))
-    cut, found = 0, set[int]()
+    cut, ahead = 0, set[int]()
     for steps in range(whole.steps):
         for seed in range(3):
             disk, promised = MemoryDisk(), 0
@@ -360,14 +360,14 @@ def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
             book = Journal(disk)
             state = everything(book)
             assert state in known[promised : promised + 2], (steps, seed, promised)
-            found.add(known.index(state, promised) - promised)
+            ahead.add(known.index(state, promised) - promised)
             s = book.rounds(RULES) or Rounds(RULES)
             disk.crash(Random(seed))  # and again, before anything was written: what was read must last
             assert everything(Journal(disk)) == state
             for write in todo[known.index(state, promised) :]:
                 s = write(book, s)
             assert everything(Journal(disk)) == known[-1]
-    assert found == {0, 1}
+    assert ahead == {0, 1}
     assert cut == whole.steps * 3
 
 

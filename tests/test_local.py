@@ -233,10 +233,10 @@ def test_a_round_begins_without_momentum():
 def test_who_asks_for_epochs_gets_epochs_also_where_the_paper_counts_in_mini_batches():
     asked = [{}, {"epochs": 2}, {"batches": 7}, {"epochs": 2, "batches": 7}]
     for make in (lambda table: FedGC(**table), lambda table: registry.algorithm({"name": "fedgc", **table})):
-        assert [(made.epochs, made.batches) for made in map(make, asked)] == [(1, 5), (2, None), (1, 7), (2, 7)]
+        assert [(fedgc.epochs, fedgc.batches) for fedgc in map(make, asked)] == [(1, 5), (2, None), (1, 7), (2, 7)]
 
 
 def test_what_travels_is_what_was_asked():
     for table in ({}, {"epochs": 2}, {"batches": 7}):
-        made = registry.algorithm({"name": "fedgc", **table})
-        assert registry.algorithm(registry.describe(made)) == made
+        algorithm = registry.algorithm({"name": "fedgc", **table})
+        assert registry.algorithm(registry.describe(algorithm)) == algorithm

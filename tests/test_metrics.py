@@ -44,39 +44,39 @@ def data(x, y, classes):
 
 
 def test_accuracy_is_counted_over_all_samples_and_per_class():
-    found = evaluate(Echo(), np.zeros(0), data([[2, 0, 0], [2, 0, 0], [0, 2, 0], [2, 0, 0]], [0, 0, 1, 1], 3))
-    assert found.accuracy == 0.75
-    np.testing.assert_array_equal(found.per_class, [1.0, 0.5, nan])
+    evaluation = evaluate(Echo(), np.zeros(0), data([[2, 0, 0], [2, 0, 0], [0, 2, 0], [2, 0, 0]], [0, 0, 1, 1], 3))
+    assert evaluation.accuracy == 0.75
+    np.testing.assert_array_equal(evaluation.per_class, [1.0, 0.5, nan])
 
 
 def test_an_evaluation_in_batches_equals_one_in_a_single_piece():
     rng = np.random.default_rng(0)
     d = data(rng.standard_normal((2 * BATCH + 7, 3)), rng.integers(0, 3, 2 * BATCH + 7), 3)
-    found = evaluate(Echo(), np.zeros(0), d)
-    assert found.loss == pytest.approx(cross_entropy(d.x, d.y)[0], rel=1e-6)
-    assert found.accuracy == (d.x.argmax(axis=1) == d.y).mean()
+    evaluation = evaluate(Echo(), np.zeros(0), d)
+    assert evaluation.loss == pytest.approx(cross_entropy(d.x, d.y)[0], rel=1e-6)
+    assert evaluation.accuracy == (d.x.argmax(axis=1) == d.y).mean()
 
 
 def test_regression_has_a_loss_and_no_accuracy():
-    found = evaluate(Echo(), np.zeros(0), data([[1.0], [3.0]], np.array([1.0, 1.0], np.float32), 0), squared_error)
-    assert (found.accuracy, found.loss, found.per_class.size) == (None, 1.0, 0)
+    evaluation = evaluate(Echo(), np.zeros(0), data([[1.0], [3.0]], np.array([1.0, 1.0], np.float32), 0), squared_error)
+    assert (evaluation.accuracy, evaluation.loss, evaluation.per_class.size) == (None, 1.0, 0)
 
 
 def test_regression_has_errors_in_the_units_of_its_targets():
-    found = evaluate(Echo(), np.zeros(0), data([[1.0], [5.0]], np.array([1.0, 3.0], np.float32), 0), squared_error)
-    assert (found.errors.mae, found.errors.rmse) == (1.0, pytest.approx(2**0.5))
-    assert found.errors.r2 == pytest.approx(1 - 2.0 / 1.0)
+    evaluation = evaluate(Echo(), np.zeros(0), data([[1.0], [5.0]], np.array([1.0, 3.0], np.float32), 0), squared_error)
+    assert (evaluation.errors.mae, evaluation.errors.rmse) == (1.0, pytest.approx(2**0.5))
+    assert evaluation.errors.r2 == pytest.approx(1 - 2.0 / 1.0)
 
 
 def test_targets_that_do_not_vary_have_no_r2():
-    found = evaluate(Echo(), np.zeros(0), data([[1.0], [5.0]], np.array([1.0, 1.0], np.float32), 0), squared_error)
-    assert found.errors.r2 is None
+    evaluation = evaluate(Echo(), np.zeros(0), data([[1.0], [5.0]], np.array([1.0, 1.0], np.float32), 0), squared_error)
+    assert evaluation.errors.r2 is None
 
 
 def test_balanced_accuracy_counts_a_rare_class_as_much_as_a_frequent_one():
     right, wrong = [2, 0, 0], [2, 0, 0]
-    found = evaluate(Echo(), np.zeros(0), data([right] * 9 + [wrong], [0] * 9 + [1], 3))
-    assert (found.accuracy, found.balanced_accuracy) == (0.9, 0.5)
+    evaluation = evaluate(Echo(), np.zeros(0), data([right] * 9 + [wrong], [0] * 9 + [1], 3))
+    assert (evaluation.accuracy, evaluation.balanced_accuracy) == (0.9, 0.5)
 
 
 def test_nothing_can_be_evaluated_on_no_data():
@@ -100,9 +100,9 @@ def test_classes_without_test_samples_are_left_out_of_the_mean():
 
 @given(histories)
 def test_round_forgetting_is_between_zero_and_one(acc):
-    found = round_forgetting(acc)
-    assert len(found) == len(acc) - 1
-    assert ((found >= 0) & (found <= 1)).all()
+    forgotten = round_forgetting(acc)
+    assert len(forgotten) == len(acc) - 1
+    assert ((forgotten >= 0) & (forgotten <= 1)).all()
 
 
 @given(histories)
@@ -140,9 +140,9 @@ def test_rounds_to_is_the_first_round_at_the_level_and_none_if_it_never_is():
 
 
 def test_a_summary_leaves_the_initial_model_out():
-    found = summary([0.99, 0.1, 0.2, 0.8, 0.4, 0.5, 0.6])
-    assert (found.best, found.last) == (0.8, 0.6)
-    assert found.last_five == pytest.approx(0.5)
+    accuracies = summary([0.99, 0.1, 0.2, 0.8, 0.4, 0.5, 0.6])
+    assert (accuracies.best, accuracies.last) == (0.8, 0.6)
+    assert accuracies.last_five == pytest.approx(0.5)
 
 
 def test_psnr_of_equal_images_is_capped_at_a_hundred_decibels():

@@ -52,20 +52,20 @@ def problem(seed, kind, margin, k):
 
 
 def check_against_the_independent_solver(p, rows, b):
-    found, x = project(p, rows, b), independent(p, rows, b)
-    assert found.feasible == (x is not None)
+    solution, x = project(p, rows, b), independent(p, rows, b)
+    assert solution.feasible == (x is not None)
     if x is None:
-        assert found.x is p
-        assert not found.multipliers.any()
+        assert solution.x is p
+        assert not solution.multipliers.any()
         return
     scale = max(np.abs(x).max(), np.abs(p).max())
-    np.testing.assert_allclose(found.x, x, rtol=0, atol=1e-6 * scale)
-    z = found.multipliers
+    np.testing.assert_allclose(solution.x, x, rtol=0, atol=1e-6 * scale)
+    z = solution.multipliers
     reach = np.linalg.norm(rows, axis=1) * scale + np.abs(b)
     assert (z >= 0).all()
-    assert (rows @ found.x >= b - 1e-8 * reach).all()
-    np.testing.assert_allclose(z * (rows @ found.x - b), 0, atol=1e-6 * (1 + z.max()) * reach.max())
-    np.testing.assert_allclose(found.x, p + rows.T @ z, atol=1e-9 * scale)
+    assert (rows @ solution.x >= b - 1e-8 * reach).all()
+    np.testing.assert_allclose(z * (rows @ solution.x - b), 0, atol=1e-6 * (1 + z.max()) * reach.max())
+    np.testing.assert_allclose(solution.x, p + rows.T @ z, atol=1e-9 * scale)
 
 
 def nearly_dependent(seed, kind, k, d):
@@ -99,9 +99,9 @@ def nearly_dependent(seed, kind, k, d):
 @settings(max_examples=150, deadline=None)
 def test_without_a_margin_there_always_is_an_answer_that_meets_the_conditions_of_optimality(seed, kind, k, d):
     p, rows = nearly_dependent(seed, kind, k, d)
-    found = project(p, rows)
-    assert found.feasible
-    rows, p, z = rows.astype(np.float64), p.astype(np.float64), found.multipliers
+    solution = project(p, rows)
+    assert solution.feasible
+    rows, p, z = rows.astype(np.float64), p.astype(np.float64), solution.multipliers
     lengths, scale = np.linalg.norm(rows, axis=1), np.linalg.norm(p)
     kept = lengths > 1e-12 * lengths.max()
     x = p + rows.T @ z
@@ -109,7 +109,7 @@ def test_without_a_margin_there_always_is_an_answer_that_meets_the_conditions_of
     assert (z >= 0).all()
     assert cosines.min() >= -2e-6
     assert np.abs(cosines[z[kept] > 0]).max(initial=0) <= 2e-6  # who pushes has no room to spare
-    np.testing.assert_allclose(found.x, x, rtol=0, atol=1e-6 * scale)
+    np.testing.assert_allclose(solution.x, x, rtol=0, atol=1e-6 * scale)
 
 
 cases = given(
@@ -164,9 +164,9 @@ def test_without_a_margin_the_projection_is_positively_homogeneous(seed, k, fact
 
 
 def test_one_row_worked_out_by_hand():
-    found = project(np.array([1.0, -3.0]), np.array([[0.0, 2.0]]), 1.0)
-    np.testing.assert_allclose(found.x, [1.0, 0.5])
-    np.testing.assert_allclose(found.multipliers, [1.75])
+    solution = project(np.array([1.0, -3.0]), np.array([[0.0, 2.0]]), 1.0)
+    np.testing.assert_allclose(solution.x, [1.0, 0.5])
+    np.testing.assert_allclose(solution.multipliers, [1.75])
 
 
 @pytest.mark.parametrize("k", [2, 6])
@@ -206,9 +206,9 @@ def test_a_row_of_zeros_is_met_without_a_margin_and_impossible_with_one():
 
 def test_numbers_that_are_not_finite_have_no_projection():
     p = np.array([np.nan, 1.0])
-    found = project(p, np.eye(2))
-    assert not found.feasible
-    assert found.x is p
+    solution = project(p, np.eye(2))
+    assert not solution.feasible
+    assert solution.x is p
 
 
 def test_products_are_accumulated_in_float64_whatever_the_block():

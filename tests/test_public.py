@@ -43,9 +43,9 @@ def test_the_split_is_the_same_in_every_round():
     np.testing.assert_array_equal(split(site, "distill").training.x, split(site, "distill").training.x)
 
 
-@pytest.mark.parametrize(("y", "said"), [([], "there are none"), ([0, 1, 2], "there are 3")])
-def test_too_few_public_samples_name_the_stage_and_the_key(y, said):
-    with pytest.raises(ConfigError, match=rf"aggregation 'distill' needs .* {said}; set task\.public"):
+@pytest.mark.parametrize(("y", "count"), [([], "there are none"), ([0, 1, 2], "there are 3")])
+def test_too_few_public_samples_name_the_stage_and_the_key(y, count):
+    with pytest.raises(ConfigError, match=rf"aggregation 'distill' needs .* {count}; set task\.public"):
         split(public(y), "distill")
 
 

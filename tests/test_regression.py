@@ -109,10 +109,10 @@ def test_the_weakest_class_is_named() -> None:
 
 
 def test_a_coordinator_that_sets_samples_aside_says_so() -> None:
-    said = wording.evaluating(Evaluating("csv:t.csv", 60, 240, None, 0, 2, ("a", "b")))
-    assert "60 samples" in said
-    assert "240" in said
-    assert "(a, b)" in said
+    sentence = wording.evaluating(Evaluating("csv:t.csv", 60, 240, None, 0, 2, ("a", "b")))
+    assert "60 samples" in sentence
+    assert "240" in sentence
+    assert "(a, b)" in sentence
 
 
 def test_a_stage_with_patience_validates_by_the_loss_of_the_targets(table: dict[str, Any]) -> None:
@@ -124,6 +124,6 @@ def test_a_stage_with_patience_validates_by_the_loss_of_the_targets(table: dict[
 def test_an_exported_model_is_judged_by_its_errors(table: dict[str, Any], tmp_path: Path) -> None:
     job, _ = jobs.prepare(parse(RunFile, table, "test", environment={}))
     path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(jobs.begin(job), (), 0, 0))
-    made = export_checkpoint(path, tmp_path / "model.onnx")
-    assert made.exported_rmse == pytest.approx(made.rmse, rel=1e-4)
-    assert any(line.startswith("RMSE: ") for line in exported(made))
+    report = export_checkpoint(path, tmp_path / "model.onnx")
+    assert report.exported_rmse == pytest.approx(report.rmse, rel=1e-4)
+    assert any(line.startswith("RMSE: ") for line in exported(report))

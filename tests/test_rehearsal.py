@@ -17,9 +17,9 @@ def run(**tables):
 
 
 def test_a_run_that_works_gives_its_job_unchanged():
-    wanted = run(algorithm={"name": "fedavg", "epochs": 5})
-    job = rehearse(wanted)
-    assert job.run == wanted
+    trial = run(algorithm={"name": "fedavg", "epochs": 5})
+    job = rehearse(trial)
+    assert job.run == trial
     assert job.algorithm.epochs == 5
 
 
@@ -43,9 +43,9 @@ def fleet_of(devices, **task):
 
 
 def test_a_memory_that_is_smaller_than_the_cohort_is_found():
-    wanted = run(task=fleet_of(20), algorithm={"name": "gradma", "memories": 3}, rounds={"cohort": 12})
+    trial = run(task=fleet_of(20), algorithm={"name": "gradma", "memories": 3}, rounds={"cohort": 12})
     with pytest.raises(ConfigError, match=r"memory of 3 devices: 12 answered .* raise `memories`"):
-        rehearse(wanted)
+        rehearse(trial)
 
 
 def test_an_answer_that_comes_late_needs_its_place_too():
@@ -65,16 +65,16 @@ def test_features_that_are_too_long_for_a_proof_are_found_where_the_coordinator_
     rehearse(run(task=unknown, algorithm=upcycled, privacy=objective, rounds={"cohort": 3}))
 
 
-def played(wanted):
-    job, held = jobs.prepare(wanted)
-    first, second = (workers(wanted, job.device_model, dict([trainee])).popitem()[1] for trainee in trainees(job, held))
+def played(trial):
+    job, held = jobs.prepare(trial)
+    first, second = (workers(trial, job.device_model, dict([trainee])).popitem()[1] for trainee in trainees(job, held))
     return play(job, first, second, scale(job, len(held.devices)))
 
 
 def test_a_round_has_as_many_answers_as_the_run_asks_for_and_a_full_memory_is_played():
     gradma = {"name": "gradma", "memories": 20}
-    wanted = run(task=fleet_of(50), algorithm=gradma, rounds={"cohort": 8})
-    run_state = played(wanted)
+    trial = run(task=fleet_of(50), algorithm=gradma, rounds={"cohort": 8})
+    run_state = played(trial)
     assert run_state.round == 4  # after three rounds there is no room left
     assert len(run_state.states["memory"]["members"]) == 20
     assert run_state.states["memory"]["counters"].sum() <= 4 * 8
@@ -85,8 +85,8 @@ def test_free_rounds_are_played_too():
 
 
 def test_a_large_cohort_is_played_whole_unless_the_model_is_large_too(monkeypatch):
-    wanted = run(task={"model": "softmax", "data": None, "sample": [4], "classes": 3}, rounds={"cohort": 1000})
-    job = rehearse(wanted)
+    trial = run(task={"model": "softmax", "data": None, "sample": [4], "classes": 3}, rounds={"cohort": 1000})
+    job = rehearse(trial)
     assert (scale(job, 0).answers, scale(job, 0).capped) == (1000, False)
     monkeypatch.setattr(rehearsal, "NUMBERS", 100 * job.model.layout.size)
     assert (scale(job, 0).answers, scale(job, 0).capped) == (100, True)
@@ -94,9 +94,9 @@ def test_a_large_cohort_is_played_whole_unless_the_model_is_large_too(monkeypatc
 
 def test_a_memory_too_large_to_fill_costs_no_more_than_some_rounds():
     gradma = {"name": "gradma", "memories": 10_000}
-    wanted = run(task={"model": "softmax", "data": None, "sample": [4], "classes": 3}, algorithm=gradma,
+    trial = run(task={"model": "softmax", "data": None, "sample": [4], "classes": 3}, algorithm=gradma,
                  rounds={"cohort": 10})  # fmt: skip
-    assert scale(jobs.prepare(wanted)[0], 0).rounds == ROUNDS
+    assert scale(jobs.prepare(trial)[0], 0).rounds == ROUNDS
 
 
 def test_the_two_that_train_are_those_with_the_longest_sample_and_with_the_fewest():

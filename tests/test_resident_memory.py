@@ -31,14 +31,14 @@ print(start <= found[0] < end + (64 << 20))
 
 def resident(library: str) -> int:
     """Bytes of a library's code that this process has in memory."""
-    found, ours = 0, False
+    total, ours = 0, False
     for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
         words = line.split()
         if not words[0].endswith(":"):
             ours = words[1] == "r-xp" and library in words[-1]
         elif ours and words[0] == "Rss:":
-            found += int(words[1]) << 10
-    return found
+            total += int(words[1]) << 10
+    return total
 
 
 def test_code_that_is_let_go_of_comes_back_when_it_runs_and_computes_the_same() -> None:

@@ -70,8 +70,8 @@ def test_data_and_model_stand_beside_the_run_file_for_every_process_of_a_simulat
 
 def test_a_comparison_in_processes_finds_them_too(folder: Path) -> None:
     user_files.remember(folder / "run.toml")
-    wanted = variants("fedavg", read_toml(folder / "run.toml"), "run.toml")
-    (end,) = play_all(wanted, 1, None, play, workers=2)
+    entries = variants("fedavg", read_toml(folder / "run.toml"), "run.toml")
+    (end,) = play_all(entries, 1, None, play, workers=2)
     assert isinstance(end, Played), end
 
 
@@ -88,8 +88,8 @@ def test_a_file_of_data_is_looked_for_beside_too(folder: Path) -> None:
 def test_what_we_start_knows_the_same_folders(folder: Path) -> None:
     load(RunFile, folder / "run.toml", environment={})
     asked = "from edgefl.system import user_files; print(user_files.folders()[0])"
-    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, env=os.environ)
-    assert said.stdout.strip() == str(folder)
+    result = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, env=os.environ)
+    assert result.stdout.strip() == str(folder)
 
 
 def test_a_function_that_fails_is_one_line(folder: Path) -> None:

@@ -41,14 +41,14 @@ def worker(algorithm=None, code=FLOAT32, **more):
 
 
 def opened(done, size=4):
-    said, frame = read(TO_COORDINATOR, done.frame, limit=1 << 20)
-    return said, unpack_answer(said, frame.body, size)
+    header, frame = read(TO_COORDINATOR, done.frame, limit=1 << 20)
+    return header, unpack_answer(header, frame.body, size)
 
 
 def answer(arrays, weight=1.0):
     described, parts, _ = tensors.encode(arrays, FLOAT32)
-    said = Answer(job="j", run_id="r", round=1, device="d", model="m", weight=weight, steps=1, tensors=described)
-    return said, memoryview(b"".join(parts))
+    header = Answer(job="j", run_id="r", round=1, device="d", model="m", weight=weight, steps=1, tensors=described)
+    return header, memoryview(b"".join(parts))
 
 
 # ---- the way out ---------------------------------------------------------------------------------------------------
@@ -87,8 +87,8 @@ def test_a_model_of_another_size_is_refused():
 
 
 def test_an_answer_says_whose_it_is_and_what_was_done():
-    said, update = opened(worker().work(Task(3, W), MODEL_REF, {}))
-    assert (said.job, said.run_id, said.round, said.device, said.model) == ("job", "life-1", 3, "pi-1", "model-1")
+    sent, update = opened(worker().work(Task(3, W), MODEL_REF, {}))
+    assert (sent.job, sent.run_id, sent.round, sent.device, sent.model) == ("job", "life-1", 3, "pi-1", "model-1")
     assert (update.weight, update.steps) == (12, 2)
     assert np.abs(update.delta).max() > 0
 
@@ -139,8 +139,8 @@ def test_chance_is_named_by_seed_round_and_device():
 
 def test_only_the_update_itself_travels_in_few_bytes():
     update = Update(W, 1.0, 1, {"c": np.full(4, 0.1, np.float32)})
-    said, back = opened(worker(Says(update), codec("int8")).work(Task(1, W), MODEL_REF, {}))
-    assert [tensor.kind for tensor in said.tensors] == ["int8", "float32"]
+    sent, back = opened(worker(Says(update), codec("int8")).work(Task(1, W), MODEL_REF, {}))
+    assert [tensor.kind for tensor in sent.tensors] == ["int8", "float32"]
     assert back.extra["c"].tolist() == update.extra["c"].tolist()
 
 

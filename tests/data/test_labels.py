@@ -69,9 +69,9 @@ def test_two_devices_with_different_texts_agree_on_their_numbers(tmp_path: Path)
     (tmp_path / "a.csv").write_text("1.5,sit\n2.5,walk\n" * 5)
     (tmp_path / "b.csv").write_text("1.5,walk\n2.5,jump\n" * 5)
     names = ("jump", "sit", "walk")
-    for name, said in (("a", {1.5: 1, 2.5: 2}), ("b", {1.5: 2, 2.5: 0})):
+    for name, numbers in (("a", {1.5: 1, 2.5: 2}), ("b", {1.5: 2, 2.5: 0})):
         data = of_device(load(f"csv:{tmp_path / name}.csv").train, 3, names, name)
-        assert dict(zip(data.x[:, 0].tolist(), data.y.tolist(), strict=True)) == said
+        assert dict(zip(data.x[:, 0].tolist(), data.y.tolist(), strict=True)) == numbers
 
 
 def test_texts_without_an_order_are_refused_where_the_run_has_no_names(tmp_path: Path):

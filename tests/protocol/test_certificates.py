@@ -180,9 +180,9 @@ def test_the_commands_say_it_in_one_line_and_end_with_code_2(serve: Serve, tmp_p
     device = f'[agent]\nid = "pi-01"\nfolder = "state"\nconnect_timeout = 0.5\nbroker = "{address}"\n'
     (tmp_path / "agent.toml").write_text(f'{device}tls = {{ ca = "ca.crt" }}\n[data]\nsource = "synthetic"\n')
     why = rf"the broker's certificate \(CN=server\) has expired: {span(EXPIRED)}{CLOCK}"
-    code, said = edgefl("coordinator", "start", "run.toml", cwd=tmp_path)
-    assert (code, said.count("\n")) == (2, 1)
-    assert re.match(rf"edgefl: broker {address}: {why}: renew it, or", said), said
-    code, said = edgefl("agent", "start", "agent.toml", "--log", "error", cwd=tmp_path)
-    assert (code, said.count("\n")) == (2, 1)
-    assert re.match(rf"edgefl: broker {address} is not reachable \({why}\): renew it, or set this clock", said), said
+    code, error = edgefl("coordinator", "start", "run.toml", cwd=tmp_path)
+    assert (code, error.count("\n")) == (2, 1)
+    assert re.match(rf"edgefl: broker {address}: {why}: renew it, or", error), error
+    code, error = edgefl("agent", "start", "agent.toml", "--log", "error", cwd=tmp_path)
+    assert (code, error.count("\n")) == (2, 1)
+    assert re.match(rf"edgefl: broker {address} is not reachable \({why}\): renew it, or set this clock", error), error

@@ -69,7 +69,7 @@ def test_two_frames_may_come_mixed(small):
     a, b = b"a" * 20, b"b" * 20
     assembler, done = Assembler(100), []
     for pair in zip(split(a, digest(a)), split(b, digest(b)), strict=True):
-        done += [found for message in pair if (found := assembler.add(message))]
+        done += [whole for message in pair if (whole := assembler.add(message))]
     assert done == [(digest(a), a), (digest(b), b)]
 
 

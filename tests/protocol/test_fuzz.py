@@ -72,17 +72,17 @@ def refused(kind: type[EdgeflError], *words: str) -> Iterator[None]:
     try:
         yield
     except kind as error:
-        said = f"{getattr(error, 'code', '')} {error}"
-        assert any(word in said for word in words), said
-        assert "\n" not in said
+        message = f"{getattr(error, 'code', '')} {error}"
+        assert any(word in message for word in words), message
+        assert "\n" not in message
 
 
 def reads(data: bytes) -> None:
     for kind in (TO_COORDINATOR, TO_DEVICE):
         with refused(WireError, "wire."):
-            said, opened = read(kind, data, LIMIT)
-            if isinstance(said, Answer):
-                tensors.decode(said.tensors, opened.body)
+            message, opened = read(kind, data, LIMIT)
+            if isinstance(message, Answer):
+                tensors.decode(message.tensors, opened.body)
 
 
 @some
@@ -134,10 +134,10 @@ def test_any_chunks_make_the_frame_they_announce_or_nothing(messages: list[bytes
 def test_chunks_in_any_order_and_any_number_make_one_frame(start: int, order: list[int], twice: list[int]) -> None:
     data = bytes(range(256)) * ((8 * chunks.CHUNK) // 256 + 1 + start)
     known_as, assembler = chunks.digest(data), chunks.Assembler(1 << 30)
-    wanted = [i for i in (*twice, *order) if i < chunks.count(len(data))]
-    made = [assembler.add(chunks.chunk(data, known_as, index)) for index in wanted]
-    assert sum(whole is not None for whole in made) >= 1
-    assert all(whole is None or bytes(whole[1]) == data for whole in made)
+    indexes = [i for i in (*twice, *order) if i < chunks.count(len(data))]
+    frames = [assembler.add(chunks.chunk(data, known_as, index)) for index in indexes]
+    assert sum(whole is not None for whole in frames) >= 1
+    assert all(whole is None or bytes(whole[1]) == data for whole in frames)
 
 
 @given(st.integers(2, 40))

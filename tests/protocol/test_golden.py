@@ -37,8 +37,8 @@ def test_every_kind_of_message_has_one_that_is_kept() -> None:
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_a_frame_of_version_2_still_says_the_same(name: str) -> None:
-    said, _ = m.read(READERS[name], GOLDEN[name], LIMIT)
-    assert said == FRAMES[name]
+    message, _ = m.read(READERS[name], GOLDEN[name], LIMIT)
+    assert message == FRAMES[name]
 
 
 @pytest.mark.parametrize("name", RETAINED)
@@ -48,8 +48,8 @@ def test_what_version_2_retained_still_says_the_same(name: str) -> None:
 
 def test_tensors_of_version_2_still_have_the_same_numbers() -> None:
     for name in ("answer", "model"):
-        said, opened = m.read(READERS[name], GOLDEN[name], LIMIT)
-        arrays = tensors.decode(said.tensors, opened.body)
+        message, opened = m.read(READERS[name], GOLDEN[name], LIMIT)
+        arrays = tensors.decode(message.tensors, opened.body)
         assert np.array_equal(arrays["delta"], VECTOR)
         assert arrays["extra/count"].tolist() == [3, 4]
 

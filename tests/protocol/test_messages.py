@@ -59,8 +59,8 @@ def test_what_a_device_is_told_arrives(message):
 @pytest.mark.parametrize("message", TO_COORDINATOR, ids=lambda message: message.kind)
 def test_what_a_device_says_arrives(message):
     body = b"body" if isinstance(message, m.Answer) else b""
-    said, opened = m.read(m.TO_COORDINATOR, m.frame(message, (body,), compress=True), LIMIT)
-    assert said == message
+    arrived, opened = m.read(m.TO_COORDINATOR, m.frame(message, (body,), compress=True), LIMIT)
+    assert arrived == message
     assert bytes(opened.body) == body
 
 
@@ -84,8 +84,8 @@ def test_a_layout_survives_the_wire():
 
 
 def test_keys_of_a_newer_peer_are_ignored():
-    said, _ = m.read(m.TO_COORDINATOR, pack({**ANSWER, "mood": "fine"}), LIMIT)
-    assert said == TO_COORDINATOR[0]
+    answer, _ = m.read(m.TO_COORDINATOR, pack({**ANSWER, "mood": "fine"}), LIMIT)
+    assert answer == TO_COORDINATOR[0]
 
 
 @pytest.mark.parametrize("key", [key for key in ANSWER if key != "kind"])
@@ -163,7 +163,7 @@ def test_a_layout_that_contradicts_itself_is_the_peer_s_fault(payload):
 @given(st.dictionaries(st.sampled_from(sorted(ANSWER)), st.none() | st.integers(-5, 5) | st.text() | st.binary()))
 def test_a_spoilt_answer_is_an_answer_or_refused(spoilt):
     try:
-        said, _ = m.read(m.TO_COORDINATOR, pack({**ANSWER, **spoilt}), LIMIT)
+        answer, _ = m.read(m.TO_COORDINATOR, pack({**ANSWER, **spoilt}), LIMIT)
     except WireError:
         return
-    assert isinstance(said, m.Answer)
+    assert isinstance(answer, m.Answer)

@@ -19,9 +19,9 @@ def busiest(moments: list[float], window: float = 1.0) -> int:
 
 
 @given(names, st.lists(st.booleans(), min_size=1, max_size=40), st.floats(0, 60))
-def test_no_wait_is_longer_than_the_cap_and_the_spread(who: str, made: list[bool], seconds: float) -> None:
+def test_no_wait_is_longer_than_the_cap_and_the_spread(who: str, connections: list[bool], seconds: float) -> None:
     pace = Reconnect(who, seconds)
-    for was_made in made:
+    for was_made in connections:
         wait = pace.lost(1.0) if was_made else pace.failed()
         assert FIRST_DELAY / 2 <= wait <= LONGEST_DELAY + (seconds if was_made else 0.0)
 

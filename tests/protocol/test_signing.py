@@ -49,8 +49,8 @@ def test_what_was_signed_is_believed_and_says_who_signed_it():
 
 
 def test_a_signed_manifest_is_still_one_json_object_with_two_members_more():
-    said: dict[str, Any] = json.loads(SIGNED)
-    assert list(said)[-2:] == ["key", "signature"]
+    manifest: dict[str, Any] = json.loads(SIGNED)
+    assert list(manifest)[-2:] == ["key", "signature"]
     assert read_json(Manifest, SIGNED) == MANIFEST
 
 

@@ -179,8 +179,8 @@ def test_late_answers_enter_the_memory_of_mifa_and_leave_fedavg_alone():
     assert ends("fedavg", "memory") == ends("fedavg", "drop")
 
 
-@pytest.mark.parametrize(("late", "wanted"), [("drop", False), ("discount", True)])
-def test_who_still_trains_when_a_round_closes_stops_unless_late_answers_are_wanted(late: str, wanted: bool):
+@pytest.mark.parametrize(("late", "arrive"), [("drop", False), ("discount", True)])
+def test_who_still_trains_when_a_round_closes_stops_unless_late_answers_are_wanted(late: str, arrive: bool):
     def kind(speed: float) -> dict[str, float]:
         return {"speed": speed, "up": 1e6, "down": 1e6, "latency": 0.0, "jitter": 0.05}  # no two end together
 
@@ -189,7 +189,7 @@ def test_who_still_trains_when_a_round_closes_stops_unless_late_answers_are_want
     _, rounds, _ = emulated(
         {"name": "fedavg", "batches": 5}, fleet={**hardware, "ms_per_step": 100.0}, rounds=fastest, run={"rounds": 12}
     )
-    assert (sum(e["late"] for e in rounds) > 0) is wanted
+    assert (sum(e["late"] for e in rounds) > 0) is arrive
 
 
 def test_a_device_that_breaks_down_is_replaced_without_waiting_for_the_deadline():
@@ -234,10 +234,10 @@ def test_local_and_aggregation_forgetting_are_told_on_request():
     asked: Events = []
     simulate(job, devices, in_short(asked.append))
     for key in ("local_forgetting", "aggregation_forgetting"):
-        found = [e[key] for e in told[:-1]]
-        assert found == [e[key] for e in asked[:-1]]
-        assert np.min(found) >= 0
-        assert np.max(found) > 0
+        forgetting = [e[key] for e in told[:-1]]
+        assert forgetting == [e[key] for e in asked[:-1]]
+        assert np.min(forgetting) >= 0
+        assert np.max(forgetting) > 0
 
 
 def test_a_private_update_that_never_arrives_in_time_is_spent_all_the_same():

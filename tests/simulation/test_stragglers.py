@@ -31,8 +31,8 @@ DRAWS = [(round, f"d{i}") for round in range(1, 21) for i in range(20)]
 
 def test_a_straggler_makes_whole_epochs_between_one_and_all_but_one():
     job, _ = prepared(1.0, epochs=5)
-    found = {cut(job, round, device, samples=95) for round, device in DRAWS}
-    assert found == {10, 20, 30, 40}  # ten batches an epoch, one to four of the five epochs
+    budgets = {cut(job, round, device, samples=95) for round, device in DRAWS}
+    assert budgets == {10, 20, 30, 40}  # ten batches an epoch, one to four of the five epochs
 
 
 def test_the_share_of_stragglers_is_as_asked():

@@ -204,13 +204,13 @@ def test_a_full_disk_refuses_as_a_real_one_does_and_keeps_what_it_has(
     monkeypatch.setattr(faults, "_number", "1")
     for way in ("write", "append", "overwrite"):
         monkeypatch.setattr(faults, "_writes", 0)
-        said = []
+        messages = []
         for disk in (memory, folder):
             with pytest.raises(StoreError, match="No space left on device") as refused:
                 getattr(disk, way)("file", b"longer")
-            said.append(str(refused.value))
+            messages.append(str(refused.value))
             assert disk.read("file") == b"old"
-        assert said[0] == said[1]
+        assert messages[0] == messages[1]
 
 
 def test_a_disk_in_memory_counts_what_it_writes() -> None:
