@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos dst soak fuzz size wheels oldest pi-emulated experiments install clean
+.PHONY: demo test check bench chaos dst soak fuzz size wheels locks sbom oldest pi-emulated experiments install clean
 
 demo: $(READY)
 	$(RUN)/edgefl demo
@@ -44,9 +44,24 @@ fuzz: $(READY)
 size: $(READY)
 	$(RUN)/python scripts/installed_size.py
 
-# Ask the package index for aarch64 wheels of everything a device needs, Python 3.10 to 3.13.
+# Ask the package index for aarch64 wheels of everything a device needs, Python 3.10 to 3.13, and install a device's
+# packages from their hashes alone.
 wheels: $(READY)
-	EDGEFL_INDEX=1 $(RUN)/python -m pytest -q tests/test_arm_wheels.py
+	EDGEFL_INDEX=1 $(RUN)/python -m pytest -q tests/test_arm_wheels.py tests/test_package_locks.py
+
+# Write deploy/locks again, from pyproject.toml, constraints.txt and the package index; minutes.
+locks: $(READY)
+	$(RUN)/python scripts/lock.py
+
+# What a device and a coordinator consist of, as CycloneDX, checked against its schema; the tool has a venv of its own.
+SBOM := build/sbom
+sbom:
+	test -x $(SBOM)/venv/bin/cyclonedx-py || $(PYTHON) -m venv $(SBOM)/venv
+	$(SBOM)/venv/bin/pip install --quiet --disable-pip-version-check 'cyclonedx-bom==7.5.0'
+	for lock in device coordinator torch-cuda; do \
+	  $(SBOM)/venv/bin/cyclonedx-py requirements deploy/locks/$$lock.txt --pyproject pyproject.toml --validate \
+	    --output-reproducible -o $(SBOM)/edgefl-$$lock.cdx.json || exit 1; \
+	done
 
 # A device's half with the oldest versions that we allow, in a fresh venv; OLDEST=python3.12 for another Python.
 OLDEST ?= $(shell python3.10 -c 1 2>/dev/null && echo python3.10 || echo $(PYTHON))

@@ -393,3 +393,39 @@ def test_each_agent_of_the_compose_file_has_its_own_name_and_part():
     assert re.findall(r"mqtt://(device-\d+)@broker:1883", compose) == names == re.findall(r"(device-\d+):\$", compose)
     assert devices is not None
     assert re.findall(r'EDGEFL_DATA__PART: "(\d+)"', compose) == [str(i) for i in range(devices.devices)]
+
+
+def test_containers_stand_on_images_that_are_named_by_digest():
+    docker = DEPLOY / "docker"
+    bases = [
+        line.split()[1]
+        for path in docker.glob("*Dockerfile")
+        for line in path.read_text().splitlines()
+        if line.startswith("FROM ")
+    ]
+    assert bases == ["${PYTHON_IMAGE}"] * 4
+    assert all("\nARG PYTHON_IMAGE\n" in path.read_text() for path in docker.glob("*Dockerfile"))  # no default: no tag
+    foreign = re.findall(r"(?:image|PYTHON_IMAGE): (\S+)", (docker / "compose.yaml").read_text())
+    assert sorted(set(foreign)) == [
+        "${MOSQUITTO_IMAGE:?run",
+        "${PYTHON_IMAGE:?run",
+        "edgefl-agent",
+        "edgefl-coordinator",
+    ]
+
+
+def test_images_are_pinned_by_what_the_registry_says_or_not_at_all(tmp_path):
+    """With a docker that answers as the registry would."""
+    script, fake = tmp_path / "pin.sh", tmp_path / "docker"
+    script.write_text((DEPLOY / "docker" / "pin.sh").read_text())
+    fake.write_text('#!/bin/sh\ncase "$4" in python:*) echo sha256:11 ;; *) echo "$ANSWER" ;; esac\n')
+    fake.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    bad = subprocess.run(
+        ["sh", script], check=False, env={**environment, "ANSWER": "unauthorized"}, capture_output=True
+    )
+    assert bad.returncode == 1
+    assert not (tmp_path / "images.env").exists()
+    subprocess.run(["sh", script], check=True, env={**environment, "ANSWER": "sha256:22"}, capture_output=True)
+    lines = (tmp_path / "images.env").read_text().splitlines()[1:]
+    assert lines == ["PYTHON_IMAGE=python:3.11-slim@sha256:11", "MOSQUITTO_IMAGE=eclipse-mosquitto:2@sha256:22"]

@@ -1,20 +1,29 @@
 # The agent: no PyTorch, no model code. From the top of the repository, for both kinds of machine:
-#   docker buildx build --platform linux/amd64,linux/arm64 -f deploy/docker/agent.Dockerfile -t edgefl-agent .
-FROM python:3.11-slim AS build
+#   deploy/docker/pin.sh && . deploy/docker/images.env
+#   docker buildx build --platform linux/amd64,linux/arm64 --build-arg PYTHON_IMAGE="$PYTHON_IMAGE" \
+#       -f deploy/docker/agent.Dockerfile -t edgefl-agent .
+# The base image by its digest, python:3.11-slim@sha256:...; there is no default, since a tag can change.
+ARG PYTHON_IMAGE
+FROM ${PYTHON_IMAGE} AS build
+ARG PYTHON_IMAGE
+RUN case "$PYTHON_IMAGE" in *@sha256:*) ;; *) echo "PYTHON_IMAGE needs a digest: deploy/docker/pin.sh"; exit 1 ;; esac
 WORKDIR /source
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY deploy/locks locks
+# Further locks, e.g. digits for the built-in data, or one of your own that you put into deploy/locks.
+ARG ALSO=""
+RUN python -m venv /opt/edgefl \
+ && for lock in device $ALSO; do \
+      /opt/edgefl/bin/pip install --no-cache-dir --require-hashes -r "locks/$lock.txt" || exit 1; \
+    done \
+ && python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --require-hashes -r locks/build.txt
+COPY pyproject.toml README.md LICENSE ./
 COPY edgefl edgefl
 COPY device_agent device_agent
 COPY coordinator coordinator
-# Further packages, e.g. scikit-learn for the built-in digits, or your own data's reader.
-ARG ALSO=""
-# onnxruntime 1.23.2: later wheels were seen to crash on the processor of a Raspberry Pi 4.
-# hadolint ignore=SC2086
-RUN sed '/^onnxruntime/d' constraints.txt > pins.txt && echo 'onnxruntime==1.23.2' >> pins.txt \
- && python -m venv /opt/edgefl \
- && /opt/edgefl/bin/pip install --no-cache-dir -c pins.txt . $ALSO
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w dist . \
+ && /opt/edgefl/bin/pip install --no-cache-dir --no-deps dist/*.whl
 
-FROM python:3.11-slim
+FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/edgefl /opt/edgefl
 RUN useradd --system --uid 10001 --home-dir /var/lib/edgefl --create-home edgefl
 ENV PATH=/opt/edgefl/bin:$PATH PYTHONUNBUFFERED=1 \

@@ -1,17 +1,31 @@
 # The coordinator, with PyTorch for the CPU. From the top of the repository, for both kinds of machine:
-#   docker buildx build --platform linux/amd64,linux/arm64 -f deploy/docker/coordinator.Dockerfile -t edgefl-coordinator .
-FROM python:3.11-slim AS build
+#   deploy/docker/pin.sh && . deploy/docker/images.env
+#   docker buildx build --platform linux/amd64,linux/arm64 --build-arg PYTHON_IMAGE="$PYTHON_IMAGE" \
+#       -f deploy/docker/coordinator.Dockerfile -t edgefl-coordinator .
+# The base image by its digest, python:3.11-slim@sha256:...; there is no default, since a tag can change.
+ARG PYTHON_IMAGE
+FROM ${PYTHON_IMAGE} AS build
+ARG PYTHON_IMAGE
+RUN case "$PYTHON_IMAGE" in *@sha256:*) ;; *) echo "PYTHON_IMAGE needs a digest: deploy/docker/pin.sh"; exit 1 ;; esac
 WORKDIR /source
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY deploy/locks locks
+# PyTorch's own index has wheels without CUDA; those on PyPI ask for gigabytes of it (locks/torch-cuda.txt). What comes
+# from there is known by its version and the index's certificate alone: a torch-cpu.txt of your own beside the others, with
+# hashes from `pip hash`, is taken instead.
+RUN python -m venv /opt/edgefl \
+ && /opt/edgefl/bin/pip install --no-cache-dir --require-hashes -r locks/coordinator.txt \
+ && python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --require-hashes -r locks/build.txt \
+ && if [ -e locks/torch-cpu.txt ]; then set -- --require-hashes -r locks/torch-cpu.txt; \
+    else set -- torch==2.13.0 torchvision==0.28.0; fi \
+ && /opt/edgefl/bin/pip install --no-cache-dir --no-deps --index-url https://download.pytorch.org/whl/cpu "$@"
+COPY pyproject.toml README.md LICENSE ./
 COPY edgefl edgefl
 COPY device_agent device_agent
 COPY coordinator coordinator
-# PyTorch's own index has wheels without CUDA; the one on PyPI for arm64 asks for gigabytes of it.
-RUN python -m venv /opt/edgefl \
- && /opt/edgefl/bin/pip install --no-cache-dir -c constraints.txt \
-    --extra-index-url https://download.pytorch.org/whl/cpu '.[coordinator]'
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w dist . \
+ && /opt/edgefl/bin/pip install --no-cache-dir --no-deps dist/*.whl
 
-FROM python:3.11-slim
+FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/edgefl /opt/edgefl
 RUN useradd --system --uid 10001 --home-dir /var/lib/edgefl --create-home edgefl
 ENV PATH=/opt/edgefl/bin:$PATH PYTHONUNBUFFERED=1 EDGEFL_RUN__FOLDER=/var/lib/edgefl/runs \

@@ -30,7 +30,7 @@ def program(*, needed: bool) -> Finding:
         return ok("Mosquitto", path)
     if brokers.has_iotcore():
         return ok("Mosquitto", "not installed; the iotcore wheel takes its place")
-    remedy = "apt install mosquitto, or pip install 'edgefl[coordinator]'"
+    remedy = "apt install mosquitto, or pip install 'edgefl[broker]'"
     text = "no broker is installed here"
     return wrong("Mosquitto", text, remedy) if needed else warning("Mosquitto", f"{text}; one server needs it", remedy)
 

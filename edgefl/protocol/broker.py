@@ -114,7 +114,7 @@ def _choose(prefer: str, *, apart: bool = False) -> Kind:
         return "iotcore"
     remedies = {
         "mosquitto": "install mosquitto (apt install mosquitto)",
-        "iotcore": "pip install 'edgefl[coordinator]'",
+        "iotcore": "pip install 'edgefl[broker]'",
     }
     remedy = " or ".join(remedies.values()) if prefer == "auto" else remedies[prefer]
     raise ConfigError(f"no {'MQTT broker' if prefer == 'auto' else prefer} on this machine: {remedy}")

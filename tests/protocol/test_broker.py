@@ -155,7 +155,8 @@ def test_an_account_without_a_password_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("prefer", "remedies"), [("auto", ("apt install", "pip install")), ("mosquitto", ("apt",)), ("iotcore", ("pip",))]
+    ("prefer", "remedies"),
+    [("auto", ("apt install", "edgefl[broker]")), ("mosquitto", ("apt",)), ("iotcore", ("edgefl[broker]",))],
 )
 def test_no_broker_at_all_is_told_with_the_remedies(monkeypatch, prefer, remedies):
     monkeypatch.setattr(brokers, "find_mosquitto", lambda: None)
