@@ -7,7 +7,7 @@
 Of two with one name ours wins: nobody changes what a run does by installing a package.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import fields
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from edgefl.errors import ConfigError, nearest
+from edgefl.mistakes import explain
 from edgefl.system import user_files
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ class Kinds(Registry[type[Any]]):
             return adapter(kind).validate_python(given)
         except ValidationError as error:
             known = [key if f.name == "name" else f.name for f in fields(kind)]
-            raise ConfigError(f"{section} '{table[key]}': {explain(error, known)}") from None
+            raise ConfigError(f"{section} '{table[key]}': {explain(error, lambda _: known)}") from None
 
     def describe(self, thing: Any, key: str = "name") -> dict[str, Any]:
         """The table again: what travels in a manifest and stands in a log (Any: as above)."""
@@ -137,12 +138,3 @@ def adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
-
-
-def explain(error: ValidationError, known: Iterable[str]) -> str:
-    """The first thing pydantic found, in one line of ours."""
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"] if isinstance(part, str)) or "?"
-    if first["type"] in {"unexpected_keyword_argument", "extra_forbidden"}:
-        return f"unknown key '{key}'; {nearest(key.rsplit('.', 1)[-1], known)}"
-    return f"{key} = {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"

@@ -138,7 +138,7 @@ def test_overriding_leaves_the_table_of_the_caller_alone():
         ("algorithm.name=fedvag", "algorithm.name = 'fedvag' is not in the registry; did you mean 'fedavg'?"),
         ("algorithm.lr=-1", "algorithm 'fedavg': lr = -1: Input should be greater than 0"),
         ("algorithm.lr=nan", "algorithm 'fedavg': lr = nan: Input should be a finite number"),
-        ("algorithm.lr=fast", "algorithm 'fedavg': lr = 'fast': Input should be a valid number"),
+        ("algorithm.lr=fast", "algorithm 'fedavg': lr = \"fast\": Input should be a valid number"),
         ("algorithm.momentum=1", "algorithm 'fedavg': momentum = 1: Input should be less than 1"),
         ("rounds.quorum=0", "rounds.quorum = 0: Input should be greater than or equal to 1"),
         ("rounds.quorum=5", "rounds.quorum = 5 is larger than rounds.cohort = 4; lower it to 4"),

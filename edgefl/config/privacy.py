@@ -17,10 +17,10 @@ from edgefl import losses
 from edgefl.algorithms import registry
 from edgefl.contract import Algorithm, Stage, Summing
 from edgefl.errors import ConfigError, nearest
+from edgefl.mistakes import explain
 from edgefl.privacy import linear
 from edgefl.privacy.noise import Objective, Output
 from edgefl.privacy.private import Private
-from edgefl.registry import explain
 
 FIELD = "privacy"
 SECAGG = "secagg"
@@ -48,7 +48,9 @@ def check(privacy: Mapping[str, Any], algorithm: Algorithm, stages: Sequence[Sta
     try:
         TypeAdapter(kind).validate_python(dict(privacy))
     except ValidationError as error:
-        raise ConfigError(f"privacy '{mechanism}': {explain(error, [f.name for f in fields(kind)])}") from None
+        raise ConfigError(
+            f"privacy '{mechanism}': {explain(error, lambda _: [f.name for f in fields(kind)])}"
+        ) from None
 
 
 def check_proof(algorithm: Algorithm, loss: str) -> None:

@@ -4,19 +4,20 @@ Precedence, from strongest to weakest: `--set section.key=value`, the environmen
 the file, the defaults. An unknown key is an error that names the nearest known one.
 """
 
-import json
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from edgefl.config.schema import Section
-from edgefl.errors import ConfigError, nearest
+from edgefl.errors import ConfigError
+from edgefl.mistakes import explain
 from edgefl.protocol.address import has_password, on_the_command_line, without_password
 from edgefl.system import user_files
 
@@ -65,7 +66,7 @@ def parse(
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {_first(error, kind)}") from None
+        raise ConfigError(f"{origin}: {explain(error, partial(_fields, kind), without_password)}") from None
 
 
 def overrides(kind: type[BaseModel], sets: Sequence[str], environment: Mapping[str, str]) -> list[Override]:
@@ -119,21 +120,6 @@ def _put(table: dict[str, Any], key: str, value: Any, origin: str) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"{origin}: '{key}' cannot be set, '{section}' is not a table")
     table[last] = value
-
-
-def _first(error: ValidationError, kind: type[BaseModel]) -> str:
-    """The first thing that is wrong, in one line: key, value, remedy."""
-    first = error.errors()[0]
-    loc = [str(part) for part in first["loc"]]
-    key = ".".join(loc)
-    if first["type"] == "extra_forbidden":
-        return f"unknown key '{key}'; {nearest(loc[-1], _fields(kind, loc[:-1]))}"
-    message = first["msg"].removeprefix("Value error, ")
-    if not key:
-        return message
-    if first["type"] == "value_error" and not isinstance(first["input"], str | int | float):
-        return f"{key}: {message}"
-    return f"{key} = {json.dumps(without_password(first['input']), default=str)}: {message}"
 
 
 def _fields(kind: type[BaseModel], loc: list[str]) -> list[str]:

@@ -1,0 +1,35 @@
+"""What pydantic finds wrong with a table of the user's, in one line: key, value, remedy."""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pydantic import ValidationError
+
+from edgefl.errors import nearest
+
+UNKNOWN_KEY = {"extra_forbidden", "unexpected_keyword_argument"}  # of a model, of a dataclass
+
+
+def explain(
+    error: ValidationError,
+    known: Callable[[list[str]], Iterable[str]],
+    shown: Callable[[Any], Any] = lambda value: value,
+) -> str:
+    """The first mistake; `known` gives the keys of the table at a place, `shown` what may be told of a value."""
+    first = error.errors()[0]
+    *table, last = [str(part) for part in first["loc"]] or [""]
+    key = ".".join([*table, last])
+    if first["type"] in UNKNOWN_KEY:
+        return f"unknown key '{key}'; {nearest(last, known(table))}"
+    message = first["msg"].removeprefix("Value error, ")
+    if not key:
+        return message
+    if first["type"] == "value_error" and not isinstance(first["input"], str | int | float):
+        return f"{key}: {message}"
+    return f"{key} = {_written(shown(first['input']))}: {message}"
+
+
+def _written(value: Any) -> str:  # Any: whatever TOML can say
+    """As it stands in a file: `nan` is no word of JSON's."""
+    return str(value) if isinstance(value, float) else json.dumps(value, default=str)
