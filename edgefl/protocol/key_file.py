@@ -4,16 +4,12 @@ It is PEM (PKCS #8), as `openssl genpkey -algorithm ed25519` writes it.
 """
 
 import logging
-import os
-from contextlib import suppress
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
-from tempfile import mkstemp
 
 from edgefl.errors import ConfigError, StoreError
 from edgefl.protocol.signing import Signer
-from edgefl.system.faults import before_write
-from edgefl.system.store import make_folder, sync_folder
+from edgefl.system.store import create_atomically
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +20,8 @@ def opened(file: Path, whose: str, *, elsewhere: str, lost: str) -> Signer:
     `elsewhere` says how to choose another file, `lost` what else to do where the key is gone for good.
     """
     try:
-        if not file.exists():
-            _make(file, whose)
+        if not file.exists() and create_atomically(file, new_pem()):  # of two at the same time, the first one's stays
+            log.info("made %s key path=%s", whose, file)
         mode, data = file.stat().st_mode & 0o777, file.read_bytes()
     except OSError as error:
         if error.errno in (ENOSPC, EDQUOT):  # nobody's mistake: there may be room for the next start
@@ -67,22 +63,3 @@ def new_pem() -> bytes:
 
     key = Ed25519PrivateKey.generate()
     return key.private_bytes(ways.Encoding.PEM, ways.PrivateFormat.PKCS8, ways.NoEncryption())
-
-
-def _make(file: Path, whose: str) -> None:
-    """Write a new key, whole or not at all; of two who make one at the same time, the first one's stays."""
-    pem = new_pem()
-    make_folder(file.parent)
-    before_write()
-    handle, fresh = mkstemp(dir=file.parent, prefix=f".{file.name}.")  # which nobody else can read
-    try:
-        with os.fdopen(handle, "wb") as written:
-            written.write(pem)
-            written.flush()
-            os.fsync(handle)
-        with suppress(FileExistsError):
-            os.link(fresh, file)
-            log.info("made %s key path=%s", whose, file)
-    finally:
-        Path(fresh).unlink()
-    sync_folder(file.parent)

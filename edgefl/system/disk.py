@@ -15,12 +15,11 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from io import FileIO
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Literal, Protocol, TypeAlias
 
 from edgefl.errors import StoreError
 from edgefl.system.faults import before_write
-from edgefl.system.store import OURS, make_folder, sync_folder, write_atomically
+from edgefl.system.store import OURS, create_atomically, make_folder, sync_folder, write_atomically
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Mode: TypeAlias = Literal["ab", "r+b", "w+b"]
@@ -127,23 +126,8 @@ class FolderDisk:
         self._lasting.add(name)
 
     def create(self, name: str, data: Bytes) -> bool:
-        path = self.folder / name
         with self._reported(name):
-            make_folder(self.folder)
-            before_write()
-            handle, fresh = mkstemp(dir=self.folder, prefix=f".{name}.")  # which nobody else can read
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(handle)
-                os.link(fresh, path)
-            except FileExistsError:
-                return False
-            finally:
-                Path(fresh).unlink()
-                sync_folder(self.folder)
-            return True
+            return create_atomically(self.folder / name, data)
 
     def append(self, name: str, *parts: Bytes) -> None:
         with self._reported(name):

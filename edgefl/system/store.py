@@ -12,6 +12,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from stat import S_IMODE
+from tempfile import mkstemp
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,25 @@ def write_atomically(path: Path, data: bytes | bytearray | memoryview, *, privat
         raise StoreError(
             f"{path}: cannot be written ({error.strerror}); free some space or choose another folder"
         ) from None
+
+
+def create_atomically(path: Path, data: bytes | bytearray | memoryview) -> bool:
+    """Whether `path` holds exactly `data` because there was nothing before; OSError if it cannot be written."""
+    make_folder(path.parent)
+    before_write()
+    handle, fresh = mkstemp(dir=path.parent, prefix=f".{path.name}.")  # which nobody else can read
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+        os.link(fresh, path)
+    except FileExistsError:
+        return False
+    finally:
+        Path(fresh).unlink()
+        sync_folder(path.parent)
+    return True
 
 
 def make_folder(folder: Path, *, private: bool = True) -> None:
