@@ -3,6 +3,7 @@
 A process that is killed leaves its disk as it was; a power cut leaves of what was not synced whatever chance leaves.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,7 +54,7 @@ class Surroundings:
     note: Callable[[str, str], None]  # something for the story
 
 
-class Machine:
+class Machine(ABC):
     """A disk, and whoever lives on it."""
 
     def __init__(self, name: str, around: Surroundings) -> None:
@@ -81,9 +82,9 @@ class Machine:
         else:
             self.down_since = None
 
+    @abstractmethod
     def begin(self, process: Process) -> None:
         """Make the shell, and run it."""
-        raise NotImplementedError
 
     def kill(self, *, silent: bool = False) -> None:
         """Its process is gone in this moment; the disk stays."""
@@ -102,9 +103,9 @@ class Machine:
         """Whether the disk has just said that its power is gone."""
         return self.disk.power is not None and self.disk.power < 0
 
+    @abstractmethod
     def stop(self) -> None:
         """Its operator ends it, politely."""
-        raise NotImplementedError
 
     @property
     def client(self) -> str:
