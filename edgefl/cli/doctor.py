@@ -38,7 +38,7 @@ def doctor(
         typer.echo(js.dumps(asdict(finding)) if json else _line(finding))
     bad, odd = levels.count("wrong"), levels.count("warning")
     if not json:
-        typer.echo(f"{len(levels)} looked at, {odd} to know about, {bad} wrong")
+        typer.echo(f"{len(levels)} looked at, {f'{odd} to know about, ' if odd else ''}{bad} wrong")
     raise typer.Exit(1 if bad else 0)
 
 
