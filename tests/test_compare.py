@@ -99,6 +99,13 @@ def test_a_stage_is_appended_to_the_algorithms_own():
     assert [stage.name for stage in stages] == ["mean", "clip", "finetune"]
 
 
+def test_an_algorithm_and_a_stage_are_also_named_by_their_place():
+    variant = one("gc=edgefl.algorithms.fedgc:FedGC:sgc=false+edgefl.algorithms.fedgc:Sgc:margin=0.5")
+    algorithm, stages = variant.run.make_algorithm(), variant.run.make_stages()
+    assert (variant.label, algorithm.name, algorithm.sgc, algorithm.lr) == ("gc", "fedgc", False, 0.2)
+    assert [(stage.name, getattr(stage, "margin", None)) for stage in stages] == [("mean", None), ("sgc", 0.5)]
+
+
 def test_a_key_with_a_dot_is_any_key_of_the_run_file():
     assert one("up=upcycled:run.rounds=6").run.run.rounds == 6
 
@@ -116,6 +123,10 @@ def test_another_algorithm_does_not_take_over_the_pipeline_of_the_file():
         ("fedavgg", "did you mean 'fedavg'"),
         ("fedprox:mu", "write 'mu' as key=value"),
         ("fedprox:mmu=1", "unknown key 'mmu'"),
+        ("nowhere.sgd:Twice", "No module named 'nowhere'"),
+        ("edgefl.algorithms.fedgc:FedGCC", "did you mean 'FedGC'"),
+        ("edgefl.algorithms.fedgc:pulls", "is no dataclass"),
+        ("edgefl.algorithms.fedgc:FedGC:sgc", "write 'sgc' as key=value"),
         ("fedavg,fedavg", "stands there twice"),
         ("fedavg+men", "did you mean 'mean'"),
         ("fedavg+clip:run.rounds=3", "before the first '\\+'"),

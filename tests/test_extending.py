@@ -89,6 +89,12 @@ def test_each_kind_works_by_its_word_and_gives_the_same_model(run: Path, tmp_pat
     assert by_word["model_sha256"] == by_place["model_sha256"]
 
 
+def test_an_algorithm_is_compared_by_its_place(run: Path) -> None:
+    table = edgefl(run, "compare", "run.toml", "--algorithms", "fedavg,mine:Careful")
+    assert "mine:Careful" in table
+    assert "failed" not in table
+
+
 def last(told: str) -> dict[str, Any]:
     done: dict[str, Any] = json.loads(told.splitlines()[-1])
     return done

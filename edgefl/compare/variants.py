@@ -6,13 +6,14 @@
     gc=fedgc:sgc=false                    with hyper-parameters of its own, shown as `gc`
     ft=fedavg+finetune:max_epochs=3       with a stage after the algorithm's own
     up=upcycled:mu=0.5:run.rounds=160     a key with a dot is any other key of the run file
+    mine.sgd:Twice:lr=0.1                 an algorithm or a stage of your own, as a run file names it
 
 What all device halves share (lr, batch, epochs, weights, ...) is as the run file's own algorithm has it, defaults
 included, so that all entries train as much and are averaged in the same way unless one is told otherwise. The rest of
 the [algorithm] table belongs to the algorithm it names, and so does the file's [[aggregation]].
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_origin
 
@@ -50,8 +51,8 @@ def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
     """The run file with what one word changes in it."""
     label, spec = _label(word)
     head, *tails = spec.split("+")
-    name, given, elsewhere = _described(head, word)
-    if name not in registry.algorithm_registry():
+    name, given, elsewhere = _described(head, word, registry.algorithm_registry())
+    if ":" not in name and name not in registry.algorithm_registry():
         raise ConfigError(f"--algorithms {word}: no algorithm '{name}'; {nearest(name, registry.algorithm_registry())}")
     own = base.algorithm.get("name") == name
     algorithm = {**(base.algorithm if own else _shared(base, name)), "name": name, **given}
@@ -59,7 +60,7 @@ def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
         algorithm.pop("batches", None)  # a number of mini-batches would win over the epochs that were asked for
     stages = list(base.aggregation) if own else []
     for tail in tails:
-        stage, keys, dotted = _described(tail, word)
+        stage, keys, dotted = _described(tail, word, registry.stage_registry())
         if dotted:
             raise ConfigError(f"--algorithms {word}: '{dotted[0]}' belongs to the algorithm, before the first '+'")
         stages = stages or [registry.describe(own_stage) for own_stage in registry.algorithm(algorithm).stages()]
@@ -74,10 +75,9 @@ def _shared(base: RunFile, name: str) -> dict[str, Any]:
 
     MIFA has none: it is defined by the uniform mean.
     """
-    own, known = (
-        registry.describe(registry.algorithm(base.algorithm)),
-        registry.algorithm_registry()[name].__dataclass_fields__,
-    )
+    own = registry.describe(registry.algorithm(base.algorithm))
+    kind = registry.algorithm_registry().find(name, "algorithm.name")
+    known = getattr(kind, "__dataclass_fields__", {})
     shared = {key: value for key, value in own.items() if key in SHARED and key in known and value is not None}
     return {k: v for k, v in shared.items() if get_origin(known[k].type) is not Literal or v in get_args(known[k].type)}
 
@@ -95,9 +95,11 @@ def _label(word: str) -> tuple[str, str]:
     return (head, rest) if equals and not set(head) & set(":+") else (word, word)
 
 
-def _described(part: str, word: str) -> tuple[str, dict[str, Any], list[str]]:
+def _described(part: str, word: str, registered: Container[str]) -> tuple[str, dict[str, Any], list[str]]:
     """A name, its own keys, and the keys with a dot, as `--set` takes them."""
     name, *pairs = part.split(":")
+    if name not in registered and pairs and pairs[0].isidentifier():
+        name = f"{name}:{pairs.pop(0)}"  # `package.module:name`
     own, elsewhere = {}, []
     for pair in pairs:
         key, equals, text = pair.partition("=")
