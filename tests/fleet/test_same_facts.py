@@ -1,5 +1,8 @@
 """Every driver of an undisturbed run tells the same facts, except what reads a clock, and ends with the same model."""
 
+import socket
+from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +11,18 @@ from fleets import Fleet, prepared, run_file
 
 from edgefl.algorithms.registry import algorithm_registry
 from edgefl.config.schema import RunFile
-from edgefl.events import Connected, Fact, Joined, Lost, Started, from_json, timeless
+from edgefl.events import Connected, Done, Fact, Joined, Lost, Started, from_json, timeless
+from edgefl.protocol.broker import Broker
 from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.transport import Transport
 from edgefl.run import job as jobs
 from edgefl.simulation.emulator import emulate
 from edgefl.simulation.loop import simulate
 
 TORCH = {"moon", "fedmlb"}  # they ask the back-end for features and blocks
-NETWORK = (Started, Connected, Lost)  # told where there is one: devices leave in their own time when a run has ended
+NETWORK = (Started, Connected, Lost)  # told where there is one, which the loop does without
+Connect = Callable[[str], Transport]
 
 
 def small(name: str, **more: Any) -> RunFile:
@@ -37,10 +44,10 @@ def emulated(run: RunFile) -> tuple[str, list[Fact]]:
     return run_state.sha256(), told
 
 
-def served(run: RunFile, folder: Path) -> tuple[str, list[Fact]]:
+def served(run: RunFile, folder: Path, connect: Connect) -> tuple[str, list[Fact]]:
     """By a coordinator and agents with threads, queues and clocks of their own."""
     told: list[Fact] = []
-    fleet = Fleet(run, folder, InMemoryBroker().client)
+    fleet = Fleet(run, folder, connect)
     fleet.start_all()
     run_state = fleet.coordinator(lambda fact: told.append(from_json(fact))).run()
     fleet.join()
@@ -48,23 +55,45 @@ def served(run: RunFile, folder: Path) -> tuple[str, list[Fact]]:
 
 
 def story(told: list[Fact]) -> list[dict[str, Any]]:
-    """What lasts, without clocks and network, by round, kind and device; simulated devices have no host."""
+    """What lasts, without clocks, network and hosts, by round, kind and device."""
     lasting = [fact for fact in told if fact.lasting and not isinstance(fact, NETWORK)]
     plain = [timeless(fact) | ({"host": ""} if isinstance(fact, Joined) else {}) for fact in lasting]
     return sorted(plain, key=lambda fact: (fact.get("round", 0), fact["event"], str(fact.get("device"))))
 
 
-def assert_same(run: RunFile, folder: Path) -> None:
+def network(told: list[Fact]) -> list[type[Fact]]:
+    """What the network did until the run was done; then devices leave in their own time, and are lost or not.
+
+    Nobody has started: the command tells that, with an address and a key which are different every time.
+    """
+    return [
+        type(fact) for fact in takewhile(lambda fact: not isinstance(fact, Done), told) if isinstance(fact, NETWORK)
+    ]
+
+
+def hosts(told: list[Fact]) -> set[str]:
+    return {fact.host for fact in told if isinstance(fact, Joined)}
+
+
+def assert_same(run: RunFile, folder: Path, connect: Connect | None = None) -> None:
     model, facts = looped(run)
     expected = story(facts)
-    for other, told in (emulated(run), served(run, folder)):
+    assert (network(facts), hosts(facts)) == ([], {""})
+    drivers = ((emulated(run), ""), (served(run, folder, connect or InMemoryBroker().client), socket.gethostname()))
+    for (other, told), host in drivers:
         assert other == model
         assert story(told) == expected
+        assert (network(told), hosts(told)) == ([Connected], {host}), "one connection, and nobody was lost"
 
 
 @pytest.mark.parametrize("name", sorted(algorithm_registry()))
 def test_every_algorithm_gives_the_same_model_and_the_same_facts_in_every_driver(name: str, tmp_path: Path) -> None:
     assert_same(small(name), tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(algorithm_registry()))
+def test_so_does_each_over_mosquitto(name: str, mosquitto: Broker, tmp_path: Path) -> None:
+    assert_same(small(name), tmp_path, lambda client: MqttTransport(mosquitto.address, client))
 
 
 def test_so_does_a_run_that_looks_where_it_forgets_and_sends_small_numbers(tmp_path: Path) -> None:
