@@ -54,6 +54,7 @@ from coordinator.vocabulary import (
     Late,
     Leave,
     Listen,
+    ListenAgain,
     Looked,
     Meet,
     Merge,
@@ -88,6 +89,7 @@ from edgefl.protocol.reconnect import spread
 PATIENCE = 30.0  # seconds after a connection in which devices known from before must be heard of
 GLANCE = 0.25  # seconds between two looks at what is waited for
 QUIET = 15.0  # seconds after which it is told again what is waited for, once for each reason
+LACKING, CONTENT = 60.0, 300.0  # seconds until the broker is asked again who is there: devices are waited for, or not
 SEARCH = 5.0  # seconds for a broker to tell what stands there
 FLUSH = 5.0  # seconds for the last messages to be sent
 POLL = 0.05  # seconds between two looks at them
@@ -125,6 +127,7 @@ class State:
     waited: tuple[int, float] = (0, 0.0)  # the round in hand, and seconds of that until it was opened
     unheard: frozenset[str] = frozenset()  # present before the connection, and not heard of since
     unheard_due: float | None = None
+    listened: float | None = None  # when the broker was last asked who is there; None: it is away
     searched: bool = False  # the broker has told what stands there
     paused: str = ""
     away: str = ""  # why the broker is not there
@@ -158,7 +161,9 @@ def _step(s: State, event: Event) -> Step:  # noqa: PLR0911, PLR0912, C901  one 
         case Connected(at):
             return _connected(_but(s, away=""), at)
         case Disconnected(reason=reason):
-            return _but(s, away=reason), (), (events.Disconnected(reason),)
+            return _but(s, away=reason, listened=None), (), (events.Disconnected(reason),)
+        case Announced(retained=True) if _known_so(s, event):
+            return s, (), ()
         case Announced():
             return _announced(s, event)
         case Declined(at, device, round, reason):
@@ -203,7 +208,7 @@ def _step(s: State, event: Event) -> Step:  # noqa: PLR0911, PLR0912, C901  one 
 
 def deadline(s: State) -> float | None:
     """When a `Woken` is due."""
-    at_work = s.timer_due, s.unheard_due, s.look_due, s.quiet_due, s.conduct.deadline()
+    at_work = s.timer_due, s.unheard_due, s.look_due, s.quiet_due, s.conduct.deadline(), _listens(s)
     due = at_work if unfinished(s) else (s.end_due, s.poll_due)
     return min((one for one in due if one is not None), default=None)
 
@@ -236,7 +241,7 @@ def waiting(s: State) -> str:
 
 
 def _connected(s: State, at: float) -> Step:
-    s = _unheard(s, s.rounds.present, at)
+    s = _but(_unheard(s, s.rounds.present, at), listened=at)
     actions: tuple[Action, ...] = (Listen(), _state(s), PublishAgain())
     facts: tuple[Fact, ...] = (events.Connected(),)
     if not s.resumed or s.phase != "idle":
@@ -245,6 +250,13 @@ def _connected(s: State, at: float) -> Step:
     if s.rounds.phase == "starting":  # the job is not needed yet
         return _after(actions, _told(facts, _feed(_but(s, resumed=False), rounds.Resumed(at), at)))
     return _after(actions, _told(facts, _prepare(_but(s, unheard_due=None))))
+
+
+def _listens(s: State) -> float | None:
+    """When to ask the broker again who is there: soon, where a round lacks devices."""
+    if s.listened is None or s.phase == "preparing":
+        return None
+    return s.listened + (LACKING if s.rounds.phase in ("starting", "gathering") else CONTENT)
 
 
 def _unheard(s: State, devices: frozenset[str], at: float) -> State:
@@ -272,6 +284,13 @@ def _announced(s: State, event: Announced) -> Step:
         return _after((Meet(id),), _lost(s, id, "", at))
     joined = events.Joined(id, new.samples, new.host, new.version, new.back_end)
     return _after((Meet(id),), _told(joined, _then(_prepare(s), lambda s: _joined(s, id, at))))
+
+
+def _known_so(s: State, event: Announced) -> bool:
+    """Whether the broker says again what is known of a device, and the rounds have taken in."""
+    id, new = event.device, event.announcement
+    same = id in s.devices and s.devices[id].announced == new and id not in s.unheard
+    return same and (id in s.rounds.present or not new.online or s.conduct.quarantined(id, event.at))
 
 
 def _claim(s: State, event: Announced) -> roster.Claim:
@@ -403,6 +422,9 @@ def _feed(s: State, event: rounds.Event, at: float, answer: Answered | None = No
     told = (events.Extended(before.round, rounds.outstanding(before)),) if extended else ()
     fed = (*s.fed, event) if after != before else s.fed
     now: Step = _but(s, rounds=after, fed=fed), (), told
+    stuck = isinstance(event, rounds.Expired) and after != before and after.phase != "merging"
+    if stuck and s.listened is not None:  # the word that somebody has left, or come, may be lost
+        now = _then(now, lambda s: (_but(s, listened=at), (ListenAgain(),), ()))
     return _each(now, actions, lambda s, action: _follow(s, action, before, at, answer))
 
 
@@ -536,6 +558,8 @@ def _woken(s: State, at: float) -> Step:
         now = _then(now, lambda s: _forgotten(s, at))
     if _due(s.conduct.deadline(), at):
         now = _then(now, lambda s: _released(s, at))
+    if _due(_listens(s), at):
+        now = _then(now, lambda s: (_but(s, listened=at), (ListenAgain(),), ()))
     if _due(s.look_due, at) or _due(s.quiet_due, at):
         now = _then(now, lambda s: _tell_why(s, at))
     return now
@@ -590,9 +614,9 @@ def _ending(s: State, event: Event) -> Step:
         case Disconnected(reason=reason):
             return s, (), (events.Disconnected(reason),)
         case Searched(at) if s.phase == "clearing":
-            return _leave(s, (ClearLeftovers(),), at)
-        case Woken(at) if s.phase == "clearing" and _due(s.end_due, at):
-            return _leave(s, (ClearLeftovers(),), at)
+            return _leave(s, (ClearLeftovers(), _state(s)), at)
+        case Woken(at) if s.phase == "clearing" and _due(s.end_due, at):  # the last word twice: nobody else says it
+            return _leave(s, (ClearLeftovers(), _state(s)), at)
         case Woken(at, flushed) if s.phase == "leaving":
             return _leaving(s, at, flushed)
         case _:

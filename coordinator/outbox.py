@@ -42,6 +42,10 @@ class Outbox:
         """Hear of every device's presence, and everything said to this job."""
         self.transport.subscribe(topics.presence(self.fleet, "+"), topics.up(self.fleet, self.job, "+"))
 
+    def listen_again(self) -> None:
+        """Hear once more of everybody's presence, as it stands at the broker."""
+        self.transport.subscribe(topics.presence(self.fleet, "+"))
+
     def state(self, phase: Phase, round: int, devices: int) -> None:
         """Where the job stands, for everybody and for whoever comes later; that it has finished, for a day."""
         job_state = JobState(

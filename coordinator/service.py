@@ -236,6 +236,8 @@ class Coordinator:
             case words.Listen():
                 self.outbox.listen()
                 self.retained_cleanup.search()
+            case words.ListenAgain():
+                self.outbox.listen_again()
             case words.SayState(standing, round, fleet):
                 self.outbox.state(standing, round, fleet)
             case words.Prepare():

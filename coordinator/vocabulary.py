@@ -267,6 +267,11 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenAgain:
+    """Ask the broker once more who is there: what it lost on its way here nobody will say again."""
+
+
+@dataclass(frozen=True, slots=True)
 class SayState:
     """Tell every device where the run stands."""
 
@@ -428,6 +433,7 @@ class Leave:
 
 Action: TypeAlias = (
     Listen
+    | ListenAgain
     | SayState
     | Publish
     | PublishAgain

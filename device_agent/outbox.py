@@ -15,10 +15,12 @@ class Outbox:
     def __init__(self, transport: Transport, fleet: str, device: str, speaker: Speaker) -> None:
         self._transport, self._fleet, self._device, self._speaker = transport, fleet, device, speaker
         self.published = self._queued = 0  # messages so far; those up to the last chunk of an update
+        self.announced = b""  # what should stand at the broker about this device
 
     def announce(self, here: Presence) -> None:
         """Stands at the broker until something else is said."""
-        self._publish(topics.presence(self._fleet, self._device), self.presence(here), retain=True)
+        self.announced = self.presence(here)
+        self._publish(topics.presence(self._fleet, self._device), self.announced, retain=True)
 
     def presence(self, presence: Presence) -> bytes:
         """Signed; a last will long before it is said."""

@@ -63,6 +63,10 @@ log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 AGAIN = 1.0  # seconds before it announces itself again at once; sooner than that it waits
+OPEN, QUIET = (
+    60.0,
+    300.0,
+)  # seconds until it asks the broker again what stands there: with something in hand, and without
 
 Event: TypeAlias = TransportEvent | Outcome | session.Stopped
 
@@ -117,6 +121,8 @@ class Agent:
         updates = {held.run_key: _resumed(held) for held in spooled.values()}
         self.session = Session(held=updates, once=once, only=run)
         self.pause = Pause(device)  # before it announces itself again to somebody who had something against it
+        self.unconfirmed = Pause(device)  # before it does because the broker does not say so: the word was lost
+        self.listened_at = 0.0
         self.events: deque[Event] = deque()  # what came and waits for its turn
         self.actions: deque[Action] = deque()  # what follows from the event in hand, and is not yet done
         self.full: StoreError | None = None  # why nothing goes on
@@ -154,7 +160,8 @@ class Agent:
         """When it wants to be woken: a disk that is full holds up all else but the operator."""
         times = [self.retry_at] if self.full else [self.give_up_at]
         if self.session.online and not self.full:
-            times += [self.pause.until, self.model_cache.deadline()]
+            again = self.unconfirmed.until if self.pause.until is None else self.pause.until
+            times += [again, self._listens_at(), self.model_cache.deadline()]
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -169,8 +176,10 @@ class Agent:
             remedy = self.last_seen.remedy or "start it, or correct agent.broker"
             self._end(2, f"broker {self.broker} is not reachable ({self.last_seen.reason}): {remedy}")
         elif self.session.online:
-            if self.pause.due(now):
+            if self.pause.due(now) or (self.pause.until is None and self.unconfirmed.due(now)):
                 self._announce()
+            if now >= self._listens_at():
+                self._listen()
             for model, silent in self.model_cache.stalled():
                 self._feed(session.ModelOverdue(model, silent))
             self._go_on()
@@ -220,8 +229,8 @@ class Agent:
             case Connected():
                 log.info("connected device=%s", self.device)
                 self.give_up_at = None
-                mine = topics.down(self.fleet, "+", self.device), topics.presence(self.fleet, self.device)
-                self.transport.subscribe(topics.state(self.fleet, "+"), *mine)
+                self.unconfirmed.confirmed()  # of another connection
+                self._listen()
                 self._feed(session.Connected())
             case Disconnected(taken_over=taken_over):
                 log.warning("disconnected device=%s reason=%s", self.device, event)
@@ -263,6 +272,8 @@ class Agent:
                     self._said(job, content)
             case (_, "model", id, *_, last):
                 self._model(id, last, message.payload)
+            case ("presence", self.device) if message.payload == self.outbox.announced:
+                self.unconfirmed.confirmed()
             case ("presence", self.device) if message.payload and not message.retained:
                 self._echo(message.payload)
             case (job, "state") if message.payload:
@@ -413,9 +424,27 @@ class Agent:
 
     # ---- words -------------------------------------------------------------------------------------------------
 
+    def _listen(self) -> None:
+        """Ask the broker for what is said to this device, and for what stands there: states, and its own presence.
+
+        Again from time to time: of what a broker has lost on its way nothing else would ever tell.
+        """
+        mine = topics.down(self.fleet, "+", self.device), topics.presence(self.fleet, self.device)
+        self.transport.subscribe(topics.state(self.fleet, "+"), *mine)
+        self.listened_at = self.clock.now()
+        self._expect_echo()
+
+    def _listens_at(self) -> float:
+        return self.listened_at + (OPEN if session.known(self.session) else QUIET)
+
     def _announce(self) -> None:
         self.announced, self.announced_at = len(self.samples.data), self.clock.now()
         self.outbox.announce(self._presence(online=True))
+        self._expect_echo()
+
+    def _expect_echo(self) -> None:
+        self.unconfirmed.until = None
+        self.unconfirmed.begin(self.clock.now())
 
     def _announce_later(self, why: str) -> None:
         self._complain(why)

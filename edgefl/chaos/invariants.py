@@ -82,6 +82,8 @@ class Invariants:
         self.over: set[str] = set()  # runs that were said to have finished
         self.held: dict[str, dict[str, Any]] = defaultdict(dict)  # device: what it held after the last event
         self.unwritten: set[str] = set()  # held in memory only, because a disk was full
+        self.wills_lost: set[str] = set()  # devices of whom the broker has lost a word about being there or not
+        self.untidy: set[str] = set()  # runs of which it has lost a word that clears a model away
         self.left: dict[tuple[str, str], set[bytes]] = defaultdict(set)  # run, device: answers that were sent
 
     # ---- what is overheard -------------------------------------------------------------------------------------
@@ -102,6 +104,14 @@ class Invariants:
                 self.left[run, device].add(known_as)
             case (run, "state"), (JobState(phase="finished"), _):
                 self.over.add(run)
+
+    def lost(self, passing: Passing) -> None:
+        """The broker has lost this message: what nobody can make up for is not asked of anybody."""
+        match topics.parts(passing.topic):
+            case ("presence", device) if passing.way == "up":
+                self.wills_lost.add(device)
+            case (run, "model", *_) if passing.way == "up" and not passing.payload:
+                self.untidy.add(run)
 
     def _said_to_device(self, run: str, device: str, message: Said) -> None:
         match message:
@@ -272,7 +282,7 @@ class Invariants:
     def before_boot(self, machine: Machine, broker: VirtualBroker, broker_since: float) -> None:
         """A machine that was off for long is about to start: nobody may think that it was there."""
         now, since = machine.around.world.now, machine.down_since
-        if machine.name not in self.devices or since is None or machine.name in self.twins:
+        if machine.name not in self.devices or since is None or machine.name in self.twins | self.wills_lost:
             return
         if now - max(since, broker_since) <= SILENCE + 15.0:
             return
@@ -295,9 +305,9 @@ class Invariants:
             self._ended(machine, self.runs[name])
         tidy = {name for name, seen in self.runs.items() if seen.tidy}
         for topic in broker.retained:
-            if "/model/" in topic and topics.parts(topic)[0] in tidy:
+            if "/model/" in topic and topics.parts(topic)[0] in tidy - self.untidy:
                 raise Violation("tidy", f"models are left at the broker: {topic}")
-        heard = {name for name in tidy if broker_since < self.runs[name].ended_at}
+        heard = {name for name in tidy if broker_since < self.runs[name].ended_at and _finished(broker, name)}
         for name, device in self.devices.items():
             self._at_rest(name, device, broker, heard)
 
@@ -327,6 +337,7 @@ class Invariants:
         seen, scenario = self.runs[machine.name], machine.around.scenario
         everybody = {name: device.data for name, device in self.devices.items()}
         complete = all({device for _, device in seen.merged.get(round, {})} == set(everybody) for round in machine.asks)
+        complete &= machine.run.cohort == len(everybody)  # with spares a round may count more than the loop asks
         lies = any(member.lie for member in scenario.members)
         if (
             not complete
@@ -343,6 +354,13 @@ class Invariants:
                 "undisturbed", f"{machine.name}: everybody counted in every round, and the model is another"
             )
         return True
+
+
+def _finished(broker: VirtualBroker, run: str) -> bool:
+    """Whether everybody who asks the broker learns that the run has ended."""
+    kept = broker.retained.get(topics.state(FLEET, run))
+    said = overheard(kept.topic, kept.payload) if kept else None
+    return isinstance(said, JobState) and said.phase == "finished"
 
 
 def _keeps(agent: Agent, held: Held) -> bool:

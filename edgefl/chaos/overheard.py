@@ -65,6 +65,22 @@ def overheard(topic: str, payload: bytes) -> Said | None:
     return heard[0] if heard else None
 
 
+def kind(topic: str, payload: bytes) -> str:
+    """What sort of message this is: one of `scenario.LOST`, or something else."""
+    place = topics.parts(topic)
+    match place:
+        case (_, "model", *_, last):
+            return "manifest" if last == "manifest" else "model"
+    said = overheard(topic, payload)
+    match said:
+        case None:
+            return "piece"
+        case Presence(online=False):
+            return "will"
+        case _:
+            return type(said).__name__.lower()
+
+
 def piece(payload: bytes) -> str:
     """How a payload that says nothing by itself is called."""
     try:

@@ -14,8 +14,10 @@ from typing import Any
 
 from coordinator import core
 from coordinator.device_keys import DeviceKeys
+from device_agent.service import OPEN
 from edgefl.chaos.invariants import Invariants, Violation
 from edgefl.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine, Surroundings
+from edgefl.chaos.overheard import kind
 from edgefl.chaos.scenario import Fault, Scenario, draw
 from edgefl.chaos.story import Story
 from edgefl.config.schema import RunFile
@@ -26,7 +28,7 @@ from edgefl.simulation.world import Process, World
 from edgefl.system.memory_disk import PowerCut
 
 PATIENCE, DEADLINES = 60.0, 6.0  # virtual seconds, and times a round's deadline, in which a mended fleet must get done
-REST = 30.0  # virtual seconds after the last run's end, in which everybody hears of it
+REST = OPEN + 15.0  # virtual seconds after the last run's end, in which everybody hears of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,16 @@ def play(seed: int, *, story: bool = False) -> Outcome:
     )
 
 
+@dataclass(slots=True)
+class Loss:
+    """The next few messages of a kind on one line, until then."""
+
+    what: str
+    client: str
+    until: float
+    left: int
+
+
 class Play:
     """The stage, and all who are on it."""
 
@@ -77,6 +89,7 @@ class Play:
         self.invariants = Invariants(self.devices, self.coordinators)
         self.chance = Random(f"{scenario.seed}/fates")
         self.storm_until = 0.0
+        self.losses: list[Loss] = []
         self.broker_since = 0.0
         self.events = self.compared = 0
         self.struck: Counter[str] = Counter()
@@ -141,9 +154,11 @@ class Play:
         machine = self.machines.get(fault.whom)
         if machine is not None and (machine.ended or (machine.process is None and fault.kind != "clock")):
             return
-        self.struck[fault.kind] += 1
+        self.struck[fault.kind] += fault.kind != "lost"  # which are counted one by one
         self._note("!", str(fault))
         match fault.kind:
+            case "lost" if machine is not None:
+                self.losses.append(Loss(fault.what, machine.client, self.world.now + fault.seconds, int(fault.amount)))
             case "storm":
                 self.storm_until = max(self.storm_until, self.world.now + fault.seconds)
             case "broker":
@@ -247,13 +262,35 @@ class Play:
 
     def _fate(self, passing: Passing) -> Fate:
         self.invariants.passing(passing)
+        if self.losses and self._meant_to_be_lost(passing):
+            return self._lost(passing)
         if self.world.now >= self.storm_until:
             return ACROSS
         weather, chance = self.scenario.weather, self.chance
         delay = chance.choice((0.1, 1.0, 4.0)) if chance.random() < weather.delayed else 0.0
         breaks = chance.choice(("before", "after")) if chance.random() < weather.broken / 4 else ""
         copies = 2 if not breaks and chance.random() < weather.doubled else 1
+        if not breaks and chance.random() < weather.lost:
+            return self._lost(passing)
         return Fate(delay, breaks, copies)  # type: ignore[arg-type]  # one of its words
+
+    def _meant_to_be_lost(self, passing: Passing) -> bool:
+        self.losses = [loss for loss in self.losses if loss.left and loss.until >= self.world.now]
+        here = [loss for loss in self.losses if loss.client == passing.client]
+        what = kind(passing.topic, passing.payload) if here else ""
+        for loss in here:
+            if loss.what == what:
+                loss.left -= 1
+                return True
+        return False
+
+    def _lost(self, passing: Passing) -> Fate:
+        """The broker says that it has the message, or that it was sent on, and nobody ever hears of it."""
+        self.struck["lost"] += 1
+        what = kind(passing.topic, passing.payload)
+        self._note("!", f"lost {what}, {'from' if passing.way == 'up' else 'to'} {passing.client}")
+        self.invariants.lost(passing)
+        return Fate(copies=0)
 
     # ---- what is seen ------------------------------------------------------------------------------------------
 

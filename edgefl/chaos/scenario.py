@@ -6,7 +6,7 @@ lines, find what a mixture of everything hides.
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from edgefl.algorithms.registry import ALGORITHMS
 from edgefl.config.schema import RunFile
@@ -14,12 +14,15 @@ from edgefl.hardware.line import Line
 from edgefl.protocol.chunks import CHUNK
 
 Kind: TypeAlias = Literal[
-    "kill", "power", "torn", "stop", "rot", "cut", "silence", "storm", "broker", "full", "clock", "twin", "noise"
-]
+    "kill", "power", "torn", "stop", "rot", "cut", "silence", "storm", "lost", "broker", "full", "clock", "twin",
+    "noise",
+]  # fmt: skip
 Lie: TypeAlias = Literal["torn", "not a number", "huge", "round", "run", "name", "model", "stale"]
 
-KINDS: tuple[Kind, ...] = (
-    "kill", "power", "torn", "stop", "rot", "cut", "silence", "storm", "broker", "full", "clock", "twin", "noise",
+KINDS: tuple[Kind, ...] = get_args(Kind)
+LOST = (  # what a broker may lose, though it said that it has it
+    "presence", "will", "state", "manifest", "model", "assignment", "piece", "answer", "receipt", "missing", "refusal",
+    "holding", "absent", "declined", "busy",
 )  # fmt: skip
 LIES: tuple[Lie, ...] = ("torn", "not a number", "huge", "round", "run", "name", "model", "stale")
 MOST_FAULTS = 10
@@ -42,11 +45,13 @@ class Fault:
     whom: str = ""  # a device or a run; nobody: the broker, or all lines
     seconds: float = 0.0
     amount: float = 0.0
+    what: str = ""  # the kind of messages, where some are lost
 
     def __str__(self) -> str:
         whom = f" {self.whom}" if self.whom else ""
         lasts = f" for {self.seconds:.1f} s" if self.seconds else ""
-        return f"{self.kind}{whom}{lasts}" + (f" ({self.amount:g})" if self.amount else "")
+        what = f" {self.what}" if self.what else ""
+        return f"{self.kind}{what}{whom}{lasts}" + (f" ({self.amount:g})" if self.amount else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +69,10 @@ class Member:
 class Weather:
     """What happens to messages while there is a storm: the chance of each."""
 
-    delayed: float
-    broken: float
-    doubled: float
+    delayed: float = 0.0
+    broken: float = 0.0
+    doubled: float = 0.0
+    lost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,8 @@ def draw(seed: int) -> Scenario:
     runs = tuple(_run(seed, name, count) for name in names)
     faults = _faults(seed, members, runs)
     weather = Random(f"{seed}/weather")
-    chances = Weather(weather.choice((0.0, 0.1, 0.4)), weather.choice((0.0, 0.1, 0.4)), weather.choice((0.0, 0.0, 0.2)))
+    delayed, broken = weather.choice((0.0, 0.1, 0.4)), weather.choice((0.0, 0.1, 0.4))
+    chances = Weather(delayed, broken, weather.choice((0.0, 0.0, 0.2)), weather.choice((0.0, 0.0, 0.05, 0.2)))
     slow = Random(f"{seed}/work")
     pieces = Random(f"{seed}/pieces").choice((CHUNK, CHUNK, 150))  # small ones are lost, doubled and asked for again
     return Scenario(seed, members, runs, faults, chances, slow.choice((0.0, 1.0)), slow.choice((0.0, 0.3, 2.0)), pieces)
@@ -180,13 +187,15 @@ def _faults(seed: int, members: tuple[Member, ...], runs: tuple[RunFile, ...]) -
     return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.whom)))
 
 
-def _fault(rng: Random, kind: Kind, whom: str, at: float) -> Fault:
+def _fault(rng: Random, kind: Kind, whom: str, at: float) -> Fault:  # noqa: PLR0911  one kind, one line
     seconds = rng.choice((0.5, 3.0, 10.0, 40.0))
     match kind:
         case "torn":  # the power fails at one of the next steps of the disk
             return Fault(at, kind, whom, seconds, rng.randint(0, 14))
         case "broker":
             return Fault(at, kind, "", rng.choice((0.0, 2.0, 15.0)))
+        case "lost":  # the next few messages of a kind, on the line of somebody
+            return Fault(at, kind, whom, seconds, rng.choice((1, 1, 2, 3)), rng.choice(LOST))
         case "storm":
             return Fault(at, kind, "", rng.choice((5.0, 20.0)))
         case "clock":

@@ -54,7 +54,7 @@ class Reconnect:
 
 @dataclass(slots=True)
 class Pause:
-    """When somebody who was turned away comes again."""
+    """When somebody who was turned away, or not heard, comes again."""
 
     who: str
     first: float = 2.0  # seconds
@@ -78,3 +78,8 @@ class Pause:
     def over(self) -> None:
         """All is well again."""
         self._times = 0
+
+    def confirmed(self) -> None:
+        """It was heard: no need to come again."""
+        self.until = None
+        self.over()

@@ -48,7 +48,8 @@ class Fate:
 
     `delay`: on its way up it holds up all that is behind it; on its way down it waits at the broker, and only its own
     stream (sender, topic, receiver) waits with it: others overtake. `breaks`: the connection breaks, before it is
-    across or right after, before it is acknowledged. `copies` other than one are more than MQTT does to anybody.
+    across or right after, before it is acknowledged. `copies` other than one are more than MQTT does to anybody: with
+    none the broker has said that it has the message, and loses it; of a last will that is all that can happen to it.
     """
 
     delay: float = 0.0
@@ -233,6 +234,8 @@ class VirtualClient:
             arrives = connection.up_free + self.line.latency
             for _ in range(fate.copies if fate.breaks != "before" else 0):
                 self._world.at(arrives, partial(self._broker.arrived, connection, item, not fate.breaks))
+            if not fate.copies:
+                self._world.at(arrives, partial(self._broker.acknowledge, connection, item))
             if fate.breaks:
                 self._world.at(arrives, partial(self._broker.cut_connection, connection))
             self._flying.append(item)
@@ -351,8 +354,9 @@ class VirtualBroker:
         connection.filters.clear()
 
     def _send_will(self, connection: _Connection) -> None:
-        if (will := connection.client.will) is not None:
-            self._route(connection.client.id, _Item(will.topic, will.payload, retain=True, expires=inf))
+        client = connection.client
+        if (will := client.will) and self.fate(Passing("up", client.id, client.id, will.topic, will.payload)).copies:
+            self._route(client.id, _Item(will.topic, will.payload, retain=True, expires=inf))
 
     def _notices(self, connection: _Connection, reason: str = "connection lost", *, taken_over: bool = False) -> None:
         if connection.client.connection is connection:
@@ -388,8 +392,13 @@ class VirtualBroker:
         """A publish is at the broker, unless its connection broke under way."""
         if connection.alive:
             if acknowledge:
-                item.acknowledged = self.world.now + connection.client.line.latency
+                self.acknowledge(connection, item)
             self._route(connection.client.id, item)
+
+    def acknowledge(self, connection: _Connection, item: _Item) -> None:
+        """Say that it is here."""
+        if connection.alive:
+            item.acknowledged = self.world.now + connection.client.line.latency
 
     def _route(self, sender: str, item: _Item) -> None:
         if item.retain:

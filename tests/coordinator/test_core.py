@@ -6,7 +6,7 @@ import pytest
 
 from coordinator import core
 from coordinator.conduct import Conduct
-from coordinator.core import PATIENCE, State
+from coordinator.core import CONTENT, LACKING, PATIENCE, State
 from coordinator.roster import Announcement
 from coordinator.rounds import Rounds, Rules
 from coordinator.vocabulary import (
@@ -29,6 +29,7 @@ from coordinator.vocabulary import (
     Late,
     Leave,
     Listen,
+    ListenAgain,
     Looked,
     Meet,
     Merge,
@@ -381,7 +382,7 @@ def test_at_the_end_the_broker_is_left_tidy_and_only_then_it_is_over():
     assert did == [SayState("finished", 1, 2), ClearModels()]
     assert told == [events.Round(1)]
     s, did, _ = feed(s, Searched(21.0))
-    assert did == [ClearLeftovers()]
+    assert did == [ClearLeftovers(), SayState("finished", 1, 2)]  # once more, because nobody says it later
     s, did, _ = feed(s, Woken(21.0))
     assert did == []
     assert core.deadline(s) == 21.05
@@ -393,7 +394,7 @@ def test_at_the_end_the_broker_is_left_tidy_and_only_then_it_is_over():
 def test_a_broker_that_does_not_answer_is_not_waited_for():
     s, _, _ = feed(last(), Merged(20.0, 1, None, True))
     s, did, _ = feed(s, Woken(25.0))
-    assert did == [ClearLeftovers()]
+    assert did == [ClearLeftovers(), SayState("finished", 1, 2)]
     _, did, _ = feed(s, Woken(26.0), Woken(30.0))
     assert isinstance(did[-1], Leave)
 
@@ -443,3 +444,42 @@ def test_a_pause_is_told_once_and_seen_until_it_is_over():
     assert core.waiting(s) == "paused: full"
     s, _, _ = feed(s, Paused(13.0, ""))
     assert not core.waiting(s).startswith("paused")
+
+
+# ---- what the broker lost --------------------------------------------------------------------------------------------
+
+
+def test_while_devices_are_waited_for_the_broker_is_asked_again_who_is_there():
+    s, _, _ = feed(new(), Connected(0.0), Woken(0.0), Woken(20.0))
+    assert core.deadline(s) == LACKING
+    s, did, told = feed(s, Woken(LACKING))
+    assert (did, told) == ([ListenAgain()], [])
+    assert core.deadline(s) == 2 * LACKING
+    s, _, _ = feed(s, Disconnected(70.0, "gone"), Woken(71.0), Woken(90.0))
+    assert core.deadline(s) is None, "a broker that is away is asked when it is back"
+
+
+def test_a_round_that_is_open_asks_seldom_and_at_a_deadline_that_nobody_met():
+    s, _, _ = feed(new(), Connected(0.0), *joined("a", "b"), Prepared(1.0, 0, MODEL))
+    assert s.rounds.phase == "open"
+    s, did, _ = feed(s, Woken(30.0))
+    assert ListenAgain() not in did
+    s, did, _ = feed(s, Woken(31.0))
+    assert ListenAgain() in did, "whoever is silent may have left without a word"
+    s, _, _ = feed(s, *counted("a"), *counted("b"))
+    assert (s.rounds.phase, s.timer_due) == ("merging", None)
+    assert ListenAgain() not in feed(s, Woken(30.0 + CONTENT))[1]
+    assert ListenAgain() in feed(s, Woken(31.0 + CONTENT))[1]
+
+
+def test_what_the_broker_says_again_is_no_news():
+    s, _, _ = feed(new(), Connected(0.0), *joined("a"))
+    again = Announced(1.0, "a", HERE, retained=True)
+    assert feed(s, again)[1:] == ([], [])
+    assert feed(s, replace(again, announcement=replace(HERE, online=False)))[2] == [events.Lost("a", "")]
+
+
+def test_a_coordinator_that_connects_again_asks_everybody_again():
+    s, _, _ = feed(new(), Connected(0.0), *joined("a", "b"), Prepared(1.0, 0, MODEL), Connected(5.0))
+    _, did, _ = feed(s, Announced(5.0, "a", HERE, retained=True))
+    assert any(isinstance(one, Ask) for one in did), "what a device said meanwhile was said to nobody"

@@ -55,9 +55,7 @@ def test_the_number_is_on_the_disk_before_anything_is_said_with_it() -> None:
 def test_a_device_that_heard_the_first_life_obeys_the_second(jump: float) -> None:
     world, facts, counters = World(), list[Fact](), list[tuple[int, int]]()
     broker = VirtualBroker(world)
-    scenario = Scenario(
-        SEED, MEMBERS, (RUN,), (), Weather(0.0, 0.0, 0.0), preparing=0.0, merging=0.0, piece=chunks.CHUNK
-    )
+    scenario = Scenario(SEED, MEMBERS, (RUN,), (), Weather(), preparing=0.0, merging=0.0, piece=chunks.CHUNK)
     signer = simulated_keys.signer("coordinator", SEED)
     around = Surroundings(scenario, world, broker, signer, DeviceKeys(), lambda _who, _what: None)
     devices = [DeviceMachine(member, around) for member in MEMBERS]

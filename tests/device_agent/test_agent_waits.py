@@ -10,7 +10,7 @@ from idle_agents import Later, Stopped, idle_agent
 from device_agent import session
 from device_agent.model_cache import STALLED, Item
 from device_agent.privacy_ledger import NAME
-from device_agent.service import RETRY, Agent
+from device_agent.service import OPEN, QUIET, RETRY, Agent
 from device_agent.session import Tasked
 from device_agent.spool import Held, Spools
 from device_agent.training import Computed, Trained
@@ -57,7 +57,13 @@ def disk() -> MemoryDisk:
 def agent(disk: MemoryDisk) -> Agent:
     agent = idle_agent(disk)
     agent.handle(Connected())  # it says what it would send into its own outbox
+    echo(agent)
     return agent
+
+
+def echo(agent: Agent, **how: bool) -> None:
+    """The broker says what stands there."""
+    agent.handle(Message(topics.presence("default", "pi"), agent.outbox.announced, **how))
 
 
 def sent(agent: Agent) -> list[object]:
@@ -234,6 +240,51 @@ def test_once_it_was_connected_it_tries_for_ever():
     agent.handle(Connected())
     agent.handle(Disconnected("connection lost"))
     assert agent.deadline() is None
+
+
+# ---- what the broker lost --------------------------------------------------------------------------------------------
+
+
+def test_a_presence_that_the_broker_does_not_repeat_is_said_again_ever_more_slowly():
+    agent = idle_agent(MemoryDisk())
+    agent.handle(Connected())
+    assert presences(agent) == 1
+    waits = []
+    for _ in range(3):
+        waits.append(agent.deadline() - agent.clock.time)
+        wake(agent, waits[-1])
+        assert presences(agent) == 1
+    assert 2 * waits[0] < waits[2] < QUIET
+    echo(agent)
+    wake(agent, waits[2] * 2)
+    assert presences(agent) == 0
+
+
+def test_the_broker_is_asked_again_what_stands_there_sooner_with_work_in_hand(agent: Agent):
+    assert agent.deadline() == agent.clock.time + QUIET
+    hold(agent)
+    assert agent.deadline() == agent.clock.time + OPEN
+    asked = []
+    agent.transport.subscribe = lambda *filters: asked.extend(filters)
+    wake(agent, OPEN)
+    assert set(asked) == {
+        topics.state("default", "+"),
+        topics.down("default", "+", "pi"),
+        topics.presence("default", "pi"),
+    }
+    assert presences(agent) == 0
+    echo(agent, retained=True)
+    assert agent.deadline() == agent.clock.time + OPEN
+
+
+def test_what_stands_at_the_broker_and_is_not_its_last_word_is_corrected(agent: Agent):
+    gone = agent.outbox.presence(agent._presence(online=False))
+    presences(agent)
+    wake(agent, QUIET)
+    agent.handle(Message(topics.presence("default", "pi"), gone, retained=True))
+    assert presences(agent) == 0, "this may be what stood there before its last word"
+    wake(agent, agent.deadline() - agent.clock.time)
+    assert presences(agent) == 1
 
 
 # ---- the background --------------------------------------------------------------------------------------------------

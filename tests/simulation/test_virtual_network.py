@@ -293,6 +293,28 @@ def test_what_mqtt_never_does_has_to_be_allowed(world):
     assert heard.messages == [b"x", b"x"]
 
 
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_broker_may_lose_a_message_that_it_has_acknowledged(world, way):
+    broker = VirtualBroker(world, lambda p: Fate(copies=int((p.way, p.payload) != (way, b"2"))), brutal=True)
+    _, heard = join(broker, "receiver", "#")
+    sender, _ = join(broker, "sender")
+    world.run()
+    for payload in (b"1", b"2", b"3"):
+        sender.publish("t", payload)
+    world.run()
+    assert (heard.messages, sender.backlog()) == ([b"1", b"3"], 0)
+
+
+def test_a_broker_may_lose_a_last_will(world):
+    broker = VirtualBroker(world, lambda p: Fate(copies=int(p.payload != b"gone")), brutal=True)
+    _, heard = join(broker, "receiver", "#")
+    client, _ = join(broker, "client", will=Will("t", b"gone"))
+    world.run()
+    client.vanish(silent=False)
+    world.run()
+    assert (heard.messages, broker.retained) == ([], {})
+
+
 def stormy(seed: int, messages: int = 30) -> tuple[list[Any], dict[str, list[bytes]]]:
     """Two senders whose lines break, stall and are cut; a receiver that stays. What it heard, and what was sent."""
     world, rng = World(), Random(seed)
