@@ -359,8 +359,8 @@ class Invariants:
 def _finished(broker: VirtualBroker, run: str) -> bool:
     """Whether everybody who asks the broker learns that the run has ended."""
     kept = broker.retained.get(topics.state(FLEET, run))
-    said = overheard(kept.topic, kept.payload) if kept else None
-    return isinstance(said, JobState) and said.phase == "finished"
+    state = overheard(kept.topic, kept.payload) if kept else None
+    return isinstance(state, JobState) and state.phase == "finished"
 
 
 def _keeps(agent: Agent, held: Held) -> bool:

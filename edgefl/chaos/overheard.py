@@ -71,14 +71,14 @@ def kind(topic: str, payload: bytes) -> str:
     match place:
         case (_, "model", *_, last):
             return "manifest" if last == "manifest" else "model"
-    said = overheard(topic, payload)
-    match said:
+    message = overheard(topic, payload)
+    match message:
         case None:
             return "piece"
         case Presence(online=False):
             return "will"
         case _:
-            return type(said).__name__.lower()
+            return type(message).__name__.lower()
 
 
 def piece(payload: bytes) -> str:
