@@ -82,7 +82,7 @@ class DeviceKeys:
             known = self.path.stat()
             if (stamp := (known.st_mtime_ns, known.st_size)) == self._read_at:
                 return
-            text = self.path.read_text(errors="replace")
+            text = self.path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             self._pinned, self._read_at = {}, None
             return

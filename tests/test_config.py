@@ -168,7 +168,7 @@ def test_a_wrong_value_is_named_with_its_key_and_a_remedy(file, word, line):
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "+", "#", "-a", "état", "x" * 65, "presence", "state", "a\n"])
 def test_a_run_name_must_be_able_to_stand_in_a_topic(file, name):
-    file.write_text(RUN.replace('"digits"', f'"{name}"'.replace("\n", "\\n")))
+    file.write_text(RUN.replace('"digits"', f'"{name}"'.replace("\n", "\\n")), encoding="utf-8")
     with pytest.raises(ConfigError, match="cannot stand in a topic: use up to 64 letters"):
         read(file)
 

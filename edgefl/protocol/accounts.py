@@ -51,7 +51,7 @@ def path(folder: Path, name: str) -> Path:
 def _kept(file: Path) -> str | None:
     if not file.exists():
         return None
-    for line in file.read_text(errors="replace").splitlines():
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         variable, _, value = line.partition("=")
         if variable == PASSWORD and value:
             return value

@@ -168,7 +168,7 @@ def _mosquitto(plan: _Plan) -> Child:
     if os.geteuid() == 0:
         lines.append("user root")  # stay who you are: a change of user now would undo the kernel's watch
     config = plan.home / "mosquitto.conf"
-    config.write_text("\n".join(lines) + "\n")
+    config.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if plan.user is not None:
         for path in (plan.home, *plan.home.iterdir()):
             shutil.chown(path, plan.user)
@@ -177,7 +177,7 @@ def _mosquitto(plan: _Plan) -> Child:
 
 def _private(path: Path, text: str) -> Path:
     path.touch(mode=0o600)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")  # both brokers read that, whatever the locale is
     return path
 
 

@@ -26,6 +26,17 @@ running = broker.start(prefer=sys.argv[1])
 print(running.address.port, flush=True)
 sys.stdin.read()
 """
+LOGIN = r"""
+import queue, sys
+from edgefl.protocol import broker
+from edgefl.protocol.mqtt import MqttTransport
+login = {"username": "ann", "password": "s\u00e9same"}
+with broker.start(prefer=sys.argv[1], users={login["username"]: login["password"]}) as running:
+    events, transport = queue.SimpleQueue(), MqttTransport(running.address, "ann", **login)
+    transport.start(events.put)
+    print(type(events.get(timeout=60)).__name__)
+    transport.close()
+"""
 
 
 @pytest.fixture(params=["mosquitto", "iotcore"])
@@ -108,6 +119,15 @@ def test_passwords_are_not_readable_by_others(kind: str, tmp_path):
     with brokers.start(directory=tmp_path, prefer=kind, users={"ann": 'a"b\\c'}):
         holder = tmp_path / ("passwords" if kind == "mosquitto" else "rumqttd.toml")
         assert stat.S_IMODE(holder.stat().st_mode) == 0o600
+
+
+@pytest.mark.broker
+def test_a_password_with_an_accent_is_the_same_in_every_locale(kind: str):
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    child = subprocess.run(
+        [sys.executable, "-c", LOGIN, kind], capture_output=True, text=True, check=False, timeout=120, env=env
+    )
+    assert child.stdout == "Connected\n", child.stderr
 
 
 def test_a_taken_port_is_named_with_the_remedy():
