@@ -184,8 +184,9 @@ def _step(s: State, event: Event) -> Step:  # noqa: PLR0911, PLR0912, C901  one 
             return _usable(*_closed(s, digest), at)
         case Unusable(digest=digest) if digest in s.opened:
             return _unusable(*_closed(s, digest), event)
-        case Misbehaved(at, device, code, reason):
-            return _misbehaved(s, device, code, reason, at)
+        case Misbehaved(at, device, code, reason, frame):  # unless refused, it would be offered again and again
+            refused = (Refuse(device, s.rounds.round, frame, reason),) if frame else ()
+            return _after(refused, _misbehaved(s, device, code, reason, at))
         case Prepared() if s.phase == "preparing":
             return _prepared(s, event)
         case Merged() if s.phase == "running":

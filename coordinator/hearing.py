@@ -1,12 +1,12 @@
 """What devices say, as events of the core: every message becomes one event, or none.
 
-What cannot be used becomes one as well, `Misbehaved`. The frame of an answer is put aside under its digest until the
-core has a verdict.
+What cannot be used becomes one as well, `Misbehaved`: a whole frame that cannot be read is refused by its digest, for
+it may have been an answer. The frame of an answer is put aside under its digest until the core has a verdict.
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TypeAlias, TypeVar
 
 from coordinator import vocabulary as words
@@ -29,6 +29,7 @@ from edgefl.protocol.messages import (
     Declined,
     Holding,
     Presence,
+    ToCoordinator,
     Working,
     peek,
     read_json,
@@ -160,12 +161,18 @@ class Hearing:
         return words.Offered(now, id, message.round, known_as, len(data), ours=False)
 
     def _frame(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> words.Event | None:
-        message, sealed = peek(TO_COORDINATOR, data)
+        try:
+            message, sealed = peek(TO_COORDINATOR, data)
+        except WireError as error:
+            return replace(self.misbehaved(id, error, now), frame=digest)
         if isinstance(message, Answer):
             self.artifacts.put_aside(id, digest, message, sealed, data)
             return self._answered(id, digest, message, len(data), now)
         sealed.body(limit=0)
         self.inbox.count(id, now)
+        return self._short(id, message, now)
+
+    def _short(self, id: str, message: ToCoordinator, now: float) -> words.Event | None:
         match message:
             case Declined(to=key) if key not in (None, self.key):
                 log.debug("declined a task of another coordinator device=%s", id)

@@ -155,6 +155,7 @@ class Misbehaved:
     device: str
     code: str
     reason: str
+    frame: bytes | None = None  # the digest of a whole frame of its own that cannot be read: perhaps an answer
 
 
 @dataclass(frozen=True, slots=True)

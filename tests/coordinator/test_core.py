@@ -279,6 +279,12 @@ def test_one_that_is_only_remembered_by_the_broker_can_be_replaced():
     assert s.devices["a"].announced == other
 
 
+def test_a_frame_that_cannot_be_read_is_refused_by_its_digest_and_is_a_strike():
+    _, did, told = feed(opened(), Misbehaved(11.0, "a", "wire.malformed", "nonsense", b"digest"))
+    assert did == [Refuse("a", 1, b"digest", "nonsense")]
+    assert told == [events.Refused("a", "wire.malformed", "nonsense")]
+
+
 def test_the_third_strike_is_told_ends_the_part_of_a_device_and_is_over_after_a_while():
     bad = [Misbehaved(at, "a", "wire.malformed", "nonsense") for at in (11.0, 12.0, 13.0, 14.0)]
     s, did, told = feed(opened(), *bad)

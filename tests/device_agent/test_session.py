@@ -317,6 +317,13 @@ def test_a_receipt_for_another_update_is_ignored():
     assert feed(s, Receipted(3, "x", "accepted"), Receipted(2, "d3", "accepted")) == (s, [])
 
 
+def test_an_update_that_nobody_could_read_is_forgotten_whatever_round_its_reader_is_in():
+    s, did = feed(after(*SENDING), Receipted(9, "d3", "refused"))
+    assert did == [Forget(3, "d3")]
+    assert not s.held
+    assert not s.committed
+
+
 @pytest.mark.parametrize("story", [[], TRAINING, SENDING], ids=["idle", "training", "sending"])
 def test_no_refusal_ends_the_agent_or_its_work(story):
     s = after(*story)
