@@ -9,7 +9,7 @@ forward      rounds and attempts only grow, over all lives of a coordinator; eve
 present      a device that is gone is not said to be there, one that is there is
 spent        no more private updates left a device than its ledger counts
 tidy         at the end nothing is left at the broker, and nothing held on a device
-progress     once all is mended, every run ends
+progress     a quorum that is healthy for long enough closes a round (progress.py); once all is mended, every run ends
 undisturbed  where everybody counted in every round, the model is the plain loop's, bit for bit
 """
 

@@ -148,6 +148,11 @@ class DeviceMachine(Machine):
     def client(self) -> str:
         return self.member.name
 
+    @property
+    def lies(self) -> bool:
+        """Whether it does so now."""
+        return self.member.lie is not None and self.around.world.now < self.around.scenario.healed
+
     def stop(self) -> None:
         if self.process is not None:
             self.process.put(Stopped())
@@ -173,7 +178,7 @@ class DeviceMachine(Machine):
 
     def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, watch: Any) -> Done:
         done = replace(worker, pace=self.member.pace, secret=False).work(task, model_ref, state, watch)
-        if self.member.lie is None or self.around.world.now >= self.around.scenario.healed:
+        if self.member.lie is None or not self.lies:
             return done
         return replace(done, frame=_lied(self.member.lie, done.frame, task.round))
 

@@ -6,12 +6,14 @@ Each is a small change that somebody could make by mistake, applied to the runni
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from typing import Any
 from unittest.mock import patch
 
 from coordinator import core, journal, recovery, rounds
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
+from coordinator.outbox import Outbox
 from coordinator.publisher import Publisher
 from coordinator.service import Coordinator
 from device_agent import session, states
@@ -19,6 +21,7 @@ from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.service import Agent
 from edgefl.errors import StoreError
 from edgefl.protocol import topics
+from edgefl.protocol.messages import Missing
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.record_log import RecordLog
 
@@ -258,6 +261,78 @@ def _state_of_another_run() -> Change:
     return states, "_name", lambda _run: "any.state"
 
 
+def _presence_said_once() -> Change:
+    return Agent, "_expect_echo", lambda _: None
+
+
+def _broker_asked_once() -> Change:
+    return Agent, "_listens_at", lambda _: inf
+
+
+def _who_is_there_asked_once() -> Change:
+    return Outbox, "listen_again", lambda _: None
+
+
+def _pieces_never_asked_for() -> Change:
+    say = Outbox.say
+
+    def silent(self: Outbox, device: str, message: Any) -> None:
+        if not isinstance(message, Missing):
+            say(self, device, message)
+
+    return Outbox, "say", silent
+
+
+def _lost_receipt_is_lost() -> Change:
+    tasked = session._tasked
+
+    def forgetful(s: Any, new: Any) -> Any:
+        return tasked(s, replace(new, counted=0))
+
+    return session, "_tasked", forgetful
+
+
+def _answer_offered_once() -> Change:
+    again = session._again
+
+    def content(s: Any, new: Any) -> Any:
+        return (s, ()) if new.run_key in s.held else again(s, new)
+
+    return session, "_again", content
+
+
+def _error_fed_back_twice() -> Change:
+    read = states.States._read
+
+    def doubled(self: states.States, name: str) -> Any:
+        return {key: 2 * value if key == "wire/residual" else value for key, value in read(self, name).items()}
+
+    return states.States, "_read", doubled
+
+
+def _no_spares() -> Change:
+    return rounds, "_spares", lambda _s, _count: ()
+
+
+def _waits_for_everybody() -> Change:
+    expired = rounds._expired
+
+    def patient(s: Any) -> Any:
+        return rounds._extend(s) if s.phase == "open" and rounds.outstanding(s) else expired(s)
+
+    return rounds, "_expired", patient
+
+
+def _absent_are_waited_for() -> Change:
+    joined = rounds._joined
+
+    def waiting(s: Any, device: str) -> Any:
+        everybody = s.phase not in ("starting", "gathering") or len(s.present) >= len(s.known)
+        return joined(s, device) if everybody else (s, ())
+
+    return rounds, "_joined", waiting
+
+
 BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "journal-not-synced": ("the journal's appends are not synced", _journal_not_synced),
     "spool-not-synced": ("a device's spooled update is not synced", _spool_not_synced),
@@ -283,6 +358,16 @@ BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "receipt-of-any-round": ("a receipt counts for whatever is held", _receipt_of_any_round),
     "abandoned-is-kept": ("answers to an opening that was given up still count", _abandoned_is_kept),
     "quorum-of-one-less": ("a round closes one answer too early", _quorum_of_one_less),
+    "presence-said-once": ("a presence that the broker lost is not said again", _presence_said_once),
+    "broker-asked-once": ("a device does not ask again what stands at the broker", _broker_asked_once),
+    "who-is-there-asked-once": ("a coordinator that lacks devices does not ask again", _who_is_there_asked_once),
+    "pieces-never-asked-for": ("pieces of an answer that are missing are not asked for", _pieces_never_asked_for),
+    "lost-receipt-is-lost": ("a task that says what counted does not stand in for a receipt", _lost_receipt_is_lost),
+    "answer-offered-once": ("a device that is asked again does not offer what it holds", _answer_offered_once),
+    "error-fed-back-twice": ("after a restart what a codec left out is added twice", _error_fed_back_twice),
+    "no-spares": ("nobody is asked in the place of a device that does not answer", _no_spares),
+    "waits-for-everybody": ("a quorum at the deadline does not close a round", _waits_for_everybody),
+    "absent-are-waited-for": ("a round waits for every device that was ever there", _absent_are_waited_for),
     "state-of-another-run": ("two runs share what a device keeps between rounds", _state_of_another_run),
 }
 

@@ -18,6 +18,7 @@ from device_agent.service import OPEN
 from edgefl.chaos.invariants import Invariants, Violation
 from edgefl.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine, Surroundings
 from edgefl.chaos.overheard import kind
+from edgefl.chaos.progress import EVERY, Progress
 from edgefl.chaos.scenario import Fault, Scenario, draw
 from edgefl.chaos.story import Story
 from edgefl.config.schema import RunFile
@@ -87,6 +88,7 @@ class Play:
         self.coordinators = {run.run.name: CoordinatorMachine(run, self.around, self._told) for run in scenario.runs}
         self.machines: dict[str, Machine] = {**self.coordinators, **self.devices}
         self.invariants = Invariants(self.devices, self.coordinators)
+        self.progress = Progress(self.devices, self.coordinators, self.broker)
         self.chance = Random(f"{scenario.seed}/fates")
         self.storm_until = 0.0
         self.losses: list[Loss] = []
@@ -106,6 +108,7 @@ class Play:
             for fault in self.scenario.faults:
                 self.world.at(fault.at, partial(self._strike, fault))
             self.world.at(self.scenario.healed, self._heal)
+            self._look_for_progress()
             self._until(self._all_ended, self.scenario.healed + self._patience(), "progress")
             self._until(lambda: False, max(self.world.now, self.scenario.healed) + REST)
             self.invariants.at_the_end(self.broker, self.broker_since)
@@ -147,6 +150,13 @@ class Play:
 
     def _patience(self) -> float:
         return PATIENCE + DEADLINES * max(run.rounds.deadline for run in self.scenario.runs)
+
+    def _look_for_progress(self) -> None:
+        now, storm = self.world.now, self.world.now < self.storm_until
+        if stuck := self.progress.stuck(now, self.invariants.twins, storm):
+            raise Violation("progress", stuck)
+        if not self._all_ended():
+            self.world.later(EVERY, self._look_for_progress)
 
     # ---- faults ------------------------------------------------------------------------------------------------
 
@@ -290,6 +300,7 @@ class Play:
         what = kind(passing.topic, passing.payload)
         self._note("!", f"lost {what}, {'from' if passing.way == 'up' else 'to'} {passing.client}")
         self.invariants.lost(passing)
+        self.progress.disturbed(passing.client, self.world.now)
         return Fate(copies=0)
 
     # ---- what is seen ------------------------------------------------------------------------------------------

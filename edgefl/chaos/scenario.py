@@ -26,6 +26,7 @@ LOST = (  # what a broker may lose, though it said that it has it
 )  # fmt: skip
 LIES: tuple[Lie, ...] = ("torn", "not a number", "huge", "round", "run", "name", "model", "stale")
 MOST_FAULTS = 10
+LONG = 400.0  # virtual seconds that somebody may be away for, in which the others must get on
 CHEAP: dict[str, dict[str, Any]] = {  # where an algorithm's own defaults would take long
     "fedgc": {"batches": 2},
     "gradma": {"batches": 2},
@@ -184,6 +185,9 @@ def _faults(seed: int, members: tuple[Member, ...], runs: tuple[RunFile, ...]) -
         elif kind == "rot":
             whom = rng.choice(coordinators)
         faults.append(_fault(rng, kind, whom, rng.uniform(0.0, span)))
+    if rng.random() < 0.25:
+        away: Kind = rng.choice(("kill", "cut", "silence", "full"))
+        faults.append(Fault(rng.uniform(0.0, span), away, rng.choice((*devices, *coordinators)), LONG))
     return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind, fault.whom)))
 
 

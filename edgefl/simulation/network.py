@@ -299,6 +299,12 @@ class VirtualBroker:
         self.stop()
         self.world.later(seconds, self.begin)
 
+    def connection(self, client_id: str) -> int | None:
+        """The number of a client's connection, if it has one that both sides know of."""
+        connection = self._sessions.get(client_id)
+        well = connection is not None and connection.alive and connection.client.connection is connection
+        return connection.number if connection is not None and well else None
+
     # ---- connections -------------------------------------------------------------------------------------------
 
     def unreachable(self, client: VirtualClient) -> str:
