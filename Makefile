@@ -4,7 +4,8 @@ VENV   := .venv
 RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos dst soak fuzz size wheels locks sbom oldest pi-emulated experiments install clean
+.PHONY: demo test check bench chaos dst soak fuzz size wheels locks sbom oldest pi-emulated experiments
+.PHONY: robustness install clean
 
 demo: $(READY)
 	$(RUN)/edgefl demo
@@ -104,6 +105,10 @@ experiments: $(READY)
 	    --set "task.data=synthetic(0,0,20,2,draw=$$d)" --set run.seed=$$d || exit 1; \
 	done
 	$(RUN)/python $(E)/draws.py $$(seq -f runs/upcycled-00-draw-%g 0 19)
+
+# Attackers against every defence; about a quarter of an hour, and it goes on where it was stopped. Writes docs/results/robustness.md.
+robustness: $(READY)
+	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/python $(E)/robustness.py
 
 install: $(READY)
 

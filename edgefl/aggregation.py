@@ -44,6 +44,7 @@ class Mean:
     name: Literal["mean"] = "mean"
 
     individual: ClassVar[bool] = False
+    makes_step: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         return replace(draft, step=mean(draft.updates)), state

@@ -187,6 +187,32 @@ class Summing(Protocol):
     def individual(self) -> bool: ...
 
 
+@runtime_checkable
+class Stepping(Protocol):
+    """A stage that makes the step out of `updates`, whatever step stood there, if `makes_step`."""
+
+    @property
+    def makes_step(self) -> bool: ...
+
+
+@runtime_checkable
+class Outvoting(Protocol):
+    """A stage in which no single device matters, if `outvotes`; of so many answers it needs at least `needs`."""
+
+    @property
+    def outvotes(self) -> bool: ...
+
+    def needs(self, answers: int) -> int: ...
+
+
+@runtime_checkable
+class Believing(Protocol):
+    """A stage that takes every device's word for something besides its update: `believes` says for what."""
+
+    @property
+    def believes(self) -> str: ...
+
+
 def rate(thing: Algorithm | Stage) -> float | None:
     """The learning rate, of whoever has one."""
     return thing.lr if isinstance(thing, Descending) else None

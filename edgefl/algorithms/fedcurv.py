@@ -59,6 +59,7 @@ class Curvature:
     name: Literal["curvature"] = "curvature"
 
     individual: ClassVar[bool] = True
+    believes: ClassVar[str] = "the Fisher information that devices send"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         rows = {key: row for key, row in state.items() if key not in {"P", "Q"}}

@@ -46,6 +46,7 @@ class Dynamic:
     alpha: Annotated[float, Field(gt=0)] = 0.01
 
     individual: ClassVar[bool] = False
+    believes: ClassVar[str] = "that every device is counted as it counts itself"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         k, real = site.model.layout.trainable, draft.params.dtype.type

@@ -200,6 +200,7 @@ class Distill(PublicTraining):
     counts: Counts = "raw"
 
     individual: ClassVar[bool] = True
+    believes: ClassVar[str] = "the label counts that devices send"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         classes = classified(site, "aggregation 'distill'")

@@ -51,6 +51,7 @@ class Table:
     name: Literal["table"] = "table"
 
     individual: ClassVar[bool] = True
+    makes_step: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         k, real = site.model.layout.trainable, draft.step.dtype.type

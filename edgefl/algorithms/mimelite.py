@@ -47,6 +47,7 @@ class Statistics:
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
     individual: ClassVar[bool] = False
+    believes: ClassVar[str] = "the gradients that devices send"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         shares, real = weights(draft.updates), draft.params.dtype.type

@@ -2,11 +2,14 @@
 
 A free round asks no device. An algorithm has such rounds (`free_rounds`), one stage makes the model's step in them
 (`makes_free_rounds`), and each other stage says whether it has something to do without devices (`without_devices`).
+
+A stage that outvotes single devices (`outvotes`) stands in front: whatever looked at the answers before it, believes
+something that it does not vote on (`believes`), or makes the step anew behind it (`makes_step`) would let them in.
 """
 
 from collections.abc import Sequence
 
-from edgefl.contract import Algorithm, Lasting, Pushing, Resting, Stage
+from edgefl.contract import Algorithm, Believing, Lasting, Outvoting, Pushing, Resting, Stage, Stepping
 from edgefl.errors import ConfigError
 
 
@@ -33,3 +36,45 @@ def check(algorithm: Algorithm, stages: Sequence[Stage]) -> None:
                 f"aggregation '{stage.name}' needs answers, and algorithm '{algorithm.name}' asks nobody in every"
                 " second round; leave the stage out, or set algorithm.even = 'device' with 'mean' in front"
             )
+
+
+def check_votes(stages: Sequence[Stage], cohort: int, late: str) -> None:
+    """Nothing, if no device gets past the stages that outvote single ones; otherwise a ConfigError that says how."""
+    votes = [i for i, stage in enumerate(stages) if isinstance(stage, Outvoting) and stage.outvotes]
+    if not votes:
+        return
+    last = stages[votes[-1]]
+    if votes != list(range(len(votes))):
+        raise ConfigError(
+            f"aggregation '{last.name}' comes too late: what stands before it works on answers that nobody has voted"
+            f" on; put '{last.name}' first, in the place of 'mean'"
+        )
+    for stage in stages:
+        if isinstance(stage, Believing):
+            raise ConfigError(
+                f"aggregation '{last.name}' votes on updates, and '{stage.name}' believes {stage.believes}; choose an"
+                " algorithm without it (fedavg, fedprox, fedgc, gradma), or leave the vote to [guards]"
+            )
+    step = any(makes_step(stages[i]) for i in votes)
+    behind = [stage.name for stage in stages[len(votes) :] if makes_step(stage)]
+    if step and behind:
+        raise ConfigError(
+            f"aggregation '{behind[0]}' would throw away the step that '{last.name}' makes; leave '{behind[0]}' out"
+        )
+    if not step and not behind:
+        raise ConfigError(f"aggregation '{last.name}' makes no step of the updates it changes; put 'mean' behind it")
+    if late == "memory":
+        raise ConfigError(
+            f"rounds.late = 'memory' would show late answers past the vote of '{last.name}'; set 'drop' or 'discount'"
+        )
+    for stage in stages:
+        if isinstance(stage, Outvoting) and stage.outvotes and stage.needs(cohort) > cohort:
+            raise ConfigError(
+                f"aggregation '{stage.name}' needs at least {stage.needs(cohort)} answers for its setting, and"
+                f" rounds.cohort = {cohort}; ask more devices, or lower aggregation.share"
+            )
+
+
+def makes_step(stage: Stage) -> bool:
+    """Whether the stage makes the step out of single updates."""
+    return isinstance(stage, Stepping) and stage.makes_step

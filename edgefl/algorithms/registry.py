@@ -48,6 +48,12 @@ STAGES = {
     "distill": "edgefl.algorithms.flashback:Distill",
     "ensemble": "edgefl.algorithms.feddf:Ensemble",
     "finetune": "edgefl.algorithms.finetune:Finetune",
+    "median": "edgefl.robust.median:Median",
+    "trimmed_mean": "edgefl.robust.trimmed_mean:TrimmedMean",
+    "krum": "edgefl.robust.krum:Krum",
+    "multi_krum": "edgefl.robust.multi_krum:MultiKrum",
+    "geometric_median": "edgefl.robust.geometric_median:GeometricMedian",
+    "norm_clip": "edgefl.robust.norm_clip:NormClip",
 }
 
 

@@ -52,6 +52,7 @@ class Variates:
     name: Literal["variates"] = "variates"
 
     individual: ClassVar[bool] = False
+    believes: ClassVar[str] = "the control variates that devices send"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         c = state.get("c", np.zeros_like(draft.params)).copy()

@@ -104,6 +104,7 @@ class Upcycle:
     individual: ClassVar[bool] = False
     without_devices: ClassVar[bool] = True
     makes_free_rounds: ClassVar[bool] = True
+    makes_step: ClassVar[bool] = True
 
     def at(self, round: int) -> float:
         """The kappa of the pair that this round belongs to."""

@@ -144,6 +144,7 @@ class Wire(Section):
 class Guards(Section):
     """What the coordinator puts up with."""
 
+    trust: Literal["devices", "majority"] = "devices"  # "majority": no single device matters; edgefl/robust/majority.py
     weight_cap: Cap = 5.0  # times the usual weight of an answer, or "off"
     norm_cap: Cap = 4.0  # times the usual length of an update, or "off"
     extra_cap: Cap = 10.0  # times the usual length of an array that an algorithm sends beside it, or "off"
@@ -244,7 +245,7 @@ class RunFile(Section):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> "RunFile":
         plain = registry.algorithm(self.algorithm)
-        stages = tuple(registry.stage(table) for table in self.aggregation) or plain.stages()
+        stages = self._defended(tuple(registry.stage(table) for table in self.aggregation) or plain.stages())
         self.make_selection()
         from edgefl.config import privacy as section  # noqa: PLC0415 - an agent does without it
 
@@ -254,6 +255,7 @@ class RunFile(Section):
         from edgefl.algorithms import pipeline  # noqa: PLC0415 - an agent does without it too
 
         pipeline.check(plain, stages)
+        pipeline.check_votes(stages, self.cohort, self.rounds.late)
         if self.rounds.cohort is None and self.task.partition is None:
             raise ValueError("rounds.cohort: say how many devices a round asks (only a partition gives it a default)")
         if self.quorum > self.cohort:
@@ -320,8 +322,17 @@ class RunFile(Section):
         return selection(self.selection)
 
     def make_stages(self) -> tuple[Stage, ...]:
-        """The stages of the file, or else the algorithm's own."""
-        return tuple(registry.stage(table) for table in self.aggregation) or self.make_algorithm().stages()
+        """The stages of the file, or else the algorithm's own; with the defence of `guards.trust`."""
+        return self._defended(
+            tuple(registry.stage(table) for table in self.aggregation) or self.make_algorithm().stages()
+        )
+
+    def _defended(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        if self.guards.trust == "devices":
+            return stages
+        from edgefl.robust.majority import majority  # noqa: PLC0415 - an agent does without it
+
+        return majority(stages)
 
 
 class Identity(Section):

@@ -46,7 +46,7 @@ def test_a_pipeline_that_makes_nothing_of_free_rounds_is_refused(stages):
         read("upcycled", *stages)
 
 
-@pytest.mark.parametrize("stage", sorted(set(registry.STAGES) - {*FREE, "upcycle"}))
+@pytest.mark.parametrize("stage", sorted(set(registry.STAGES) - {*FREE, "upcycle", "norm_clip"}))
 def test_a_stage_that_needs_answers_is_refused_after_the_push(stage):
     with pytest.raises(ConfigError, match=f"'{stage}' needs answers, and algorithm 'upcycled' asks nobody"):
         read("upcycled", "upcycle", stage)
@@ -60,6 +60,118 @@ def test_the_others_go_with_it(stage):
 @pytest.mark.parametrize("algorithm", sorted(registry.ALGORITHMS))
 def test_every_algorithm_goes_with_its_own_stages(algorithm):
     assert read(algorithm).make_stages()
+
+
+# ── stages that outvote single devices ───────────────────────────────────────────────────────────────────────
+
+STEPPING = ["median", "trimmed_mean", "krum", "multi_krum", "geometric_median"]
+BELIEVING = {
+    "scaffold": "control variates",
+    "fedcurv": "Fisher information",
+    "mimelite": "gradients",
+    "flashback": "label counts",
+    "feddyn": "counts itself",
+}
+
+
+def vote(algorithm: str, *stages: str, cohort: int = 10, **more: object) -> RunFile:
+    table = {
+        "algorithm": {"name": algorithm},
+        "aggregation": [{"name": stage} for stage in stages],
+        "rounds": {"cohort": cohort},
+        **more,
+    }
+    return parse(RunFile, table, "run.toml", environment={})
+
+
+def refusal(*arguments: str, **more: object) -> str:
+    with pytest.raises(ConfigError) as line:
+        vote(*arguments, **more)
+    assert "\n" not in str(line.value)
+    return str(line.value)
+
+
+@pytest.mark.parametrize("stage", STEPPING)
+def test_a_vote_takes_the_place_of_the_mean(stage):
+    for algorithm, behind in (("fedavg", ()), ("fedgc", ("sgc",)), ("gradma", ("memory",)), ("feddf", ("ensemble",))):
+        assert [each.name for each in vote(algorithm, stage, *behind).make_stages()] == [stage, *behind]
+
+
+def test_votes_may_follow_each_other_and_clipping_comes_before_any():
+    for stages in [
+        ("multi_krum", "trimmed_mean"),
+        ("norm_clip", "median"),
+        ("norm_clip", "mean"),
+        ("norm_clip", "krum"),
+    ]:
+        assert [each.name for each in vote("fedavg", *stages).make_stages()] == [*stages]
+    vote("mifa", "norm_clip", "mean", "table")
+    vote("upcycled", "norm_clip", "upcycle")
+
+
+@pytest.mark.parametrize(("algorithm", "what"), BELIEVING.items())
+@pytest.mark.parametrize("stage", ["median", "norm_clip"])
+def test_a_vote_on_updates_is_refused_where_something_else_is_believed(stage, algorithm, what):
+    own = [each.name for each in registry.algorithm({"name": algorithm}).stages() if each.name != "mean"]
+    first = ["norm_clip", "mean"] if stage == "norm_clip" else [stage]
+    assert f"believes {'that' if algorithm == 'feddyn' else 'the'}" in (line := refusal(algorithm, *first, *own))
+    assert what in line
+
+
+@pytest.mark.parametrize("stage", ["mean", "table"])
+def test_a_stage_that_would_throw_the_step_of_a_vote_away_is_refused(stage):
+    assert f"'{stage}' would throw away the step that 'krum' makes" in refusal("fedavg", "krum", stage)
+
+
+def test_a_vote_behind_the_stage_it_should_protect_is_refused():
+    assert "put 'median' first" in refusal("fedavg", "mean", "sgc", "median")
+    assert "put 'norm_clip' first" in refusal("upcycled", "upcycle", "norm_clip")
+
+
+def test_clipping_alone_makes_no_step():
+    assert "put 'mean' behind it" in refusal("fedavg", "norm_clip", "momentum")
+
+
+@pytest.mark.parametrize(("stage", "cohort", "needed"), [("krum", 8, 9), ("multi_krum", 6, 7), ("trimmed_mean", 4, 5)])
+def test_a_cohort_that_can_never_be_enough_is_refused(stage, cohort, needed):
+    assert f"'{stage}' needs at least {needed} answers" in refusal("fedavg", stage, cohort=cohort)
+
+
+def test_late_answers_do_not_get_past_a_vote():
+    rounds = {"cohort": 10, "late": "memory"}
+    assert "past the vote of 'median'" in refusal("gradma", "median", "memory", rounds=rounds)
+
+
+TRUST = {"guards": {"trust": "majority"}}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "stages"),
+    [
+        ("fedavg", ["norm_clip", "trimmed_mean", "momentum"]),
+        ("fedavgm", ["norm_clip", "trimmed_mean", "momentum"]),
+        ("upcycled", ["norm_clip", "upcycle", "momentum"]),
+    ],
+)
+def test_to_trust_the_majority_is_to_clip_and_to_keep_moving(algorithm, stages):
+    run = vote(algorithm, **TRUST)
+    assert [each.name for each in run.make_stages()] == stages
+    own = [each for each in registry.algorithm({"name": algorithm}).stages() if each.name != "mean"]
+    assert all(each in run.make_stages() for each in own), "the algorithm's own are left as they are"
+
+
+@pytest.mark.parametrize("algorithm", ["fedgc", "gradma", "mifa", "feddf"])
+def test_where_each_device_may_object_the_majority_is_not_enough(algorithm):
+    assert "lets each of them object" in refusal(algorithm, **TRUST)
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "mimelite", "feddyn"])
+def test_where_devices_are_believed_the_majority_is_not_enough_either(algorithm):
+    assert "believes" in refusal(algorithm, **TRUST)
+
+
+def test_one_defence_at_a_time():
+    assert "two defences" in refusal("fedavg", "median", **TRUST)
 
 
 # ── what momentum and memory do in a free round ──────────────────────────────────────────────────────────────

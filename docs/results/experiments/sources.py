@@ -1,6 +1,6 @@
 """The data of the reduced experiments, where a run file alone cannot say them.
 
-All of them test on every fifth image only: looking at all 10,000 after each round would cost more than the training.
+Images are tested on every fifth one only: looking at all 10,000 after each round would cost more than the training.
 """
 
 from functools import partial
@@ -9,6 +9,7 @@ import numpy as np
 
 from edgefl import seeds
 from edgefl.data.catalog import load
+from edgefl.data.dataset import Dataset
 from edgefl.data.partition import dirichlet
 from edgefl.data.source import Source
 from edgefl.vector import Array
@@ -45,6 +46,26 @@ mnist_dirichlet_4 = partial(mnist_dirichlet, division=4)
 def fashion_mnist_10000() -> Source:
     """The first ten thousand images."""
     return _some("fashion_mnist", np.arange(10_000))
+
+
+def uci_har_statistics() -> Source:
+    """UCI HAR by person, each window as six statistics of each channel: a linear model then goes a long way."""
+    whole = load("uci_har")
+    learn = _statistics(whole.train.x)
+    mean, spread = learn.mean(axis=0), learn.std(axis=0)
+
+    def ready(part: Dataset) -> Dataset:
+        return Dataset(((_statistics(part.x) - mean) / spread).astype(np.float32), part.y, part.classes)
+
+    return Source(ready(whole.train), ready(whole.test), whole.groups, "uci_har_statistics")
+
+
+def _statistics(x: Array) -> Array:
+    """Mean, spread, least, largest, mean step and mean square of each channel."""
+    steps = np.abs(np.diff(x, axis=2)).mean(axis=2)
+    return np.concatenate(
+        [x.mean(axis=2), x.std(axis=2), x.min(axis=2), x.max(axis=2), steps, (x**2).mean(axis=2)], axis=1
+    )
 
 
 def _some(name: str, rows: Array | None = None) -> Source:

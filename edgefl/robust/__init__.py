@@ -1,0 +1,1 @@
+"""Aggregation in which no single device matters: one file for each stage."""
