@@ -100,8 +100,8 @@ def repacked(job: Job, data: bytes, update: Update) -> bytes:
     delta, payload, _ = tensors.encode({"delta": update.delta}, job.up, job.model.layout)
     extra = {f"extra/{name}": array for name, array in update.extra.items()}
     others, payloads, _ = tensors.encode(extra, beside(job.up))
-    said = answer.model_copy(update={"weight": update.weight, "tensors": (*delta, *others)})
-    return frame(said, (*payload, *payloads))
+    lie = answer.model_copy(update={"weight": update.weight, "tensors": (*delta, *others)})
+    return frame(lie, (*payload, *payloads))
 
 
 # ---- the attacks -----------------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def code() -> str:
 def main() -> None:
     """Play what is not known yet, and write the page."""
     logging.disable(logging.INFO)
-    results, found = Results(OUT), dict[Play, Result]()
+    known, results = Results(OUT), dict[Play, Result]()
     for data in DATA:
         try:
             prepared(data, SEEDS[0])
@@ -177,10 +177,10 @@ def main() -> None:
             continue
         plays = list(plan(data))
         for number, play in enumerate(plays, 1):
-            found[play] = results.take(play)
+            results[play] = known.take(play)
             if number % 50 == 0 or number == len(plays):
                 sys.stderr.write(f"{data}: {number} of {len(plays)} runs\n")
-    robustness_page.write(found)
+    robustness_page.write(results)
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ def back_doors(results: Results) -> str:
     """The same for the success of the back door; without attackers it is how often the trigger misleads by chance."""
     rows = []
     for defence in names(play.defence for play in results):
-        doors = [[r.back_door for r in found(results, defence, "back door", share)] for share in shares(results)]
-        nobody = fmean(r.back_door for r in found(results, defence))
+        doors = [[r.back_door for r in runs(results, defence, "back door", share)] for share in shares(results)]
+        nobody = fmean(r.back_door for r in runs(results, defence))
         rows.append([f"`{defence}`", f"{100 * nobody:.0f}", " / ".join(f"{100 * fmean(door):.0f}" for door in doors)])
     return table(["defence", "no attackers", "back door"], rows)
 
@@ -79,12 +79,12 @@ def back_doors(results: Results) -> str:
 def losses(results: Results) -> str:
     """Which attack costs most, against the same defence without attackers and against no defence without attackers."""
     attacks = [attack for attack in names(play.attack for play in results) if attack]
-    nothing = mean(found(results, "none"))
+    nothing = mean(runs(results, "none"))
     rows = []
     for defence in names(play.defence for play in results):
-        after = {attack: mean(found(results, defence, attack, 0.2)) for attack in attacks}
+        after = {attack: mean(runs(results, defence, attack, 0.2)) for attack in attacks}
         worst = min(after, key=lambda attack: after[attack])
-        itself = mean(found(results, defence))
+        itself = mean(runs(results, defence))
         lost = f"{100 * (itself - after[worst]):.1f}", f"{100 * (nothing - after[worst]):.1f}"
         rows.append([f"`{defence}`", worst, *lost])
     return table(["defence", "worst attack", "against itself", "against `none`, both without attackers"], rows)
@@ -92,7 +92,7 @@ def losses(results: Results) -> str:
 
 def clean(results: Results, defence: str) -> str:
     """Without attackers: the mean over the seeds, and their standard deviation."""
-    seen = [100 * result.accuracy for result in found(results, defence)]
+    seen = [100 * result.accuracy for result in runs(results, defence)]
     return f"{fmean(seen):.1f} ± {stdev(seen):.1f}" if len(seen) > 1 else f"{seen[0]:.1f}"
 
 
@@ -100,12 +100,12 @@ def series(results: Results, defence: str, attack: str) -> str:
     """The mean over the seeds for each share of attackers; a star where a run ended because nothing was finite."""
     cells = []
     for share in shares(results):
-        some = found(results, defence, attack, share)
+        some = runs(results, defence, attack, share)
         cells.append(f"{100 * mean(some):.1f}{'*' if any(one.diverged for one in some) else ''}")
     return " / ".join(cells)
 
 
-def found(results: Results, defence: str, attack: str = "", share: float = 0.0) -> list[Result]:
+def runs(results: Results, defence: str, attack: str = "", share: float = 0.0) -> list[Result]:
     """The runs of all seeds."""
     return [r for p, r in results.items() if (p.defence, p.attack, p.share) == (defence, attack, share)]
 
