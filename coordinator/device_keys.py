@@ -1,4 +1,8 @@
-"""Which key belongs to a device's name: the run file says so (`[devices]`), or it is the first that comes with it.
+"""Which key belongs to a device's name: the fleet's members say so, or the run file (`[devices]`), or else it is the
+first that comes with it.
+
+Where a fleet has members (`edgefl fleet init`), nobody else is heard, and nobody is believed because he came first. A
+run file may name fewer of them. The members are read again when their file changes.
 
 Keys that were met first are kept for the fleet, one line for each (`pi-01 ed25519:...`), so that nobody else takes a
 name while its device is away, whichever run it is. A device that was installed anew has a new key; it may come back
@@ -10,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgefl.errors import StoreError
+from edgefl.fleet.members import MembersFile
 from edgefl.protocol import signing
 from edgefl.system.faults import before_write
 from edgefl.system.store import OURS, make_folder, sync_folder, write_atomically
@@ -20,27 +25,35 @@ NAME = "identity.devices"
 class DeviceKeys:
     """The keys of a fleet's devices; without a path they are forgotten with the run."""
 
-    def __init__(self, path: Path | None = None, listed: Mapping[str, str] | None = None) -> None:
-        self.path, self.listed = path, dict(listed or {})
+    def __init__(
+        self, path: Path | None = None, listed: Mapping[str, str] | None = None, members: MembersFile | None = None
+    ) -> None:
+        self.path, self.listed, self.members = path, dict(listed or {}), members
         self._pinned: dict[str, str] = {}
         self._read_at: tuple[int, int] | None = None
         self._refresh()
 
     def of(self, device: str) -> str | None:
         """The key of this name, if there is one."""
+        if self.members is not None and (self.members.key_of(device) is None or not self.listed):
+            return self.members.key_of(device)
         return self.listed.get(device) if self.listed else self._pinned.get(device)
 
     def admits(self, device: str, key: str) -> bool:
         """Whether who has this key may call itself by this name."""
+        if self.members is not None and self.members.key_of(device) != key:
+            return False
         if self.listed:
             return self.listed.get(device) == key
+        if self.members is not None:
+            return True
         if self._pinned.get(device) != key:
             self._refresh()
         return self._pinned.get(device) in (None, key)
 
     def pin(self, device: str, key: str) -> None:
         """From now on the name belongs to this key; after a power cut too, unless the disk is full."""
-        if self.listed or self._pinned.get(device) == key:
+        if self.listed or self.members is not None or self._pinned.get(device) == key:
             return
         self._pinned[device] = key
         if self.path is None:
@@ -70,6 +83,10 @@ class DeviceKeys:
 
     def remedy(self, device: str) -> str:
         """What the operator has to do to let another key in."""
+        if self.members is not None and self.members.key_of(device) is None:
+            return f"it is not a member of this fleet; if it should be, `edgefl fleet add {device}` makes its kit"
+        if self.members is not None and not self.listed:
+            return f"if it was installed anew, `edgefl fleet add {device} --replace` makes it a new kit"
         if self.listed:
             return f"if it is the right one, set devices.{device} in the run file to its key"
         return f"if it was installed anew, `edgefl coordinator forget run.toml {device}` lets it in"

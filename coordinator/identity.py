@@ -4,10 +4,10 @@ It stands beside no run: runs come and go, and their devices know the coordinato
 make models that the fleet trains on, and speak to its devices, so nobody else may read it.
 """
 
-import os
 from pathlib import Path
 
 from edgefl.config.schema import RunFile
+from edgefl.fleet.folder import signing_key
 from edgefl.protocol import key_file
 from edgefl.protocol.address import parse
 from edgefl.protocol.signing import Signer
@@ -36,17 +36,7 @@ def path(run: RunFile) -> Path:
         return run.broker.identity.expanduser()
     if parse(run.broker.url).embedded:
         return run.run.folder / run.run.name / NAME
-    return of_fleet(run.broker.fleet)
-
-
-def of_fleet(fleet: str) -> Path:
-    """Where the key of a fleet is, unless its run files say otherwise."""
-    return state_folder() / "fleets" / f"{fleet}.key"
-
-
-def state_folder() -> Path:
-    """Where what belongs to this operator, and to no run, is kept."""
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "edgefl"
+    return signing_key(run.broker.fleet)
 
 
 def devices_path(run: RunFile) -> Path:

@@ -15,6 +15,7 @@ from coordinator import checkpoint, identity, journal
 from coordinator.beginning import rules
 from coordinator.device_keys import DeviceKeys
 from coordinator.exporting import SHOWN, made_up
+from coordinator.fleet_broker import fleet_of
 from coordinator.metrics_file import METRICS, MetricsFile
 from coordinator.resuming import ON_THE_WIRE, changes
 from coordinator.rounds import reopened
@@ -24,6 +25,7 @@ from edgefl.config.schema import RunFile
 from edgefl.deployment.card import card
 from edgefl.errors import ConfigError, StoreError
 from edgefl.events import Changed, Fact, Started
+from edgefl.fleet.members import MembersFile
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
 from edgefl.protocol.mqtt import MqttTransport, admitted
@@ -87,7 +89,7 @@ def coordinate(
             folder=folder,
             tell=tell,
             signer=signer,
-            device_keys=DeviceKeys(identity.devices_path(run), run.devices),
+            device_keys=_device_keys(run),
         )
         until_done.callback(_stop_on_signals(serving))
         if ready:
@@ -100,6 +102,11 @@ def coordinate(
             _export(folder / MODEL, serving.shell.artifacts.job, run_state)
         _conclude(folder)
         return Results(run_state, folder)
+
+
+def _device_keys(run: RunFile) -> DeviceKeys:
+    fleet = fleet_of(run)
+    return DeviceKeys(identity.devices_path(run), run.devices, MembersFile(fleet.members) if fleet else None)
 
 
 def _conclude(folder: Path) -> None:

@@ -18,6 +18,7 @@ from device_agent.session import Stopped
 from edgefl.config import reader
 from edgefl.config.schema import AgentFile
 from edgefl.errors import ConfigError
+from edgefl.protocol import exposure
 from edgefl.protocol.address import parse
 from edgefl.protocol.first_use import missing_key
 from edgefl.protocol.mqtt import MqttTransport
@@ -34,12 +35,20 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    path: Path, sets: Sequence[str], root: Path | None, *, once: bool, only: str | None = None, level: str
+    path: Path | None,
+    sets: Sequence[str],
+    root: Path | None,
+    *,
+    once: bool,
+    only: str | None = None,
+    insecure: bool = False,
+    level: str,
 ) -> tuple[int, str]:
     """Serve with the agent file behind `path` until a signal or the end; the exit code and the reason."""
     logs.set_up(level)
     resident_memory.one_heap()
-    file = reader.load(AgentFile, path, sets)
+    file = reader.load(AgentFile, path or _enrolled(), sets)
+    exposure.check(parse(file.agent.broker), file.agent.tls, "agent", insecure=insecure)
     folder = file.agent.folder.expanduser() / file.agent.id
     identity.check(FolderDisk(folder))
     with own(folder):
@@ -50,6 +59,12 @@ def run(
     if not agent.background.quiet:  # a graph goes on, and native code must not be taken apart while it runs
         atexit.register(os._exit, code)
     return code, reason
+
+
+def _enrolled() -> Path:
+    from device_agent.enrol import only  # noqa: PLC0415 - most agents are told where their file is
+
+    return only()
 
 
 class Host:

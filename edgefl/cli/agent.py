@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from edgefl.cli.options import DataRoot, Json, Log, Sets
+from edgefl.cli.options import DataRoot, Insecure, Json, Log, Sets
+from edgefl.cli.program import program, shown
 
 app = typer.Typer(no_args_is_help=True, help="What runs on a device.")
 
@@ -22,20 +23,60 @@ def group() -> None:
 
 @app.command()
 def start(  # noqa: PLR0917 - options of a command
-    agent: AgentPath,
+    agent: Annotated[
+        Path | None,
+        typer.Argument(help="The agent file; that of `agent enrol` unless said.", show_default=False),
+    ] = None,
     set_: Sets = None,
     data_root: DataRoot = None,
     once: Annotated[bool, typer.Option("--once", help="End when a run is finished that was seen at work.")] = False,
     run: Annotated[str | None, typer.Option(help="With --once: the run to end with; others are served too.")] = None,
+    insecure: Insecure = False,
     log: Log = "info",
 ) -> None:
     """Serve a fleet until Ctrl-C: fetch models, train on this device's data, send updates."""
     from device_agent.start import run as serve
     from edgefl.printable import printable
 
-    code, reason = serve(agent, set_ or (), data_root, once=once, only=run, level=log)
+    code, reason = serve(agent, set_ or (), data_root, once=once, only=run, insecure=insecure, level=log)
     typer.echo(f"edgefl: {printable(reason)}", err=True)
     raise typer.Exit(code)
+
+
+@app.command()
+def enrol(  # noqa: PLR0917 - options of a command
+    kit: Annotated[Path, typer.Argument(help="NAME.kit, as `edgefl fleet add NAME` wrote it.", show_default=False)],
+    data: Annotated[
+        str | None, typer.Option(help="This device's data: npz:/path, csv:/path, package.module:name.")
+    ] = None,
+    with_: Annotated[
+        Path | None, typer.Option("--with", help="An agent file, whose [data] and [compute] are taken.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the agent keeps everything.", show_default="~/.local/state/edgefl")
+    ] = None,
+    install_only: Annotated[bool, typer.Option("--install-only", help="Do not start the agent.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when a run is finished that was seen at work.")] = False,
+    log: Log = "info",
+) -> None:
+    """Make this machine the device that the kit is for, and start its agent."""
+    import os
+    import sys
+
+    from device_agent import enrol as enrolment
+    from edgefl.fleet import kit as kits
+    from edgefl.fleet.folder import state_folder
+
+    home = (folder.expanduser().absolute() if folder else None) or state_folder()
+    opened = kits.read(kit)
+    path = enrolment.install(opened, home, data, with_)
+    typer.echo(f"this machine is '{opened.name}' of fleet '{opened.fleet}'; everything is in {path.parent}")
+    typer.echo(f"{kit} is no longer needed: delete it")
+    typer.echo(f"the next start:  {program()} agent start {shown(path)}")
+    if not install_only:
+        sys.stdout.flush()
+        words = ["agent", "start", str(path), "--log", log, *(["--once"] if once else [])]
+        os.execv(sys.executable, [sys.executable, "-m", "edgefl", *words])  # noqa: S606  ourselves, without the parser
 
 
 @app.command()

@@ -1,61 +1,83 @@
-"""`edgefl broker`: a broker for the bench or a small site."""
+"""`edgefl broker`: the broker of a fleet, or one for the bench."""
 
 import signal
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="A broker without set-up.")
+from edgefl.cli.options import FleetName, Insecure, Log
+from edgefl.cli.program import program, shown
+
+app = typer.Typer(no_args_is_help=True, help="A broker.")
 
 
 @app.callback()
 def group() -> None:
-    """A broker without set-up."""
+    """A broker."""
 
 
 @app.command()
 def start(  # noqa: PLR0917 - options of a command
-    port: Annotated[int, typer.Option(help="0 takes any free port.")] = 1883,
-    bind: Annotated[str, typer.Option(help="An address other than loopback needs --devices.")] = "127.0.0.1",
-    devices: Annotated[
-        str | None, typer.Option(help="pi-01,pi-02,...: each gets an account that reads and writes its own only.")
-    ] = None,
-    accounts: Annotated[
-        Path | None, typer.Option(help="With --devices: the folder of their files.", show_default="~/.local/state/...")
-    ] = None,
-    fleet: Annotated[str, typer.Option(help="With --devices: whose coordinator's key they are given.")] = "default",
+    fleet: FleetName = "default",
+    insecure: Insecure = False,
+    port: Annotated[int, typer.Option(help="Without a fleet: its port; 0 takes any free one.")] = 1883,
+    bind: Annotated[str, typer.Option(help="Without a fleet: another address needs --insecure.")] = "127.0.0.1",
     user: Annotated[
-        str | None, typer.Option(help="One user for everybody, on loopback; its password is EDGEFL_MQTT_PASSWORD.")
+        str | None, typer.Option(help="Without a fleet: one user for everybody; its password is EDGEFL_MQTT_PASSWORD.")
     ] = None,
-    prefer: Annotated[Literal["auto", "mosquitto", "iotcore"], typer.Option(help="Which broker to run.")] = "auto",
+    prefer: Annotated[
+        Literal["auto", "mosquitto", "iotcore"], typer.Option(help="Without a fleet: which broker to run.")
+    ] = "auto",
+    log: Log = "warning",
 ) -> None:
-    """Run Mosquitto (or the iotcore wheel, on loopback) until Ctrl-C."""
+    """Run the secured broker of a fleet until Ctrl-C; where there is no fleet, an open one on loopback."""
+    from edgefl.fleet.folder import FleetFolder
+    from edgefl.system import logs
+
+    logs.set_up(log)
+    if FleetFolder(fleet).exists() and not insecure:
+        _secured(fleet)
+    else:
+        _plain(port, bind, user, prefer, insecure=insecure)
+
+
+def _secured(fleet: str) -> None:
+    from pathlib import Path
+
+    from edgefl.fleet import broker
+    from edgefl.fleet.administration import Fleet
+
+    opened = Fleet(fleet)
+
+    def ready() -> None:
+        settings = opened.settings
+        run = shown(Path(settings.trial)) if settings.trial else "run.toml"
+        typer.echo(
+            f"the broker of fleet '{fleet}' listens on {settings.broker} for members only (TLS 1.3); Ctrl-C ends it"
+        )
+        typer.echo(f"next, in another terminal:  {program()} coordinator start {run}")
+
+    broker.serve(opened, ready)
+
+
+def _plain(
+    port: int, bind: str, user: str | None, prefer: Literal["auto", "mosquitto", "iotcore"], *, insecure: bool
+) -> None:
     import os
 
-    from coordinator import identity
     from edgefl.errors import ConfigError
-    from edgefl.protocol import accounts as files
     from edgefl.protocol import broker
-    from edgefl.protocol.acl import COORDINATOR
-    from edgefl.protocol.address import PASSWORD
+    from edgefl.protocol.address import PASSWORD, is_loopback
+    from edgefl.protocol.exposure import warn
 
-    users, folder = {}, (accounts or identity.state_folder() / "accounts").absolute()
+    users = {}
     if user is not None:
-        if devices is not None:
-            raise ConfigError("--user is one account for everybody, --devices one for each: give one of them")
         if not os.environ.get(PASSWORD):
             raise ConfigError(f"--user {user}: put its password into the environment as {PASSWORD}")
         users[user] = os.environ[PASSWORD]
-    elif devices is not None:
-        users = files.passwords(folder, files.names(devices))
-    with broker.start(port, bind=bind, prefer=prefer, users=users, apart=devices is not None) as running:
-        if devices is not None:
-            files.write(folder, users, running.address, identity.opened(identity.of_fleet(fleet)).key)
-            typer.echo("accounts (a device gets its own file and no other):")
-            for name in users:
-                typer.echo(f"  {files.path(folder, name)}")
-            typer.echo(f"in the coordinator's terminal:  set -a; . {files.path(folder, COORDINATOR)}; set +a")
-            typer.echo("on a device, with its file:     set -a; . ./NAME.env; set +a")
+    with broker.start(port, bind=bind, prefer=prefer, users=users, insecure=insecure) as running:
+        if not is_loopback(bind):
+            who = f"the user '{user}'" if user else "everybody"
+            warn(f"at {bind} {who} may read and forge what any device says, and nothing is encrypted")
         typer.echo(f"{running.kind} listens on {running.address}; Ctrl-C ends it")
         signal.sigwait({signal.SIGINT, signal.SIGTERM})

@@ -1,10 +1,14 @@
 """`edgefl coordinator`: the server's side of a run."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
+from edgefl.cli.options import DataRoot, Forgetting, Insecure, Json, Log, RunPath, Sets, with_flags
+from edgefl.cli.program import program
+
+if TYPE_CHECKING:  # commands import when they run: --help is instant
+    from edgefl.fleet.folder import FleetFolder
 
 app = typer.Typer(no_args_is_help=True, help="The server's side of a run.")
 
@@ -28,6 +32,7 @@ def start(  # noqa: PLR0917 - options of a command
     unless_finished: Annotated[
         bool, typer.Option("--unless-finished", help="Do nothing if the run has finished: for a service.")
     ] = False,
+    insecure: Insecure = False,
     log: Log = "warning",
 ) -> None:
     """Coordinate a run: wait for devices, open rounds, merge what they send, keep the model.
@@ -35,19 +40,25 @@ def start(  # noqa: PLR0917 - options of a command
     The same command goes on with a run that was interrupted, whatever interrupted it.
     """
     from coordinator import identity
+    from coordinator.fleet_broker import fleet_of, located
     from coordinator.start import check_broker, coordinate, finished, unfinished
     from coordinator.view import choose
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
+    from edgefl.protocol import exposure
+    from edgefl.protocol.address import parse
     from edgefl.simulation.rehearsal import rehearse_apart
     from edgefl.system import logs
 
     logs.set_up(log)
-    run_file = load(RunFile, run, with_flags(set_, forgetting=forgetting))
+    run_file = located(load(RunFile, run, with_flags(set_, forgetting=forgetting)))
+    exposure.check(parse(run_file.broker.url), run_file.broker.tls, "broker", insecure=insecure)
     if unless_finished and not fresh and finished(run_file):
         typer.echo(f"edgefl: run '{run_file.run.name}' has finished; --fresh begins it anew", err=True)
         return
     view = choose(as_json=json)
+    if (fleet := fleet_of(run_file)) and not json:
+        _tell_devices(fleet)
     if fresh or not unfinished(run_file):  # else it has been tried, and its broker may come back later than we do
         check_broker(run_file)
         identity.check(run_file)
@@ -60,6 +71,16 @@ def start(  # noqa: PLR0917 - options of a command
             typer.echo(f"{what}: {path}")
 
 
+def _tell_devices(fleet: "FleetFolder") -> None:
+    from edgefl.fleet import members
+
+    names = list(members.read(fleet.members).active())
+    if not names:
+        typer.echo(f"fleet '{fleet.name}' has no members yet:  {program()} fleet add pi-01", err=True)
+        return
+    typer.echo(f"on each device, with its kit:  edgefl agent enrol {names[0]}.kit", err=True)
+
+
 @app.command()
 def key(run: RunPath, set_: Sets = None) -> None:
     """Say which key signs this fleet's models; agents that have it as agent.coordinator trust no other.
@@ -67,10 +88,11 @@ def key(run: RunPath, set_: Sets = None) -> None:
     The key is made if there is none yet.
     """
     from coordinator import identity
+    from coordinator.fleet_broker import located
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
 
-    run_file = load(RunFile, run, set_ or ())
+    run_file = located(load(RunFile, run, set_ or ()))
     signer = identity.signer(run_file)
     typer.echo(f"edgefl: the private key is {identity.path(run_file)}", err=True)
     typer.echo(signer.key)
@@ -85,11 +107,14 @@ def forget(
     """Forget a device's key: whoever comes next with its name is let in. For a device that was installed anew."""
     from coordinator import identity
     from coordinator.device_keys import DeviceKeys
+    from coordinator.fleet_broker import fleet_of, located
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
     from edgefl.errors import ConfigError
 
-    run_file = load(RunFile, run, set_ or ())
+    run_file = located(load(RunFile, run, set_ or ()))
+    if fleet_of(run_file):
+        raise ConfigError(f"the fleet knows its members: `edgefl fleet add {device} --replace` gives it new keys")
     if run_file.devices:
         raise ConfigError(f"{run} lists the keys of its devices: set devices.{device} to the new one, or take it out")
     path = identity.devices_path(run_file)

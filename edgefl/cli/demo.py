@@ -1,6 +1,5 @@
 """`edgefl demo`: a broker, a coordinator and eight agent processes on this machine."""
 
-import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from edgefl.cli.options import DataRoot, Json, Log, Sets
+from edgefl.cli.program import program
 
 
 def demo(
@@ -40,13 +40,7 @@ def demo(
     typer.echo(f"  the model   {scores} on digits none of them has seen")
     for what, file in results.files.items():
         typer.echo(f"  {what:<11} {file}")
-    program = _program()
+    edgefl = program()
     typer.echo("\nNext:")
-    typer.echo(f"  {program} init                 write a run file and an agent file of your own")
-    typer.echo(f"  {program} simulate run.toml    play that run file in this process, without a broker")
-
-
-def _program() -> str:
-    """What to type for `edgefl` here: a virtual environment that is not activated is not on the path."""
-    here = Path(sys.argv[0]).absolute()
-    return str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else "edgefl"
+    typer.echo(f"  {edgefl} init                 write a run file and an agent file of your own")
+    typer.echo(f"  {edgefl} simulate run.toml    play that run file in this process, without a broker")

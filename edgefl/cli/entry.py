@@ -18,12 +18,13 @@ from pathlib import Path
 class Start:
     """What `edgefl agent start` was told."""
 
-    agent: Path
+    agent: Path | None = None
     sets: tuple[str, ...] = ()
     data_root: Path | None = None
     once: bool = False
     run: str | None = None
     level: str = "info"
+    insecure: bool = False
 
 
 def main() -> None:
@@ -42,26 +43,27 @@ def plain(words: Sequence[str]) -> Start | None:
     if list(words[:2]) != ["agent", "start"]:
         return None
     files: list[str] = []
-    once, values = False, dict[str, list[str]]({"--set": [], "--data-root": [], "--log": [], "--run": []})
+    flags, values = set[str](), dict[str, list[str]]({"--set": [], "--data-root": [], "--log": [], "--run": []})
     rest = iter(words[2:])
     for word in rest:
         name, equals, value = word.partition("=")
         if name in values:
             values[name].append(value if equals else next(rest, ""))
-        elif word == "--once":
-            once = True
+        elif word in {"--once", "--insecure"}:
+            flags.add(word)
         else:
             files.append(word)
-    if len(files) != 1 or any(argument[:1] in {"", "-"} for argument in chain(files, *values.values())):
+    if len(files) > 1 or any(argument[:1] in {"", "-"} for argument in chain(files, *values.values())):
         return None
     root, level, run = (values[name][-1:] for name in ("--data-root", "--log", "--run"))
     return Start(
-        Path(files[0]),
+        Path(*files) if files else None,
         tuple(values["--set"]),
         Path(*root) if root else None,
-        once,
+        "--once" in flags,
         run[0] if run else None,
-        *level,
+        level[0] if level else "info",
+        "--insecure" in flags,
     )
 
 
@@ -75,7 +77,15 @@ def serve(asked: Start) -> int:
         from device_agent.start import run
 
         gc.enable()
-        code, reason = run(asked.agent, asked.sets, asked.data_root, once=asked.once, only=asked.run, level=asked.level)
+        code, reason = run(
+            asked.agent,
+            asked.sets,
+            asked.data_root,
+            once=asked.once,
+            only=asked.run,
+            insecure=asked.insecure,
+            level=asked.level,
+        )
     except EdgeflError as error:
         code, reason = error.exit_code, str(error)
     except KeyboardInterrupt:

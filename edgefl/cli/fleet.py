@@ -1,18 +1,141 @@
-"""`edgefl fleet`: many agents on this machine, each a process of its own."""
+"""`edgefl fleet`: who belongs to a fleet; and a trial fleet of many agents on this machine."""
 
 import signal
-from typing import Annotated
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefl.cli.options import DataRoot, Log, RunPath, Sets
+from edgefl.cli.options import DataRoot, FleetName, Json, Log, RunPath, Sets
+from edgefl.cli.program import program, shown
 
-app = typer.Typer(no_args_is_help=True, help="Many agents on this machine.")
+if TYPE_CHECKING:  # commands import when they run: --help is instant
+    from edgefl.fleet.administration import Fleet
+
+app = typer.Typer(no_args_is_help=True, help="Who belongs to a fleet.")
+
+DeviceName = Annotated[str, typer.Argument(help="The name of the device.", show_default=False)]
+Trial = Annotated[
+    Path | None, typer.Option(help="A run file with task.partition: devices get its parts as their data.")
+]
+Out = Annotated[Path, typer.Option(help="The folder for the kits.")]
 
 
 @app.callback()
 def group() -> None:
-    """Many agents on this machine."""
+    """Who belongs to a fleet."""
+
+
+@app.command()
+def init(  # noqa: PLR0917 - options of a command
+    devices: Annotated[str | None, typer.Option(help="pi-01,pi-02,...: the first members.")] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name or address of the broker; the first is what devices are told.", show_default=False),
+    ] = None,
+    port: Annotated[int, typer.Option(help="The broker's port; the next one is for coordinators here.")] = 8883,
+    trial: Trial = None,
+    fleet: FleetName = "default",
+    out: Out = Path(),
+) -> None:
+    """Make a fleet: its authority, its broker's configuration and certificate, and a kit for each device."""
+    from edgefl.fleet import hosts
+    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.authority import check_host, clock
+    from edgefl.fleet.members import device_names
+
+    names = device_names(devices) if devices else []
+    data = _parts(trial, range(len(names))) if trial else [None] * len(names)
+    known = [check_host(one) for one in host] if host else hosts.ours()
+    for name in names:
+        _free(out, name)
+    made = Fleet.new(fleet, known, port, clock(), str(trial.absolute()) if trial else None)
+    typer.echo(f"made the fleet '{fleet}' in {made.folder.path}; keep a copy of that folder, and of {fleet}.key beside")
+    typer.echo(f"devices will look for the broker at {made.settings.broker}; --host says another name or address")
+    for name, one in zip(names, data, strict=True):
+        _kit(made, name, one, out)
+    named = "" if fleet == "default" else f" --fleet {fleet}"
+    typer.echo(f"\nnext, in a terminal of its own:  {program()} broker start{named}")
+
+
+@app.command()
+def add(  # noqa: PLR0917 - options of a command
+    name: DeviceName,
+    data: Annotated[str | None, typer.Option(help="Its data.source: npz:/path, csv:/path, ...")] = None,
+    trial: Trial = None,
+    part: Annotated[int, typer.Option(help="With --trial: which part of the data it gets.")] = 0,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="New keys for a member; the old ones are revoked.")
+    ] = False,
+    fleet: FleetName = "default",
+    out: Out = Path(),
+) -> None:
+    """Add a device: NAME.kit is all that it needs."""
+    from edgefl.fleet import broker
+    from edgefl.fleet.administration import Fleet
+
+    table = _parts(trial, [part])[0] if trial else {"source": data} if data else None
+    opened = Fleet(fleet)
+    path = _kit(opened, name, table, out, replace=replace)
+    _tell_the_broker(opened, reloaded=broker.reload(opened.folder))
+    more = "" if table else " --data npz:/path/to/data.npz"
+    typer.echo(f"\nnext, on {name}, with this file:  edgefl agent enrol {path.name}{more}")
+
+
+@app.command()
+def revoke(name: DeviceName, fleet: FleetName = "default") -> None:
+    """Send a device away for good: an open connection of it ends too. Twice does no harm."""
+    from edgefl.fleet import revocation
+    from edgefl.fleet.administration import Fleet
+
+    opened = Fleet(fleet)
+    match revocation.revoke(opened, name):
+        case "out":
+            typer.echo(f"'{name}' is out: the broker refuses its certificate, and no connection of it is open")
+        case "broker not running":
+            typer.echo(f"'{name}' is revoked; the broker does not run at this moment, and will not let it in")
+        case "still let in":
+            typer.echo(f"edgefl: '{name}' is revoked, but the broker does not know it yet", err=True)
+            _tell_the_broker(opened, reloaded=False)
+            typer.echo(f"then again:  {program()} fleet revoke {name}", err=True)
+            raise typer.Exit(1)
+
+
+@app.command("list")
+def list_(fleet: FleetName = "default", json: Json = False) -> None:
+    """Who belongs to the fleet: key, until when its certificate is valid, whether it was revoked, when it was seen."""
+    import json as js
+
+    from edgefl.fleet import members
+    from edgefl.fleet.folder import FleetFolder
+    from edgefl.fleet.sightings import read as sightings
+
+    folder = FleetFolder(fleet)
+    folder.read_settings()
+    seen = sightings(folder)
+    rows = []
+    for name, member in sorted(members.read(folder.members).members.items()):
+        last = seen.get(name)
+        rows.append(
+            {
+                "name": name,
+                "key": member.key,
+                "expires": _day(member.expires),
+                "revoked": _day(member.revoked),
+                "seen": _day(last.at) if last else None,
+                "version": last.version if last else None,
+            }
+        )
+    if json:
+        for row in rows:
+            typer.echo(js.dumps(row))
+        return
+    titles = ("name", "key", "expires", "revoked", "seen", "version")
+    table = [titles, *(tuple(_short(title, row[title]) for title in titles) for row in rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(titles))]
+    for line in table:
+        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 @app.command()
@@ -24,12 +147,12 @@ def start(  # noqa: PLR0917 - options of a command
     data_root: DataRoot = None,
     log: Log = "warning",
 ) -> None:
-    """Start real agent processes, one for each part of the run's partition, and wait until they end."""
+    """A trial on this machine: real agent processes, one for each part of the run's partition, until they end."""
     from coordinator import identity
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
     from edgefl.protocol.address import on_the_command_line, parse
-    from edgefl.run.local_fleet import Fleet
+    from edgefl.run.local_fleet import Fleet as Agents
     from edgefl.system import logs
 
     logs.set_up(log)
@@ -38,7 +161,7 @@ def start(  # noqa: PLR0917 - options of a command
     where, key = broker or run_file.broker.url, None
     if not parse(where).local and identity.path(run_file).exists():  # else each agent says what it lacks
         key = identity.signer(run_file).key
-    fleet = Fleet.of(run_file, where, devices, data_root, key)
+    fleet = Agents.of(run_file, where, devices, data_root, key)
     signal.signal(signal.SIGTERM, lambda _s, _f: fleet.stop())
     with fleet:
         typer.echo(f"{len(fleet.children)} agents started; their logs are in {fleet.folder}")
@@ -46,3 +169,51 @@ def start(  # noqa: PLR0917 - options of a command
     for name, last_words in failed.items():
         typer.echo(f"{name}: {last_words}", err=True)
     raise typer.Exit(1 if failed else 0)
+
+
+def _parts(trial: Path, parts: Any) -> list[dict[str, Any] | None]:  # Any: numbers, and whatever TOML can say
+    from edgefl.config.reader import load
+    from edgefl.config.schema import RunFile
+    from edgefl.run.local_fleet import trial_data
+
+    run = load(RunFile, trial)
+    return [trial_data(run, part) for part in parts]
+
+
+def _kit(fleet: "Fleet", name: str, data: dict[str, Any] | None, out: Path, *, replace: bool = False) -> Path:
+    from edgefl.fleet import kit
+    from edgefl.fleet.authority import clock
+
+    path = out / f"{name}{kit.SUFFIX}" if replace else _free(out, name)
+    kit.write(fleet.add(name, clock(), replace=replace, data=data), path)
+    typer.echo(f"wrote {shown(path.absolute())}: it is for {name} and nobody else; delete it here once it is there")
+    return path
+
+
+def _free(out: Path, name: str) -> Path:
+    from edgefl.errors import ConfigError
+    from edgefl.fleet.kit import SUFFIX
+
+    if (path := out / f"{name}{SUFFIX}").exists():
+        raise ConfigError(f"{path} is there already: it may be another fleet's; move it away, or give --out FOLDER")
+    return path
+
+
+def _tell_the_broker(fleet: "Fleet", *, reloaded: bool) -> None:
+    if not reloaded:
+        typer.echo(
+            f"a broker that is not run by `edgefl broker start` here needs the files of {fleet.folder.broker},"
+            " then SIGHUP (systemctl reload mosquitto)",
+            err=True,
+        )
+
+
+def _day(moment: datetime | None) -> str | None:
+    return f"{moment:%Y-%m-%d %H:%M}" if moment else None
+
+
+def _short(title: str, value: str | None) -> str:
+    """How it stands in the table: of a key as much as one can compare at a glance."""
+    if value is None:
+        return "-"
+    return f"{value.removeprefix('ed25519:')[:16]}..." if title == "key" else value

@@ -15,7 +15,11 @@ DataRoot = Annotated[
 Forgetting = Annotated[
     bool, typer.Option("--forgetting", help="Also tell where each round forgets: in training, in merging.")
 ]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Without TLS or without identities, although others can listen and speak.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout.")]
+FleetName = Annotated[str, typer.Option("--fleet", help="The name of the fleet.")]
 Log = Annotated[str, typer.Option("--log", help="debug, info, warning or error.")]
 
 

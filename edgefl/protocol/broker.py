@@ -1,9 +1,9 @@
 """A broker of one's own: Mosquitto if it is installed, otherwise rumqttd from the `iotcore` wheel.
 
 Either is a child process with a generated configuration. It dies with us, even when we are killed; it forgets
-everything when it stops, and nobody relies on it to remember. Without users it is open to everyone, and with one user
-for all everyone can read and forge what others send: both stay on loopback. Elsewhere each user has rights of its
-own, which only Mosquitto knows.
+everything when it stops, and nobody relies on it to remember. It is for a bench: without users it is open to everyone,
+and with one user for all everyone can read and forge what others send. So it stays on loopback, unless that is meant;
+the broker of a real fleet is `edgefl/fleet/broker.py`.
 """
 
 import base64
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Literal
 
 from edgefl.errors import ConfigError, RunError
-from edgefl.protocol import acl
 from edgefl.protocol.address import Address, is_loopback
 from edgefl.protocol.mqtt import LARGEST
 from edgefl.system.processes import Child
@@ -58,25 +57,23 @@ def start(
     directory: Path | None = None,
     prefer: Literal["auto", "mosquitto", "iotcore"] = "auto",
     users: Mapping[str, str] | None = None,
-    apart: bool = False,
+    insecure: bool = False,
 ) -> Broker:
-    """A broker that accepts connections; port 0 means any free one, `users` are names and passwords.
-
-    `apart`: they are the coordinator and its devices, and each may only do what the ACL allows.
-    """
-    if not is_loopback(bind) and not (users and apart):
+    """A broker that accepts connections; port 0 means any free one, `users` are names and passwords."""
+    if not is_loopback(bind) and not insecure:
         kind_of = "one user for everybody is for a bench and" if users else "an open broker"
         raise ConfigError(
-            f"broker bind {bind}: {kind_of} stays on 127.0.0.1; give each device an account with --devices pi-01,pi-02"
+            f"broker bind {bind}: {kind_of} stays on 127.0.0.1; `edgefl fleet init --devices pi-01,pi-02` makes a"
+            " secured fleet, --insecure starts all the same"
         )
-    kind = _choose(prefer, apart=apart)
-    port = _free(bind, port)
+    kind = _choose(prefer)
+    port = free_port(bind, port)
     home = directory or Path(tempfile.mkdtemp(prefix="edgefl-broker-"))
     home.mkdir(parents=True, exist_ok=True)
     # As root we become nobody; but only a folder of our own may change hands, and it must be within nobody's reach.
     nobody = os.geteuid() == 0 and directory is None and all(p.stat().st_mode & stat.S_IXOTH for p in home.parents)
     address = Address("mqtt", "127.0.0.1" if bind == "0.0.0.0" else bind, port)  # noqa: S104  only compared
-    plan = _Plan(home, bind, port, users or {}, apart, NOBODY if nobody else None)
+    plan = _Plan(home, bind, port, users or {}, NOBODY if nobody else None)
 
     def tidy() -> None:
         if directory is None:
@@ -84,7 +81,7 @@ def start(
 
     try:
         child = _mosquitto(plan) if kind == "mosquitto" else _iotcore(plan)
-        _wait_until_up(child, address)
+        wait_until_up(child, address)
     except BaseException:
         tidy()
         raise
@@ -105,9 +102,7 @@ def has_iotcore() -> bool:
     return importlib.util.find_spec("iotcore") is not None
 
 
-def _choose(prefer: str, *, apart: bool = False) -> Kind:
-    if apart and (prefer == "iotcore" or not find_mosquitto()):
-        raise ConfigError("only Mosquitto can keep devices apart by their accounts: apt install mosquitto")
+def _choose(prefer: str) -> Kind:
     if prefer in ("auto", "mosquitto") and find_mosquitto():
         return "mosquitto"
     if prefer in ("auto", "iotcore") and has_iotcore():
@@ -120,7 +115,7 @@ def _choose(prefer: str, *, apart: bool = False) -> Kind:
     raise ConfigError(f"no {'MQTT broker' if prefer == 'auto' else prefer} on this machine: {remedy}")
 
 
-def _free(bind: str, port: int) -> int:
+def free_port(bind: str, port: int) -> int:
     """The port, if it can be had; otherwise a ConfigError."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     with socket.socket(family) as probe:
@@ -143,7 +138,6 @@ class _Plan:
     bind: str
     port: int
     users: Mapping[str, str]
-    apart: bool
     user: str | None
 
 
@@ -163,8 +157,6 @@ def _mosquitto(plan: _Plan) -> Child:
     if plan.users:
         hashes = "".join(f"{user}:{_hashed(password)}\n" for user, password in plan.users.items())
         lines.append(f"password_file {_private(plan.home / 'passwords', hashes)}")
-    if plan.apart:
-        lines.append(f"acl_file {_private(plan.home / 'acl', acl.TEXT)}")
     if os.geteuid() == 0:
         lines.append("user root")  # stay who you are: a change of user now would undo the kernel's watch
     config = plan.home / "mosquitto.conf"
@@ -210,7 +202,8 @@ dynamic_filters = true
     return Child([sys.executable, "-c", code, options], plan.home / "rumqttd.log")
 
 
-def _wait_until_up(child: Child, address: Address) -> None:
+def wait_until_up(child: Child, address: Address) -> None:
+    """Nothing, once it accepts connections; a RunError with what it said last if it does not."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         with suppress(OSError):

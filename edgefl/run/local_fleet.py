@@ -83,20 +83,25 @@ def agents_folder(run: RunFile) -> Path:
     return run.run.folder / f"{run.run.name}.agents"
 
 
+def trial_data(run: RunFile, part: int) -> dict[str, object]:
+    """[data] of the agent that has this part of the run's data set."""
+    task = run.task
+    if task.partition is None or task.data is None:
+        raise ConfigError("a fleet divides one data set among its agents: give task.data and task.partition")
+    if not 0 <= part < task.partition.devices:
+        raise ConfigError(f"task.partition has {task.partition.devices} parts, 0 to {task.partition.devices - 1}")
+    return {
+        "source": task.data,
+        "partition": task.partition.model_dump(mode="json", exclude_none=True),
+        "part": part,
+        "public": task.public,
+        "seed": run.run.seed,
+    }
+
+
 def _command(run: RunFile, me: dict[str, str], folder: Path, part: int, root: Path | None) -> list[str]:
     """Write the agent's file, and say how to start it."""
-    task = run.task
-    partition = task.partition.model_dump(exclude_none=True) if task.partition else {}
-    tables: dict[str, dict[str, object]] = {
-        "agent": {**me},
-        "data": {
-            "source": task.data,
-            "partition": partition,
-            "part": part,
-            "public": task.public,
-            "seed": run.run.seed,
-        },
-    }
+    tables: dict[str, dict[str, object]] = {"agent": {**me}, "data": trial_data(run, part)}
     if named := run.code():
         tables["compute"] = {"factories": named}  # the operator's own run: its code may be run here
     path = folder / f"{me['id']}.toml"

@@ -136,7 +136,7 @@ def test_with_tls_they_do_not_care_for_a_day(faketime: str, tmp_path: Path, figu
     if brokers.find_mosquitto() is None:
         pytest.skip("needs mosquitto for TLS")
     with Fleet(tmp_path) as fleet:
-        port = brokers._free("127.0.0.1", 0)
+        port = brokers.free_port("127.0.0.1", 0)
         ca = _certificates(tmp_path / "papers", days=3)
         mosquitto = Child(
             [brokers.find_mosquitto() or "", "-c", str(_secure(tmp_path / "papers", port))], tmp_path / "m.log"

@@ -1,0 +1,30 @@
+"""Where a run's broker is when its file does not say: that of the fleet on this machine, with the fleet's certificates.
+
+So `edgefl coordinator start run.toml` needs nothing but the run file where `edgefl fleet init` has been.
+"""
+
+from edgefl.config.schema import RunFile
+from edgefl.errors import ConfigError
+from edgefl.fleet.folder import FleetFolder
+from edgefl.protocol.address import parse
+
+
+def located(run: RunFile) -> RunFile:
+    """The run at its broker; what the file, the environment or `--set` say goes first."""
+    if "url" in run.broker.model_fields_set:
+        return run
+    folder = FleetFolder(run.broker.fleet)
+    if not folder.exists():
+        raise ConfigError(
+            f"the run names no broker, and there is no fleet '{folder.name}' here: `edgefl fleet init --devices"
+            " pi-01,pi-02` makes one; for a trial on this machine, `edgefl broker start` and broker.url ="
+            " 'mqtt://localhost:1883'"
+        )
+    about = {"url": str(folder.read_settings().here), "tls": folder.coordinator_tls()}
+    return run.model_copy(update={"broker": run.broker.model_copy(update=about)})
+
+
+def fleet_of(run: RunFile) -> FleetFolder | None:
+    """The fleet that this run belongs to, if it has identities; an embedded broker has a fleet of its own."""
+    folder = FleetFolder(run.broker.fleet)
+    return folder if folder.exists() and not parse(run.broker.url).embedded else None

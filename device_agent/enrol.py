@@ -1,0 +1,76 @@
+"""From a kit to a device that is installed: its keys and certificates in the agent's folder, and its agent file.
+
+FOLDER/pi-01/agent.toml          what `edgefl agent start` reads
+            /device.key          signs messages
+            /tls.crt, tls.key    who it is at the broker
+            /ca.crt              whom it believes to be the broker
+"""
+
+from pathlib import Path
+from typing import Any
+
+from device_agent import identity
+from edgefl.config import reader, toml_text
+from edgefl.config.schema import AgentFile
+from edgefl.errors import ConfigError
+from edgefl.fleet.folder import state_folder
+from edgefl.fleet.kit import Kit
+from edgefl.system.store import make_private, write_atomically
+
+NAME = "agent.toml"
+CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
+
+
+def install(kit: Kit, folder: Path, data: str | None = None, beside: Path | None = None) -> Path:
+    """Everything of the kit at its place; the agent file.
+
+    Its data are `data`, else what stands in the file `beside`, or in an earlier agent file, or in the kit.
+    """
+    home = folder / kit.name
+    path = home / NAME
+    own = beside or (path if path.exists() else None)
+    tables = {"agent": _agent(kit, folder), **_without_agent(own)}
+    if data is not None:
+        tables["data"] = {"source": data}
+    elif "data" not in tables:
+        if kit.data is None:
+            raise ConfigError(
+                f"the kit of '{kit.name}' names no data: give --data npz:/path/to/data.npz (or csv:..., or --with FILE)"
+            )
+        tables["data"] = kit.data
+    reader.parse(AgentFile, tables, f"the kit of '{kit.name}'", environment={})
+    make_private(home)
+    for name, text in ((identity.NAME, kit.device_key), (KEY, kit.key), (CERTIFICATE, kit.certificate), (CA, kit.ca)):
+        write_atomically(home / name, text.encode())
+    text = "\n".join(toml_text.table(title, table) for title, table in tables.items())
+    write_atomically(path, text.encode())  # last: from now on it can be started
+    return path
+
+
+def only() -> Path:
+    """The agent file of the one device that was enrolled here."""
+    files = sorted(state_folder().glob(f"*/{NAME}"))
+    if not files:
+        raise ConfigError("no device was enrolled here: `edgefl agent enrol NAME.kit`, or name an agent file")
+    if len(files) > 1:
+        raise ConfigError(
+            f"several devices were enrolled here, name one: edgefl agent start {' or '.join(map(str, files))}"
+        )
+    return files[0]
+
+
+def _without_agent(path: Path | None) -> dict[str, Any]:  # Any: whatever TOML can say
+    tables = reader.read_toml(path) if path else {}
+    return {title: table for title, table in tables.items() if title != "agent"}
+
+
+def _agent(kit: Kit, folder: Path) -> dict[str, Any]:  # Any: whatever TOML can say
+    home = folder / kit.name
+    return {
+        "id": kit.name,
+        "fleet": kit.fleet,
+        "broker": kit.broker,
+        "coordinator": kit.coordinator,
+        "folder": str(folder),
+        "tls": {"ca": str(home / CA), "certificate": str(home / CERTIFICATE), "key": str(home / KEY)},
+    }

@@ -1,0 +1,183 @@
+"""What an operator does to a fleet: make it, add a device, take one back. Everything is on disk when it returns.
+
+What has been written is in force at the broker when it has read it again (broker_control.py).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from edgefl.errors import ConfigError
+from edgefl.fleet import authority as certificates
+from edgefl.fleet import members, mosquitto
+from edgefl.fleet.authority import Authority, Issued, key_pem, new_key
+from edgefl.fleet.folder import FleetFolder, Settings
+from edgefl.fleet.kit import Kit, Membership
+from edgefl.fleet.members import Certificate, Members, check_device
+from edgefl.protocol import key_file
+from edgefl.protocol.acl import COORDINATOR
+from edgefl.system.store import make_private, write_atomically
+
+DEVICE, SERVER = timedelta(days=365), timedelta(days=365)  # how long certificates last
+RENEWED = 1 / 3  # of its time is left when the certificate of broker or coordinator is made anew
+
+
+class Fleet:
+    """A fleet on this machine, opened to change it."""
+
+    def __init__(self, name: str) -> None:
+        self.folder = FleetFolder(name)
+        self.settings = self.folder.read_settings()
+        certificate, key = self.folder.authority
+        try:
+            self.authority = Authority.read(key.read_bytes(), certificate.read_bytes())
+        except OSError as error:
+            raise ConfigError(f"the authority of fleet '{name}' cannot be read: {error.strerror} ({key})") from None
+        except ValueError as error:
+            raise ConfigError(f"the authority of fleet '{name}' is damaged: {error} ({key}); restore it") from None
+
+    @classmethod
+    def new(cls, name: str, hosts: Sequence[str], port: int, now: datetime, trial: str | None = None) -> "Fleet":
+        """A fleet without members; its broker is reached by the first of these names, and has all of them."""
+        folder = FleetFolder(name)
+        if folder.exists():
+            raise ConfigError(
+                f"fleet '{name}' is there already ({folder.path}): `edgefl fleet add NAME` adds a device,"
+                " `edgefl fleet init --fleet OTHER` makes another fleet"
+            )
+        make_private(folder.path)
+        make_private(folder.broker)
+        made = Authority.new(name, now)
+        certificate, key = folder.authority
+        write_atomically(key, key_pem(made.key))
+        write_atomically(certificate, made.pem)
+        settings = Settings(fleet=name, hosts=tuple(hosts), port=port, trial=trial)
+        write_atomically(folder.members, Members().model_dump_json(indent=1).encode())
+        write_atomically(folder.settings, settings.model_dump_json(indent=1).encode())  # last: now it exists
+        fleet = cls(name)
+        fleet.refresh(now)
+        return fleet
+
+    @property
+    def members(self) -> Members:
+        """Who belongs to it, as it stands on disk."""
+        return members.read(self.folder.members)
+
+    @property
+    def coordinator_key(self) -> str:
+        """The public half of the key that signs its models and messages; made at the first time."""
+        lost = "give every device a new kit"
+        elsewhere = "let this user read it"
+        return key_file.opened(self.folder.signing_key, "the coordinator's", elsewhere=elsewhere, lost=lost).key
+
+    def add(self, name: str, now: datetime, *, replace: bool = False, data: dict[str, Any] | None = None) -> Kit:
+        """A kit for a new device, or for one that begins anew."""
+        key, pem = new_key(), key_file.new_pem()
+        public = key_file.checked(pem, 0o600, name, "the device's", lost="").key
+        joined = self.admit(name, key.public_key(), public, now, replace=replace, data=data)
+        return Kit(**joined.model_dump(), key=key_pem(key).decode(), device_key=pem.decode())
+
+    def admit(
+        self,
+        name: str,
+        tls_key: ec.EllipticCurvePublicKey,
+        key: str,
+        now: datetime,
+        *,
+        replace: bool = False,
+        data: dict[str, Any] | None = None,
+    ) -> Membership:
+        """A new member, whose keys are somewhere else; what its device is told."""
+        check_device(name)
+        with self.folder.changing():
+            known = self.members
+            if name in known.active() and not replace:
+                raise ConfigError(
+                    f"'{name}' is a member of fleet '{self.folder.name}' already: --replace gives it new keys"
+                    " and revokes the old ones"
+                )
+            issued = self.authority.client(name, tls_key, now, DEVICE)
+            self._write(known.with_member(name, key, _noted(issued), now), now)
+        return Membership(
+            name=name,
+            fleet=self.folder.name,
+            broker=str(self.settings.broker),
+            coordinator=self.coordinator_key,
+            ca=self.authority.pem.decode(),
+            certificate=issued.pem.decode(),
+            data=data,
+        )
+
+    def renew(self, name: str, tls_key: ec.EllipticCurvePublicKey, now: datetime) -> bytes:
+        """A further certificate (PEM) for a member that is in good standing."""
+        with self.folder.changing():
+            known = self.members
+            if name not in known.active():
+                raise ConfigError(f"'{name}' is not a member of fleet '{self.folder.name}'")
+            issued = self.authority.client(name, tls_key, now, DEVICE)
+            self._write(known.with_certificate(name, _noted(issued), now), now)
+        return issued.pem
+
+    def revoke(self, name: str, now: datetime, also: Sequence[Issued] = ()) -> bool:
+        """Send a device away, for good; False if it was gone already. `also` no longer count either."""
+        with self.folder.changing():
+            known = self.members
+            if name not in known.members:
+                names = ", ".join(known.active()) or "none"
+                raise ConfigError(f"fleet '{self.folder.name}' has no device '{name}'; its members: {names}")
+            self._write(known.without(name, now, tuple(_noted(one) for one in also)), now)
+        return known.members[name].revoked is None
+
+    def refresh(self, now: datetime) -> bool:
+        """Write what the broker reads, and certificates anew that end soon; whether the broker's is another one."""
+        with self.folder.changing():
+            make_private(self.folder.broker)
+            self._write(self.members, now)
+            files = self.folder.broker
+            _place(files / mosquitto.CONFIGURATION, mosquitto.configuration(self.settings, files).encode())
+            _place(files / mosquitto.CA, self.authority.pem)
+            certificate, key = self.folder.coordinator
+            if _ends_soon(certificate, now):
+                secret = new_key()
+                _place(key, key_pem(secret))
+                _place(certificate, self.authority.client(COORDINATOR, secret.public_key(), now, SERVER).pem)
+            certificate, key = files / mosquitto.CERTIFICATE, files / mosquitto.KEY
+            if not (renewed := _ends_soon(certificate, now)):
+                return False
+            secret = new_key()
+            hosts = list(dict.fromkeys([*self.settings.hosts, "localhost", "127.0.0.1", "::1"]))
+            _place(key, key_pem(secret))
+            _place(certificate, self.authority.server(hosts, secret.public_key(), now, SERVER).pem)
+            return renewed
+
+    def _write(self, known: Members, now: datetime) -> None:
+        """The members, and what the broker makes of them: first what shuts somebody out."""
+        files = self.folder.broker
+        _place(files / mosquitto.ACL, mosquitto.acl(self.folder.name, known.active()).encode())
+        listed = files / mosquitto.REVOKED
+        before = listed.read_bytes() if listed.exists() else None
+        if before is None or known.revoked_serials(now) != self.members.revoked_serials(now):
+            _place(listed, self.authority.revocations(known.revoked_serials(now), now, before))
+        _place(self.folder.members, known.model_dump_json(indent=1).encode())
+
+
+def _noted(issued: Issued) -> Certificate:
+    return Certificate(serial=f"{issued.serial:x}", expires=issued.expires)
+
+
+def _place(path: Path, data: bytes) -> None:
+    """Write it, unless it is there already."""
+    if not path.exists() or path.read_bytes() != data:
+        write_atomically(path, data)
+
+
+def _ends_soon(path: Path, now: datetime) -> bool:
+    """Whether a certificate is missing, or most of its time is over."""
+    if not path.exists():
+        return True
+    read = certificates.read_certificate(path.read_bytes())
+    begun, ends = read.not_valid_before_utc, read.not_valid_after_utc
+    return ends - now < (ends - begun) * RENEWED

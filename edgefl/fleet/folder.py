@@ -1,0 +1,112 @@
+"""Where a fleet's secrets are: one private folder for each fleet, in the operator's state folder.
+
+fleets/default.key              the coordinator's Ed25519 key, which signs models and messages
+fleets/default/fleet.json       where the broker is
+              /members.json     who belongs to it
+              /authority.key    whoever has it can make members; .crt is its certificate
+              /coordinator.key  the coordinator at the broker, .crt
+              /broker/          all that Mosquitto reads: configuration, ACL, certificates, revocation list
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from edgefl.errors import ConfigError
+from edgefl.fleet import members
+from edgefl.fleet.members import Record
+from edgefl.protocol.address import Address, is_loopback
+from edgefl.protocol.tls import Tls
+from edgefl.protocol.topics import check_name
+from edgefl.system.store import OURS
+
+SETTINGS = "fleet.json"
+LIMIT = 64 << 10  # bytes of the settings
+PORT = 8883
+
+
+class Settings(Record):
+    """Where a fleet's broker is: the names and addresses of its certificate, the first of which devices are told."""
+
+    format: Literal["edgefl fleet"] = "edgefl fleet"
+    version: Literal[1] = 1
+    fleet: str
+    hosts: tuple[str, ...] = Field(min_length=1)
+    port: Annotated[int, Field(ge=1, le=65534)] = PORT
+    trial: str | None = None  # the run file whose data the first devices were given
+
+    @property
+    def broker(self) -> Address:
+        """As devices reach it."""
+        return Address("mqtts", self.hosts[0], self.port)
+
+    @property
+    def here(self) -> Address:
+        """As coordinators on the broker's own machine reach it: any number of them, see mosquitto.py."""
+        return Address("mqtts", "127.0.0.1", self.port + 1)
+
+    @property
+    def bind(self) -> str | None:
+        """The address that it listens at; None: all of this machine's."""
+        return self.hosts[0] if is_loopback(self.hosts[0]) else None
+
+
+class FleetFolder:
+    """The folder of one fleet, and where what is in it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name("fleet", name)
+        self.path = state_folder() / "fleets" / name
+        self.settings = self.path / SETTINGS
+        self.members = self.path / members.NAME
+        self.authority = self.path / "authority.crt", self.path / "authority.key"
+        self.coordinator = self.path / "coordinator.crt", self.path / "coordinator.key"
+        self.broker = self.path / "broker"
+        self.signing_key = signing_key(name)
+
+    def exists(self) -> bool:
+        """Whether there is a fleet of this name here."""
+        return self.settings.exists()
+
+    def read_settings(self) -> Settings:
+        """Where its broker is."""
+        try:
+            if self.settings.stat().st_size > LIMIT:
+                raise ConfigError(f"{self.settings}: larger than {LIMIT >> 10} KiB, so not one of our files")
+            return Settings.model_validate_json(self.settings.read_bytes())
+        except FileNotFoundError:
+            raise ConfigError(
+                f"there is no fleet '{self.name}' here ({self.path}): `edgefl fleet init` makes one"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"{self.settings}: cannot be read ({error.strerror})") from None
+        except ValidationError as error:
+            raise ConfigError(f"{self.settings}: {error.errors()[0]['msg']}; restore it") from None
+
+    def coordinator_tls(self) -> Tls:
+        """How the coordinator proves who it is."""
+        certificate, key = self.coordinator
+        return Tls(ca=self.authority[0], certificate=certificate, key=key)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Whoever else wants to change this fleet waits until the block has ended."""
+        with (self.path / "changing").open("a+") as file:
+            os.fchmod(file.fileno(), OURS)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def state_folder() -> Path:
+    """Where what belongs to this operator, and to no run, is kept."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "edgefl"
+
+
+def signing_key(fleet: str) -> Path:
+    """Where the key is that signs a fleet's models and messages, unless its run files say otherwise."""
+    return state_folder() / "fleets" / f"{fleet}.key"

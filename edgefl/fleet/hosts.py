@@ -1,0 +1,18 @@
+"""What this machine is called by others, as far as it knows."""
+
+import socket
+from contextlib import suppress
+
+
+def ours() -> list[str]:
+    """Names and addresses for a certificate; the first is the address that others on the network most likely reach."""
+    name = socket.gethostname().split(".")[0]
+    return list(dict.fromkeys([_outgoing(), name, f"{name}.local"]))
+
+
+def _outgoing() -> str:
+    """The address that this machine would speak from; nothing is sent to find it."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # an address that nobody has
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"

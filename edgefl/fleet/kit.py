@@ -1,0 +1,93 @@
+"""A kit: one file with all that a device needs to be a member of its fleet. It is JSON, and holds no code.
+
+    {"format": "edgefl kit", "version": 1, "name": "pi-01", "fleet": "default", "broker": "mqtts://server.local:8883",
+     "coordinator": "ed25519:...", "ca": PEM, "certificate": PEM, "key": PEM, "device_key": PEM, "data": {...} or null}
+
+Whoever has the file is that device, so it has mode 0600, and is deleted once it is installed.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from edgefl.errors import ConfigError
+from edgefl.fleet.members import Record, check_device
+from edgefl.protocol import signing
+from edgefl.protocol.address import parse
+from edgefl.protocol.topics import check_name
+from edgefl.system.store import write_atomically
+
+LIMIT = 64 << 10  # bytes; one is about 3 KiB
+SUFFIX = ".kit"
+
+Pem = Annotated[str, Field(min_length=1, max_length=8192, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
+
+
+class Membership(Record):
+    """What a device is told by its fleet; nothing of it is secret."""
+
+    format: Literal["edgefl kit"] = "edgefl kit"
+    version: Literal[1] = 1
+    name: str
+    fleet: str
+    broker: str
+    coordinator: str
+    ca: Pem
+    certificate: Pem
+    data: dict[str, Any] | None = None  # [data] of its agent file, for a trial; Any: whatever TOML can say
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_device(cls, name: str) -> str:
+        return check_device(name)
+
+    @field_validator("fleet")
+    @classmethod
+    def _fits_a_topic(cls, fleet: str) -> str:
+        return check_name("fleet", fleet)
+
+    @field_validator("coordinator")
+    @classmethod
+    def _is_a_key(cls, key: str) -> str:
+        signing.key_bytes(key)
+        return key
+
+    @field_validator("broker")
+    @classmethod
+    def _is_secured(cls, broker: str) -> str:
+        if not parse(broker).tls:
+            raise ValueError(f"the broker's address is '{broker}', not mqtts://...")
+        return broker
+
+
+class Kit(Membership):
+    """The same with the device's own keys."""
+
+    key: Pem  # of the certificate
+    device_key: Pem  # that signs messages
+
+
+def write(kit: Kit, path: Path) -> None:
+    """The kit as a file for its owner alone."""
+    write_atomically(path, kit.model_dump_json(indent=1).encode() + b"\n")
+
+
+def read(path: Path) -> Kit:
+    """The kit in this file."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LIMIT + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}); `edgefl fleet add NAME` makes one on the server"
+        ) from None
+    if len(raw) > LIMIT:
+        raise ConfigError(f"{path}: larger than {LIMIT >> 10} KiB, so it is no kit")
+    try:
+        return Kit.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        what = f"{where}: {first['msg']}" if where else first["msg"]
+        raise ConfigError(f"{path}: not a kit that this version of edgefl can read ({what})") from None

@@ -1,0 +1,177 @@
+"""Who belongs to a fleet: each device's name, its key for messages, its certificates, and whether it was sent away.
+
+    {"format": "edgefl members", "version": 1, "members": {"pi-01": {"key": "ed25519:...", "revoked": null,
+     "added": "2026-01-31T12:00:00Z", "certificates": [{"serial": "4f...", "expires": "2027-01-31T12:00:00Z"}]}}}
+
+`Members` is a value: what changes it gives back another one. `MembersFile` is one on disk, as a coordinator reads it
+again and again. Writing is the business of `administration.py`.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from edgefl.errors import ConfigError
+from edgefl.protocol import signing
+from edgefl.protocol.acl import COORDINATOR
+from edgefl.protocol.topics import check_name
+
+NAME = "members.json"
+LIMIT = 32 << 20  # bytes; a member takes some 300
+KEPT = 16  # certificates that have expired are forgotten beyond so many
+
+
+class Record(BaseModel):
+    """Something in the file: frozen, and strict about its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Certificate(Record):
+    """What is known of a certificate of the fleet's authority: enough to take it back."""
+
+    serial: Annotated[str, Field(pattern=r"^[0-9a-f]{1,40}$")]
+    expires: datetime
+    revoked: datetime | None = None
+
+    @property
+    def number(self) -> int:
+        return int(self.serial, 16)
+
+
+class Member(Record):
+    """A device; `revoked` since when it is no longer heard."""
+
+    key: str
+    added: datetime
+    certificates: tuple[Certificate, ...] = ()
+    revoked: datetime | None = None
+
+    @field_validator("key")
+    @classmethod
+    def _is_a_key(cls, key: str) -> str:
+        signing.key_bytes(key)
+        return key
+
+    @property
+    def expires(self) -> datetime | None:
+        """Until when it can show a certificate."""
+        return max((each.expires for each in self.certificates if each.revoked is None), default=None)
+
+
+class Members(Record):
+    """All of them, by name; those that were sent away too, so that their certificates stay on the list."""
+
+    format: Literal["edgefl members"] = "edgefl members"
+    version: Literal[1] = 1
+    members: Mapping[str, Member] = {}
+
+    @field_validator("members")
+    @classmethod
+    def _have_names(cls, members: Mapping[str, Member]) -> Mapping[str, Member]:
+        for name in members:
+            check_device(name)
+        return members
+
+    def active(self) -> dict[str, Member]:
+        """Those that are heard, in the order of their names."""
+        return {name: self.members[name] for name in sorted(self.members) if self.members[name].revoked is None}
+
+    def keys(self) -> dict[str, str]:
+        """The key of each that is heard."""
+        return {name: member.key for name, member in self.active().items()}
+
+    def revoked_serials(self, now: datetime) -> dict[int, datetime]:
+        """What a revocation list must name, and since when; what has expired proves nothing any more."""
+        each = (certificate for member in self.members.values() for certificate in member.certificates)
+        return {one.number: one.revoked for one in each if one.revoked is not None and one.expires > now}
+
+    def with_member(self, name: str, key: str, certificate: Certificate, now: datetime) -> "Members":
+        """A new member, or one that begins anew: what it had before no longer counts."""
+        before = _taken_back(self.members[name].certificates, now) if name in self.members else ()
+        return self._put(name, Member(key=key, added=now, certificates=_recent((*before, certificate), now)))
+
+    def with_certificate(self, name: str, certificate: Certificate, now: datetime) -> "Members":
+        """A member with one more certificate; the older ones count until they expire."""
+        member = self.members[name]
+        return self._put(
+            name, member.model_copy(update={"certificates": _recent((*member.certificates, certificate), now)})
+        )
+
+    def without(self, name: str, now: datetime, also: tuple[Certificate, ...] = ()) -> "Members":
+        """The member is sent away; `also` are further certificates of its name that no longer count."""
+        member = self.members[name]
+        gone = _taken_back((*member.certificates, *also), now)
+        since = member.revoked or now
+        return self._put(name, member.model_copy(update={"revoked": since, "certificates": _recent(gone, now)}))
+
+    def _put(self, name: str, member: Member) -> "Members":
+        return self.model_copy(update={"members": {**self.members, name: member}})
+
+
+class MembersFile:
+    """The members on disk; what has changed there is noticed when somebody asks."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stamp: tuple[int, int, int] | None = None
+        self._members = Members()
+
+    def now(self) -> Members:
+        """Who they are at this moment; a file that cannot be read at this moment leaves them as they were."""
+        try:
+            known = self.path.stat()
+            stamp = known.st_mtime_ns, known.st_size, known.st_ino
+        except OSError:
+            return self._members
+        if stamp != self._stamp:
+            self._members, self._stamp = read(self.path), stamp
+        return self._members
+
+    def key_of(self, device: str) -> str | None:
+        """The key of a member that is heard."""
+        member = self.now().members.get(device)
+        return None if member is None or member.revoked is not None else member.key
+
+
+def read(path: Path) -> Members:
+    """The members in this file."""
+    try:
+        if path.stat().st_size > LIMIT:
+            raise ConfigError(f"{path}: larger than {LIMIT >> 20} MiB, so not one of our files")
+        return Members.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); `edgefl fleet init` makes a fleet") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: not the members of a fleet ({where}: {first['msg']}); restore it") from None
+
+
+def check_device(name: str) -> str:
+    """The name of a device that may be a member."""
+    if name == COORDINATOR:
+        raise ConfigError(f"'{COORDINATOR}' is the coordinator's own name: give the device another one")
+    return check_name("device", name)
+
+
+def device_names(text: str) -> list[str]:
+    """The devices of `pi-01,pi-02`."""
+    names = [check_device(name.strip()) for name in text.split(",")]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"--devices names {', '.join(twice)} twice: each device has a name of its own")
+    return names
+
+
+def _taken_back(certificates: tuple[Certificate, ...], now: datetime) -> tuple[Certificate, ...]:
+    return tuple(one if one.revoked else one.model_copy(update={"revoked": now}) for one in certificates)
+
+
+def _recent(certificates: tuple[Certificate, ...], now: datetime) -> tuple[Certificate, ...]:
+    """All that could still be shown, and a few older ones."""
+    old = [one for one in certificates if one.expires <= now]
+    forgotten = set(old[: max(0, len(old) - KEPT)])
+    return tuple(one for one in certificates if one not in forgotten)

@@ -1,0 +1,66 @@
+"""Put a device out of its fleet: off the list, without rights, and off the line if it is connected at this moment.
+
+The broker ends no connection because of a list. But at the listener for devices a name has one connection: whoever
+comes with a certificate of that name takes it over. So the authority makes two certificates that live for minutes. One
+is revoked together with the device's own and shows when the broker has read the list; the other one takes over.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, TypeAlias
+
+from edgefl.errors import ConfigError
+from edgefl.fleet import broker
+from edgefl.fleet.administration import Fleet
+from edgefl.fleet.authority import Issued, clock, key_pem, new_key
+from edgefl.protocol.address import Address, reachable
+from edgefl.protocol.mqtt import admitted
+from edgefl.protocol.tls import Tls
+from edgefl.system.store import write_atomically
+
+LASTS = timedelta(minutes=10)  # of the two certificates
+PATIENCE = 5.0  # seconds until the broker must have read the list
+STEP = 0.1
+
+Outcome: TypeAlias = Literal["out", "broker not running", "still let in"]
+
+
+def revoke(fleet: Fleet, name: str, reload: Callable[[], bool] | None = None) -> Outcome:
+    """Revoke a device, or see to it that one that was revoked is out; `reload` tells the broker to read its files."""
+    with TemporaryDirectory(prefix="edgefl-revoke-") as folder:
+        revoked, own = (_certificate(fleet, name, Path(folder) / which) for which in ("revoked", "own"))
+        fleet.revoke(name, clock(), also=(revoked[0],))
+        running = (reload or (lambda: broker.reload(fleet.folder)))()
+        host = fleet.settings.bind or "127.0.0.1" if running else fleet.settings.broker.host
+        address = Address("mqtts", host, fleet.settings.port)
+        try:
+            reachable(address)
+        except ConfigError:
+            return "broker not running"
+        until = time.monotonic() + PATIENCE
+        while _let_in(address, revoked[1]):
+            if time.monotonic() > until:
+                return "still let in"
+            time.sleep(STEP)
+        admitted(address, own[1])
+    return "out"
+
+
+def _certificate(fleet: Fleet, name: str, place: Path) -> tuple[Issued, Tls]:
+    key = new_key()
+    issued = fleet.authority.client(name, key.public_key(), clock(), LASTS)
+    files = Tls(ca=fleet.folder.authority[0], certificate=place.with_suffix(".crt"), key=place.with_suffix(".key"))
+    write_atomically(place.with_suffix(".crt"), issued.pem)
+    write_atomically(place.with_suffix(".key"), key_pem(key))
+    return issued, files
+
+
+def _let_in(address: Address, files: Tls) -> bool:
+    with suppress(ConfigError):
+        admitted(address, files)
+        return True
+    return False
