@@ -48,11 +48,10 @@ def run(
     logs.set_up(level)
     resident_memory.one_heap()
     file = reader.load(AgentFile, path or _enrolled(), sets)
-    exposure.check(parse(file.agent.broker), file.agent.tls, "agent", insecure=insecure)
     folder = file.agent.folder.expanduser() / file.agent.id
     identity.check(FolderDisk(folder))
     with own(folder):
-        agent = open_agent(file, root, once=once, only=only)
+        agent = open_agent(file, root, once=once, only=only, insecure=insecure)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, agent.stopper)
         code, reason = agent.run()
@@ -99,12 +98,15 @@ class Host:
         self.stop()
 
 
-def open_agent(file: AgentFile, root: Path | None = None, *, once: bool = False, only: str | None = None) -> Host:
+def open_agent(
+    file: AgentFile, root: Path | None = None, *, once: bool = False, only: str | None = None, insecure: bool = False
+) -> Host:
     """The agent of this file; what is wrong with it is said before anything is connected."""
     me = file.agent
     address = parse(me.broker)
     if missing := missing_key(address, me.coordinator):
         raise ConfigError(str(missing))
+    exposure.check(address, me.tls, "agent", insecure=insecure)
     back_end = choose(file.compute)
     samples = samples_of(file.data, root)
     log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(samples.data), back_end)

@@ -7,6 +7,8 @@ from pathlib import Path
 def program() -> str:
     """A virtual environment that is not activated is not on the path."""
     here = Path(sys.argv[0]).absolute()
+    if here.name == "__main__.py":
+        return "python3 -m edgefl"
     return str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else "edgefl"
 
 

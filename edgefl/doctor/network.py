@@ -97,7 +97,7 @@ def _judge(probe: BrokerProbe) -> Iterator[Finding]:
         yield ok("message", "there and back")
     else:
         text = f"a message to ourselves did not come back ({probe.denied or f'nothing within {PATIENCE:g} s'})"
-        yield warning("message", text, "allow it in the broker's ACL, as the last line of deploy/mosquitto/acl does")
+        yield warning("message", text, f"allow it in the broker's ACL (readwrite {ROOT}/FLEET/doctor/NAME)")
     if probe.largest is None:
         yield ok("packets", "the broker names no limit")
     elif probe.largest >= LARGEST:

@@ -16,9 +16,8 @@ from edgefl.fleet import members, mosquitto
 from edgefl.fleet.authority import Authority, Issued, key_pem, new_key
 from edgefl.fleet.folder import FleetFolder, Settings
 from edgefl.fleet.kit import Kit, Membership
-from edgefl.fleet.members import Certificate, Members, check_device
+from edgefl.fleet.members import COORDINATOR, Certificate, Members, check_device
 from edgefl.protocol import key_file
-from edgefl.protocol.acl import COORDINATOR
 from edgefl.system.store import make_private, write_atomically
 
 DEVICE, SERVER = timedelta(days=365), timedelta(days=365)  # how long certificates last

@@ -54,7 +54,7 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
                     looked = time.monotonic()
                     if fleet.refresh(clock()):
                         _reload(fleet, child, home)
-            raise RunError(f"mosquitto ended: {child.said()}")
+            raise RunError(f"mosquitto ended: {child.last_words()}")
 
 
 def reload(folder: FleetFolder) -> bool:

@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from edgefl.errors import ConfigError
 from edgefl.protocol import signing
-from edgefl.protocol.acl import COORDINATOR
 from edgefl.protocol.topics import check_name
 
 NAME = "members.json"
+COORDINATOR = "coordinator"  # its name at the broker, which no device may have
 LIMIT = 32 << 20  # bytes; a member takes some 300
 KEPT = 16  # certificates that have expired are forgotten beyond so many
 

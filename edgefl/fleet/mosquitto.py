@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from edgefl.fleet.folder import Settings
-from edgefl.protocol.acl import COORDINATOR
+from edgefl.fleet.members import COORDINATOR
 from edgefl.protocol.mqtt import LARGEST
 from edgefl.protocol.topics import ROOT
 

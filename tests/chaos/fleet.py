@@ -26,8 +26,8 @@ from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.config.toml_text import written
 from edgefl.events import Answered
+from edgefl.fleet.members import COORDINATOR
 from edgefl.protocol import broker as brokers
-from edgefl.protocol.acl import COORDINATOR
 from edgefl.protocol.address import is_loopback
 from edgefl.protocol.broker import Broker
 from edgefl.run import job as jobs
@@ -153,7 +153,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         self.password, self.host = "", "127.0.0.1"
         with netns.at_the_server() if netns else nullcontext():
             users = dict.fromkeys((COORDINATOR, *self.names), netns.password) if netns else {}
-            open_to = {"bind": "0.0.0.0", "users": users, "apart": True} if netns else {}
+            open_to = {"bind": "0.0.0.0", "users": users, "insecure": True} if netns else {}
             self.broker: Broker = brokers.start(prefer="auto", **open_to)
             self.witness = Witness(self.broker.address.port, *((COORDINATOR, netns.password) if netns else ()))
         self.port = through or self.broker.address.port

@@ -11,7 +11,9 @@ from edgefl.cli.app import app
 from edgefl.cli.entry import Start, plain
 
 PLAIN = [
+    [],
     ["agent.toml"],
+    ["--insecure", "agent.toml"],
     ["--once", "agent.toml"],
     ["agent.toml", "--log", "debug", "--log=warning"],
     ["--set", "agent.id=a", "agent.toml", "--set=data.source=npz:x=1.npz"],
@@ -25,8 +27,8 @@ PLAIN = [
 def test_plain_words_mean_what_the_parser_makes_of_them(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     heard = []
 
-    def run(path, sets, root, *, once, only, level):
-        heard.append(Start(path, tuple(sets), root, once, only, level))
+    def run(path, sets, root, *, once, only, insecure, level):
+        heard.append(Start(path, tuple(sets), root, once, only, level, insecure))
         return 0, "done"
 
     monkeypatch.setattr("device_agent.start.run", run)
@@ -42,7 +44,6 @@ def test_plain_words_mean_what_the_parser_makes_of_them(words: list[str], monkey
         ["agent"],
         ["coordinator", "start", "run.toml"],
         ["agent", "evaluate", "agent.toml", "model.onnx"],
-        ["agent", "start"],
         ["agent", "start", "--help"],
         ["agent", "start", "agent.toml", "--hlep"],
         ["agent", "start", "agent.toml", "other.toml"],

@@ -125,7 +125,10 @@ def test_devices_with_one_class_each_are_welcome(edgefl: Edgefl) -> None:
 @pytest.mark.parametrize("command", ["coordinator", "agent"])
 def test_a_state_folder_in_use_is_told_with_its_owner(command: str, edgefl: Edgefl) -> None:
     if command == "coordinator":
-        folder, words = Path("runs/.t"), ["coordinator", "start", write(RUN), "--no-rehearse"]
+        folder, words = (
+            Path("runs/.t"),
+            ["coordinator", "start", write(RUN), "--no-rehearse", "--set", "broker.url=embedded"],
+        )
     else:
         file = write("[agent]\nid = 'a'\nfolder = 'state'\n", "agent.toml")
         folder, words = Path("state/a"), ["agent", "start", file, "--log", "error"]

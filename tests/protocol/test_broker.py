@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from edgefl.errors import ConfigError
-from edgefl.protocol import accounts
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import reachable
 from edgefl.protocol.broker import Broker
@@ -151,27 +150,10 @@ def test_a_user_for_everybody_stays_there_too():
         brokers.start(bind="0.0.0.0", users={"fleet": "secret"})
 
 
-@pytest.mark.parametrize("prefer", ["auto", "iotcore"])
-def test_only_mosquitto_keeps_devices_apart(monkeypatch, prefer):
-    monkeypatch.setattr(brokers, "find_mosquitto", lambda: None)
-    monkeypatch.setattr(brokers, "has_iotcore", lambda: True)
-    with pytest.raises(ConfigError, match="only Mosquitto can keep devices apart by their accounts: apt install"):
-        brokers.start(bind="0.0.0.0", users={"coordinator": "a", "pi-01": "b"}, apart=True, prefer=prefer)
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [("pi-01,pi-01", "names pi-01 twice"), ("pi-01,coordinator", "is the coordinator's"), ("a/b", "cannot stand in a")],
-)
-def test_accounts_have_names_of_devices(text, why):
-    with pytest.raises(ConfigError, match=why):
-        accounts.names(text)
-
-
-def test_an_account_without_a_password_is_told(tmp_path):
-    (tmp_path / "pi-01.env").write_text("EDGEFL_AGENT__ID=pi-01\n")
-    with pytest.raises(ConfigError, match=r"pi-01\.env holds no EDGEFL_MQTT_PASSWORD: delete it"):
-        accounts.passwords(tmp_path, ["pi-01"])
+@pytest.mark.broker
+def test_both_may_leave_it_where_that_is_meant(kind: str):
+    with brokers.start(bind="0.0.0.0", prefer=kind, insecure=True) as running:
+        reachable(running.address)
 
 
 @pytest.mark.parametrize(

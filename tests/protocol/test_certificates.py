@@ -12,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from certificates import EXPIRED, NOT_YET, VALID, Authority, Dates, shown
+from certificates import EXPIRED, NOT_YET, VALID, Authority, Dates, mosquitto, shown
 
 from edgefl.errors import ConfigError
+from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import Address, reachable
 from edgefl.protocol.broker import find_mosquitto
 from edgefl.protocol.mqtt import MqttTransport, admitted
@@ -180,9 +181,26 @@ def test_the_commands_say_it_in_one_line_and_end_with_code_2(serve: Serve, tmp_p
     device = f'[agent]\nid = "pi-01"\nfolder = "state"\nconnect_timeout = 0.5\nbroker = "{address}"\n'
     (tmp_path / "agent.toml").write_text(f'{device}tls = {{ ca = "ca.crt" }}\n[data]\nsource = "synthetic"\n')
     why = rf"the broker's certificate \(CN=server\) has expired: {span(EXPIRED)}{CLOCK}"
-    code, error = edgefl("coordinator", "start", "run.toml", cwd=tmp_path)
-    assert (code, error.count("\n")) == (2, 1)
-    assert re.match(rf"edgefl: broker {address}: {why}: renew it, or", error), error
-    code, error = edgefl("agent", "start", "agent.toml", "--log", "error", cwd=tmp_path)
-    assert (code, error.count("\n")) == (2, 1)
-    assert re.match(rf"edgefl: broker {address} is not reachable \({why}\): renew it, or set this clock", error), error
+    code, said = edgefl("coordinator", "start", "run.toml", cwd=tmp_path)
+    assert (code, said.count("\n")) == (2, 1)
+    assert re.match(rf"edgefl: broker {address}: {why}: renew it, or", said), said
+    code, said = edgefl("agent", "start", "agent.toml", "--log", "error", cwd=tmp_path)
+    assert (code, said.count("\n")) == (2, 1)
+    assert re.match(rf"edgefl: broker {address} is not reachable \({why}\): renew it, or set this clock", said), said
+
+
+def test_our_transport_trusts_a_ca_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Passwords over TLS, at a broker that is not ours."""
+    if find_mosquitto() is None:
+        pytest.skip("mosquitto is not installed")
+    authority = Authority.new(tmp_path)
+    server = authority.issue("server")
+    passwd = tmp_path / "passwd"
+    passwd.touch(mode=0o600)
+    passwd.write_text(f"pi-1:{brokers._hashed('one')}\n")
+    lines = [f"certfile {server.certificate}", f"keyfile {server.key}", f"password_file {passwd}"]
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+    with mosquitto(tmp_path, *lines, "allow_anonymous false") as port:
+        admitted(Address("mqtts", "127.0.0.1", port, "pi-1", "one"), Tls())
+        with pytest.raises(ConfigError, match="the broker refused"):
+            admitted(Address("mqtts", "127.0.0.1", port, "pi-1", "two"), Tls())
