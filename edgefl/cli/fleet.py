@@ -47,14 +47,16 @@ def init(  # noqa: PLR0917 - options of a command
 
     names = device_names(devices) if devices else []
     data = _parts(trial, range(len(names))) if trial else [None] * len(names)
-    known = [check_host(one) for one in host] if host else hosts.ours()
+    addresses = [check_host(one) for one in host] if host else hosts.ours()
     for name in names:
         _free(out, name)
-    made = Fleet.new(fleet, known, port, clock(), str(trial.absolute()) if trial else None)
-    typer.echo(f"made the fleet '{fleet}' in {made.folder.path}; keep a copy of that folder, and of {fleet}.key beside")
-    typer.echo(f"devices will look for the broker at {made.settings.broker}; --host says another name or address")
+    opened = Fleet.new(fleet, addresses, port, clock(), str(trial.absolute()) if trial else None)
+    typer.echo(
+        f"made the fleet '{fleet}' in {opened.folder.path}; keep a copy of that folder, and of {fleet}.key beside"
+    )
+    typer.echo(f"devices will look for the broker at {opened.settings.broker}; --host says another name or address")
     for name, one in zip(names, data, strict=True):
-        _kit(made, name, one, out)
+        _kit(opened, name, one, out)
     named = "" if fleet == "default" else f" --fleet {fleet}"
     typer.echo(f"\nnext, in a terminal of its own:  {program()} broker start{named}")
 

@@ -49,10 +49,10 @@ class Fleet:
             )
         make_private(folder.path)
         make_private(folder.broker)
-        made = Authority.new(name, now)
+        authority = Authority.new(name, now)
         certificate, key = folder.authority
-        write_atomically(key, key_pem(made.key))
-        write_atomically(certificate, made.pem)
+        write_atomically(key, key_pem(authority.key))
+        write_atomically(certificate, authority.pem)
         settings = Settings(fleet=name, hosts=tuple(hosts), port=port, trial=trial)
         write_atomically(folder.members, Members().model_dump_json(indent=1).encode())
         write_atomically(folder.settings, settings.model_dump_json(indent=1).encode())  # last: now it exists
@@ -92,14 +92,14 @@ class Fleet:
         """A new member, whose keys are somewhere else; what its device is told."""
         check_device(name)
         with self.folder.changing():
-            known = self.members
-            if name in known.active() and not replace:
+            current = self.members
+            if name in current.active() and not replace:
                 raise ConfigError(
                     f"'{name}' is a member of fleet '{self.folder.name}' already: --replace gives it new keys"
                     " and revokes the old ones"
                 )
             issued = self.authority.client(name, tls_key, now, DEVICE)
-            self._write(known.with_member(name, key, _noted(issued), now), now)
+            self._write(current.with_member(name, key, _noted(issued), now), now)
         return Membership(
             name=name,
             fleet=self.folder.name,
@@ -113,22 +113,22 @@ class Fleet:
     def renew(self, name: str, tls_key: ec.EllipticCurvePublicKey, now: datetime) -> bytes:
         """A further certificate (PEM) for a member that is in good standing."""
         with self.folder.changing():
-            known = self.members
-            if name not in known.active():
+            current = self.members
+            if name not in current.active():
                 raise ConfigError(f"'{name}' is not a member of fleet '{self.folder.name}'")
             issued = self.authority.client(name, tls_key, now, DEVICE)
-            self._write(known.with_certificate(name, _noted(issued), now), now)
+            self._write(current.with_certificate(name, _noted(issued), now), now)
         return issued.pem
 
     def revoke(self, name: str, now: datetime, also: Sequence[Issued] = ()) -> bool:
         """Send a device away, for good; False if it was gone already. `also` no longer count either."""
         with self.folder.changing():
-            known = self.members
-            if name not in known.members:
-                names = ", ".join(known.active()) or "none"
+            current = self.members
+            if name not in current.members:
+                names = ", ".join(current.active()) or "none"
                 raise ConfigError(f"fleet '{self.folder.name}' has no device '{name}'; its members: {names}")
-            self._write(known.without(name, now, tuple(_noted(one) for one in also)), now)
-        return known.members[name].revoked is None
+            self._write(current.without(name, now, tuple(_noted(one) for one in also)), now)
+        return current.members[name].revoked is None
 
     def refresh(self, now: datetime) -> bool:
         """Write what the broker reads, and certificates anew that end soon; whether the broker's is another one."""
@@ -152,15 +152,15 @@ class Fleet:
             _place(certificate, self.authority.server(hosts, secret.public_key(), now, SERVER).pem)
             return renewed
 
-    def _write(self, known: Members, now: datetime) -> None:
+    def _write(self, members: Members, now: datetime) -> None:
         """The members, and what the broker makes of them: first what shuts somebody out."""
         files = self.folder.broker
-        _place(files / mosquitto.ACL, mosquitto.acl(self.folder.name, known.active()).encode())
+        _place(files / mosquitto.ACL, mosquitto.acl(self.folder.name, members.active()).encode())
         listed = files / mosquitto.REVOKED
         before = listed.read_bytes() if listed.exists() else None
-        if before is None or known.revoked_serials(now) != self.members.revoked_serials(now):
-            _place(listed, self.authority.revocations(known.revoked_serials(now), now, before))
-        _place(self.folder.members, known.model_dump_json(indent=1).encode())
+        if before is None or members.revoked_serials(now) != self.members.revoked_serials(now):
+            _place(listed, self.authority.revocations(members.revoked_serials(now), now, before))
+        _place(self.folder.members, members.model_dump_json(indent=1).encode())
 
 
 def _noted(issued: Issued) -> Certificate:

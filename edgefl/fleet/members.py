@@ -123,8 +123,8 @@ class MembersFile:
     def now(self) -> Members:
         """Who they are at this moment; a file that cannot be read at this moment leaves them as they were."""
         try:
-            known = self.path.stat()
-            stamp = known.st_mtime_ns, known.st_size, known.st_ino
+            status = self.path.stat()
+            stamp = status.st_mtime_ns, status.st_size, status.st_ino
         except OSError:
             return self._members
         if stamp != self._stamp:
