@@ -17,7 +17,7 @@ from edgefl.contract import Update
 from edgefl.errors import WireError
 from edgefl.events import Done
 from edgefl.protocol.frames import Sealed
-from edgefl.protocol.messages import SMALL, Answer, Assignment
+from edgefl.protocol.messages import ENCLOSED, SMALL, Answer, Assignment, Enclosed
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.run import job as jobs
@@ -29,6 +29,8 @@ from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
 
 log = logging.getLogger(__name__)
+
+ENCLOSED_IN_ALL = 1 << 20  # bytes of a model in all tasks of a round: for more devices the broker copies it
 
 
 @dataclass(slots=True)
@@ -117,7 +119,14 @@ class Artifacts:
         if self.publisher and self.publisher.asked_again(model, now, whole=whole):
             log.warning("published again for=%s model=%s whole=%s", device, model, whole)
 
-    def task(self, round: int, opening: int, invitee: words.Invitee) -> Assignment:
+    def enclosed(self, round: int, invitees: int) -> Enclosed | None:
+        """The model, if it is so small that it comes with the tasks of so many devices."""
+        _, publisher = self._here()
+        made = publisher.published[round]
+        small = max(len(made.frame), len(made.manifest)) <= ENCLOSED and invitees * len(made.frame) <= ENCLOSED_IN_ALL
+        return Enclosed(manifest=made.manifest, frame=made.frame) if small else None
+
+    def task(self, round: int, opening: int, invitee: words.Invitee, enclosed: Enclosed | None = None) -> Assignment:
         """What a device is asked to do."""
         here, publisher = self._here()
         work = budget(invitee.seconds_per_step, self.run.rounds.deadline)
@@ -134,6 +143,7 @@ class Artifacts:
             batches=work.batches,
             seconds=work.seconds,
             installation=invitee.installation,
+            enclosed=None if invitee.has_model else enclosed,
         )
 
     def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock) -> Work:

@@ -112,6 +112,8 @@ class State:
     fleet: frozenset[str] = frozenset()  # everybody who ever joined
     model: Model | None = None  # of the round in hand
     held: bool = False  # a round is open, and its invitations wait for the model
+    said: tuple[int, int] = (0, -1)  # the round that devices were last told of, and how large the fleet was then
+    astray: int = 0  # the last round that somebody who was asked may still be at work on, though it is over
     timer: SetTimer | None = None
     timer_due: float | None = None
     opened: Mapping[bytes, Answered] = field(default_factory=dict)  # answers that the shell looks into
@@ -242,7 +244,9 @@ def waiting(s: State) -> str:
 
 
 def _connected(s: State, at: float) -> Step:
-    s = _but(_unheard(s, s.rounds.present, at), listened=at)
+    s = _but(_unheard(s, s.rounds.present, at), listened=at, said=(0, -1))
+    if s.resumed:  # who was asked in an earlier life is not known
+        s = _but(s, astray=s.rounds.round)
     actions: tuple[Action, ...] = (Listen(), _state(s), PublishAgain())
     facts: tuple[Fact, ...] = (events.Connected(),)
     if not s.resumed or s.phase != "idle":
@@ -451,7 +455,7 @@ def _follow(  # noqa: PLR0911  one action, one case
             return _merge(s, action, again=before.phase == "merging")
         case rounds.Abandon(round, reason):
             gone = tuple(kept.digest for kept in s.answers.values())
-            return _but(s, answers={}), (Forget(gone),), (events.Abandoned(round, reason),)
+            return _but(s, answers={}, astray=round), (Forget(gone),), (events.Abandoned(round, reason),)
         case rounds.Finish():
             return _but(s, timer=None, timer_due=None, held=False), (), ()
         case _:
@@ -474,11 +478,19 @@ def _ask(s: State, ids: tuple[str, ...], model: Model, at: float) -> Step:
     waited = s.waited if s.waited[0] == round else (round, at - s.since)
     s = _but(s, devices=devices, waited=waited, since_merge=s.since_merge + Totals(bytes_down=fetched))
     invitees = tuple(
-        Invitee(id, device.announced.installation, counted.get(id, 0), device.seconds_per_step)
+        Invitee(id, device.announced.installation, counted.get(id, 0), device.seconds_per_step, device.holds == round)
         for id, device in here.items()
     )
-    actions = _state(s, "training"), Ask(round, opening, invitees)
-    return s, actions, (events.Asked(round, opening, ids, fetched),)
+    s, state = _say_training(s, round)
+    return s, (*state, Ask(round, opening, invitees)), (events.Asked(round, opening, ids, fetched),)
+
+
+def _say_training(s: State, round: int) -> tuple[State, tuple[Action, ...]]:
+    """Tell every device of the round, if somebody may still work for one that is over; others know, or need not."""
+    (said, fleet), now = s.said, (round, len(s.fleet))
+    if fleet == now[1] and not said <= s.astray < round:
+        return s, ()
+    return _but(s, said=now), (_state(s, "training"),)
 
 
 def _to_fetch(device: Device, model: Model) -> int:
@@ -503,7 +515,9 @@ def _merge(s: State, merge: rounds.Merge, *, again: bool) -> Step:
     told = () if again else (events.Closed(merge.round, merge.devices, missing, tuple(sorted(s.late))),)
     gone = tuple(kept.digest for id, kept in s.answers.items() if id not in answers)
     s = _but(s, answers={}, late={}, since_merge=NOTHING, total=total, timer=None, timer_due=None)
-    s = _but(s, unlooked=s.unlooked + s.looks, population=population)
+    late = (id for id, device in s.devices.items() if device.asked[0] == merge.round and id not in answers)
+    astray = merge.round if missing or any(late) else s.astray
+    s = _but(s, unlooked=s.unlooked + s.looks, population=population, astray=astray)
     return s, (action, Forget(gone)) if gone else (action,), told
 
 

@@ -250,8 +250,9 @@ class Coordinator:
             case words.Meet(device):
                 self.hearing.meet(device)
             case words.Ask(round, opening, invitees):
+                enclosed = self.artifacts.enclosed(round, len(invitees))
                 for invitee in invitees:
-                    self.outbox.say(invitee.device, self.artifacts.task(round, opening, invitee))
+                    self.outbox.say(invitee.device, self.artifacts.task(round, opening, invitee, enclosed))
             case words.Open(digest=digest):
                 self._feed(self.artifacts.look_into(digest, self.clock.now()))
             case words.Accept(digest=digest) | words.Late(digest=digest):

@@ -311,6 +311,7 @@ class Invitee:
     installation: str
     counted: int  # the last round its answer was merged in
     seconds_per_step: float | None
+    has_model: bool = False  # it was told of this round's model before
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from device_agent.download import Download
 from device_agent.trust import Trust, Wanted
-from edgefl.protocol.messages import Manifest
+from edgefl.errors import WireError
+from edgefl.protocol.chunks import digest
+from edgefl.protocol.messages import Enclosed, Manifest
 from edgefl.protocol.transport import Transport
 from edgefl.system.clock import Clock
 
@@ -74,13 +76,25 @@ class ModelCache:
             return False
         del self.underway[id]
         self.transport.unsubscribe(*download.filters())
-        self.items[id] = Item(download.manifest, download.frame)
-        of_run = [id for id, item in self.items.items() if item.manifest.run_id == download.manifest.run_id]
+        self._keep(id, Item(download.manifest, download.frame))
+        return True
+
+    def enclose(self, one: Wanted, enclosed: Enclosed) -> None:
+        """A model came with its task, whose signature covers it."""
+        manifest = self.trust.manifest(enclosed.manifest, one, proven=True)
+        if digest(enclosed.frame).hex() != manifest.digest:
+            raise WireError("model.corrupt", f"model {one.id} came with its task, and is another one")
+        self.give_up([one])
+        self._keep(one.id, Item(manifest, enclosed.frame))
+
+    def _keep(self, id: str, fresh: Item) -> None:
+        self.items[id] = fresh
+        self.items.move_to_end(id)
+        of_run = [id for id, item in self.items.items() if item.manifest.run_id == fresh.manifest.run_id]
         for old in of_run[:-KEPT]:
             del self.items[old]
         while len(self.items) > MOST:
             self.items.popitem(last=False)
-        return True
 
     def forget(self, run_id: str) -> None:
         """Nothing of this run is needed any more."""

@@ -40,6 +40,7 @@ from edgefl.protocol.messages import (
     Assignment,
     Busy,
     Declined,
+    Enclosed,
     JobState,
     Missing,
     Presence,
@@ -284,7 +285,10 @@ class Agent:
             case Assignment() if message.installation in (None, self.birth.installation):
                 log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
                 self.pause.over()  # somebody works with us
-                self._feed(_tasked(message))
+                task = _tasked(message)
+                if message.enclosed:
+                    self._unfold(task, message.enclosed)
+                self._feed(task)
             case Receipt():
                 log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
                 self._feed(session.Receipted(message.round, message.digest.hex(), message.verdict))
@@ -299,6 +303,14 @@ class Agent:
                 self._feed(session.Resend(message.digest.hex(), message.indexes))
             case _:
                 log.debug("not for this installation job=%s", job)
+
+    def _unfold(self, task: Tasked, enclosed: Enclosed) -> None:
+        """Take in the model that came with the task; one that is not the task's is fetched as any other."""
+        try:
+            self.model_cache.enclose(_wanted(task)[0], enclosed)
+        except WireError as error:
+            self.refusals[error.code] += 1
+            self._complain(f"ignored the model that came with a task code={error.code} why={error}")
 
     def _state(self, job: str, state: JobState) -> None:
         if state.protocol != topics.PROTOCOL:

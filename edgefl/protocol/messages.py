@@ -30,6 +30,7 @@ TEXT = 2000  # characters
 Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for people: one line, whatever came
 Label = Annotated[str, Field(max_length=255), AfterValidator(printable)]  # a short one, quoted in others
 MOST_TENSORS = 4096  # in one frame
+ENCLOSED = 1 << 16  # bytes of a model that comes with its task, and of its manifest
 INDEXES = 16384  # chunks that are asked for at once: those of a frame of 2 GB
 Round = Annotated[int, Field(ge=0, le=2**31)]
 Count = Annotated[int, Field(ge=0, le=2**53)]  # of anything: JSON would take thousands of digits
@@ -146,6 +147,13 @@ class Graphs(_Said):
     job: Name
 
 
+class Enclosed(_Said):
+    """A small model that comes with its task; it stands at the broker as well, for whoever does not look here."""
+
+    manifest: Annotated[bytes, Field(max_length=ENCLOSED)]
+    frame: Annotated[bytes, Field(max_length=ENCLOSED)]
+
+
 class Assignment(_Said):
     """A device is asked to work on a round."""
 
@@ -162,6 +170,7 @@ class Assignment(_Said):
     batches: Annotated[int, Field(ge=1)] | None = None
     seconds: Annotated[float, Field(gt=0)] | None = None
     installation: Name | None = None  # which device is meant, when two share an id
+    enclosed: Enclosed | None = None  # the model, if it is small: to fetch it would cost more than its bytes
 
 
 class Answer(_Said):

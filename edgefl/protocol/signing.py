@@ -12,13 +12,18 @@ The same keys sign messages, see `signed.py`. `cryptography` is imported when th
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
 
 from edgefl.errors import WireError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 PREFIX = b"edgefl manifest 1\0"  # what this key signs can never be taken for something else
 KIND = "ed25519:"
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
+KNOWN = 4096  # keys that are kept as they are used: the same few sign everything
 
 _TAIL = re.compile(rb'(.*),"key":"([^"]{1,100})","signature":"([^"]{1,200})"\}', re.DOTALL)
 
@@ -83,13 +88,19 @@ def verified(key: bytes, signature: bytes, statement: bytes) -> bool:
     if (simulated := SIMULATED.get(key)) is not None:
         return signature == simulated.sign(statement)
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - see above
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - see above
 
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, statement)
+        _public_key(key).verify(signature, statement)
     except (InvalidSignature, ValueError):  # ValueError: 32 bytes that are no point of the curve
         return False
     return True
+
+
+@lru_cache(KNOWN)
+def _public_key(raw: bytes) -> "Ed25519PublicKey":
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - see above
+
+    return Ed25519PublicKey.from_public_bytes(raw)
 
 
 def claim(payload: bytes) -> Claim:
@@ -105,11 +116,13 @@ def claim(payload: bytes) -> Claim:
         raise WireError("model.unsigned", f"the manifest's signature cannot be read: {error}") from None
 
 
+@lru_cache(KNOWN)
 def key_text(raw: bytes) -> str:
     """How a public key is written."""
     return KIND + _text(raw)
 
 
+@lru_cache(KNOWN)
 def key_bytes(key: str) -> bytes:
     """The public key behind its text; ValueError if it is none."""
     if not key.startswith(KIND):
