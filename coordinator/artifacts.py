@@ -123,7 +123,8 @@ class Artifacts:
         """The model, if it is so small that it comes with the tasks of so many devices."""
         _, publisher = self._here()
         made = publisher.published[round]
-        small = max(len(made.frame), len(made.manifest)) <= ENCLOSED and invitees * len(made.frame) <= ENCLOSED_IN_ALL
+        most = min(self.run.wire.enclose_kb << 10, ENCLOSED_IN_ALL // max(1, invitees))
+        small = len(made.frame) <= most and len(made.manifest) <= ENCLOSED
         return Enclosed(manifest=made.manifest, frame=made.frame) if small else None
 
     def task(self, round: int, opening: int, invitee: words.Invitee, enclosed: Enclosed | None = None) -> Assignment:

@@ -22,6 +22,7 @@ KEYS = {
     "wire.down",
     "wire.compress",
     "wire.limit_mb",
+    "wire.enclose_kb",
 }
 LATER = {"selection": {"name": "uniform"}}  # sections that an earlier version did not know: what it did
 ON_THE_WIRE = {

@@ -13,7 +13,7 @@ messages of the last minute are believed once more; the update they led to is in
 import json
 import logging
 from collections import OrderedDict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 
 from edgefl.errors import StoreError, WireError
@@ -105,7 +105,7 @@ class Replays:
 
     def _write(self, *, synced: bool) -> None:
         self._number += 1
-        runs = {run: asdict(heard) for run, heard in self.runs.items()}
+        runs = {run: {"down": one.down, "state": one.state, "ended": one.ended} for run, one in self.runs.items()}
         text = json.dumps({"number": self._number, "key": self.key, "floor": self.floor, "runs": runs}).encode()
         data, name = sha256(text).hexdigest().encode() + b"\n" + text + b"\n", self.names[self._slot]
         if synced or self._disk.size(name) is None:

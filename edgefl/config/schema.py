@@ -117,6 +117,7 @@ class Wire(Section):
     down: dict[str, Any] | None = None  # models
     compress: bool = False
     limit_mb: Annotated[int, Field(ge=1)] = 512
+    enclose_kb: Annotated[int, Field(ge=0, le=64)] = 64  # a model of so much comes with its task; 0: all are fetched
 
     @field_validator("codec")
     @classmethod

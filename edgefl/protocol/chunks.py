@@ -15,7 +15,8 @@ MAGIC = b"EC"
 VERSION = 1
 _HEAD = struct.Struct("<2sBB32sIIQ")
 HEAD = _HEAD.size
-_INDEX = 36  # where the index stands
+_INDEX = 36  # where the index stands; the count is behind it
+_BEGINNING, _COUNT = MAGIC + bytes([VERSION]), struct.Struct("<I")
 CHUNK = 120 * 1024 - HEAD  # the whole message is 120 KiB: inside every public broker's limit, and the fastest measured
 
 
@@ -42,7 +43,7 @@ def split(frame: bytes, known_as: bytes) -> Iterator[bytes]:
 
 def series(message: bytes) -> bytes | None:
     """What the chunks of one frame have in common, if this is one of several: everything in front but the index."""
-    if len(message) < HEAD or message[:3] != MAGIC + bytes([VERSION]) or _HEAD.unpack_from(message)[5] < 2:
+    if message[:3] != _BEGINNING or len(message) < HEAD or _COUNT.unpack_from(message, _INDEX + 4)[0] < 2:
         return None
     return message[:_INDEX] + message[_INDEX + 4 : HEAD]
 

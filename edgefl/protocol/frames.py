@@ -117,7 +117,7 @@ def _header(data: memoryview) -> dict[str, Any]:
 
 def _without_repeats(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     header = dict(pairs)
-    if len(header) != len(pairs) or not all(isinstance(key, str) for key in header):
+    if len(header) != len(pairs) or not {*map(type, header)} <= {str}:
         raise WireError("wire.malformed", "header keys must be strings, each once")
     return header
 

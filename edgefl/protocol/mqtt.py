@@ -48,6 +48,23 @@ REMIND = 600.0  # seconds until it is told again that every attempt fails for th
 Item: TypeAlias = tuple[str, bytes | memoryview, bool, int | None]  # topic, payload, retain, seconds until it expires
 
 
+# paho makes these tables anew for every packet that comes, which takes longer than to read it; they never change.
+_TABLES = {name: table for name, table in vars(Properties(PacketTypes.PUBLISH)).items() if name != "packetType"}  # type: ignore[no-untyped-call]  # paho leaves it untyped
+
+
+def _share_tables(properties: Properties, packet_type: int) -> None:
+    properties.__dict__.update(_TABLES, packetType=packet_type)
+
+
+def _clear(properties: Properties) -> None:
+    for name in properties.__dict__.keys() - _TABLES.keys() - {"packetType"}:
+        del properties.__dict__[name]
+
+
+Properties.__init__ = _share_tables  # type: ignore[method-assign]
+Properties.clear = _clear  # type: ignore[method-assign]
+
+
 class _Tidy(ssl.SSLSocket):
     """Closes itself when the handshake fails: paho forgets to, and we may try for days."""
 

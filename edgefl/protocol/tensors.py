@@ -1,6 +1,7 @@
 """Named arrays in the body of a frame: float32 ones go through a codec, everything else as it is."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def _array(tensor: Tensor, payload: memoryview, known: int | None, own: Codec | 
         raise WireError(
             "wire.truncated", f"tensor '{tensor.name}': {tensor.bytes} bytes announced, {len(payload)} came"
         )
-    size = int(np.prod(tensor.shape, dtype=object)) if tensor.shape else 1  # object: a huge shape must not overflow
+    size = prod(tensor.shape)  # not numpy's: a huge shape must not overflow
     codec = reader(tensor.kind, own)
     if codec is not None and not codec.fixed:
         if known is None:

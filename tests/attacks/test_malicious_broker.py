@@ -37,7 +37,9 @@ RUN = RunFile.model_validate({
     "algorithm": {"name": "fedavg", "epochs": 1, "batch": 4, "lr": 0.1},
     "rounds": {"cohort": DEVICES, "quorum": DEVICES, "start_with": DEVICES, "deadline": 20.0},
     "guards": {"strikes": 3, "quarantine_seconds": 20.0},
+    "wire": {"enclose_kb": 0},
 })  # fmt: skip
+ENCLOSED = RunFile.model_validate({**RUN.model_dump(), "wire": {"enclose_kb": 64}})  # models come with their tasks
 MEMBERS = tuple(Member(f"d{number}", 6 + number, 0.05, Line(0.01)) for number in range(1, DEVICES + 1))
 
 ALL = "all"
@@ -227,6 +229,12 @@ def undisturbed(run: RunFile) -> str:
 @pytest.mark.parametrize("meddles", [*ADDS, *TAKES])
 def test_whatever_a_broker_does_to_messages_the_model_is_the_undisturbed_one(meddles: type[Meddler], whom: str) -> None:
     check(meddles, whom, RUN)
+
+
+@pytest.mark.parametrize("whom", ["down", "Assignment", ALL])
+@pytest.mark.parametrize("meddles", [*ADDS, *TAKES])
+def test_nor_is_it_another_one_where_models_come_with_their_tasks(meddles: type[Meddler], whom: str) -> None:
+    check(meddles, whom, ENCLOSED)
 
 
 @pytest.mark.parametrize("whom", PLACES)

@@ -131,6 +131,46 @@ def test_nobody_is_asked_before_the_model_is_there_and_the_time_of_the_round_beg
     assert s.timer_due == 40.0
 
 
+def states(did: list[Action]) -> list[SayState]:
+    return [action for action in did if isinstance(action, SayState)]
+
+
+def test_the_next_round_is_not_told_to_all_where_nobody_works_for_the_last():
+    _, did, _ = feed(opened(), *counted("a"), *counted("b"), Merged(20.0, 1, Model(2, 1000)))
+    assert states(did) == []
+
+
+def test_who_may_still_work_for_a_round_that_is_over_hears_of_the_next_and_once():
+    rules = replace(RULES, quorum=1, cohort=2)
+    s, did, _ = feed(opened(rules), *counted("a"), Woken(50.0), Merged(51.0, 1, Model(2, 1000)))
+    assert states(did) == [SayState("training", 2, 2)]
+    _, did, _ = feed(s, *counted("a", 2), *counted("b", 2), Merged(60.0, 2, Model(3, 1000)))
+    assert states(did) == []
+
+
+def test_one_that_was_lost_on_the_way_reads_of_the_next_round_when_it_is_back():
+    rules = replace(RULES, quorum=1, cohort=2)
+    lost = Announced(12.0, "b", replace(HERE, online=False))
+    _, did, _ = feed(opened(rules), lost, *counted("a"), Woken(50.0), Merged(51.0, 1, Model(2, 1000)))
+    assert states(did) == [SayState("training", 2, 2)]
+
+
+def test_a_fleet_that_has_grown_and_a_new_connection_are_reasons_to_tell_it():
+    _, did, _ = feed(opened(), *counted("a"), *counted("b"), *joined("c"), Merged(20.0, 1, Model(2, 1000)))
+    assert states(did) == [SayState("training", 2, 3)]
+    s, _, _ = feed(opened(), Connected(12.0))
+    _, did, _ = feed(s, *counted("a"), *counted("b"), Merged(20.0, 1, Model(2, 1000)))
+    assert states(did) == [SayState("training", 2, 2)]
+
+
+def test_a_device_is_handed_the_model_of_a_round_once():
+    rules = replace(RULES, quorum=2, cohort=2)
+    s, did, _ = feed(opened(rules), Announced(12.0, "b", replace(HERE, online=False)))
+    _, did, _ = feed(s, Announced(13.0, "b", replace(HERE, birth=2)))
+    (ask,) = [action for action in did if isinstance(action, Ask)]
+    assert [(one.device, one.has_model) for one in ask.devices] == [("b", True)]
+
+
 def test_who_left_while_the_model_was_made_is_not_asked():
     away = replace(HERE, online=False)
     rules = replace(RULES, quorum=1, start_with=2)

@@ -22,6 +22,7 @@ from edgefl.protocol.messages import (
     TO_COORDINATOR,
     Answer,
     Assignment,
+    Enclosed,
     Holding,
     Manifest,
     Missing,
@@ -81,6 +82,12 @@ class Asks:
             self.say(Missing(digest=holding.digest, indexes=tuple(range(chunks.count(holding.size)))))
 
     def publish(self) -> None:
+        for index, part in enumerate(chunks.split(MODEL, chunks.digest(MODEL))):
+            self.client.publish(topics.chunk("default", "job", ID, index), part, retain=True)
+        self.client.publish(topics.manifest("default", "job", ID), self.manifest(), retain=True)
+
+    @staticmethod
+    def manifest() -> bytes:
         manifest = Manifest(
             job="job",
             run_id="r",
@@ -96,10 +103,7 @@ class Asks:
             codec="float16",  # what it leaves out is kept between rounds
             seed=7,
         )
-        for index, part in enumerate(chunks.split(MODEL, chunks.digest(MODEL))):
-            self.client.publish(topics.chunk("default", "job", ID, index), part, retain=True)
-        statement = SIGNER.sign(manifest.model_dump_json().encode())
-        self.client.publish(topics.manifest("default", "job", ID), statement, retain=True)
+        return SIGNER.sign(manifest.model_dump_json().encode())
 
     def say(self, message: Any) -> None:
         data = frame(message)
@@ -163,6 +167,37 @@ def test_a_budget_is_honoured_in_virtual_time(budget: dict[str, float], steps: i
     ((at, answer, _),) = asks.answers
     assert answer.steps == steps
     assert at == pytest.approx(began + steps * PACE, abs=0.1)
+
+
+class Withholds(Asks):
+    """Publishes nothing at all."""
+
+    def publish(self) -> None: ...
+
+
+def test_a_model_that_comes_with_its_task_is_not_fetched():
+    world = World()
+    broker = VirtualBroker(world)
+    asks = Withholds(world, broker, enclosed=Enclosed(manifest=Asks.manifest(), frame=MODEL))
+    agent = switched_on(world.process("pi"), broker, MemoryDisk())
+    assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
+    assert [said.model for _, said, _ in asks.answers] == [ID]
+    assert not agent.model_cache.underway
+
+
+@pytest.mark.parametrize(
+    ("manifest", "model", "code"),
+    [
+        (Asks.manifest(), MODEL[:-1] + b"x", "model.corrupt"),
+        (Asks.manifest().replace(b'"round":1', b'"round":2'), MODEL, "model.foreign"),
+        (Signer.new().sign(b"{}"), MODEL, "model.signature"),
+        (b"{}", MODEL, "model.unsigned"),
+    ],
+)
+def test_one_that_is_not_the_tasks_is_passed_over_and_fetched(manifest: bytes, model: bytes, code: str):
+    asks, agent, _ = played(enclosed=Enclosed(manifest=manifest, frame=model))
+    assert agent.refusals == {code: 1}
+    assert [(said.model, data) for _, said, data in asks.answers] == [(ID, data) for _, _, data in played()[0].answers]
 
 
 def test_the_same_world_says_the_same_bytes_at_the_same_moments():

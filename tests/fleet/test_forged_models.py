@@ -18,7 +18,7 @@ from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer, claim
 from edgefl.protocol.transport import Transport
 
-RUN = run_file({"name": "fedavg", "lr": 0.05})
+RUN = run_file({"name": "fedavg", "lr": 0.05}, wire={"enclose_kb": 0})
 OURS, FORGER = Signer.new(), Signer.new()
 Forge = Callable[[bytes], bytes]
 

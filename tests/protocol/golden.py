@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel
 
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol import messages as m
@@ -26,7 +27,7 @@ SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(DIGEST))
 VECTOR = np.array([1.5, -2.0, 0.25, 3e-5], np.float32)
 TENSORS, PARTS, _ = tensors.encode({"delta": VECTOR, "extra/count": np.array([3, 4], np.int64)}, Float32())
 
-FRAMES = {
+FRAMES: dict[str, BaseModel] = {
     "task": m.Assignment(
         job="digits",
         run_id="a1b2",
@@ -62,6 +63,7 @@ FRAMES = {
     "model": m.Broadcast(job="digits", round=7, tensors=TENSORS),
     "graphs": m.Graphs(job="digits"),
 }
+FRAMES["enclosed"] = FRAMES["task"].model_copy(update={"enclosed": m.Enclosed(manifest=b"{}", frame=b"a small model")})
 RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
     "presence": m.Presence(
         protocol=1,

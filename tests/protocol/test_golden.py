@@ -17,7 +17,7 @@ from edgefl.protocol.signing import claim
 
 LIMIT = 1 << 20
 READERS = {
-    **dict.fromkeys(("task", "receipt", "refusal"), m.TO_DEVICE),
+    **dict.fromkeys(("task", "enclosed", "receipt", "refusal"), m.TO_DEVICE),
     **dict.fromkeys(("missing", "answer", "holding", "absent", "declined", "busy", "working"), m.TO_COORDINATOR),
     "model": m.BROADCAST,
     "graphs": m.GRAPHS,
@@ -31,7 +31,7 @@ def test_every_kind_of_message_has_one_that_is_kept() -> None:
         for union in (m.ToDevice, m.ToCoordinator)
         for kind in get_args(get_args(union)[0])
     }
-    assert kinds | {"model", "graphs"} == set(READERS), "a new message needs an example in golden.py"
+    assert kinds | {"model", "graphs", "enclosed"} == set(READERS), "a new message needs an example in golden.py"
     assert set(NAMES) == set(GOLDEN), "python tests/protocol/golden.py"
 
 
