@@ -153,12 +153,8 @@ class FolderDisk:
                 os.fsync(file.fileno())
 
     def patch(self, name: str, data: Bytes) -> None:
-        with self._reported(name):
-            handle = os.open(self._path(name), os.O_WRONLY)  # nothing is buffered, so nothing need be opened around it
-            try:
-                os.pwrite(handle, data, 0)
-            finally:
-                os.close(handle)
+        with self._reported(name), (self.folder / name).open("r+b") as file:
+            file.write(data)
 
     def truncate(self, name: str, size: int) -> None:
         with self._reported(name), self._opened(name, "r+b") as file:
@@ -186,11 +182,12 @@ class FolderDisk:
     @contextmanager
     def _opened(self, name: str, mode: Mode) -> Iterator[FileIO]:
         """The file, for its owner alone; its name lasts once it is closed."""
+        path = self.folder / name
         try:
-            file = FileIO(self._path(name), mode)
+            file = path.open(mode, buffering=0)
         except FileNotFoundError:
             make_folder(self.folder)
-            file = FileIO(self._path(name), mode)
+            file = path.open(mode, buffering=0)
         with file:
             os.fchmod(file.fileno(), OURS)
             yield file
