@@ -122,10 +122,10 @@ class Artifacts:
     def enclosed(self, round: int, invitees: int) -> Enclosed | None:
         """The model, if it is so small that it comes with the tasks of so many devices."""
         _, publisher = self._here()
-        made = publisher.published[round]
+        model = publisher.published[round]
         most = min(self.run.wire.enclose_kb << 10, ENCLOSED_IN_ALL // max(1, invitees))
-        small = len(made.frame) <= most and len(made.manifest) <= ENCLOSED
-        return Enclosed(manifest=made.manifest, frame=made.frame) if small else None
+        small = len(model.frame) <= most and len(model.manifest) <= ENCLOSED
+        return Enclosed(manifest=model.manifest, frame=model.frame) if small else None
 
     def task(self, round: int, opening: int, invitee: words.Invitee, enclosed: Enclosed | None = None) -> Assignment:
         """What a device is asked to do."""
