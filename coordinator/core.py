@@ -112,7 +112,7 @@ class State:
     fleet: frozenset[str] = frozenset()  # everybody who ever joined
     model: Model | None = None  # of the round in hand
     held: bool = False  # a round is open, and its invitations wait for the model
-    said: tuple[int, int] = (0, -1)  # the round that devices were last told of, and how large the fleet was then
+    announced: tuple[int, int] = (0, -1)  # the round that devices were last told of, and how large the fleet was then
     astray: int = 0  # the last round that somebody who was asked may still be at work on, though it is over
     timer: SetTimer | None = None
     timer_due: float | None = None
@@ -244,7 +244,7 @@ def waiting(s: State) -> str:
 
 
 def _connected(s: State, at: float) -> Step:
-    s = _but(_unheard(s, s.rounds.present, at), listened=at, said=(0, -1))
+    s = _but(_unheard(s, s.rounds.present, at), listened=at, announced=(0, -1))
     if s.resumed:  # who was asked in an earlier life is not known
         s = _but(s, astray=s.rounds.round)
     actions: tuple[Action, ...] = (Listen(), _state(s), PublishAgain())
@@ -487,10 +487,10 @@ def _ask(s: State, ids: tuple[str, ...], model: Model, at: float) -> Step:
 
 def _say_training(s: State, round: int) -> tuple[State, tuple[Action, ...]]:
     """Tell every device of the round, if somebody may still work for one that is over; others know, or need not."""
-    (said, fleet), now = s.said, (round, len(s.fleet))
-    if fleet == now[1] and not said <= s.astray < round:
+    (last_round, fleet), now = s.announced, (round, len(s.fleet))
+    if fleet == now[1] and not last_round <= s.astray < round:
         return s, ()
-    return _but(s, said=now), (_state(s, "training"),)
+    return _but(s, announced=now), (_state(s, "training"),)
 
 
 def _to_fetch(device: Device, model: Model) -> int:
