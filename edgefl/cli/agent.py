@@ -45,7 +45,12 @@ def start(  # noqa: PLR0917 - options of a command
 
 @app.command()
 def enrol(  # noqa: PLR0917 - options of a command
-    kit: Annotated[Path, typer.Argument(help="NAME.kit, as `edgefl fleet add NAME` wrote it.", show_default=False)],
+    kit: Annotated[
+        Path | None, typer.Argument(help="NAME.kit, as `edgefl fleet add NAME` wrote it.", show_default=False)
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Instead of a kit: the word that `edgefl fleet add NAME --token` printed.")
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="This device's data: npz:/path, csv:/path, package.module:name.")
     ] = None,
@@ -59,19 +64,34 @@ def enrol(  # noqa: PLR0917 - options of a command
     once: Annotated[bool, typer.Option("--once", help="End when a run is finished that was seen at work.")] = False,
     log: Log = "info",
 ) -> None:
-    """Make this machine the device that the kit is for, and start its agent."""
+    """Make this machine the device that the kit or token is for, and start its agent.
+
+    With a token the private keys are made here and never leave this machine.
+    """
     import os
     import sys
 
     from device_agent import enrol as enrolment
+    from edgefl.errors import ConfigError
+    from edgefl.fleet import enrolment as server
     from edgefl.fleet import kit as kits
+    from edgefl.fleet import tokens
     from edgefl.fleet.folder import state_folder
 
     home = (folder.expanduser().absolute() if folder else None) or state_folder()
-    opened = kits.read(kit)
+    if (kit is None) == (token is None):
+        raise ConfigError("give NAME.kit, or --token and no kit")
+    if token is not None:
+        word = tokens.read(token)
+        kit = home / f"{word.name}{kits.SUFFIX}"  # a token counts once, so what it gave is kept until it is installed
+        kits.write(server.enrol(word), kit)
+    opened = kits.read(kit or Path())
     path = enrolment.install(opened, home, data, with_)
     typer.echo(f"this machine is '{opened.name}' of fleet '{opened.fleet}'; everything is in {path.parent}")
-    typer.echo(f"{kit} is no longer needed: delete it")
+    if token is not None and kit is not None:
+        kit.unlink()
+    else:
+        typer.echo(f"{kit} is no longer needed: delete it")
     typer.echo(f"the next start:  {program()} agent start {shown(path)}")
     if not install_only:
         sys.stdout.flush()

@@ -70,19 +70,39 @@ def add(  # noqa: PLR0917 - options of a command
     replace: Annotated[
         bool, typer.Option("--replace", help="New keys for a member; the old ones are revoked.")
     ] = False,
+    token: Annotated[
+        bool, typer.Option("--token", help="No kit: a one-time token, with which the device makes its own keys.")
+    ] = False,
+    minutes: Annotated[int, typer.Option(min=1, max=7 * 24 * 60, help="With --token: how long it is good for.")] = 60,
     fleet: FleetName = "default",
     out: Out = Path(),
 ) -> None:
     """Add a device: NAME.kit is all that it needs."""
-    from edgefl.fleet import broker
+    from datetime import timedelta
+
+    from edgefl.fleet import broker, tokens
     from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.authority import clock
 
     table = _parts(trial, [part])[0] if trial else {"source": data} if data else None
     opened = Fleet(fleet)
+    more = "" if table else " --data npz:/path/to/data.npz"
+    if token:
+        word = tokens.issue(opened, name, clock(), timedelta(minutes=minutes), replace=replace, data=table).text()
+        typer.echo(f"on {name}, within {minutes} minutes, once:\n\n  edgefl agent enrol --token {word}{more}\n")
+        _listen(opened, only=name)
+        return
     path = _kit(opened, name, table, out, replace=replace)
     _tell_the_broker(opened, reloaded=broker.reload(opened.folder))
-    more = "" if table else " --data npz:/path/to/data.npz"
     typer.echo(f"\nnext, on {name}, with this file:  edgefl agent enrol {path.name}{more}")
+
+
+@app.command()
+def listen(fleet: FleetName = "default") -> None:
+    """Let devices in that come with a token, until Ctrl-C."""
+    from edgefl.fleet.administration import Fleet
+
+    _listen(Fleet(fleet), only=None)
 
 
 @app.command()
@@ -171,6 +191,35 @@ def start(  # noqa: PLR0917 - options of a command
     for name, last_words in failed.items():
         typer.echo(f"{name}: {last_words}", err=True)
     raise typer.Exit(1 if failed else 0)
+
+
+def _listen(fleet: "Fleet", only: str | None) -> None:
+    """Serve until Ctrl-C, or until the token of `only` is used or has expired."""
+    from edgefl.errors import ConfigError
+    from edgefl.fleet import broker, enrolment, tokens
+    from edgefl.fleet.authority import clock
+    from edgefl.system import logs
+
+    logs.set_up("warning")
+    where = f"{fleet.settings.hosts[0]}:{fleet.settings.enrolment_port}"
+
+    def joined(name: str) -> None:
+        typer.echo(f"'{name}' has joined")
+        _tell_the_broker(fleet, reloaded=broker.reload(fleet.folder))
+
+    def ended() -> bool:
+        return only is not None and only not in tokens.pending(fleet, clock())
+
+    def ready() -> None:
+        who = f"'{only}'" if only else "devices with a token"
+        typer.echo(f"waiting for {who} at {where}; Ctrl-C ends it")
+
+    try:
+        enrolment.serve(fleet, joined, ended, ready)
+    except OSError as error:
+        if only is None:
+            raise ConfigError(f"{where} cannot be used ({error.strerror}): does `fleet listen` run already?") from None
+        typer.echo(f"`{program()} fleet listen` serves it, or whoever else has {where}", err=True)
 
 
 def _parts(trial: Path, parts: Any) -> list[dict[str, Any] | None]:  # Any: numbers, and whatever TOML can say

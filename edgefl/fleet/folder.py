@@ -37,7 +37,7 @@ class Settings(Record):
     version: Literal[1] = 1
     fleet: str
     hosts: tuple[str, ...] = Field(min_length=1)
-    port: Annotated[int, Field(ge=1, le=65534)] = PORT
+    port: Annotated[int, Field(ge=1, le=65533)] = PORT
     trial: str | None = None  # the run file whose data the first devices were given
 
     @property
@@ -49,6 +49,11 @@ class Settings(Record):
     def here(self) -> Address:
         """As coordinators on the broker's own machine reach it: any number of them, see mosquitto.py."""
         return Address("mqtts", "127.0.0.1", self.port + 1)
+
+    @property
+    def enrolment_port(self) -> int:
+        """Where devices with a token come, see enrolment.py."""
+        return self.port + 2
 
     @property
     def bind(self) -> str | None:

@@ -90,4 +90,6 @@ def read(path: Path) -> Kit:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         what = f"{where}: {first['msg']}" if where else first["msg"]
-        raise ConfigError(f"{path}: not a kit that this version of edgefl can read ({what})") from None
+    except ConfigError as error:
+        what = str(error)
+    raise ConfigError(f"{path}: not a kit that this version of edgefl can read ({what})")

@@ -1,0 +1,241 @@
+"""A device without a certificate comes to its fleet: its keys are made on it and stay there, the server signs.
+
+device                                                    server (TLS 1.3, with the broker's certificate)
+   │ connects, believing nobody yet ─────────────────────▶ │
+   │◀──────────── the authority's certificate ──────────── │   the token knows its fingerprint
+   │ connects again, believing this authority alone ─────▶ │
+   │ secret, name, request for a certificate, key, proof ─▶│   the token is used up, then the request is signed
+   │◀─────────────────────── membership, or an error ───── │
+
+Every message is four bytes of length and so many bytes, which are bounded. One connection is served at a time, for a
+few seconds at most; an address that comes too often is not heard for a while.
+"""
+
+import base64
+import hmac
+import json
+import logging
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Annotated
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from pydantic import Field, ValidationError
+
+from edgefl.errors import ConfigError, EdgeflError, RemoteError
+from edgefl.fleet import tokens
+from edgefl.fleet.administration import Fleet
+from edgefl.fleet.authority import clock, key_pem, new_key, request, requested_key
+from edgefl.fleet.kit import Kit, Membership, Pem
+from edgefl.fleet.members import Record
+from edgefl.fleet.mosquitto import CERTIFICATE, KEY
+from edgefl.fleet.tokens import Token
+from edgefl.protocol import key_file, signing
+
+log = logging.getLogger(__name__)
+
+PREFIX = b"edgefl enrolment 1\0"  # what a device signs here can never be taken for something else
+LIMIT = 64 << 10  # bytes of a message
+PATIENCE = 5.0  # seconds for a whole connection
+PER_MINUTE = 20  # connections from one address
+ADDRESSES = 1024  # that are remembered
+_LENGTH = struct.Struct(">I")
+
+
+class Request(Record):
+    """What a device says."""
+
+    secret: Annotated[str, Field(max_length=64)]
+    name: Annotated[str, Field(max_length=64)]
+    request: Pem
+    key: Annotated[str, Field(max_length=100)]
+    proof: Annotated[str, Field(max_length=100)]  # the request, signed with the key for messages
+
+
+def enrol(token: Token) -> Kit:
+    """Become the member that the token is for; the kit has this device's own keys, which nobody else has seen."""
+    address = f"{token.host}:{token.port}"
+    try:
+        ca = _authority(token)
+        key, pem = new_key(), key_file.new_pem()
+        signer = key_file.checked(pem, 0o600, "", "the device's", lost="")
+        asked = request(token.name, key)
+        proof = base64.urlsafe_b64encode(signer.signature(PREFIX + asked)).decode()
+        message = Request(
+            secret=token.secret, name=token.name, request=asked.decode(), key=signer.key, proof=proof
+        ).model_dump_json()
+        context = _client(ca)
+        with _connected(token, context) as line:
+            until = time.monotonic() + 2 * PATIENCE
+            _receive(line, until)  # the authority again
+            _send(line, message.encode())
+            answer = _receive(line, until)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{address} is not the server of this token ({error.reason or error})") from None
+    except (OSError, EOFError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error) or "it hung up"
+        raise ConfigError(
+            f"the server at {address} is not reachable ({why}): is `edgefl fleet listen` running there?"
+        ) from None
+    joined = _membership(answer, token, ca)
+    if x509.load_pem_x509_certificate(joined.certificate.encode()).public_key() != key.public_key():
+        raise ConfigError(f"{address} sent the certificate of another key")
+    return Kit(**joined.model_dump(), key=key_pem(key).decode(), device_key=pem.decode())
+
+
+def serve(fleet: Fleet, joined: Callable[[str], None], ended: Callable[[], bool], ready: Callable[[], None]) -> None:
+    """Let devices with tokens in until `ended`; `joined` hears of each."""
+    port = fleet.settings.enrolment_port
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(fleet.folder.broker / CERTIFICATE, fleet.folder.broker / KEY)
+    visits = Visits()
+    with socket.create_server((fleet.settings.bind or "", port), backlog=16) as listener:
+        listener.settimeout(0.5)
+        ready()
+        while not ended():
+            with suppress(TimeoutError):
+                line, (host, *_) = listener.accept()
+                with line:
+                    if not visits.welcome(host, time.monotonic()):
+                        continue
+                    try:
+                        _serve(fleet, context, line, joined)
+                    except (OSError, EdgeflError, ValidationError, ValueError) as error:
+                        log.warning("enrolment refused from=%s why=%s", host, str(error).splitlines()[0][:200])
+
+
+class Visits:
+    """How often each address has come in this minute; those that came first are forgotten first."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[float, int]] = {}
+
+    def welcome(self, host: str, now: float) -> bool:
+        """Whether somebody from there is heard."""
+        begun, count = self._counts.pop(host, (now, 0))
+        if now - begun >= 60.0:
+            begun, count = now, 0
+        self._counts[host] = begun, count + 1
+        if len(self._counts) > ADDRESSES:
+            del self._counts[next(iter(self._counts))]
+        return count < PER_MINUTE
+
+
+def _serve(fleet: Fleet, context: ssl.SSLContext, plain: socket.socket, joined: Callable[[str], None]) -> None:
+    """One connection."""
+    until = time.monotonic() + PATIENCE
+    plain.settimeout(PATIENCE)
+    with context.wrap_socket(plain, server_side=True) as line:
+        _send(line, fleet.authority.pem)
+        try:
+            message = _receive(line, until)
+        except EOFError:
+            return  # it only wanted to know the authority
+        try:
+            name, answer = admitted(fleet, message, clock())
+        except RemoteError as error:
+            _send(line, json.dumps({"error": str(error)}).encode())
+            raise
+        joined(name)  # first, so that the broker knows it when it comes
+        _send(line, answer)
+
+
+def admitted(fleet: Fleet, message: bytes, now: datetime) -> tuple[str, bytes]:
+    """Who has joined by this request, and what he is told; a RemoteError if nobody has."""
+    try:
+        asked = Request.model_validate_json(message)
+        tls_key = requested_key(asked.request.encode())
+        proof = base64.urlsafe_b64decode(asked.proof)
+        proven = signing.verified(signing.key_bytes(asked.key), proof, PREFIX + asked.request.encode())
+    except ValueError as error:  # a ValidationError is one
+        raise RemoteError("enrolment.malformed", f"the request cannot be used: {str(error).splitlines()[0]}") from None
+    if not proven:
+        raise RemoteError("enrolment.proof", "the request is not signed with the key that it names")
+    expected = tokens.redeem(fleet, asked.secret, asked.name, now)
+    if expected is None:
+        raise RemoteError("enrolment.token", "this token is not known, was used already, or has expired")
+    joined = fleet.admit(asked.name, tls_key, asked.key, now, replace=expected.replace, data=expected.data)
+    return asked.name, joined.model_dump_json().encode()
+
+
+def _authority(token: Token) -> bytes:
+    """The certificate with the token's fingerprint; whoever else answers is not believed."""
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname = False
+    anybody.verify_mode = ssl.CERT_NONE  # what comes is looked at, not trusted, and nothing is said
+    with _connected(token, anybody) as line:
+        pem = _receive(line, time.monotonic() + PATIENCE)
+    try:
+        seen = x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
+    except ValueError:
+        seen = "none"
+    if not hmac.compare_digest(seen, token.authority):
+        raise ConfigError(
+            f"{token.host}:{token.port} has another authority ({seen[:16]}...) than this token ({token.authority[:16]}"
+            "...): somebody is between, or the token is another fleet's"
+        )
+    return pem
+
+
+def _membership(answer: bytes, token: Token, ca: bytes) -> Membership:
+    with suppress(ValueError, AttributeError):
+        if error := json.loads(answer).get("error"):
+            raise ConfigError(f"the server does not let '{token.name}' in: {str(error)[:500]}")
+    try:
+        joined = Membership.model_validate_json(answer)
+        own = x509.load_pem_x509_certificate(joined.certificate.encode())
+        own.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
+        if joined.name != token.name or joined.ca.encode() != ca:
+            raise ValueError("it is for somebody else")
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise ConfigError(f"the server's answer cannot be used: {str(error).splitlines()[0]}") from None
+    return joined
+
+
+def _client(ca: bytes) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=ca.decode())
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+def _connected(token: Token, context: ssl.SSLContext) -> ssl.SSLSocket:
+    plain = socket.create_connection((token.host, token.port), PATIENCE)
+    try:
+        return context.wrap_socket(plain, server_hostname=token.host)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _send(line: ssl.SSLSocket, data: bytes) -> None:
+    line.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def _receive(line: ssl.SSLSocket, until: float) -> bytes:
+    """The next message, whole and in time; EOFError if there is none."""
+    (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size, until))
+    if length > LIMIT:
+        raise ValueError(f"a message of {length} bytes is more than {LIMIT}")
+    return _exactly(line, length, until)
+
+
+def _exactly(line: ssl.SSLSocket, size: int, until: float) -> bytes:
+    data = b""
+    while len(data) < size:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("it took too long")
+        line.settimeout(left)
+        part = line.recv(size - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data

@@ -1,0 +1,127 @@
+"""One-time tokens: with one a device becomes a member, once, under one name, until it expires.
+
+A token is one word. It says where the server is and by which fingerprint its authority is known, so that a device
+believes nobody else; and it has a secret, of which the server keeps the hash alone (tokens.json).
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import secrets
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import Field, RootModel, ValidationError
+
+from edgefl.errors import ConfigError
+from edgefl.fleet.administration import Fleet
+from edgefl.fleet.members import LIMIT, Record, check_device
+from edgefl.system.store import write_atomically
+
+PREFIX = "edgefl1-"  # of the word: 1 is the version of its format
+LONGEST = 1024  # characters
+NAME = "tokens.json"
+
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Token(Record):
+    """What the word says."""
+
+    name: str
+    host: str
+    port: Annotated[int, Field(ge=1, le=65535)]
+    authority: Hex  # SHA-256 of its certificate
+    secret: Annotated[str, Field(min_length=16, max_length=64)]
+
+    def text(self) -> str:
+        """As it is typed."""
+        return PREFIX + base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
+
+
+class Expected(Record):
+    """A device that somebody with the secret may become."""
+
+    name: str
+    expires: datetime
+    replace: bool = False
+    data: dict[str, Any] | None = None  # Any: whatever TOML can say
+
+
+class Waiting(RootModel[dict[Hex, Expected]]):
+    """Those that have not come yet, by the hash of their secret."""
+
+
+def read(text: str) -> Token:
+    """The token of this word."""
+    try:
+        if len(text) > LONGEST or not text.startswith(PREFIX):
+            raise ValueError
+        raw = text.removeprefix(PREFIX)
+        token = Token.model_validate(json.loads(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4))))
+        check_device(token.name)
+    except (ValueError, binascii.Error, ConfigError):  # a ValidationError is a ValueError
+        raise ConfigError("--token: this is no token, or not the whole of it; copy it again") from None
+    return token
+
+
+def issue(
+    fleet: Fleet, name: str, now: datetime, lasts: timedelta, *, replace: bool, data: dict[str, Any] | None
+) -> Token:
+    """A token for a device that is not a member yet, or that begins anew."""
+    check_device(name)
+    if name in fleet.members.active() and not replace:
+        raise ConfigError(f"'{name}' is a member already: --replace gives it new keys and revokes the old ones")
+    secret = secrets.token_urlsafe(24)
+    with fleet.folder.changing():
+        waiting = {key: one for key, one in _waiting(fleet).items() if one.name != name and one.expires > now}
+        waiting[_hash(secret)] = Expected(name=name, expires=now + lasts, replace=replace, data=data)
+        _write(fleet, waiting)
+    settings = fleet.settings
+    return Token(
+        name=name,
+        host=settings.hosts[0],
+        port=settings.enrolment_port,
+        authority=fleet.authority.fingerprint,
+        secret=secret,
+    )
+
+
+def redeem(fleet: Fleet, secret: str, name: str, now: datetime) -> Expected | None:
+    """Who this secret is for, once: from now on nobody has it. None if there is no such token, or no longer."""
+    digest = _hash(secret)
+    with fleet.folder.changing():
+        waiting = _waiting(fleet)
+        match = [key for key in waiting if hmac.compare_digest(key, digest)]
+        if not match or waiting[match[0]].expires <= now or waiting[match[0]].name != name:
+            return None
+        expected = waiting.pop(match[0])
+        _write(fleet, waiting)
+    return expected
+
+
+def pending(fleet: Fleet, now: datetime) -> set[str]:
+    """The names of those that may still come."""
+    return {one.name for one in _waiting(fleet).values() if one.expires > now}
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _waiting(fleet: Fleet) -> dict[str, Expected]:
+    path = fleet.folder.path / NAME
+    try:
+        if path.stat().st_size > LIMIT:
+            raise ConfigError(f"{path}: larger than {LIMIT >> 20} MiB, so not one of our files")
+        return Waiting.model_validate_json(path.read_bytes()).root
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path}: cannot be read; delete it and give new tokens ({type(error).__name__})") from None
+
+
+def _write(fleet: Fleet, waiting: dict[str, Expected]) -> None:
+    write_atomically(fleet.folder.path / NAME, Waiting(waiting).model_dump_json(indent=1).encode())
