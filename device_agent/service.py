@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from device_agent import identity, session
+from device_agent import vocabulary as words
 from device_agent.backends import MakeModel
 from device_agent.birth import born
 from device_agent.hearing import Hearing, Said, Stranger
@@ -22,7 +23,7 @@ from device_agent.outbox import Outbox
 from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.replay import Replays
 from device_agent.samples import Samples
-from device_agent.session import Action, Session, Tasked, step
+from device_agent.session import Session, step
 from device_agent.spool import Held, Spools
 from device_agent.states import States
 from device_agent.training import Computed, DoWork, Failed, Outcome, Progressed, Trained, Trainer
@@ -69,7 +70,7 @@ OPEN, QUIET = (
     300.0,
 )  # seconds until it asks the broker again what stands there: with something in hand, and without
 
-Event: TypeAlias = TransportEvent | Outcome | session.Stopped
+Event: TypeAlias = TransportEvent | Outcome | words.Stopped
 
 
 class Agent:
@@ -125,7 +126,7 @@ class Agent:
         self.unconfirmed = Pause(device)  # before it does because the broker does not say so: the word was lost
         self.listened_at = 0.0
         self.events: deque[Event] = deque()  # what came and waits for its turn
-        self.actions: deque[Action] = deque()  # what follows from the event in hand, and is not yet done
+        self.actions: deque[words.Action] = deque()  # what follows from the event in hand, and is not yet done
         self.full: StoreError | None = None  # why nothing goes on
         self.retry_at: float | None = None
         self.give_up_at: float | None = None
@@ -151,7 +152,7 @@ class Agent:
                 pass
             case Woken():
                 self._woken()
-            case session.Stopped() if self.full:
+            case words.Stopped() if self.full:
                 self._end(1, str(self.full))
             case _:
                 self.events.append(event)
@@ -182,7 +183,7 @@ class Agent:
             if now >= self._listens_at():
                 self._listen()
             for model, silent in self.model_cache.stalled():
-                self._feed(session.ModelOverdue(model, silent))
+                self._feed(words.ModelOverdue(model, silent))
             self._go_on()
 
     def _go_on(self) -> None:
@@ -206,7 +207,7 @@ class Agent:
             queue.appendleft(first)
             self.full, self.retry_at = error, self.clock.now() + RETRY
 
-    def _feed(self, event: session.Event) -> None:
+    def _feed(self, event: words.Event) -> None:
         self.session, actions = step(self.session, event)
         self.actions.extendleft(reversed(actions))  # what follows from this comes before what was still to be done
         self.model_cache.keep(_wanted(self.session.task) if self.session.task else ())
@@ -232,11 +233,11 @@ class Agent:
                 self.give_up_at = None
                 self.unconfirmed.confirmed()  # of another connection
                 self._listen()
-                self._feed(session.Connected())
+                self._feed(words.Connected())
             case Disconnected(taken_over=taken_over):
                 log.warning("disconnected device=%s reason=%s", self.device, event)
                 self.last_seen = event
-                self._feed(session.Disconnected())
+                self._feed(words.Disconnected())
                 if taken_over:
                     self._complain(
                         f"another client took over the connection of '{self.device}', which comes back:"
@@ -253,11 +254,11 @@ class Agent:
             case Failed(_, round, reason, told, mistake):
                 if mistake:  # somebody's, and not the end: the next run may want something else
                     self._complain(reason)
-                self._feed(session.TrainingFailed(round, told, reason if mistake else ""))
+                self._feed(words.TrainingFailed(round, told, reason if mistake else ""))
             case Progressed(_, round, steps):
                 if task := self.session.task:
                     self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps))
-            case session.Stopped():
+            case words.Stopped():
                 self._feed(event)
 
     def _message(self, message: Message) -> None:
@@ -291,20 +292,20 @@ class Agent:
                 self._feed(task)
             case Receipt():
                 log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
-                self._feed(session.Receipted(message.round, message.digest.hex(), message.verdict))
+                self._feed(words.Receipted(message.round, message.digest.hex(), message.verdict))
                 if self.announced != len(self.samples.data) and self.session.online:
                     self._announce()
             case Refusal() if message.installation in (None, self.birth.installation) and message.key in (
                 None,
                 self.speaker.key,
             ):
-                self._feed(session.Refused(message.code, message.reason))
+                self._feed(words.Refused(message.code, message.reason))
             case Missing():
-                self._feed(session.Resend(message.digest.hex(), message.indexes))
+                self._feed(words.Resend(message.digest.hex(), message.indexes))
             case _:
                 log.debug("not for this installation job=%s", job)
 
-    def _unfold(self, task: Tasked, enclosed: Enclosed) -> None:
+    def _unfold(self, task: words.Tasked, enclosed: Enclosed) -> None:
         """Take in the model that came with the task; one that is not the task's is fetched as any other."""
         try:
             self.model_cache.enclose(_wanted(task)[0], enclosed)
@@ -320,7 +321,7 @@ class Agent:
             )
             return
         self.transport.spread(state.spread)
-        self._feed(session.StateSeen(state.job, state.run_id, state.round, state.phase))
+        self._feed(words.StateSeen(state.job, state.run_id, state.round, state.phase))
         if state.phase == "finished":
             self.model_cache.forget(state.run_id)
 
@@ -331,12 +332,12 @@ class Agent:
                 self._arrived()
         except WireError as error:
             if last == "manifest" and (download := self.model_cache.underway.get(id)):
-                self._feed(session.ModelDisbelieved(id, download.refused, f"{error.code}: {error}"))
+                self._feed(words.ModelDisbelieved(id, download.refused, f"{error.code}: {error}"))
             raise
 
     def _arrived(self) -> None:
         if (task := self.session.task) and self.model_cache.has(_wanted(task)):
-            self._feed(session.ModelArrived(task))
+            self._feed(words.ModelArrived(task))
 
     def _echo(self, payload: bytes) -> None:
         """What stands at the broker under our name must be ours: coordinators that come later read it there."""
@@ -376,49 +377,49 @@ class Agent:
         except StoreError as error:  # still worth sending: it only does not survive a power cut
             log.warning("the update is held in memory only: %s", error)
         log.info("trained round=%d bytes=%d sha256=%s", task.round, len(data), digest.hex()[:16])
-        self._feed(session.Trained(task.round, digest.hex()))
+        self._feed(words.Trained(task.round, digest.hex()))
 
     # ---- what is to be done ------------------------------------------------------------------------------------
 
-    def _perform(self, action: Action) -> None:  # noqa: C901, PLR0912  one action, one line or two
+    def _perform(self, action: words.Action) -> None:  # noqa: C901, PLR0912  one action, one line or two
         match action:
-            case session.Announce():
+            case words.Announce():
                 self._announce()
-            case session.AnnounceLater(code, reason):
+            case words.AnnounceLater(code, reason):
                 self._announce_later(f"refused by a coordinator, tried again later code={code}: {reason}")
-            case session.Fetch(task):
+            case words.Fetch(task):
                 self.model_cache.fetch(_wanted(task))
                 self._arrived()
-            case session.AskAgain(task, model, forged):
+            case words.AskAgain(task, model, forged):
                 self.outbox.say(task.run_id, Absent(job=task.job, model=model, forged=forged))
-            case session.Train(task):
+            case words.Train(task):
                 self._train(task)
-            case session.CancelTraining(_):
+            case words.CancelTraining(_):
                 self.trainer.cancel()
-            case session.Send(_, digest):
+            case words.Send(_, digest):
                 self.outbox.send(self.held[digest])
-            case session.Offer(_, digest):
+            case words.Offer(_, digest):
                 self.outbox.offer(self.held[digest])
-            case session.SendChunks(digest, missing):
+            case words.SendChunks(digest, missing):
                 if not self.outbox.sending():
                     self.outbox.send(self.held[digest], missing)
-            case session.Commit(_, digest):
+            case words.Commit(_, digest):
                 self.states.commit(self.held[digest])
-            case session.Forget(_, digest):
+            case words.Forget(_, digest):
                 self.spools.clear(self.held[digest].run_key)
                 del self.held[digest]
-            case session.Decline(task, reason):
+            case words.Decline(task, reason):
                 self.outbox.say(task.run_id, Declined(job=task.job, round=task.round, reason=reason[:TEXT]))
-            case session.Busy(task, reason):
+            case words.Busy(task, reason):
                 self.outbox.say(task.run_id, Busy(job=task.job, round=task.round, reason=reason[:TEXT]))
-            case session.Note(text):
+            case words.Note(text):
                 log.info("%s", text)
-            case session.Quit(code, reason):
+            case words.Quit(code, reason):
                 self._end(code, reason)
 
-    def _train(self, task: Tasked) -> None:
+    def _train(self, task: words.Tasked) -> None:
         if not self.model_cache.has(_wanted(task)):  # crowded out by what other runs need
-            self._feed(session.TrainingFailed(task.round, "its model is no longer here"))
+            self._feed(words.TrainingFailed(task.round, "its model is no longer here"))
             return
         item = self.model_cache[task.model]
         graphs = self.model_cache[task.graphs].frame if task.graphs else None
@@ -426,9 +427,9 @@ class Agent:
         try:
             opened = open_task(task, item, earlier, self.model_cache.limit, self.allowed)
         except ConfigError as error:
-            self._feed(session.TrainingFailed(task.round, str(error)))
+            self._feed(words.TrainingFailed(task.round, str(error)))
         except WireError as error:  # signed, and still no model: the task is over, or nobody else would ever be served
-            self._feed(session.TrainingFailed(task.round, f"{error.code}: {error}"))
+            self._feed(words.TrainingFailed(task.round, f"{error.code}: {error}"))
         else:
             here = self.device, self.samples, self.make_model
             make = partial(make_worker, *here, item.manifest, graphs, allowed=self.allowed)
@@ -482,16 +483,16 @@ class Agent:
 
 def _resumed(held: Held) -> session.Update:
     """An update from before a restart: some of it may have been sent."""
-    task = Tasked(held.job, held.run_id, held.round, held.model, held.attempt)
+    task = words.Tasked(held.job, held.run_id, held.round, held.model, held.attempt)
     return session.Update(task, held.digest.hex(), offered=True)
 
 
-def _tasked(task: Assignment) -> Tasked:
+def _tasked(task: Assignment) -> words.Tasked:
     needs, budget = (task.previous, task.graphs), (task.batches, task.seconds)
     about = task.job, task.run_id, task.round, task.model, str(task.attempt), task.overtime, task.counted
-    return Tasked(*about, *needs, *budget)
+    return words.Tasked(*about, *needs, *budget)
 
 
-def _wanted(task: Tasked) -> tuple[Wanted, ...]:
+def _wanted(task: words.Tasked) -> tuple[Wanted, ...]:
     """What must be at hand for it."""
     return tuple(Wanted(task.job, task.run_id, round, id) for round, id in task.needs)

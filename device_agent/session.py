@@ -11,6 +11,8 @@
     held ───────── Receipted: accepted, duplicate ──────────────────▶ Commit, Forget
     held ───────── Receipted: late, refused; its run is over; a newer task of its run ──▶ Forget
 
+Its events and actions are in vocabulary.py.
+
 A device serves one run at a time and answers to all. A task of another run waits in the `queue`, and its coordinator
 is told (Busy); whoever has waited longest is next when the hands are free. They are free as soon as the work is done:
 an update that waits for its receipt holds nobody up, however long its coordinator is away.
@@ -33,8 +35,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from device_agent import vocabulary as words
+
 Phase: TypeAlias = Literal["idle", "fetching", "training", "stopped"]
-Verdict: TypeAlias = Literal["accepted", "duplicate", "late", "refused"]
 
 MOST_QUEUED = 8  # runs whose tasks may wait: more than that are declined
 MOST_HELD = 4  # updates without a receipt: the oldest has to make room for a fifth
@@ -42,246 +45,6 @@ MOST_SEEN = 64  # runs that were seen at work and not yet at their end
 MOST_FAILURES = 8  # runs of which it is known why this device cannot work for them
 DISBELIEF = 3  # manifests of a model that are not the coordinator's, before the task is declined
 HOPELESS = 30.0  # seconds without a chunk of a model before others, if any wait, have their turn
-
-# Where an event can lead; what stands in no line stays in its phase.
-TRANSITIONS: Mapping[tuple[Phase, str], frozenset[Phase]] = {
-    ("idle", "Tasked"): frozenset({"fetching"}),
-    ("idle", "StateSeen"): frozenset({"stopped"}),
-    ("idle", "Stopped"): frozenset({"stopped"}),
-    ("fetching", "ModelArrived"): frozenset({"training"}),
-    ("fetching", "ModelDisbelieved"): frozenset({"idle"}),
-    ("fetching", "TrainingFailed"): frozenset({"idle"}),
-    ("fetching", "StateSeen"): frozenset({"idle", "stopped"}),
-    ("fetching", "Stopped"): frozenset({"stopped"}),
-    ("training", "Tasked"): frozenset({"fetching"}),
-    ("training", "Trained"): frozenset({"idle", "fetching"}),
-    ("training", "TrainingFailed"): frozenset({"idle", "fetching"}),
-    ("training", "StateSeen"): frozenset({"idle", "fetching", "stopped"}),
-    ("training", "Stopped"): frozenset({"stopped"}),
-}
-
-
-# ── events: they happened ────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnected:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Tasked:
-    """A coordinator asks for work; this is all that it said, and stays with the task until its receipt."""
-
-    job: str
-    run_id: str
-    round: int
-    model: str
-    attempt: str = ""  # another attempt at a round means: what was answered before was dropped
-    overtime: bool = False  # an answer is welcome even when the round is over (late = discount or memory)
-    counted: int = 0  # the last round this device's answer was merged in: stands in for a receipt that was lost
-    previous: str | None = None  # the model one round earlier, for algorithms that look back
-    graphs: str | None = None  # the ONNX bundle, where devices train with onnxruntime
-    batches: int | None = None  # at most so many steps
-    seconds: float | None = None  # at most so long
-
-    @property
-    def run_key(self) -> str:
-        """The name of a job may be used again, this never is."""
-        return f"{self.job}.{self.run_id}"
-
-    @property
-    def needs(self) -> tuple[tuple[int, str], ...]:
-        """What must be at hand, each with the round it is signed for: 0 for the graphs."""
-        parts = (self.round, self.model), (self.round - 1, self.previous), (0, self.graphs)
-        return tuple((round, id) for round, id in parts if id)
-
-    def same_work(self, other: "Tasked") -> bool:
-        """Whether an answer to one is an answer to the other."""
-        return (self.run_key, self.round, self.model) == (other.run_key, other.round, other.model)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelArrived:
-    """All that this task needs is at hand."""
-
-    task: Tasked
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOverdue:
-    """Nothing has come of a model for a while."""
-
-    model: str
-    silent: float  # seconds
-
-
-@dataclass(frozen=True, slots=True)
-class ModelDisbelieved:
-    """A manifest came that is not the coordinator's."""
-
-    model: str
-    times: int  # so far
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    round: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingFailed:
-    round: int
-    reason: str  # for others: no values of the device's data
-    mistake: str = ""  # for the operator, if somebody's configuration is wrong
-
-
-@dataclass(frozen=True, slots=True)
-class Receipted:
-    round: int
-    digest: str
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Resend:
-    digest: str
-    missing: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    code: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StateSeen:
-    job: str
-    run_id: str
-    round: int
-    phase: Literal["gathering", "training", "finished"]
-
-    @property
-    def run_key(self) -> str:
-        return f"{self.job}.{self.run_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    pass
-
-
-# ── actions: do them ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class AnnounceLater:
-    """A coordinator will not work with this device now; it may have changed its mind when we come again."""
-
-    code: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    task: Tasked
-
-
-@dataclass(frozen=True, slots=True)
-class AskAgain:
-    """The coordinator should publish a model again, or only its manifest if that is `forged`."""
-
-    task: Tasked
-    model: str
-    forged: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Train:
-    task: Tasked
-
-
-@dataclass(frozen=True, slots=True)
-class CancelTraining:
-    round: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    round: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Some of this update may have been sent before: ask what is missing."""
-
-    round: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class SendChunks:
-    digest: str
-    missing: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    round: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    round: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decline:
-    task: Tasked
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """The task waits here until this device is free."""
-
-    task: Tasked
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Quit:
-    code: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    text: str
-
-
-Heard: TypeAlias = Connected | Disconnected | Tasked | Receipted | Resend | Refused | StateSeen | Stopped
-Worked: TypeAlias = ModelArrived | ModelOverdue | ModelDisbelieved | Trained | TrainingFailed
-Event: TypeAlias = Heard | Worked
-Said: TypeAlias = Announce | Fetch | AskAgain | Send | Offer | SendChunks | Decline | Busy  # only while online
-Done: TypeAlias = AnnounceLater | Train | CancelTraining | Commit | Forget | Quit | Note
-Action: TypeAlias = Said | Done
 
 
 # ── the state ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,7 +54,7 @@ Action: TypeAlias = Said | Done
 class Update:
     """What was trained for a task, known by its digest."""
 
-    task: Tasked
+    task: words.Tasked
     digest: str
     offered: bool = False  # it may have been sent, whole or in part
 
@@ -301,8 +64,8 @@ class Session:
     """Everything the machine knows. Spooled updates start it as `Session(held={run: update})`."""
 
     phase: Phase = "idle"
-    task: Tasked | None = None  # in hand, unless idle
-    queue: tuple[Tasked, ...] = ()  # of other runs, one of each, the oldest first
+    task: words.Tasked | None = None  # in hand, unless idle
+    queue: tuple[words.Tasked, ...] = ()  # of other runs, one of each, the oldest first
     held: Mapping[str, Update] = field(default_factory=dict)  # run: what waits for its receipt, the oldest first
     online: bool = False
     answered: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # run: last round and attempt receipted
@@ -313,55 +76,55 @@ class Session:
     only: str | None = None  # ... and only with one of this name
 
 
-Step: TypeAlias = tuple[Session, tuple[Action, ...]]
+Step: TypeAlias = tuple[Session, tuple[words.Action, ...]]
 
 
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def step(s: Session, event: Event) -> Step:  # noqa: C901, PLR0911, PLR0912  one event, one line
+def step(s: Session, event: words.Event) -> Step:  # noqa: C901, PLR0911, PLR0912  one event, one line
     """The state after this event, and what is to be done about it."""
     if s.phase == "stopped":
         return s, ()
     match event:
-        case Connected():
+        case words.Connected():
             return _connected(replace(s, online=True))
-        case Disconnected():
+        case words.Disconnected():
             return replace(s, online=False), ()
-        case Tasked():
+        case words.Tasked():
             return _tasked(s, event)
-        case ModelArrived(task):
+        case words.ModelArrived(task):
             return _arrived(s, task)
-        case ModelOverdue(model, silent):
+        case words.ModelOverdue(model, silent):
             return _overdue(s, model, silent)
-        case ModelDisbelieved(model, times, reason):
+        case words.ModelDisbelieved(model, times, reason):
             return _disbelieved(s, model, times, reason)
-        case Trained(round, digest):
+        case words.Trained(round, digest):
             return _trained(s, round, digest)
-        case TrainingFailed(round, reason, mistake):
+        case words.TrainingFailed(round, reason, mistake):
             return _failed(s, round, reason, mistake)
-        case Receipted(round, digest, verdict):
+        case words.Receipted(round, digest, verdict):
             return _receipted(s, round, digest, verdict)
-        case Resend(digest, missing):
+        case words.Resend(digest, missing):
             held = any(update.digest == digest for update in s.held.values())
-            return s, _online(s, SendChunks(digest, missing)) if held else ()
-        case StateSeen(phase="finished"):
+            return s, _online(s, words.SendChunks(digest, missing)) if held else ()
+        case words.StateSeen(phase="finished"):
             return _finished(s, event)
-        case StateSeen():
+        case words.StateSeen():
             return _seen(s, event)
-        case Refused(code, reason):
-            return s, (AnnounceLater(code, reason),)
-        case Stopped():  # an update that is held stays in the spool
+        case words.Refused(code, reason):
+            return s, (words.AnnounceLater(code, reason),)
+        case words.Stopped():  # an update that is held stays in the spool
             return _quit(s, 0, "stopped")
 
 
-def known(s: Session) -> tuple[Tasked, ...]:
+def known(s: Session) -> tuple[words.Tasked, ...]:
     """Every task that something may still come of: in hand, waiting, or done and held."""
     return (*([s.task] if s.task else []), *s.queue, *(update.task for update in s.held.values()))
 
 
 def _connected(s: Session) -> Step:
-    actions: tuple[Action, ...] = (Announce(), *_fetching(s))
+    actions: tuple[words.Action, ...] = (words.Announce(), *_fetching(s))
     for update in s.held.values():
         s, sent = _send(s, update)
         actions = (*actions, *sent)
@@ -372,32 +135,32 @@ def _send(s: Session, update: Update) -> Step:
     """Whole the first time; after that its coordinator is asked what is missing: no chunk travels twice."""
     if not s.online:
         return s, ()
-    how = Offer if update.offered else Send
+    how = words.Offer if update.offered else words.Send
     s = replace(s, held={**s.held, update.task.run_key: replace(update, offered=True)})
     return s, (how(update.task.round, update.digest),)
 
 
-def _fetching(s: Session) -> tuple[Action, ...]:
+def _fetching(s: Session) -> tuple[words.Action, ...]:
     """What the broker has to hear, perhaps again, for the task in hand to go on."""
-    return _online(s, Fetch(s.task)) if s.phase == "fetching" and s.task else ()
+    return _online(s, words.Fetch(s.task)) if s.phase == "fetching" and s.task else ()
 
 
 # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tasked(s: Session, new: Tasked) -> Step:
+def _tasked(s: Session, new: words.Tasked) -> Step:
     mine = next((task for task in known(s) if task.run_key == new.run_key), None)
     answered = s.answered.get(new.run_key, (0, ""))
     if mine is not None and mine.same_work(new):
         return _again(s, new)
     if mine is not None and new.round < mine.round:
-        return s, (Note(f"round {new.round} is older than round {mine.round} in hand"),)
+        return s, (words.Note(f"round {new.round} is older than round {mine.round} in hand"),)
     if new.round < answered[0] or (new.round, new.attempt) == answered:
-        return s, (Note(f"round {new.round} is already answered"),)
+        return s, (words.Note(f"round {new.round} is already answered"),)
     return _accepted(s, new)
 
 
-def _again(s: Session, new: Tasked) -> Step:
+def _again(s: Session, new: words.Tasked) -> Step:
     """The same work, perhaps under a new name."""
     if s.task is not None and s.task.run_key == new.run_key:
         s = replace(s, task=new)
@@ -409,19 +172,19 @@ def _again(s: Session, new: Tasked) -> Step:
     return s, _waits(s, new)
 
 
-def _accepted(s: Session, new: Tasked) -> Step:
+def _accepted(s: Session, new: words.Tasked) -> Step:
     """New work; what was done or begun for an earlier round of its run is nobody's any more."""
     if len(s.queue) >= MOST_QUEUED and new.run_key not in {task.run_key for task in known(s)}:
-        return s, _online(s, Decline(new, f"{MOST_QUEUED} other runs wait for this device already"))
+        return s, _online(s, words.Decline(new, f"{MOST_QUEUED} other runs wait for this device already"))
     s, settled = _superseded(s, new)
-    cancelled: tuple[Action, ...] = ()
+    cancelled: tuple[words.Action, ...] = ()
     if s.task is not None and s.task.run_key == new.run_key:
         cancelled, s = _cancelled(s), _rest(s)
     s, begun = _next(_queued(s, new))
     return s, (*settled, *cancelled, *begun, *_waits(s, new))
 
 
-def _superseded(s: Session, new: Tasked) -> Step:
+def _superseded(s: Session, new: words.Tasked) -> Step:
     update = s.held.get(new.run_key)
     if update is None:
         return s, ()
@@ -430,18 +193,18 @@ def _superseded(s: Session, new: Tasked) -> Step:
     return _let_go(s, new.run_key), (_forget(update),)
 
 
-def _queued(s: Session, new: Tasked) -> Session:
+def _queued(s: Session, new: words.Tasked) -> Session:
     """In the place of an older task of its run, or behind all others."""
     if any(task.run_key == new.run_key for task in s.queue):
         return replace(s, queue=tuple(new if task.run_key == new.run_key else task for task in s.queue))
     return replace(s, queue=(*s.queue, new))
 
 
-def _waits(s: Session, task: Tasked) -> tuple[Action, ...]:
+def _waits(s: Session, task: words.Tasked) -> tuple[words.Action, ...]:
     """Its coordinator hears of it, if the task has to wait."""
     if task not in s.queue or s.task is None:
         return ()
-    return _online(s, Busy(task, f"at work on round {s.task.round} of another run"))
+    return _online(s, words.Busy(task, f"at work on round {s.task.round} of another run"))
 
 
 def _next(s: Session) -> Step:
@@ -455,10 +218,10 @@ def _next(s: Session) -> Step:
 # ── the model of the task in hand ────────────────────────────────────────────────────────────────────────────
 
 
-def _arrived(s: Session, task: Tasked) -> Step:
+def _arrived(s: Session, task: words.Tasked) -> Step:
     if s.phase != "fetching" or s.task is None or not s.task.same_work(task):
         return s, ()
-    return replace(s, phase="training"), (Train(s.task),)
+    return replace(s, phase="training"), (words.Train(s.task),)
 
 
 def _overdue(s: Session, model: str, silent: float) -> Step:
@@ -468,7 +231,7 @@ def _overdue(s: Session, model: str, silent: float) -> Step:
         return s, ()
     if s.queue and silent > HOPELESS:
         return _failed(s, task.round, f"model {model} does not come, and other runs wait")
-    return s, _online(s, AskAgain(task, model))
+    return s, _online(s, words.AskAgain(task, model))
 
 
 def _disbelieved(s: Session, model: str, times: int, reason: str) -> Step:
@@ -478,10 +241,10 @@ def _disbelieved(s: Session, model: str, times: int, reason: str) -> Step:
         return s, ()
     if times >= DISBELIEF:
         return _failed(s, task.round, reason)
-    return s, _online(s, AskAgain(task, model, forged=True))
+    return s, _online(s, words.AskAgain(task, model, forged=True))
 
 
-def _fetches(s: Session, model: str) -> Tasked | None:
+def _fetches(s: Session, model: str) -> words.Tasked | None:
     """The task in hand, if it waits for this."""
     waits = s.phase == "fetching" and s.task is not None and model in {id for _, id in s.task.needs}
     return s.task if waits else None
@@ -492,7 +255,7 @@ def _fetches(s: Session, model: str) -> Tasked | None:
 
 def _trained(s: Session, round: int, digest: str) -> Step:
     match s:
-        case Session("training", Tasked(round=mine) as task) if mine == round:
+        case Session("training", words.Tasked(round=mine) as task) if mine == round:
             update = Update(task, digest)
             s, crowded = _make_room(s)
             s = replace(s, held={**s.held, task.run_key: update}, failures=_without(s.failures, task.run_key))
@@ -500,32 +263,32 @@ def _trained(s: Session, round: int, digest: str) -> Step:
             s, begun = _next(s)
             return s, (*crowded, *sent, *begun)
         case _:
-            return s, (Note(f"trained round {round}, which is no longer in hand"),)
+            return s, (words.Note(f"trained round {round}, which is no longer in hand"),)
 
 
 def _make_room(s: Session) -> Step:
     if len(s.held) < MOST_HELD:
         return s, ()
     run_key, oldest = next(iter(s.held.items()))
-    note = Note(f"round {oldest.task.round} of {run_key} waited too long for its receipt")
+    note = words.Note(f"round {oldest.task.round} of {run_key} waited too long for its receipt")
     return _let_go(s, run_key), (note, _forget(oldest))
 
 
 def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
     match s:
-        case Session("fetching" | "training", Tasked(round=mine) as task) if mine == round:
+        case Session("fetching" | "training", words.Tasked(round=mine) as task) if mine == round:
             if mistake:
                 older = list(_without(s.failures, task.run_key).items())[1 - MOST_FAILURES :]
                 s = replace(s, failures={**dict(older), task.run_key: mistake})
             # Offline nobody can be told, and nobody needs to be: whoever comes back is asked again.
-            told = _online(s, Decline(task, reason))
+            told = _online(s, words.Decline(task, reason))
             s, begun = _next(_rest(s))
-            return s, (Note(f"round {round} failed: {reason}"), *told, *begun)
+            return s, (words.Note(f"round {round} failed: {reason}"), *told, *begun)
         case _:
             return s, ()
 
 
-def _receipted(s: Session, round: int, digest: str, verdict: Verdict) -> Step:
+def _receipted(s: Session, round: int, digest: str, verdict: words.Verdict) -> Step:
     for run_key, update in s.held.items():
         if update.digest == digest and (verdict == "refused" or update.task.round == round):
             round = update.task.round  # who could not read an update does not know its round
@@ -533,17 +296,17 @@ def _receipted(s: Session, round: int, digest: str, verdict: Verdict) -> Step:
             s = replace(_let_go(s, run_key), answered={**s.answered, run_key: (round, update.task.attempt)})
             if not counts:
                 return s, (_forget(update),)
-            return replace(s, committed={**s.committed, run_key: round}), (Commit(round, digest), _forget(update))
+            return replace(s, committed={**s.committed, run_key: round}), (words.Commit(round, digest), _forget(update))
     return s, ()  # a receipt that came twice, or for an update that was given up
 
 
-def _seen(s: Session, state: StateSeen) -> Step:
+def _seen(s: Session, state: words.StateSeen) -> Step:
     """A round that is over is neither begun nor trained to its end; an update of it is still offered."""
     if state.run_key not in s.seen:
         s = replace(s, seen=(*s.seen, state.run_key)[-MOST_SEEN:])
     over = tuple(task for task in s.queue if task.run_key == state.run_key and task.round < state.round)
     s = replace(s, queue=tuple(task for task in s.queue if task not in over))
-    notes = tuple(Note(f"round {task.round} is over") for task in over)
+    notes = tuple(words.Note(f"round {task.round} is over") for task in over)
     if s.task is None or s.task.run_key != state.run_key or s.task.round >= state.round:
         return s, notes
     if s.phase == "training" and s.task.overtime:
@@ -551,7 +314,7 @@ def _seen(s: Session, state: StateSeen) -> Step:
     return _give_up(s, f"round {s.task.round} is over")
 
 
-def _finished(s: Session, state: StateSeen) -> Step:
+def _finished(s: Session, state: words.StateSeen) -> Step:
     """With `once` that is the end, if it is our own run and not one from long ago."""
     run_key, ours = state.run_key, state.run_key in s.seen
     failure, update = s.failures.get(run_key), s.held.get(run_key)
@@ -559,9 +322,9 @@ def _finished(s: Session, state: StateSeen) -> Step:
         _let_go(s, run_key), failures=_without(s.failures, run_key), seen=tuple(one for one in s.seen if one != run_key)
     )
     s = replace(s, queue=tuple(task for task in s.queue if task.run_key != run_key))
-    actions: tuple[Action, ...] = (_forget(update),) if update else ()
+    actions: tuple[words.Action, ...] = (_forget(update),) if update else ()
     if ours:
-        actions = (*actions, Note(f"job {state.job} has finished"))
+        actions = (*actions, words.Note(f"job {state.job} has finished"))
     if ours and s.once and s.only in (None, state.job):
         code, reason = (2, failure) if failure else (0, f"job '{state.job}' has finished")
         s, ended = _quit(s, code, reason)
@@ -575,14 +338,14 @@ def _finished(s: Session, state: StateSeen) -> Step:
 def _give_up(s: Session, why: str) -> Step:
     cancelled = _cancelled(s)
     s, begun = _next(_rest(s))
-    return s, (*cancelled, Note(why), *begun)
+    return s, (*cancelled, words.Note(why), *begun)
 
 
 # ── small words ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _quit(s: Session, code: int, reason: str) -> Step:
-    return replace(s, phase="stopped"), (*_cancelled(s), Quit(code, reason))
+    return replace(s, phase="stopped"), (*_cancelled(s), words.Quit(code, reason))
 
 
 def _rest(s: Session) -> Session:
@@ -597,13 +360,13 @@ def _without(failures: Mapping[str, str], run_key: str) -> Mapping[str, str]:
     return {other: why for other, why in failures.items() if other != run_key}
 
 
-def _cancelled(s: Session) -> tuple[Action, ...]:
-    return (CancelTraining(s.task.round),) if s.phase == "training" and s.task else ()
+def _cancelled(s: Session) -> tuple[words.Action, ...]:
+    return (words.CancelTraining(s.task.round),) if s.phase == "training" and s.task else ()
 
 
-def _forget(update: Update) -> Forget:
-    return Forget(update.task.round, update.digest)
+def _forget(update: Update) -> words.Forget:
+    return words.Forget(update.task.round, update.digest)
 
 
-def _online(s: Session, *actions: Action) -> tuple[Action, ...]:
+def _online(s: Session, *actions: words.Action) -> tuple[words.Action, ...]:
     return actions if s.online else ()

@@ -14,7 +14,7 @@ from device_agent import identity
 from device_agent.backends import choose, maker
 from device_agent.samples import samples_of
 from device_agent.service import Agent
-from device_agent.session import Stopped
+from device_agent.vocabulary import Stopped
 from edgefl.config import reader
 from edgefl.config.schema import AgentFile
 from edgefl.errors import ConfigError

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from device_agent.backends import MakeModel
 from device_agent.model_cache import Item
 from device_agent.samples import Samples
-from device_agent.session import Tasked
+from device_agent.vocabulary import Tasked
 from edgefl.algorithms import registry
 from edgefl.contract import Budget, Task
 from edgefl.data.dataset import Dataset

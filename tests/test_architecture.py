@@ -76,7 +76,10 @@ def test_an_agent_imports_where_there_is_no_torch():
     )
 
 
-@pytest.mark.parametrize("path", ["coordinator/rounds.py", "device_agent/session.py"])
+MACHINES = ["coordinator/rounds.py", "device_agent/session.py", "device_agent/vocabulary.py"]
+
+
+@pytest.mark.parametrize("path", MACHINES)
 def test_state_machines_import_the_standard_library_and_seeds_only(path):
     ours = {module for module in ever(ROOT / path) if module.partition(".")[0] not in sys.stdlib_module_names}
     selections = {
@@ -84,7 +87,7 @@ def test_state_machines_import_the_standard_library_and_seeds_only(path):
         "edgefl.selection.base.drawn",
         "edgefl.selection.registry.selection",
     }
-    assert ours <= {"edgefl.seeds", *selections}  # pure as well
+    assert ours <= {"device_agent.vocabulary", "edgefl.seeds", *selections}  # pure as well
 
 
 PURE = ["core", "vocabulary", "conduct", "roster", "watching"]
@@ -106,7 +109,7 @@ def test_a_shell_is_handed_its_clock_and_its_threads(path):
     assert not top(ever(ROOT / path)) & {"time", "threading", "queue", "concurrent", "asyncio", "socket"}
 
 
-@pytest.mark.parametrize("path", ["coordinator/rounds.py", "coordinator/core.py", "device_agent/session.py"])
+@pytest.mark.parametrize("path", [*MACHINES, "coordinator/core.py"])
 def test_state_machines_know_neither_clock_nor_network_nor_disk(path):
     outside = {"time", "datetime", "socket", "os", "io", "pathlib", "random", "threading", "asyncio", "subprocess"}
     assert not top(ever(ROOT / path)) & outside

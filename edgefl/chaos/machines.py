@@ -19,8 +19,8 @@ from coordinator.merging import Prepared
 from coordinator.service import Coordinator
 from coordinator.vocabulary import Stop
 from device_agent.service import Agent
-from device_agent.session import Stopped
 from device_agent.training import Trained
+from device_agent.vocabulary import Stopped
 from edgefl.chaos.scenario import Lie, Member, Scenario
 from edgefl.chaos.softmax import make_job, samples
 from edgefl.config.schema import RunFile

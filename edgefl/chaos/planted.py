@@ -19,6 +19,7 @@ from coordinator.service import Coordinator
 from device_agent import session, states
 from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.service import Agent
+from device_agent.vocabulary import Announce, Send, Tasked
 from edgefl.errors import StoreError
 from edgefl.protocol import topics
 from edgefl.protocol.messages import Missing
@@ -132,7 +133,7 @@ def _asked_by_round_only() -> Change:
     def same(self: Any, other: Any) -> bool:
         return bool(self.run_key == other.run_key)
 
-    return session.Tasked, "same_work", same
+    return Tasked, "same_work", same
 
 
 def _everybodys_tasks() -> Change:
@@ -151,7 +152,7 @@ def _sent_is_forgotten() -> Change:
 
     def forgetful(self: Agent, action: Any) -> None:
         perform(self, action)
-        if isinstance(action, session.Send):
+        if isinstance(action, Send):
             self.spools.clear(self.held[action.digest].run_key)
 
     return Agent, "_perform", forgetful
@@ -184,7 +185,7 @@ def _announces_once() -> Change:
         after, actions = connected(s)
         if not s.seen:
             return after, actions
-        return after, tuple(action for action in actions if not isinstance(action, session.Announce))
+        return after, tuple(action for action in actions if not isinstance(action, Announce))
 
     return session, "_connected", silent
 

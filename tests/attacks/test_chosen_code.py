@@ -13,7 +13,7 @@ from fleets import Fleet, prepared, run_file
 from coordinator.threaded import Threaded
 from device_agent.model_cache import Item
 from device_agent.samples import Samples
-from device_agent.session import Tasked
+from device_agent.vocabulary import Tasked
 from device_agent.workers import make_worker, open_task
 from edgefl.config.reader import load
 from edgefl.config.schema import AgentFile, LocalCompute, RunFile

@@ -16,7 +16,7 @@ from coordinator.checkpoint import Saved
 from coordinator.journal import Journal, Kept
 from coordinator.metrics_file import METRICS, MetricsFile
 from coordinator.rounds import Rounds, Rules
-from device_agent import session
+from device_agent import vocabulary as words
 from device_agent.service import Agent
 from device_agent.spool import Held, Spool
 from device_agent.start import Host
@@ -167,8 +167,8 @@ def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(
     store.save(disk_recorder.root / "job.life.state", {"c": BEFORE}, {})
     agent = _agent(disk_recorder.root)
     receipt = len(disk_recorder.ops)
-    agent._perform(session.Commit(FIRST.round, FIRST.digest.hex()))
-    agent._perform(session.Forget(FIRST.round, FIRST.digest.hex()))
+    agent._perform(words.Commit(FIRST.round, FIRST.digest.hex()))
+    agent._perform(words.Forget(FIRST.round, FIRST.digest.hex()))
 
     def check(folder: Path, _: list[str]) -> None:
         kept = store.load(folder / "job.life.state")[0]["c"]

@@ -8,12 +8,13 @@ import pytest
 from idle_agents import Later, Stopped, idle_agent
 
 from device_agent import session
+from device_agent import vocabulary as words
 from device_agent.model_cache import STALLED, Item
 from device_agent.privacy_ledger import NAME
 from device_agent.service import OPEN, QUIET, RETRY, Agent
-from device_agent.session import Tasked
 from device_agent.spool import Held, Spools
 from device_agent.training import Computed, Trained
+from device_agent.vocabulary import Tasked
 from edgefl.privacy import Price
 from edgefl.privacy.noise import Objective
 from edgefl.protocol import chunks, signed, topics
@@ -153,7 +154,7 @@ def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, d
     hold(agent)
     disk.capacity = disk.used
     tell(agent, receipt())
-    agent.handle(session.Stopped())
+    agent.handle(words.Stopped())
     code, reason = agent.exit
     assert code == 1
     assert "cannot be written" in reason
@@ -161,7 +162,7 @@ def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, d
 
 
 def test_what_was_computed_counts_after_the_end_too(agent: Agent, disk: MemoryDisk):
-    agent.handle(session.Stopped())
+    agent.handle(words.Stopped())
     agent.handle(Computed("job.life", PRICE))
     assert json.loads(disk.read(NAME) or b"")["job.life"]["odd_updates"] == 1
 

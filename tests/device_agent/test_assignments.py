@@ -7,7 +7,8 @@ import pytest
 from idle_agents import idle_agent
 
 from device_agent.service import Agent
-from device_agent.session import Tasked, known
+from device_agent.session import known
+from device_agent.vocabulary import Tasked
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.messages import Assignment, frame
 from edgefl.protocol.signed import Speaker

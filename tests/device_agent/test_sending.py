@@ -3,7 +3,7 @@
 import pytest
 from idle_agents import idle_agent
 
-from device_agent import session
+from device_agent import vocabulary as words
 from device_agent.service import Agent
 from device_agent.spool import Held, Spool
 from edgefl.protocol import chunks, signed
@@ -37,28 +37,28 @@ def sent(agent: Agent) -> list[object]:
 def test_an_update_is_sent_whole_and_then_only_offered(tmp_path):
     agent = idle_agent(tmp_path)
     agent.held[HELD.digest.hex()] = HELD
-    agent._perform(session.Send(3, HELD.digest.hex()))
+    agent._perform(words.Send(3, HELD.digest.hex()))
     assert sent(agent) == [0, 1, 2]
-    agent._perform(session.Offer(3, HELD.digest.hex()))
+    agent._perform(words.Offer(3, HELD.digest.hex()))
     assert sent(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
 
 
 def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):
     Spool(FolderDisk(tmp_path)).put(HELD)
     agent = idle_agent(tmp_path)
-    agent._perform(session.Offer(3, HELD.digest.hex()))
+    agent._perform(words.Offer(3, HELD.digest.hex()))
     assert sent(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
-    agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2, 7)))
+    agent._perform(words.SendChunks(HELD.digest.hex(), (1, 2, 7)))
     assert sent(agent) == [1, 2]
 
 
 def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
     agent = idle_agent(tmp_path)
     agent.held[HELD.digest.hex()] = HELD
-    agent._perform(session.Send(3, HELD.digest.hex()))
-    agent._perform(session.SendChunks(HELD.digest.hex(), (1, 2)))
+    agent._perform(words.Send(3, HELD.digest.hex()))
+    agent._perform(words.SendChunks(HELD.digest.hex(), (1, 2)))
     assert sent(agent) == [0, 1, 2]
-    agent._perform(session.SendChunks(HELD.digest.hex(), (2,)))
+    agent._perform(words.SendChunks(HELD.digest.hex(), (2,)))
     assert sent(agent) == [2]
 
 

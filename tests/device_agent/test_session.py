@@ -5,10 +5,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from device_agent.session import (
-    HOPELESS,
-    MOST_FAILURES,
-    MOST_SEEN,
+from device_agent.session import HOPELESS, MOST_FAILURES, MOST_SEEN, Session, Update, step
+from device_agent.vocabulary import (
     Action,
     Announce,
     AnnounceLater,
@@ -33,15 +31,12 @@ from device_agent.session import (
     Resend,
     Send,
     SendChunks,
-    Session,
     StateSeen,
     Stopped,
     Tasked,
     Train,
     Trained,
     TrainingFailed,
-    Update,
-    step,
 )
 
 TASK = Tasked("job", "r", 3, "m3", "1")

@@ -13,11 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from coordinator import rounds
 from coordinator.rounds import Rounds, Rules
 from device_agent import session
-from device_agent.session import (
-    DISBELIEF,
-    HOPELESS,
-    MOST_HELD,
-    TRANSITIONS,
+from device_agent.session import DISBELIEF, HOPELESS, MOST_HELD, Session, known, step
+from device_agent.vocabulary import (
     Action,
     Announce,
     AnnounceLater,
@@ -42,15 +39,12 @@ from device_agent.session import (
     Said,
     Send,
     SendChunks,
-    Session,
     StateSeen,
     Stopped,
     Tasked,
     Train,
     Trained,
     TrainingFailed,
-    known,
-    step,
 )
 from edgefl.protocol.messages import JobState
 
@@ -293,6 +287,24 @@ TestAnyWeather.settings = settings(max_examples=80, stateful_step_count=30, dead
 # ── the table and the picture ────────────────────────────────────────────────────────────────────────────────
 
 ARROW = re.compile(r"^ {4}([\w, ]+?) ─+ ([\w, ]+?) ─*▶ (\w+)", re.MULTILINE)
+
+
+# Where an event can lead; what stands in no line stays in its phase.
+TRANSITIONS: dict[tuple[str, str], set[str]] = {
+    ("idle", "Tasked"): {"fetching"},
+    ("idle", "StateSeen"): {"stopped"},
+    ("idle", "Stopped"): {"stopped"},
+    ("fetching", "ModelArrived"): {"training"},
+    ("fetching", "ModelDisbelieved"): {"idle"},
+    ("fetching", "TrainingFailed"): {"idle"},
+    ("fetching", "StateSeen"): {"idle", "stopped"},
+    ("fetching", "Stopped"): {"stopped"},
+    ("training", "Tasked"): {"fetching"},
+    ("training", "Trained"): {"idle", "fetching"},
+    ("training", "TrainingFailed"): {"idle", "fetching"},
+    ("training", "StateSeen"): {"idle", "fetching", "stopped"},
+    ("training", "Stopped"): {"stopped"},
+}
 
 
 def table() -> set[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tiny import Tiny, clouds
 
-from device_agent import session
+from device_agent import vocabulary as words
 from device_agent.service import Agent
 from device_agent.training import Trained
 from edgefl.contract import Task
@@ -240,7 +240,7 @@ def test_a_stop_is_the_operators():
     process = world.process("pi")
     agent = switched_on(process, broker, MemoryDisk())
     world.run(until=lambda: agent.session.online)
-    process.put(session.Stopped())
+    process.put(words.Stopped())
     world.run(limit=60.0)
     assert (agent.exit, process.alive) == ((0, "stopped"), False)
     assert not json.loads(signed.opened(broker.retained[topics.presence("default", "pi")].payload).payload)["online"]
