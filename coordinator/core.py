@@ -40,14 +40,19 @@ from coordinator.vocabulary import (
     Ask,
     Begun,
     Busy,
+    Certified,
+    Certify,
     ClearLeftovers,
     ClearModels,
     Connected,
     Declined,
     Disconnected,
+    Dismiss,
     Event,
+    Expiring,
     Failed,
     Forget,
+    HandOver,
     Ignore,
     Invitee,
     Kept,
@@ -71,6 +76,7 @@ from coordinator.vocabulary import (
     PublishAgain,
     Refuse,
     Resend,
+    Revoked,
     SayState,
     Searched,
     Standing,
@@ -189,6 +195,12 @@ def _step(s: State, event: Event) -> Step:  # noqa: PLR0911, PLR0912, C901  one 
         case Misbehaved(at, device, code, reason, frame):  # unless refused, it would be offered again and again
             refused = (Refuse(device, s.rounds.round, frame, reason),) if frame else ()
             return _after(refused, _misbehaved(s, device, code, reason, at))
+        case Revoked():
+            return _revoked(s, event)
+        case Expiring(_, device, request):
+            return _heard(s, device), (Certify(device, request),), ()
+        case Certified(_, device, certificate):
+            return s, (HandOver(device, certificate),), (events.Certified(device),)
         case Prepared() if s.phase == "preparing":
             return _prepared(s, event)
         case Merged() if s.phase == "running":
@@ -313,6 +325,15 @@ def _joined(s: State, id: str, at: float) -> Step:
 
 def _lost(s: State, id: str, why: str, at: float) -> Step:
     return _told(events.Lost(id, why), _feed(s, rounds.Lost(id, at), at))
+
+
+def _revoked(s: State, event: Revoked) -> Step:
+    """It may have an open connection: what it has answered to counts, and it is not asked again."""
+    at, id, why = event.at, event.device, event.reason
+    s, actions = _counted(s, "device.revoked"), (TurnAway(id, "device.revoked", why), Dismiss(id))
+    devices = {other: device for other, device in s.devices.items() if other != id}
+    lost = _lost(_but(s, devices=devices, unheard=s.unheard - {id}), id, why, at)
+    return _after(actions, lost)
 
 
 def _heard(s: State, id: str) -> State:

@@ -84,6 +84,8 @@ class DeviceKeys:
     def remedy(self, device: str) -> str:
         """What the operator has to do to let another key in."""
         if self.members is not None and self.members.key_of(device) is None:
+            if device in self.members.now().active():
+                return f"its certificate has ended: `edgefl fleet add {device} --replace` makes it a new kit"
             return f"it is not a member of this fleet; if it should be, `edgefl fleet add {device}` makes its kit"
         if self.members is not None and not self.listed:
             return f"if it was installed anew, `edgefl fleet add {device} --replace` makes it a new kit"

@@ -29,6 +29,7 @@ from edgefl.protocol.messages import (
     Declined,
     Holding,
     Presence,
+    Renewal,
     ToCoordinator,
     Working,
     peek,
@@ -73,6 +74,15 @@ class Hearing:
         """From now on this device takes part."""
         self.proofs.meet(id)
         self.inbox.meet(id)
+
+    def dismiss(self, id: str) -> None:
+        """From now on it does not."""
+        self.proofs.known.pop(id, None)
+
+    def revoked(self, now: float) -> list[words.Revoked]:
+        """Devices that have taken part, and may not any more."""
+        proofs = self.proofs
+        return [words.Revoked(now, id, proofs.keys.remedy(id)) for id in proofs.unwelcome()]
 
     def misbehaved(self, device: str, error: WireError, now: float) -> words.Misbehaved:
         """Something that cannot be used: held against whoever signed it, and nobody else."""
@@ -185,6 +195,8 @@ class Hearing:
             case Holding():
                 ours = (message.job, message.run_id) == (self.name, self.run_id)
                 return words.Offered(now, id, message.round, message.digest, message.size, ours)
+            case Renewal(request=request):
+                return words.Expiring(now, id, request)
             case Absent(model=model, forged=forged):
                 self.artifacts.publish_again(id, model, now, whole=not forged)
         return None

@@ -5,7 +5,7 @@ from typing import Literal
 from coordinator import vocabulary as words
 from coordinator.journal import Journal
 from edgefl.protocol import chunks, reconnect, topics
-from edgefl.protocol.messages import TEXT, Assignment, JobState, Missing, Receipt, Refusal, frame
+from edgefl.protocol.messages import TEXT, JobState, Receipt, ToDevice, frame
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
@@ -73,9 +73,13 @@ class Outbox:
         """An answer is safe with us, or is not wanted."""
         self.say(device, Receipt(job=self.job, round=round, digest=digest, verdict=verdict, reason=reason[:TEXT]))
 
-    def say(self, device: str, message: Assignment | Receipt | Refusal | Missing) -> None:
+    def say(self, device: str, message: ToDevice) -> None:
         """One message to one device."""
         data = frame(message)
         for part in chunks.split(data, chunks.digest(data)):
             sealed = self.speaker.seal("down", part, job=self.job, run_id=self.run_id, device=device)
             self.transport.publish(topics.down(self.fleet, self.job, device), sealed)
+
+    def clear_presence(self, device: str) -> None:
+        """The broker no longer says that this device is there."""
+        self.transport.publish(topics.presence(self.fleet, device), b"", retain=True)

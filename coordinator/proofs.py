@@ -52,6 +52,8 @@ class Proofs:
         if device is None:
             raise Unproven("device.unknown", f"device '{id[:QUOTED]}' has not announced itself")
         envelope = signed.opened(message)
+        if self.keys.members is not None and not self.keys.admits(id, device.key):
+            raise Unproven("device.revoked", f"'{id}' is no longer a member of this fleet")
         if envelope.key != device.key:
             raise Unproven("message.signature", f"somebody else than '{id}' spoke in its name")
         common = chunks.series(envelope.payload)
@@ -84,6 +86,12 @@ class Proofs:
         if envelope.counter < known.announced or not known.presence.online:
             raise Unproven("message.replayed", f"an old presence of '{id}' came again")
         return None
+
+    def unwelcome(self) -> list[str]:
+        """Who has proven a name that is no longer his: the fleet's members have changed."""
+        if self.keys.members is None:
+            return []
+        return [id for id, device in self.known.items() if not self.keys.admits(id, device.key)]
 
     def meet(self, id: str) -> None:
         """The device of this key is the one of this name, from now on."""

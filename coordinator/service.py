@@ -21,12 +21,13 @@ from coordinator.hearing import Hearing
 from coordinator.inbox import Inbox
 from coordinator.journal import Journal
 from coordinator.outbox import Outbox, start_number
+from coordinator.renewals import Renewals
 from coordinator.retained_cleanup import RetainedCleanup
 from coordinator.story import write_log
 from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted, StoreError, WireError
 from edgefl.events import Fact, Tell
-from edgefl.protocol.messages import TEXT, Refusal
+from edgefl.protocol.messages import TEXT, Refusal, Renewed
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, Undelivered
 from edgefl.run.job import Job, RunState
@@ -38,6 +39,7 @@ from edgefl.system.reactor import Woken
 log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
+MEMBERS = 1.0  # seconds between two looks at the list of members
 
 
 class Coordinator:
@@ -61,6 +63,7 @@ class Coordinator:
         signer: Signer | None = None,
         device_keys: DeviceKeys | None = None,
         run_id: str | None = None,
+        renewals: Renewals | None = None,
     ) -> None:
         self.name, self.transport, self.prepare, self.disk = run.run.name, transport, prepare, disk
         self.put, self.clock, self.background, self.tell = put, clock, background, tell
@@ -80,6 +83,8 @@ class Coordinator:
         self.stuck: list[Work] = []  # to be started again
         self.retry_at: float | None = None
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
+        self.renewals = renewals  # where the fleet has an authority
+        self.members_at = clock.now() if keys.members else None  # when to look whether somebody was sent away
         self.error: Exception | None = None
         self.ended = False
 
@@ -99,7 +104,9 @@ class Coordinator:
 
     def deadline(self) -> float | None:
         """When it wants to be woken if nothing happens before."""
-        due = (self.retry_at,) if self.pending else (self.retry_at, core.deadline(self.state), self.inbox.deadline())
+        due: tuple[float | None, ...] = (self.retry_at,)
+        if not self.pending:
+            due = self.retry_at, core.deadline(self.state), self.inbox.deadline(), self.members_at
         return min((one for one in due if one is not None), default=None)
 
     def result(self) -> RunState:
@@ -153,6 +160,8 @@ class Coordinator:
                 self._feed(self.artifacts.merged(event, now))
             case merging.Looked(reports):
                 self._feed(words.Looked(now, reports))
+            case words.Certified() | words.Misbehaved():
+                self._feed(event)
             case merging.Stuck(reason, work):
                 self.stuck.append(work)
                 self._pause(reason, now)
@@ -171,6 +180,10 @@ class Coordinator:
                 self._feed(words.Paused(now, ""))
         if not self.pending:
             self._feed(words.Woken(now, flushed=self.transport.backlog() == 0))
+            if self.members_at is not None and now >= self.members_at:
+                self.members_at = now + MEMBERS
+                for revoked in self.hearing.revoked(now):
+                    self._feed(revoked)
             self.inbox.remind(now)
 
     def _end(self, error: Exception, event: words.Event) -> None:
@@ -231,7 +244,7 @@ class Coordinator:
 
     # ---- what is to be done ------------------------------------------------------------------------------------
 
-    def _perform(self, action: words.Action) -> None:  # noqa: PLR0912, C901  one action, one case
+    def _perform(self, action: words.Action) -> None:  # noqa: PLR0912, PLR0915, C901  one action, one case
         match action:
             case words.Listen():
                 self.outbox.listen()
@@ -265,6 +278,13 @@ class Coordinator:
                 self._affordable(device, lambda now: self.inbox.ask_for(device, digest, size, now))
             case words.TurnAway(device, code, reason, installation, key):
                 self.outbox.say(device, Refusal(code=code, reason=reason[:TEXT], installation=installation, key=key))
+            case words.Dismiss(device):
+                self.hearing.dismiss(device)
+                self.outbox.clear_presence(device)
+            case words.Certify(device, request) if self.renewals:
+                self.background.start(self.renewals.work(device, request, self.clock.now()))
+            case words.HandOver(device, certificate):
+                self.outbox.say(device, Renewed(certificate=certificate))
             case words.Merge():
                 policy = self.state.rounds.rules.late
                 self.background.start(self.artifacts.merge(action, policy, self.disk, self.clock))

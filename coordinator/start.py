@@ -17,14 +17,17 @@ from coordinator.device_keys import DeviceKeys
 from coordinator.exporting import SHOWN, made_up
 from coordinator.fleet_broker import fleet_of
 from coordinator.metrics_file import METRICS, MetricsFile
+from coordinator.renewals import Renewals
 from coordinator.resuming import ON_THE_WIRE, changes
 from coordinator.rounds import reopened
+from coordinator.sightings import Sightings
 from coordinator.threaded import Threaded
 from coordinator.view import View
 from edgefl.config.schema import RunFile
 from edgefl.deployment.card import card
 from edgefl.errors import ConfigError, StoreError
 from edgefl.events import Changed, Fact, Started
+from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import MembersFile
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
@@ -74,10 +77,15 @@ def coordinate(
         until_done.enter_context(own(folder.with_name(f".{folder.name}")))
         address = _broker(run, until_done)
         settle(folder, run, fresh=fresh)
-        metrics = MetricsFile(FolderDisk(folder))
+        metrics, fleet = MetricsFile(FolderDisk(folder)), fleet_of(run)
+        sightings = Sightings(fleet.path) if fleet else None
+        if sightings:
+            until_done.callback(sightings.write)
 
         def tell(fact: Fact) -> None:
             metrics(fact)
+            if sightings:
+                sightings(fact)
             view.tell(fact)
 
         transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=run.broker.tls)
@@ -89,7 +97,8 @@ def coordinate(
             folder=folder,
             tell=tell,
             signer=signer,
-            device_keys=_device_keys(run),
+            device_keys=_device_keys(run, fleet),
+            renewals=Renewals(fleet.name) if fleet else None,
         )
         until_done.callback(_stop_on_signals(serving))
         if ready:
@@ -104,8 +113,7 @@ def coordinate(
         return Results(run_state, folder)
 
 
-def _device_keys(run: RunFile) -> DeviceKeys:
-    fleet = fleet_of(run)
+def _device_keys(run: RunFile, fleet: FleetFolder | None) -> DeviceKeys:
     return DeviceKeys(identity.devices_path(run), run.devices, MembersFile(fleet.members) if fleet else None)
 
 

@@ -26,6 +26,7 @@ TOLD: dict[type[Fact], str] = {
     events.Refused: "a message of {device} cannot be used ({code}): {reason}",
     events.Quarantined: "{device} is not heard for a while: {reason}",
     events.Released: "{device} is heard again",
+    events.Certified: "{device} has a new certificate",
     events.Asked: "round {round} asks {devices}",
     events.Extended: "the time of round {round} is up, and goes on for {missing}",
     events.Abandoned: "round {round} is given up: {reason}",

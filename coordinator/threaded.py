@@ -8,6 +8,7 @@ from typing import Any
 from coordinator import identity
 from coordinator.device_keys import NAME as DEVICE_KEYS
 from coordinator.device_keys import DeviceKeys
+from coordinator.renewals import Renewals
 from coordinator.service import Coordinator
 from coordinator.vocabulary import Stop
 from edgefl.config.schema import RunFile
@@ -34,6 +35,7 @@ class Threaded:
         tell: Tell = lambda _: None,
         signer: Signer | None = None,
         device_keys: DeviceKeys | None = None,
+        renewals: Renewals | None = None,
     ) -> None:
         self.queue: SimpleQueue[Any] = SimpleQueue()
         self.clock = SystemClock()
@@ -48,6 +50,7 @@ class Threaded:
             tell=tell,
             signer=signer or (identity.opened(folder / identity.NAME) if folder else None),
             device_keys=device_keys or DeviceKeys(folder / DEVICE_KEYS if folder else None, run.devices),
+            renewals=renewals,
         )
 
     def run(self) -> RunState:

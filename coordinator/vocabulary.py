@@ -159,6 +159,33 @@ class Misbehaved:
 
 
 @dataclass(frozen=True, slots=True)
+class Revoked:
+    """Whoever has this name is no longer heard: the fleet has sent it away, or its certificate has ended."""
+
+    at: float
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expiring:
+    """The certificate of a device ends soon; it asks for another."""
+
+    at: float
+    device: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """The fleet's authority has signed one."""
+
+    at: float
+    device: str
+    certificate: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recalled:
     """What was promised before a restart: the answers to the round in hand, and those that came late."""
 
@@ -248,6 +275,9 @@ Event: TypeAlias = (
     | Usable
     | Unusable
     | Misbehaved
+    | Revoked
+    | Expiring
+    | Certified
     | Prepared
     | Merged
     | Looked
@@ -388,6 +418,29 @@ class TurnAway:
 
 
 @dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Do not hear this device any more, nor let the broker say that it is there."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Certify:
+    """Have the fleet's authority sign this request."""
+
+    device: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Send a device its new certificate."""
+
+    device: str
+    certificate: str
+
+
+@dataclass(frozen=True, slots=True)
 class Merge:
     round: int
     answers: Mapping[str, Kept]
@@ -449,6 +502,9 @@ Action: TypeAlias = (
     | Refuse
     | Resend
     | TurnAway
+    | Dismiss
+    | Certify
+    | HandOver
     | Merge
     | Forget
     | Tell

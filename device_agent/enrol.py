@@ -2,7 +2,7 @@
 
 FOLDER/pi-01/agent.toml          what `edgefl agent start` reads
             /device.key          signs messages
-            /tls.crt, tls.key    who it is at the broker
+            /tls.pem             who it is at the broker: key and certificate in one file, renewed as a whole
             /ca.crt              whom it believes to be the broker
 """
 
@@ -18,7 +18,7 @@ from edgefl.fleet.kit import Kit
 from edgefl.system.store import make_private, write_atomically
 
 NAME = "agent.toml"
-CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
+CA, TLS = "ca.crt", "tls.pem"
 
 
 def install(kit: Kit, folder: Path, data: str | None = None, beside: Path | None = None) -> Path:
@@ -40,7 +40,7 @@ def install(kit: Kit, folder: Path, data: str | None = None, beside: Path | None
         tables["data"] = kit.data
     reader.parse(AgentFile, tables, f"the kit of '{kit.name}'", environment={})
     make_private(home)
-    for name, text in ((identity.NAME, kit.device_key), (KEY, kit.key), (CERTIFICATE, kit.certificate), (CA, kit.ca)):
+    for name, text in ((identity.NAME, kit.device_key), (TLS, kit.key + kit.certificate), (CA, kit.ca)):
         write_atomically(home / name, text.encode())
     text = "\n".join(toml_text.table(title, table) for title, table in tables.items())
     write_atomically(path, text.encode())  # last: from now on it can be started
@@ -72,5 +72,5 @@ def _agent(kit: Kit, folder: Path) -> dict[str, Any]:  # Any: whatever TOML can 
         "broker": kit.broker,
         "coordinator": kit.coordinator,
         "folder": str(folder),
-        "tls": {"ca": str(home / CA), "certificate": str(home / CERTIFICATE), "key": str(home / KEY)},
+        "tls": {"ca": str(home / CA), "certificate": str(home / TLS), "key": str(home / TLS)},
     }

@@ -9,10 +9,8 @@ from device_agent.replay import Replays
 from device_agent.trust import Trust
 from edgefl.errors import WireError
 from edgefl.protocol import chunks, signed
-from edgefl.protocol.messages import SMALL, TO_DEVICE, Assignment, JobState, Missing, Receipt, Refusal, read, read_json
+from edgefl.protocol.messages import SMALL, TO_DEVICE, Assignment, JobState, Receipt, ToDevice, read, read_json
 from edgefl.protocol.signed import Envelope, Where
-
-Said = Assignment | Receipt | Refusal | Missing
 
 
 class Stranger(WireError):  # noqa: N818 - who it is
@@ -30,7 +28,7 @@ class Hearing:
         self.fleet, self.device, self.trust, self.replays = fleet, device, trust, replays
         self.assembler = chunks.Assembler(SMALL)  # nothing that is said to one device has a body
 
-    def message(self, job: str, payload: bytes) -> Said | None:
+    def message(self, job: str, payload: bytes) -> ToDevice | None:
         """What is said to this device, once all of it has come."""
         envelope = signed.opened(payload)
         envelope.prove(Where("down", self.fleet, job, envelope.run_id, self.device))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from device_agent.spool import Held
 from edgefl.protocol import chunks, topics
-from edgefl.protocol.messages import Absent, Busy, Declined, Holding, Presence, Working, frame
+from edgefl.protocol.messages import Absent, Busy, Declined, Holding, Presence, Renewal, Working, frame
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.transport import Transport
 
@@ -26,7 +26,7 @@ class Outbox:
         """Signed; a last will long before it is said."""
         return self._speaker.seal("presence", presence.model_dump_json().encode(), device=self._device)
 
-    def say(self, run_id: str, message: Declined | Busy | Working | Absent | Holding) -> None:
+    def say(self, run_id: str, message: Declined | Busy | Working | Absent | Holding | Renewal) -> None:
         data = frame(message)
         for part in chunks.split(data, chunks.digest(data)):
             self._up(message.job, run_id, part)

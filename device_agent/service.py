@@ -17,10 +17,11 @@ from device_agent import identity, session
 from device_agent import vocabulary as words
 from device_agent.backends import MakeModel
 from device_agent.birth import born
-from device_agent.hearing import Hearing, Said, Stranger
+from device_agent.hearing import Hearing, Stranger
 from device_agent.model_cache import ModelCache
 from device_agent.outbox import Outbox
 from device_agent.privacy_ledger import PrivacyLedger
+from device_agent.renewal import Renewal
 from device_agent.replay import Replays
 from device_agent.samples import Samples
 from device_agent.session import Session, step
@@ -34,7 +35,7 @@ from edgefl.config.schema import LIMIT_MB
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, StoreError, WireError
 from edgefl.printable import printable
-from edgefl.protocol import chunks, signed, topics
+from edgefl.protocol import chunks, messages, signed, topics
 from edgefl.protocol.messages import (
     TEXT,
     Absent,
@@ -47,6 +48,7 @@ from edgefl.protocol.messages import (
     Presence,
     Receipt,
     Refusal,
+    Renewed,
     Working,
     read_json,
 )
@@ -100,6 +102,7 @@ class Agent:
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         host: str | None = None,
         signer: Signer | None = None,
+        renewal: Renewal | None = None,
     ) -> None:
         self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
         self.birth = born(disk, new_id)
@@ -113,6 +116,7 @@ class Agent:
         self.trainer = Trainer(background, clock, work)
         self.model_cache = ModelCache(transport, fleet, Trust(disk, fleet, coordinator), limit_mb << 20, clock)
         self.hearing = Hearing(fleet, device, self.model_cache.trust, Replays(disk, fleet, clock))
+        self.renewal = renewal  # of its certificate, where it has one
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
         self.spools = Spools(disk, session.MOST_HELD)
@@ -281,7 +285,7 @@ class Agent:
             case (job, "state") if message.payload:
                 self._state(job, self.hearing.state(job, message.payload))
 
-    def _said(self, job: str, message: Said) -> None:
+    def _said(self, job: str, message: messages.ToDevice) -> None:
         match message:
             case Assignment() if message.installation in (None, self.birth.installation):
                 log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
@@ -300,6 +304,8 @@ class Agent:
                 self.speaker.key,
             ):
                 self._feed(words.Refused(message.code, message.reason))
+            case Renewed(certificate=certificate) if self.renewal:
+                self.renewal.take(certificate)
             case Missing():
                 self._feed(words.Resend(message.digest.hex(), message.indexes))
             case _:
@@ -324,6 +330,8 @@ class Agent:
         self._feed(words.StateSeen(state.job, state.run_id, state.round, state.phase))
         if state.phase == "finished":
             self.model_cache.forget(state.run_id)
+        elif self.renewal and (request := self.renewal.request()):
+            self.outbox.say(state.run_id, messages.Renewal(job=job, request=request))
 
     def _model(self, id: str, last: str, payload: bytes) -> None:
         """A piece of a model."""

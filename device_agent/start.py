@@ -12,6 +12,7 @@ from typing import Any
 
 from device_agent import identity
 from device_agent.backends import choose, maker
+from device_agent.renewal import Renewal
 from device_agent.samples import samples_of
 from device_agent.service import Agent
 from device_agent.vocabulary import Stopped
@@ -129,4 +130,5 @@ def open_agent(
         coordinator=me.coordinator,
         limit_mb=me.limit_mb,
         allowed=file.compute.factories,
+        renewal=Renewal(me.id, me.tls, SystemClock().wall),
     )

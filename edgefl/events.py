@@ -216,6 +216,13 @@ class Released(Fact):
     device: str
 
 
+@dataclass(frozen=True, slots=True)
+class Certified(Fact):
+    """A device has a new certificate: its old one would have ended soon."""
+
+    device: str
+
+
 # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -335,6 +342,7 @@ FACTS: tuple[type[Fact], ...] = (
     Refused,
     Quarantined,
     Released,
+    Certified,
     Asked,
     Extended,
     Abandoned,

@@ -8,24 +8,14 @@ from edgefl.protocol.chunks import Assembler
 from edgefl.protocol.messages import (
     TO_COORDINATOR,
     TO_DEVICE,
-    Absent,
-    Answer,
-    Assignment,
-    Busy,
-    Declined,
-    Holding,
     JobState,
-    Missing,
     Presence,
-    Receipt,
-    Refusal,
-    Working,
+    ToCoordinator,
+    ToDevice,
     peek,
     read_json,
 )
 
-ToDevice: TypeAlias = Assignment | Receipt | Refusal | Missing
-ToCoordinator: TypeAlias = Answer | Holding | Missing | Absent | Declined | Busy | Working
 Said: TypeAlias = ToDevice | ToCoordinator | Presence | JobState
 LIMIT = 1 << 20
 

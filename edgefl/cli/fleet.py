@@ -135,7 +135,7 @@ def list_(fleet: FleetName = "default", json: Json = False) -> None:
 
     folder = FleetFolder(fleet)
     folder.read_settings()
-    seen = sightings(folder)
+    seen = sightings(folder.path)
     rows = []
     for name, member in sorted(members.read(folder.members).members.items()):
         last = seen.get(name)

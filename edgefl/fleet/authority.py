@@ -168,6 +168,12 @@ def read_certificate(pem: bytes) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pem)
 
 
+def belong_together(certificate: x509.Certificate, key: bytes, name: str) -> bool:
+    """Whether the certificate is for this private key (PEM) and this name."""
+    private = serialization.load_pem_private_key(key, None)
+    return certificate.public_key() == private.public_key() and certificate.subject == _name(name)
+
+
 def clock() -> datetime:
     """What time it is, as certificates count it."""
     return datetime.now(timezone.utc)

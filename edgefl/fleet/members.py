@@ -7,7 +7,8 @@
 again and again. Writing is the business of `administration.py`.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -115,8 +116,8 @@ class Members(Record):
 class MembersFile:
     """The members on disk; what has changed there is noticed when somebody asks."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
+        self.path, self.wall = path, wall
         self._stamp: tuple[int, int, int] | None = None
         self._members = Members()
 
@@ -132,9 +133,14 @@ class MembersFile:
         return self._members
 
     def key_of(self, device: str) -> str | None:
-        """The key of a member that is heard."""
+        """The key of a member that is heard: it was not sent away, and its certificate has not ended.
+
+        A broker looks at certificates when a connection is made. One that has been open since is ended by nobody else.
+        """
         member = self.now().members.get(device)
-        return None if member is None or member.revoked is not None else member.key
+        if member is None or member.revoked is not None or member.expires is None:
+            return None
+        return member.key if member.expires.timestamp() > self.wall() else None
 
 
 def read(path: Path) -> Members:

@@ -265,15 +265,28 @@ class Working(_Said):
     steps: Count
 
 
-ToDevice: TypeAlias = Annotated[Assignment | Receipt | Refusal | Missing, Field(discriminator="kind")]
+class Renewal(_Said):
+    """A device asks for a new certificate: the old one ends soon. A PEM request, whose key stays on the device."""
+
+    kind: Literal["renewal"] = "renewal"
+    job: Name
+    request: Annotated[str, Field(max_length=4096)]
+
+
+class Renewed(_Said):
+    """The certificate (PEM) that a device asked for."""
+
+    kind: Literal["renewed"] = "renewed"
+    certificate: Annotated[str, Field(max_length=16384)]
+
+
+ToDevice: TypeAlias = Annotated[Assignment | Receipt | Refusal | Missing | Renewed, Field(discriminator="kind")]
 ToCoordinator: TypeAlias = Annotated[
-    Answer | Holding | Missing | Absent | Declined | Busy | Working, Field(discriminator="kind")
+    Answer | Holding | Missing | Absent | Declined | Busy | Working | Renewal, Field(discriminator="kind")
 ]
 
-TO_DEVICE: TypeAdapter[Assignment | Receipt | Refusal | Missing] = TypeAdapter(ToDevice)
-TO_COORDINATOR: TypeAdapter[Answer | Holding | Missing | Absent | Declined | Busy | Working] = TypeAdapter(
-    ToCoordinator
-)
+TO_DEVICE: TypeAdapter[ToDevice] = TypeAdapter(ToDevice)
+TO_COORDINATOR: TypeAdapter[ToCoordinator] = TypeAdapter(ToCoordinator)
 BROADCAST: TypeAdapter[Broadcast] = TypeAdapter(Broadcast)
 GRAPHS: TypeAdapter[Graphs] = TypeAdapter(Graphs)
 

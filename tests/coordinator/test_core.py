@@ -15,14 +15,19 @@ from coordinator.vocabulary import (
     Announced,
     Answered,
     Ask,
+    Certified,
+    Certify,
     ClearLeftovers,
     ClearModels,
     Connected,
     Declined,
     Disconnected,
+    Dismiss,
     Event,
+    Expiring,
     Failed,
     Forget,
+    HandOver,
     Ignore,
     Invitee,
     Kept,
@@ -46,6 +51,7 @@ from coordinator.vocabulary import (
     Recalled,
     Refuse,
     Resend,
+    Revoked,
     SayState,
     Searched,
     Stop,
@@ -529,3 +535,32 @@ def test_a_coordinator_that_connects_again_asks_everybody_again():
     s, _, _ = feed(new(), Connected(0.0), *joined("a", "b"), Prepared(1.0, 0, MODEL), Connected(5.0))
     _, did, _ = feed(s, Announced(5.0, "a", HERE, retained=True))
     assert any(isinstance(one, Ask) for one in did), "what a device said meanwhile was said to nobody"
+
+
+# ── members ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_device_that_is_sent_away_is_told_not_waited_for_and_its_place_is_given_away():
+    s, did, told = feed(opened(replace(RULES, start_with=3), "a", "b", "c"), Connected(11.0))
+    gone = s.rounds.asked[0]
+    s, did, told = feed(s, Revoked(12.0, gone, "no member"))
+    assert did[:2] == [TurnAway(gone, "device.revoked", "no member"), Dismiss(gone)]
+    assert told[0] == events.Lost(gone, "no member")
+    assert gone not in s.devices
+    [asked] = [action for action in did if isinstance(action, Ask)]
+    assert [one.device for one in asked.devices] == [({"a", "b", "c"} - set(s.rounds.asked)) or s.rounds.asked[-1]]
+    assert s.refusals == {"device.revoked": 1}
+
+
+def test_what_a_device_has_answered_before_it_was_sent_away_counts():
+    s, _, _ = feed(opened(), *counted("a"), Revoked(16.0, "a", "no member"))
+    s, did, _ = feed(s, *counted("b"))
+    [merge] = [action for action in did if isinstance(action, Merge)]
+    assert set(merge.answers) == {"a", "b"}
+
+
+def test_a_request_for_a_certificate_goes_to_the_authority_and_its_answer_to_the_device():
+    s, did, told = feed(opened(), Expiring(12.0, "a", "please"))
+    assert (did, told) == ([Certify("a", "please")], [])
+    s, did, told = feed(s, Certified(13.0, "a", "here"))
+    assert (did, told) == ([HandOver("a", "here")], [events.Certified("a")])

@@ -60,6 +60,8 @@ FRAMES: dict[str, BaseModel] = {
     "declined": m.Declined(job="digits", round=7, reason="no data"),
     "busy": m.Busy(job="digits", round=7, reason="at work on round 3 of another run"),
     "working": m.Working(job="digits", round=7, steps=21),
+    "renewal": m.Renewal(job="digits", request="-----BEGIN CERTIFICATE REQUEST-----"),
+    "renewed": m.Renewed(certificate="-----BEGIN CERTIFICATE-----"),
     "model": m.Broadcast(job="digits", round=7, tensors=TENSORS),
     "graphs": m.Graphs(job="digits"),
 }

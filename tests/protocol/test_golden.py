@@ -17,8 +17,10 @@ from edgefl.protocol.signing import claim
 
 LIMIT = 1 << 20
 READERS = {
-    **dict.fromkeys(("task", "enclosed", "receipt", "refusal"), m.TO_DEVICE),
-    **dict.fromkeys(("missing", "answer", "holding", "absent", "declined", "busy", "working"), m.TO_COORDINATOR),
+    **dict.fromkeys(("task", "enclosed", "receipt", "refusal", "renewed"), m.TO_DEVICE),
+    **dict.fromkeys(
+        ("missing", "answer", "holding", "absent", "declined", "busy", "working", "renewal"), m.TO_COORDINATOR
+    ),
     "model": m.BROADCAST,
     "graphs": m.GRAPHS,
 }

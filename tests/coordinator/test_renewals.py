@@ -1,0 +1,114 @@
+"""Who gets a new certificate from the fleet's authority, and who does not."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator import sightings as recording
+from coordinator import vocabulary as words
+from coordinator.renewals import SOON, Renewals
+from coordinator.sightings import EVERY, Sightings
+from edgefl import events
+from edgefl.fleet import administration, authority, sightings
+from edgefl.fleet.administration import DEVICE, Fleet
+from edgefl.fleet.members import MembersFile
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    fleet = Fleet.new("default", ["localhost"], 8883, authority.clock())
+    fleet.add("pi-01", authority.clock())
+    return fleet
+
+
+def answered(request: str, device: str = "pi-01") -> list[Any]:
+    events: list[Any] = []
+    Renewals("default").work(device, request, 7.0)(events.append)
+    return events
+
+
+def request() -> str:
+    return authority.request("pi-01", authority.new_key()).decode()
+
+
+def later(monkeypatch: pytest.MonkeyPatch, after: timedelta) -> None:
+    then = authority.clock() + after
+    monkeypatch.setattr(authority, "clock", lambda: then)
+
+
+def test_a_member_whose_certificate_ends_soon_gets_another(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    later(monkeypatch, DEVICE * (1 - SOON) + timedelta(days=2))
+    wish = request()
+    [event] = answered(wish)
+    certificate = authority.read_certificate(event.certificate.encode())
+    assert (event.device, certificate.public_key()) == ("pi-01", authority.requested_key(wish.encode()))
+    member = fleet.members.active()["pi-01"]
+    assert member.expires == certificate.not_valid_after_utc
+    assert len(member.certificates) == 2
+
+
+def test_who_needs_none_gets_none_so_that_nobody_fills_the_list(fleet: Fleet) -> None:
+    before = fleet.members
+    assert answered(request()) == []
+    assert fleet.members == before
+
+
+def test_who_was_sent_away_gets_none(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.revoke("pi-01", authority.clock())
+    later(monkeypatch, DEVICE * 0.9)
+    assert answered(request()) == []
+    assert answered(request(), "stranger") == []
+
+
+def test_a_request_that_cannot_be_read_is_held_against_its_device(fleet: Fleet) -> None:
+    [event] = answered("-----BEGIN CERTIFICATE REQUEST-----")
+    assert isinstance(event, words.Misbehaved)
+    assert (event.device, event.code) == ("pi-01", "renewal.malformed")
+
+
+def test_a_damaged_authority_does_not_end_the_run(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    fleet.folder.authority[1].write_bytes(b"nothing")
+    assert answered(request()) == []
+    assert "damaged" in caplog.text
+
+
+def test_a_member_is_not_heard_any_more_when_it_was_revoked_or_its_certificate_has_ended(fleet: Fleet) -> None:
+    now = authority.clock().timestamp()
+    file = MembersFile(fleet.folder.members, lambda: now)
+    assert file.key_of("pi-01") == fleet.members.active()["pi-01"].key
+    now += DEVICE.total_seconds() - 60
+    assert file.key_of("pi-01") is not None
+    now += 120
+    assert file.key_of("pi-01") is None
+    now = 0.0
+    fleet.revoke("pi-01", authority.clock())
+    assert file.key_of("pi-01") is None
+
+
+def test_who_was_seen_is_written_once_in_a_while(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[float] = []
+    monkeypatch.setattr(recording.sightings, "write", lambda _folder, seen: writes.append(len(seen)))
+    seen = Sightings(fleet.folder.path)
+    for second in range(int(EVERY) + 1):
+        seen(events.Answered("pi-01", 1, 10, at=1e9 + second))
+    seen(events.Waiting("nobody", at=1e9 + 2 * EVERY))
+    assert len(writes) == 2
+
+
+def test_who_was_seen_stands_in_the_file_and_an_older_sighting_does_not_replace_it(fleet: Fleet) -> None:
+    folder = fleet.folder.path
+    first, second = Sightings(folder), Sightings(folder)
+    first(events.Joined("pi-01", 5, version="0.2", at=1e9))
+    second(events.Joined("pi-02", 5, version="0.1", at=1e9 + 1))
+    first(events.Answered("pi-01", 1, 10, at=1e9 + 2))
+    first.write(), second.write()
+    Sightings(folder).write()
+    known = sightings.read(folder)
+    assert {name: (one.at.timestamp(), one.version) for name, one in known.items()} == {
+        "pi-01": (1e9 + 2, "0.2"),
+        "pi-02": (1e9 + 1, "0.1"),
+    }
+    assert timedelta(0) < administration.DEVICE
