@@ -20,7 +20,7 @@ from edgefl.fleet.members import COORDINATOR, Certificate, Members, check_device
 from edgefl.protocol import key_file
 from edgefl.system.store import make_private, write_atomically
 
-DEVICE, SERVER = timedelta(days=365), timedelta(days=365)  # how long certificates last
+DEVICE, SERVER = timedelta(days=90), timedelta(days=365)  # how long certificates last
 RENEWED = 1 / 3  # of its time is left when the certificate of broker or coordinator is made anew
 
 
