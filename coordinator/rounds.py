@@ -344,7 +344,7 @@ def _resumed(s: Rounds) -> Step:  # noqa: PLR0911  one phase, one line or two
     match s.phase:
         case "starting" | "gathering" if len(s.present) >= _needed(s):
             return _open(s)
-        case "starting" if s.rules.start_with is None and s.present:
+        case "starting" if s.rules.start_with is None and (s.present or s.attempt):  # patience that had begun goes on
             s = replace(s, attempt=max(1, s.attempt))
             return s, (_timer(s),)
         case "open" if _complete(s):

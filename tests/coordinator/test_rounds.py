@@ -499,3 +499,10 @@ def test_who_counts_does_not_depend_on_the_order_of_the_answers(order, silent, n
     expected = [Merge(1, tuple(sorted(heard)))] if len(heard) >= 2 else []
     assert merged(heard) == merged(sorted(heard)) == expected
     assert merged([*heard, *(d for d in noise if d not in silent)]) == expected
+
+
+def test_patience_with_a_fleet_that_comes_together_outlives_a_restart_in_which_nobody_is_there():
+    s, did = feed(Rounds(RULES), *joined("a"), Lost("a", 1.0), Resumed(2.0))
+    assert did == [SetTimer(1, 1, 30.0)] * 2
+    s, _ = feed(s, *joined("a", "b"))
+    assert (s.phase, expire(s)[0].phase) == ("starting", "open"), "two of three are a quorum"

@@ -14,7 +14,9 @@ from edgefl.chaos.scenario import KINDS, draw
 from edgefl.selection.registry import SELECTIONS
 
 SEEDS, PART = 200, 25
+ONCE_BROKEN = (1474,)  # a restart in which nobody was there ended a coordinator's patience
 QUICK = ("everybodys-tasks", "attempt-begins-anew", "journal-not-synced", "announces-once", "models-left-behind")
+QUICK += ("lost-receipt-is-lost", "answer-offered-once", "error-fed-back-twice")
 TELL = "from edgefl.chaos.planted import planted; from edgefl.chaos.play import play\n"
 TELL += "with planted('models-left-behind'): print([play(seed).story for seed in range({first}, 12)][-5:])"
 
@@ -24,6 +26,11 @@ def test_whatever_goes_wrong_no_rule_is_broken(first: int):
     for seed in range(first, first + PART):
         outcome = play(seed)
         assert not outcome.violation, f"{outcome.story}\n\nedgefl chaos --seed {seed}: {outcome.violation}"
+
+
+@pytest.mark.parametrize("seed", ONCE_BROKEN)
+def test_a_seed_that_broke_a_rule_once_does_not_any_more(seed: int):
+    assert not play(seed).violation
 
 
 @pytest.mark.parametrize("bug", QUICK)
