@@ -6,7 +6,6 @@ our own and factories that the agent file lists. What does not fit is a declined
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from threading import Thread, current_thread
 from typing import TypeAlias
 
 from edgefl.config.schema import LocalCompute
@@ -14,12 +13,12 @@ from edgefl.errors import ConfigError, RemoteError
 from edgefl.models.base import Model
 from edgefl.models.build import build
 from edgefl.models.onnx.bundle import unpack
-from edgefl.models.onnx_backend import BATCH, OnnxModel
 from edgefl.protocol.messages import GRAPHS, Manifest, read
 
 MakeModel: TypeAlias = Callable[[Manifest, bytes | bytearray | None], Model]
 
 GRAPHS_LIMIT = 256 << 20
+BATCH = 64  # where nobody says how many samples a step takes
 
 
 def choose(compute: LocalCompute) -> str:
@@ -35,9 +34,8 @@ def maker(compute: LocalCompute, samples: Callable[[], int] | None = None) -> Ma
     """The function that turns a manifest and its graphs into a model; the same network is built only once.
 
     A batch is never larger than the device's `samples`, so graphs need not fit for more: unless there are more now.
-    A model that was left behind with another thread at work on it is not given to a second one.
     """
-    built: dict[tuple[object, ...], tuple[Model, Thread]] = {}
+    built: dict[tuple[object, ...], Model] = {}
 
     def make(manifest: Manifest, graphs: bytes | bytearray | None) -> Model:
         batch = _batch(manifest, samples() if samples else None)
@@ -50,8 +48,7 @@ def maker(compute: LocalCompute, samples: Callable[[], int] | None = None) -> Ma
             manifest.layout,
             hash(bytes(graphs or b"")),
         )
-        known, user = built.get(key, (None, None))
-        if known is None or (user is not current_thread() and user is not None and user.is_alive()):
+        if key not in built:
             if graphs and compute.backend != "torch":
                 model = _onnx(graphs, manifest, compute, batch)
             else:
@@ -63,15 +60,16 @@ def maker(compute: LocalCompute, samples: Callable[[], int] | None = None) -> Ma
                     " install the same version of edgefl and of your model's package on both",
                 )
             built.clear()
-            known = model
-        built[key] = known, current_thread()
-        return known
+            built[key] = model
+        return built[key]
 
     return make
 
 
 def _onnx(graphs: bytes | bytearray, manifest: Manifest, compute: LocalCompute, batch: int) -> Model:
     """Graphs that are not what they say, or that need more memory than is allowed, are refused by RemoteError."""
+    from edgefl.models.onnx_backend import OnnxModel  # noqa: PLC0415 - onnxruntime, which an agent with a box never loads
+
     _, opened = read(GRAPHS, graphs, GRAPHS_LIMIT)
     bundle = unpack(bytes(opened.body))
     if bundle.shape != manifest.sample:

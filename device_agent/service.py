@@ -10,7 +10,6 @@ import socket
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any, TypeAlias
 
 from device_agent import identity, session
@@ -19,6 +18,7 @@ from device_agent.backends import MakeModel
 from device_agent.birth import born
 from device_agent.hearing import Hearing, Stranger
 from device_agent.model_cache import ModelCache
+from device_agent.order import Order, Train
 from device_agent.outbox import Outbox
 from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.renewal import Renewal
@@ -27,13 +27,13 @@ from device_agent.samples import Samples
 from device_agent.session import Session, step
 from device_agent.spool import Held, Spools
 from device_agent.states import States
-from device_agent.training import Computed, DoWork, Failed, Outcome, Progressed, Trained, Trainer
+from device_agent.training import Computed, Failed, Outcome, Progressed, Trained, Trainer
 from device_agent.trust import Trust, Wanted
-from device_agent.workers import make_worker, open_task
+from device_agent.workers import DoWork, InProcess
 from edgefl import __version__
 from edgefl.config.schema import LIMIT_MB
 from edgefl.data.dataset import Dataset
-from edgefl.errors import ConfigError, StoreError, WireError
+from edgefl.errors import StoreError, WireError
 from edgefl.printable import printable
 from edgefl.protocol import chunks, messages, signed, topics
 from edgefl.protocol.messages import (
@@ -56,7 +56,7 @@ from edgefl.protocol.reconnect import Pause
 from edgefl.protocol.signed import Speaker, Where
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
-from edgefl.run.work import ModelRef, Worker
+from edgefl.run.work import Worker
 from edgefl.system.background import Background, Crashed
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
@@ -98,6 +98,7 @@ class Agent:
         coordinator: str | None = None,
         limit_mb: int = LIMIT_MB,
         allowed: Collection[str] = (),
+        train: Train | None = None,
         work: DoWork = Worker.work,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         host: str | None = None,
@@ -113,7 +114,7 @@ class Agent:
         self.make_model, self.back_end, self.host = make_model, back_end, socket.gethostname() if host is None else host
         self.connect_timeout, self.broker = connect_timeout, broker
         self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
-        self.trainer = Trainer(background, clock, work)
+        self.trainer, self.train, self.work = Trainer(background, clock), train, work
         self.model_cache = ModelCache(transport, fleet, Trust(disk, fleet, coordinator), limit_mb << 20, clock)
         self.hearing = Hearing(fleet, device, self.model_cache.trust, Replays(disk, fleet, clock))
         self.renewal = renewal  # of its certificate, where it has one
@@ -429,19 +430,12 @@ class Agent:
         if not self.model_cache.has(_wanted(task)):  # crowded out by what other runs need
             self._feed(words.TrainingFailed(task.round, "its model is no longer here"))
             return
-        item = self.model_cache[task.model]
         graphs = self.model_cache[task.graphs].frame if task.graphs else None
         earlier = self.model_cache[task.previous].frame if task.previous else None
-        try:
-            opened = open_task(task, item, earlier, self.model_cache.limit, self.allowed)
-        except ConfigError as error:
-            self._feed(words.TrainingFailed(task.round, str(error)))
-        except WireError as error:  # signed, and still no model: the task is over, or nobody else would ever be served
-            self._feed(words.TrainingFailed(task.round, f"{error.code}: {error}"))
-        else:
-            here = self.device, self.samples, self.make_model
-            make = partial(make_worker, *here, item.manifest, graphs, allowed=self.allowed)
-            self.trainer.start(opened, ModelRef(task.run_id, task.model), self.states.of(task.run_key), make)
+        state = self.states.of(task.run_key)
+        order = Order(task, self.model_cache[task.model], earlier, graphs, state, self.model_cache.limit)
+        here = InProcess(self.device, self.samples, self.make_model, self.allowed, self.work)
+        self.trainer.start(order, self.train or here)
 
     # ---- words -------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,6 @@
 """From an agent file to an agent that runs."""
 
-import atexit
 import logging
-import os
 import signal
 import uuid
 from collections.abc import Sequence
@@ -12,8 +10,10 @@ from typing import Any
 
 from device_agent import identity
 from device_agent.backends import choose, maker
+from device_agent.box.keeper import Box
+from device_agent.box.zygote import Zygote
 from device_agent.renewal import Renewal
-from device_agent.samples import samples_of
+from device_agent.samples import Samples, samples_of
 from device_agent.service import Agent
 from device_agent.vocabulary import Stopped
 from edgefl.config import reader
@@ -25,11 +25,11 @@ from edgefl.protocol.first_use import missing_key
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Transport
 from edgefl.system import logs, resident_memory
+from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own
 from edgefl.system.reactor import serve
-from edgefl.system.replaceable_thread import ReplaceableThread
 from edgefl.training.divergence import unscaled
 
 log = logging.getLogger(__name__)
@@ -48,17 +48,15 @@ def run(
     """Serve with the agent file behind `path` until a signal or the end; the exit code and the reason."""
     logs.set_up(level)
     resident_memory.one_heap()
+    zygote = Zygote()  # before anything else: it shall know nothing, and a process with threads is not forked
     file = reader.load(AgentFile, path or _enrolled(), sets)
     folder = file.agent.folder.expanduser() / file.agent.id
     identity.check(FolderDisk(folder))
     with own(folder):
-        agent = open_agent(file, root, once=once, only=only, insecure=insecure)
+        agent = open_agent(file, root, once=once, only=only, insecure=insecure, zygote=zygote)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, agent.stopper)
-        code, reason = agent.run()
-    if not agent.background.quiet:  # a graph goes on, and native code must not be taken apart while it runs
-        atexit.register(os._exit, code)
-    return code, reason
+        return agent.run()
 
 
 def _enrolled() -> Path:
@@ -70,20 +68,31 @@ def _enrolled() -> Path:
 class Host:
     """An agent in the real world: the queue it is served from, the machine's clock, a thread to train in."""
 
-    def __init__(self, *, transport: Transport, **about: Any) -> None:  # Any: whatever else an Agent is made of
+    def __init__(self, *, transport: Transport, box: Box | None = None, **about: Any) -> None:  # Any: as an Agent's
         self.events: SimpleQueue[Any] = SimpleQueue()
-        self.transport, self.clock, self.background = transport, SystemClock(), ReplaceableThread(self.events.put)
+        self.transport, self.clock, self.box = transport, SystemClock(), box
+        self.background = Threads(self.events.put, "training")
         self.agent = Agent(
-            transport=transport, clock=self.clock, background=self.background, put=self.events.put, **about
+            transport=transport,
+            clock=self.clock,
+            background=self.background,
+            put=self.events.put,
+            train=box,
+            **about,
         )
 
     def run(self) -> tuple[int, str]:
         """Serve until it has ended; the exit code and the reason."""
+        if self.box is not None:
+            box = self.box
+            self.background.start(lambda _put: box.warm())
         try:
             serve(self.agent, self.events, self.clock)
         finally:  # also when something went wrong: no training outlives its agent
             self.agent.trainer.cancel()
             self.background.close()
+            if self.box is not None:
+                self.box.close()
         while not self.events.empty():
             self.agent.handle(self.events.get())
         self.transport.flush(2.0)
@@ -100,10 +109,17 @@ class Host:
 
 
 def open_agent(
-    file: AgentFile, root: Path | None = None, *, once: bool = False, only: str | None = None, insecure: bool = False
+    file: AgentFile,
+    root: Path | None = None,
+    *,
+    once: bool = False,
+    only: str | None = None,
+    insecure: bool = False,
+    zygote: Zygote | None = None,
 ) -> Host:
     """The agent of this file; what is wrong with it is said before anything is connected."""
     me = file.agent
+    zygote = zygote or Zygote()
     address = parse(me.broker)
     if missing := missing_key(address, me.coordinator):
         raise ConfigError(str(missing))
@@ -119,6 +135,7 @@ def open_agent(
         device=me.id,
         fleet=me.fleet,
         transport=transport,
+        box=_box(file, samples, zygote),
         data=samples,
         make_model=maker(file.compute, lambda: len(samples.data)),
         back_end=back_end,
@@ -132,3 +149,15 @@ def open_agent(
         allowed=file.compute.factories,
         renewal=Renewal(me.id, me.tls, SystemClock().wall),
     )
+
+
+def _box(file: AgentFile, samples: Samples, zygote: Zygote) -> Box | None:
+    """Where graphs run, unless the operator wants them in the agent's own process."""
+    if file.compute.box:
+        return Box(zygote, file.agent.id, file.compute, samples, file.agent.limit_mb << 20)
+    zygote.close()
+    log.warning(
+        "compute.box = false: graphs run in the agent's own process, beside its keys; one that crashes or hangs"
+        " takes the agent with it"
+    )
+    return None

@@ -1,9 +1,13 @@
 """From what was fetched to the work: the task as it is trained, and the worker for it; what cannot work is refused."""
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from device_agent.backends import MakeModel
 from device_agent.model_cache import Item
+from device_agent.order import Cancellation, Order, Watch
 from device_agent.samples import Samples
 from device_agent.vocabulary import Tasked
 from edgefl.algorithms import registry
@@ -12,9 +16,35 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.labels import of_device
 from edgefl.errors import ConfigError
 from edgefl.losses import loss
+from edgefl.privacy import Price
+from edgefl.privacy.private import Private
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.messages import Manifest
-from edgefl.run.work import Worker, unpack_broadcast
+from edgefl.run.work import Done, ModelRef, Worker, unpack_broadcast
+from edgefl.vector import State
+
+DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], Done]  # `Worker.work`, or somebody who has it done
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """Trains here, with what this process has."""
+
+    device: str
+    samples: Samples
+    make_model: MakeModel
+    allowed: AbstractSet[str] = frozenset()  # `package.module:name` of code that a job may name
+    work: DoWork = Worker.work
+
+    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> tuple[Done, Price | None]:
+        """The work that was ordered, and what it cost."""
+        manifest = order.item.manifest
+        task = open_task(order.task, order.item, order.previous, order.most, self.allowed)
+        here = self.device, self.samples, self.make_model
+        worker = make_worker(*here, manifest, order.graphs, allowed=self.allowed)
+        cancelled.covers(worker.model)
+        done = self.work(worker, task, order.model_ref, order.state, watch)
+        return done, worker.price(task.round)
 
 
 def open_task(
@@ -37,7 +67,7 @@ def make_worker(
     allowed: AbstractSet[str],
 ) -> Worker:
     """The device half of the job behind the manifest."""
-    data = samples.current(lambda data: _fitted(device, data, manifest))
+    data = samples.current(lambda data: fitted(device, data, manifest))
     return Worker(
         manifest.job,
         device,
@@ -52,7 +82,7 @@ def make_worker(
     )
 
 
-def _fitted(device: str, data: Dataset, manifest: Manifest) -> Dataset:
+def fitted(device: str, data: Dataset, manifest: Manifest) -> Dataset:
     """The samples as this job needs them."""
     if data.shape != manifest.sample:
         raise ConfigError(
@@ -60,3 +90,11 @@ def _fitted(device: str, data: Dataset, manifest: Manifest) -> Dataset:
             f" '{manifest.network}' wants {list(manifest.sample)}; correct data.source or the run file's task"
         )
     return of_device(data, manifest.classes, manifest.class_names, f"device '{device}'")
+
+
+def price(manifest: Manifest, round: int, samples: int, allowed: AbstractSet[str]) -> Price | None:
+    """What must be counted when this round's update is computed, if the algorithm promises privacy."""
+    algorithm = registry.algorithm(manifest.algorithm, allowed)
+    if not isinstance(algorithm, Private):
+        return None
+    return algorithm.price(round, samples, manifest.layout.layout())

@@ -382,7 +382,9 @@ class LocalCompute(Section):
     backend: Literal["auto", "torch", "onnx"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     threads: Annotated[int, Field(ge=1)] = 1
-    memory_mb: Annotated[int, Field(ge=1)] = 1024  # what a graph from outside may need; a larger one is declined
+    memory_mb: Annotated[int, Field(ge=1)] = 1024  # what training may need here; a larger graph is declined
+    box: bool = True  # graphs run in a process that can do nothing else; False: in the agent's own
+    task_seconds: Annotated[float, Field(gt=0)] = 21_600  # after so long a task is given up, whatever became of it
     # "package.module:name" that a job may name: networks (with torch), algorithms, losses, codecs. Ours it always may.
     factories: tuple[str, ...] = ()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from edgefl.config.schema import AgentFile, RunFile
 from edgefl.doctor import engines
+from edgefl.doctor.box import box
 from edgefl.doctor.certificates import own, today
 from edgefl.doctor.data import data
 from edgefl.doctor.finding import Finding, wrong
@@ -28,6 +29,7 @@ def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> 
     needs_torch = torch or isinstance(file, RunFile) or (file is not None and file.compute.backend == "torch")
     yield engines.torch(needed=needs_torch)
     if isinstance(file, AgentFile):
+        yield box(file.compute)
         me = file.agent
         yield from coordinator_key(me)
         yield from _broker(me.broker, me.tls, "agent", me.id, me.fleet)

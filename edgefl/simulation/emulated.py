@@ -12,8 +12,9 @@ from hashlib import sha256
 from math import inf
 from typing import Any
 
+from device_agent.order import Watch
 from device_agent.service import Agent
-from device_agent.training import Failed, Trained, Watch
+from device_agent.training import Failed, Trained
 from edgefl import seeds
 from edgefl.config.schema import EmulatedFleet, RunFile
 from edgefl.contract import Batched, Budget, Task

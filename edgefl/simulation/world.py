@@ -171,7 +171,7 @@ class VirtualBackground:
         self._busy = self._closed = False
         self._number = 0  # of the work in hand: what comes of another one is not told
 
-    def start(self, work: Work, abandonable: Callable[[], bool] = lambda: False) -> None:  # noqa: ARG002
+    def start(self, work: Work) -> None:
         if not self._closed:
             self._waiting.append(work)
             self._begin()

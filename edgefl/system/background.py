@@ -23,8 +23,8 @@ class Background(Protocol):
     reads nothing of its owner's. It never waits: what has to be tried again later is an event, and the owner's timer.
     """
 
-    def start(self, work: Work, abandonable: Callable[[], bool] = lambda: False) -> None:
-        """Do this next. Cancelled work that is `abandonable` may go on for a while beside what comes next."""
+    def start(self, work: Work) -> None:
+        """Do this next."""
         ...
 
     def cancel(self) -> None:
@@ -43,7 +43,7 @@ class Threads:
         self._put = put
         self._pool = ThreadPoolExecutor(1, name)
 
-    def start(self, work: Work, abandonable: Callable[[], bool] = lambda: False) -> None:  # noqa: ARG002
+    def start(self, work: Work) -> None:
         self._pool.submit(self._run, work)
 
     def cancel(self) -> None:

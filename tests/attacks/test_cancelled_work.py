@@ -1,7 +1,5 @@
 """Work that would go on for minutes ends when it is no longer wanted, in the middle of a graph."""
 
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -12,13 +10,14 @@ from typing import Any
 import hostile
 import numpy as np
 import pytest
-from fleets import Fleet, prepared, run_file, until
+from fleets import Fleet, prepared, until
 from hostile import RUN, VICTIM, edited, honest, insert, node
 from onnx import ModelProto, NodeProto
 
 from coordinator.threaded import Threaded
-from device_agent.backends import maker
+from device_agent.order import Cancellation, Order, Watch
 from device_agent.training import Outcome, Trained, Trainer
+from device_agent.vocabulary import Tasked
 from edgefl.config.schema import LocalCompute
 from edgefl.contract import Budget, Task
 from edgefl.errors import Interrupted, RemoteError
@@ -27,10 +26,11 @@ from edgefl.models.onnx.bundle import pack
 from edgefl.models.onnx_backend import OnnxModel
 from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Manifest
-from edgefl.run.work import ModelRef, Worker
+from edgefl.run.work import Done, Worker
+from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
-from edgefl.system.replaceable_thread import ReplaceableThread
 
+ITEM: Any = None  # nothing is opened here
 PRODUCTS = 4_000  # of two matrices, some twenty milliseconds each
 
 
@@ -66,133 +66,6 @@ def test_a_graph_ends_between_two_operators_and_runs_again_when_it_may() -> None
         model.vjp(w, x)
     model.resume()
     assert np.isfinite(model.vjp(w, x)[0]).all()
-
-
-class Deaf(OnnxModel):
-    """A model inside an operator, or inside the loading of a graph, that does not end before it is released."""
-
-    def __init__(self) -> None:
-        super().__init__(honest())
-        self.began, self.release, self.ended = threading.Event(), threading.Event(), threading.Event()
-
-    def _run(self, *args: Any) -> Any:
-        self.began.set()
-        assert self.release.wait(60)
-        try:
-            return super()._run(*args)
-        finally:
-            self.ended.set()
-
-
-def test_the_next_task_is_trained_while_an_operator_of_the_last_one_still_runs() -> None:
-    job, held = prepared(RUN)
-    told: SimpleQueue[Outcome] = SimpleQueue()
-    background = ReplaceableThread(told.put)
-    trainer = Trainer(background, SystemClock())
-    stuck = Deaf()
-
-    def start(model: OnnxModel, round: int) -> None:
-        worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.up, 1)
-        trainer.start(Task(round, job.start, Budget(batches=1), {}), ModelRef("run", "model"), {}, lambda: worker)
-
-    start(stuck, 1)
-    assert stuck.began.wait(60)
-    start(OnnxModel(honest()), 2)
-    outcome = told.get(timeout=60)
-    assert isinstance(outcome, Trained)
-    assert outcome.round == 2
-    assert not stuck.ended.is_set()
-    background.close()
-    assert not background.quiet, "whoever ends the process knows that something still runs"
-    stuck.release.set()
-    assert stuck.ended.wait(60), "and it does not go on after its operator"
-    assert told.empty()
-
-
-def test_an_agent_trains_for_the_next_round_while_an_operator_still_runs(tmp_path: Path) -> None:
-    run = run_file(
-        {"name": "fedavg"},
-        run={"rounds": 10},
-        task={"model": "mlp_bn"},
-        rounds={"cohort": 4, "quorum": 3, "deadline": 4.0},
-    )
-    fleet = Fleet(run, tmp_path, InMemoryBroker().client, once=False)
-    fleet.start_all()
-    victim, stuck = fleet.agents[VICTIM], Deaf()
-    make = victim.make_model
-    victim.make_model = lambda _manifest, _graphs: stuck if not stuck.began.is_set() else make(_manifest, _graphs)
-    answered: list[int] = []
-
-    def tell(event: dict[str, Any]) -> None:
-        if event["event"] == "answered" and event["device"] == VICTIM:
-            answered.append(event["round"])
-            coordinator.stop()
-
-    coordinator = fleet.coordinator(tell)
-    with suppress(Interrupted):
-        coordinator.run()
-    assert stuck.began.is_set()
-    assert answered, "it trained for a later round"
-    assert answered[0] > 1
-    assert not stuck.ended.is_set()
-    stuck.release.set()
-    assert stuck.ended.wait(60)
-    for host in fleet.hosts.values():
-        host.stop()
-    fleet.join()
-
-
-def test_a_model_that_was_left_behind_is_not_shared(tmp_path: Path) -> None:
-    broker = InMemoryBroker()
-    fleet = Fleet(RUN, tmp_path, broker.client)
-    fleet.start_all()
-    make = maker(LocalCompute(backend="onnx"))
-    built: list[Model] = []
-    asked: list[Any] = []
-
-    def noted(*what: Any) -> Model:
-        asked.append(what)
-        return make(*what)
-
-    fleet.agents[VICTIM].make_model = noted
-    fleet.coordinator().run()
-    fleet.join()
-    mine = make(*asked[0])
-    assert make(*asked[0]) is mine
-    thread = threading.Thread(target=lambda: built.append(make(*asked[0])))
-    thread.start()
-    thread.join(60)
-    assert built[0] is not mine, "this thread may still be at work with it"
-    assert make(*asked[0]) is built[0], "the other one is not"
-
-
-LEAVING = """
-import atexit, sys, threading
-from pathlib import Path
-from types import SimpleNamespace
-from device_agent import start
-from edgefl.config.schema import AgentFile
-
-class Stuck:
-    background = SimpleNamespace(quiet=False)
-    stopper = print
-    def run(self):
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
-        return 0, "stopped"
-
-atexit.register(print, "taken apart")
-start.open_agent = lambda *_, **__: Stuck()
-sys.exit(start.run(Path(sys.argv[1]), (), None, once=False, level="info")[0])
-"""
-
-
-def test_a_process_that_ends_meanwhile_is_not_taken_apart_around_it(tmp_path: Path) -> None:
-    file = tmp_path / "agent.toml"
-    file.write_text(f"[agent]\nid = 'a'\nfolder = '{tmp_path}'\n")
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVING, str(file)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def convolution(channels: int, size: int, kernel: int) -> list[NodeProto | tuple[str, list[int]]]:
@@ -252,13 +125,19 @@ def test_one_operator_may_take_about_a_second_whatever_it_is(short: list[Any], l
 def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
     job, held = prepared(RUN)
     told: SimpleQueue[Outcome] = SimpleQueue()
-    background = ReplaceableThread(told.put)
+    background = Threads(told.put, "training")
     trainer = Trainer(background, SystemClock())
     stuck, quick = OnnxModel(edited(honest(), "training", slow)), OnnxModel(honest())
 
     def start(model: OnnxModel, round: int) -> None:
         worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.up, 1)
-        trainer.start(Task(round, job.start, Budget(batches=1), {}), ModelRef("run", "model"), {}, lambda: worker)
+
+        def train(order: Order, watch: Watch, cancelled: Cancellation) -> tuple[Done, None]:
+            cancelled.covers(model)
+            task = Task(round, job.start, Budget(batches=1), {})
+            return worker.work(task, order.model_ref, order.state, watch), None
+
+        trainer.start(Order(Tasked("job", "run", round, "model"), ITEM, None, None, {}, 0), train)
 
     start(stuck, 1)
     until(lambda: "training" in stuck._sessions)

@@ -1,6 +1,5 @@
 """An agent that has nothing to train and no connection: what it says stays in its outbox, as on a very slow one."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ class Later:
 
     waiting: list[Work] = field(default_factory=list)
 
-    def start(self, work: Work, abandonable: Callable[[], bool] = lambda: False) -> None:
+    def start(self, work: Work) -> None:
         self.waiting.append(work)
 
     def cancel(self) -> None:

@@ -314,6 +314,8 @@ def test_a_model_at_hand_is_not_fetched_again(agent: Agent):
     at_hand(agent)
     tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
     assert not agent.model_cache.underway
+    (work,) = agent.trainer._background.waiting
+    work(agent.handle)
     (message,) = sent(agent)
     assert isinstance(message, Declined), "it was opened, and is no model"
     assert message.reason.startswith("wire.")

@@ -1,0 +1,136 @@
+"""Inside the box: an order comes, is trained as it would be in the agent's own process, and its outcome goes out."""
+
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from device_agent.backends import maker
+from device_agent.box.channel import Channel, Gone, Parcel, packed, unpacked
+from device_agent.model_cache import Item
+from device_agent.order import Cancellation, Order
+from device_agent.samples import Samples
+from device_agent.verdict import Verdict, judged
+from device_agent.vocabulary import Tasked
+from device_agent.workers import InProcess
+from edgefl.config.schema import LocalCompute
+from edgefl.data.dataset import Dataset
+from edgefl.protocol.messages import Manifest
+from edgefl.system import blas, resident_memory
+from edgefl.system.confinement import confine
+from edgefl.system.shared_memory import mapped
+
+TELL_EVERY = 0.2  # seconds between two words about progress
+LONGEST = 1 << 40  # bytes of an order: the agent's own limits came before
+TEXT = 20_000  # characters of a traceback
+LOADING = 128 << 20  # bytes, beside what training may take: for loading a graph and for what Python does
+NONE = Samples(Dataset(np.empty((0, 1), np.float32), np.empty(0, np.int64), 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What stays the same from box to box."""
+
+    device: str = ""
+    compute: LocalCompute = field(default_factory=LocalCompute)
+
+    def described(self) -> dict[str, Any]:
+        return {"device": self.device, "compute": self.compute.model_dump_json()}
+
+    @classmethod
+    def read(cls, about: dict[str, Any]) -> "Setup":
+        return cls(about["device"], LocalCompute.model_validate_json(about["compute"]))
+
+
+def load(engine: str) -> None:
+    """Import what trains; where it cannot be imported, a task that needs it will say so."""
+    with suppress(ImportError):
+        import_module("torch" if engine == "torch" else "edgefl.models.onnx_backend")
+
+
+def serve(channel: Channel, setup: Setup, engine: str) -> None:
+    """Be a box until the agent is gone."""
+    load(engine)
+    resident_memory.open_maps()
+    blas.libraries()  # they are looked for in files that are soon closed
+    compute = setup.compute
+    gpu = compute.device != "cpu" and engine == "torch"
+    memory = None if gpu else (compute.memory_mb << 20) + LOADING
+    confined = confine(memory, threads=compute.threads > 1 or engine == "torch", files=not gpu)
+    channel.send({"kind": "ready", "got": confined.got, "missing": confined.missing})
+    held = Held(setup)
+    while True:
+        try:
+            parcel = channel.receive(LONGEST, handles=True)
+        except Gone:
+            os._exit(0)
+        if parcel.about["kind"] == "samples":
+            held.take(parcel)
+        else:
+            _answer(channel, parcel, held)
+
+
+class Held:
+    """What a box has from order to order: the samples, the last graphs, and the model made of them."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.samples = setup, NONE
+        self.graphs: tuple[str, bytearray] | None = None
+        self.make_model = maker(setup.compute, lambda: len(self.samples.data))
+
+    def take(self, parcel: Parcel) -> None:
+        """These samples from now on."""
+        about, handle = parcel.about, parcel.handle
+        if handle is None:
+            raise Gone("samples without memory")
+        x, y = mapped(handle, tuple((kind, tuple(shape)) for kind, shape in about["arrays"]))
+        os.close(handle)
+        names = about["class_names"]
+        data = Dataset(x, y, about["classes"], None if names is None else tuple(names), about["numbered"])
+        self.samples = Samples(data)
+
+    def order(self, parcel: Parcel) -> Order:
+        """What was ordered."""
+        about, parts = parcel.about, list(parcel.parts)
+        manifest, model = Manifest.model_validate_json(parts.pop(0)), parts.pop(0)
+        previous = parts.pop(0) if about["previous"] else None
+        if about["graphs_come"]:
+            self.graphs = about["graphs"], parts.pop(0)
+        graphs = self.graphs[1] if self.graphs and about["graphs"] == self.graphs[0] else None
+        state = unpacked(about["state"], parts)
+        return Order(Tasked(**about["task"]), Item(manifest, model), previous, graphs, state, about["most"])
+
+
+def _answer(channel: Channel, parcel: Parcel, held: Held) -> None:
+    told = monotonic()
+
+    def watch(steps: int) -> None:
+        nonlocal told
+        if (now := monotonic()) - told >= TELL_EVERY:
+            told = now
+            channel.send({"kind": "step", "steps": steps})
+
+    setup = held.setup
+    train = InProcess(setup.device, held.samples, held.make_model, frozenset(setup.compute.factories))
+    try:
+        done, _ = train(held.order(parcel), watch, Cancellation())
+    except Gone:
+        raise
+    except MemoryError:
+        why = f"training needs more memory than compute.memory_mb = {setup.compute.memory_mb} on this device"
+        _failed(channel, Verdict(f"box.memory: {why}", f"box.memory: {why}"))
+    except Exception as error:  # noqa: BLE001 - a model of the user's may raise anything: the agent is told
+        _failed(channel, judged(error))
+    else:
+        about, arrays = packed(done.kept)
+        pace = {"steps": done.steps, "seconds_per_step": done.seconds_per_step}
+        channel.send({"kind": "done", "state": about, **pace}, [done.frame, *arrays])
+
+
+def _failed(channel: Channel, verdict: Verdict) -> None:
+    shown = {name: text[:TEXT] if isinstance(text, str) else text for name, text in asdict(verdict).items()}
+    channel.send({"kind": "failed", **shown})

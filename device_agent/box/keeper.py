@@ -1,0 +1,257 @@
+"""The agent's side of the box: it has a box forked when one is needed, hands orders in, and takes what comes out.
+
+What comes out is believed no more than what comes from the network: it is bounded, read as numbers and texts, and what
+it costs in privacy is reckoned here.
+"""
+
+import logging
+import os
+import resource
+import signal
+import time
+from contextlib import suppress
+from dataclasses import asdict, replace
+from threading import Lock
+from typing import Any
+
+from device_agent.box.channel import Channel, Gone, Parcel, packed, pair, unpacked
+from device_agent.box.inside import Setup
+from device_agent.box.zygote import Zygote
+from device_agent.order import Cancellation, Cancelled, Order, Watch
+from device_agent.samples import Samples
+from device_agent.verdict import Undone, Verdict
+from device_agent.workers import fitted, price
+from edgefl.config.schema import LocalCompute
+from edgefl.data.dataset import Dataset
+from edgefl.errors import RemoteError
+from edgefl.printable import printable
+from edgefl.privacy import Price
+from edgefl.run.work import Done
+from edgefl.system.confinement import Confined
+from edgefl.system.shared_memory import Shared, share
+
+log = logging.getLogger(__name__)
+
+VECTORS = 64  # models' worth of numbers that an update, and what is kept with it, may have
+STARTING = 300.0  # seconds for the first word of a box; importing torch from an SD card takes most of a minute
+TEXT = 2_000  # characters of what it says
+
+
+class Box:
+    """Trains in a box, and is given to a Trainer; to interrupt it is to end the box, whatever it is at."""
+
+    def __init__(self, zygote: Zygote, device: str, compute: LocalCompute, samples: Samples, most: int) -> None:
+        self._zygote, self._device, self._compute, self._samples, self._most = zygote, device, compute, samples, most
+        self._lock, self._unwanted = Lock(), False
+        self._pid: int | None = None  # of the box that there is; nobody else has this number until we ask how it ended
+        self._channel: Channel | None = None
+        self._for: tuple[str, str] | None = None  # engine and run: each run has a box of its own
+        self._has_graphs: str | None = None
+        self._has_samples: Dataset | None = None
+        self._shared: Shared | None = None
+        self._said = ""
+        zygote.prepare(Setup(device, compute))
+
+    # ---- what a Trainer asks ------------------------------------------------------------------------------------
+
+    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> tuple[Done, Price | None]:
+        """The work that was ordered, and what it cost."""
+        cancelled.covers(self)
+        manifest, allowed = order.item.manifest, frozenset(self._compute.factories)
+        data = self._samples.current(lambda data: fitted(self._device, data, manifest))
+        cost = price(manifest, order.task.round, len(data), allowed)
+        try:
+            channel = self._opened(order)
+            self._hand_over(channel, order)
+            return self._outcome(channel, order, watch), cost
+        except Undone as failed:
+            if failed.verdict.told.startswith("box."):  # out of memory, and whoever holds it may hold it still
+                self._kill()
+                self._wait()
+            raise
+        except Gone as why:
+            raise self._ended(str(why)) from None
+        except TimeoutError:
+            self._kill()
+            self._wait()
+            limit = f"{_seconds(order, self._compute):.0f} s (compute.task_seconds here, or the task's own)"
+            raise RemoteError("box.time", f"training did not end within {limit}, and was ended") from None
+
+    def interrupt(self) -> None:
+        """End what runs, at once; from any thread."""
+        with self._lock:
+            self._unwanted = True
+            self._kill()
+
+    def resume(self) -> None:
+        """Work may begin again."""
+        with self._lock:
+            self._unwanted = False
+
+    # ---- its life -----------------------------------------------------------------------------------------------
+
+    def warm(self) -> None:
+        """Have one before the first order comes."""
+        try:
+            self._open(self._compute.backend if self._compute.backend == "torch" else "onnx")
+        except (Gone, TimeoutError) as why:
+            log.warning("no box yet why=%s", self._ended(str(why)))
+
+    def _open(self, engine: str, run: str = "") -> Channel:
+        """A box for this run; a new one if there is none, or only one that worked for another run."""
+        if self._for == (engine, ""):
+            self._for = engine, run
+        if self._channel is not None and (self._for != (engine, run) or self._channel.dead()):
+            self._kill()
+            self._wait()
+        if self._channel is None:
+            self._channel = self._start(engine)
+            self._for = engine, run
+            self._tell_of(self._channel.receive(0).about)
+        return self._channel
+
+    def close(self) -> None:
+        """End what there is."""
+        self._kill()
+        self._zygote.close()
+
+    def _start(self, engine: str) -> Channel:
+        with self._lock:
+            if self._unwanted:
+                raise Cancelled
+            channel, theirs = pair()
+            with theirs:
+                self._pid = self._zygote.start(engine, theirs)
+        self._has_graphs = self._has_samples = None
+        channel.end.settimeout(STARTING)
+        return channel
+
+    def _tell_of(self, about: dict[str, Any]) -> None:
+        """What the kernel gave the box: said once, and again if that changes."""
+        try:
+            confined = Confined(*(tuple(str(name)[:TEXT] for name in about[key]) for key in ("got", "missing")))
+        except (KeyError, TypeError):
+            raise Gone("no word of how it is confined") from None
+        if str(confined) != self._said:
+            self._said = str(confined)
+            (log.warning if confined.missing else log.info)("box pid=%d has %s", self._pid, printable(self._said))
+
+    def _kill(self) -> None:
+        if self._pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def _wait(self) -> int:
+        """How the box ended, whose number is then free again."""
+        with self._lock:
+            status, self._pid = self._zygote.end(), None
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = None
+        return status
+
+    def _ended(self, why: str) -> Exception:
+        """What to say of a box that is there no more, or cannot be understood."""
+        if self._pid is None:
+            return Cancelled() if self._unwanted else RemoteError("box.crashed", f"it could not be started ({why})")
+        dead = self._channel is None or self._channel.dead()
+        status = self._wait()
+        if self._unwanted:
+            return Cancelled()
+        if not dead:
+            return RemoteError("box.malformed", f"the process that trained said what cannot be understood ({why})")
+        return RemoteError("box.crashed", _how(status))
+
+    # ---- an order, and what comes of it -------------------------------------------------------------------------
+
+    def _opened(self, order: Order) -> Channel:
+        engine = "torch" if self._compute.backend == "torch" or order.graphs is None else "onnx"
+        channel = self._open(engine, order.task.run_key)
+        channel.end.settimeout(STARTING)
+        data = self._samples.data
+        if self._has_samples is not data:
+            self._has_samples = self._lend(channel, data)
+        return channel
+
+    def _lend(self, channel: Channel, data: Dataset) -> Dataset:
+        """Let the box read the samples; they are in memory once, for both."""
+        if self._shared is None or data.x is not self._shared.arrays[0]:
+            if self._shared is not None:
+                self._shared.close()
+            self._shared = share([data.x, data.y])
+            x, y = self._shared.arrays
+            data = replace(data, x=x, y=y)
+            self._samples.data = data
+        about = {"classes": data.classes, "class_names": data.class_names, "numbered": data.numbered}
+        channel.send({"kind": "samples", "arrays": self._shared.described, **about}, handle=self._shared.handle)
+        return data
+
+    def _hand_over(self, channel: Channel, order: Order) -> None:
+        """Say what is to be done; graphs are said once."""
+        news = order.graphs is not None and self._has_graphs != order.task.graphs
+        described, arrays = packed(order.state)
+        optional = [order.previous, order.graphs if news else None]
+        parts = [order.item.manifest.model_dump_json().encode(), order.item.frame]
+        about = {"task": asdict(order.task), "graphs": order.task.graphs, "graphs_come": news}
+        self._allow_time(order)
+        channel.end.settimeout(_seconds(order, self._compute))
+        channel.send(
+            {"kind": "order", **about, "previous": order.previous is not None, "state": described, "most": order.most},
+            [*parts, *(part for part in optional if part is not None), *arrays],
+        )
+        self._has_graphs = order.task.graphs
+
+    def _allow_time(self, order: Order) -> None:
+        """So much more time of the processor; on the clock the same is waited for an answer."""
+        seconds = _seconds(order, self._compute) * self._compute.threads
+        with suppress(OSError, ValueError):
+            used = time.clock_gettime((~(self._pid or 0) << 3) | 2)  # the clock of that process, as clock_getcpuclockid
+            resource.prlimit(self._pid or 0, resource.RLIMIT_CPU, (int(used + seconds) + 1, resource.RLIM_INFINITY))
+
+    def _outcome(self, channel: Channel, order: Order, watch: Watch) -> Done:
+        most = max(self._most, VECTORS * 4 * order.item.manifest.layout.layout().size)
+        end = time.monotonic() + _seconds(order, self._compute)
+        while True:
+            channel.end.settimeout(max(0.001, end - time.monotonic()))
+            parcel = channel.receive(most)
+            if parcel.about.get("kind") != "step":
+                return _done(parcel)
+            watch(_number(parcel.about, "steps", int))
+
+
+def _seconds(order: Order, compute: LocalCompute) -> float:
+    """How long the task may take: far longer than it was given, if it was given a time."""
+    asked = order.task.seconds
+    return compute.task_seconds if asked is None else min(compute.task_seconds, 10 * asked + 600)
+
+
+def _done(parcel: Parcel) -> Done:
+    about = parcel.about
+    match about.get("kind"), parcel.parts:
+        case "done", [frame, *arrays]:
+            kept = unpacked(about.get("state", ()), arrays)
+            return Done(bytes(frame), kept, _number(about, "seconds_per_step", float), _number(about, "steps", int))
+        case "failed", []:
+            texts = (str(about.get(name, "")) for name in ("reason", "told", "trace"))
+            reason, told, trace = (text[: 10 * TEXT] for text in texts)
+            raise Undone(Verdict(printable(reason[:TEXT]), printable(told[:TEXT]), bool(about.get("mistake")), trace))
+    raise Gone("neither done nor failed")
+
+
+def _number(about: dict[str, Any], name: str, kind: type) -> Any:  # Any: of that kind
+    value = about.get(name)
+    if not isinstance(value, kind):
+        raise Gone(f"'{name}' is no number")
+    return value
+
+
+def _how(status: int) -> str:
+    """How a process ended, for people."""
+    if not os.WIFSIGNALED(status):
+        return f"the process that trained ended with exit code {os.waitstatus_to_exitcode(status)}"
+    number = os.WTERMSIG(status)
+    cause = {
+        signal.SIGKILL: ": somebody ended it, or the kernel because memory ran out",
+        signal.SIGXCPU: ": it used more time of the processor than it was given",
+    }.get(signal.Signals(number), "")
+    return f"the process that trained ended with {signal.Signals(number).name} ({signal.strsignal(number)}){cause}"

@@ -1,0 +1,170 @@
+"""The zygote: a process that waits, with the engine loaded, and forks a box whenever one is wanted.
+
+It is forked from the agent before that has a thread (a fork takes one thread along and leaves the locks of the others
+locked), a key or a connection. A box has nearly all its memory in common with it, and is there in some milliseconds. It
+never runs a graph, so it lives as long as the agent.
+"""
+
+import ctypes
+import gc
+import os
+import signal
+import socket
+from contextlib import suppress
+from typing import Any
+
+from device_agent.box import inside
+from device_agent.box.channel import Channel, Gone, pair
+from device_agent.box.inside import Setup
+from edgefl.algorithms import registry
+from edgefl.errors import RunError
+from edgefl.losses import loss
+from edgefl.protocol.address import PASSWORD
+from edgefl.protocol.codecs import codec
+from edgefl.system import user_files
+from edgefl.system.confinement import PR_SET_PDEATHSIG, prctl
+from edgefl.system.resident_memory import release_code
+
+MOST = 1 << 20  # bytes that are said to it at a time
+NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C and systemd tell everybody: the agent decides
+
+
+class Zygote:
+    """The agent's side of it."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = pair()
+        agent = os.getpid()
+        gc.collect()
+        gc.freeze()  # what the collector does not look at, it does not write to: so its pages stay shared
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _die_with(agent)
+                _serve(Channel(theirs))
+            finally:
+                os._exit(1)
+        theirs.close()
+
+    def prepare(self, setup: Setup) -> None:
+        """What its boxes will be like; it loads their engine meanwhile."""
+        self._tell({"do": "prepare", "setup": setup.described(), "beside": os.environ.get(user_files.FOLDERS, "")})
+
+    def start(self, engine: str, theirs: socket.socket) -> int:
+        """Fork a box, which has this end of a socket; its process id."""
+        self._tell({"do": "start", "engine": engine}, theirs.fileno())
+        return int(self._answer())
+
+    def end(self) -> int:
+        """End the box if it has not ended; how it did, as `os.waitpid` says it."""
+        self._tell({"do": "end"})
+        return int(self._answer())
+
+    def close(self) -> None:
+        """No more boxes; what there is ends."""
+        self._channel.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def _tell(self, what: dict[str, Any], handle: int | None = None) -> None:
+        try:
+            self._channel.send(what, handle=handle)
+        except Gone:
+            raise RunError(_gone()) from None
+
+    def _answer(self) -> int:
+        try:
+            return int(self._channel.receive(0).about["number"])
+        except Gone:
+            raise RunError(_gone()) from None
+
+
+def _gone() -> str:
+    return (
+        "the process that starts training has ended: was it killed, or does onnxruntime not load? start the agent again"
+        " (`edgefl doctor` tries onnxruntime)"
+    )
+
+
+def _die_with(parent: int) -> None:
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died in between
+        os._exit(1)
+
+
+def _serve(channel: Channel) -> None:
+    """Do what the agent says until it is gone."""
+    for number in NOT_FOR_US:
+        signal.signal(number, signal.SIG_IGN)
+    _let_go(keep=channel.end.fileno())
+    _forget_password()
+    box, setup = 0, Setup()
+    while True:
+        try:
+            parcel = channel.receive(MOST, handles=True)
+        except Gone:
+            os._exit(0)
+        match parcel.about["do"]:
+            case "prepare":
+                setup = Setup.read(parcel.about["setup"])
+                os.environ[user_files.FOLDERS] = parcel.about["beside"]
+                _load(setup)
+            case "start" if parcel.handle is not None:
+                box = _fork(channel, setup, parcel.about["engine"], parcel.handle)
+                channel.send({"number": box})
+            case "end":
+                with suppress(ProcessLookupError):
+                    os.kill(box, signal.SIGKILL)
+                channel.send({"number": os.waitpid(box, 0)[1]})
+
+
+def _load(setup: Setup) -> None:
+    """What every box needs; code of the operator's own is found beside his file, where a box cannot look any more."""
+    inside.load(setup.compute.backend)
+    registry.algorithm({"name": "fedavg"})  # whoever asks for one has what other packages bring looked up
+    loss("cross_entropy")
+    codec("float32", "up")
+    for name in setup.compute.factories:
+        with suppress(Exception):  # said when a job names it
+            user_files.import_module(name.partition(":")[0])
+    gc.collect()
+    gc.freeze()
+    release_code()
+
+
+def _fork(channel: Channel, setup: Setup, engine: str, handle: int) -> int:
+    zygote = os.getpid()
+    if box := os.fork():
+        os.close(handle)
+        return box
+    try:
+        _die_with(zygote)
+        channel.close()
+        _silence(0, 1, 2)
+        inside.serve(Channel(socket.socket(fileno=handle)), setup, engine)
+    finally:
+        os._exit(1)
+
+
+def _let_go(keep: int) -> None:
+    """Whatever the agent had open is its own."""
+    _silence(0, 1)
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _silence(*handles: int) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for handle in handles:
+        os.dup2(nowhere, handle)
+    if nowhere > 2:
+        os.close(nowhere)
+
+
+def _forget_password() -> None:
+    """The environment came with it; what a box does not have, it cannot tell."""
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_void_p
+    if place := getenv(PASSWORD.encode()):
+        ctypes.memset(place, 0, len(os.environ[PASSWORD].encode()))
+        del os.environ[PASSWORD]

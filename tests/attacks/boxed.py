@@ -1,0 +1,144 @@
+"""Training code that does what it must not, in a real box: `python boxed.py FOLDER ACT ...` prints a line for each act.
+
+The agent's side is what an agent has: a zygote, a keeper and a trainer. After each act the same box, or the next one,
+is given an honest task.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from device_agent.box.keeper import Box
+from device_agent.box.zygote import Zygote
+
+VILLAIN = """
+import ctypes, os, socket, subprocess, time
+from typing import Literal
+import numpy as np
+from pydantic.dataclasses import dataclass
+from edgefl.contract import STRICT
+from edgefl.algorithms.fedavg import FedAvg
+
+KEPT = []
+
+def eat():
+    while True:
+        KEPT.append(np.ones(1 << 22))
+
+def burn():
+    while True:
+        pass
+
+ACTS = {
+    "nothing": lambda: None,
+    "segfault": lambda: ctypes.string_at(0),
+    "abort": os.abort,
+    "exit": lambda: os._exit(7),
+    "hang": lambda: ctypes.PyDLL(None).sleep(3600),  # in native code, with Python's lock in its hand
+    "burn": burn,
+    "eat": eat,
+    "socket": lambda: socket.create_connection(("127.0.0.1", 9)),
+    "passwd": lambda: open("/etc/passwd").read(),
+    "key": lambda: open("{folder}/device.key").read(),
+    "write": lambda: open("{folder}/written", "w").write("x"),
+    "remove": lambda: os.remove("{folder}/device.key"),
+    "exec": lambda: subprocess.run(["/bin/true"]),
+    "fork": os.fork,
+    "signal": lambda: os.kill(os.getppid(), 9),
+    "environment": lambda: 1 / 0 if "EDGEFL_MQTT_PASSWORD" in os.environ else open("/proc/self/environ").read(),
+}
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Villain(FedAvg):
+    name: Literal["villain"] = "villain"
+    act: str = "nothing"
+
+    def train(self, task, state, site):
+        if self.act == "hang":  # the agent hears that it is at work
+            time.sleep(1.5)
+            site.watch(1)
+        ACTS[self.act]()
+        return super().train(task, state, site)
+"""
+NAME = "villain:Villain"
+SECONDS = 2.0  # for an act that must not go on
+
+
+def main(folder: Path, acts: list[str]) -> None:
+    zygote = Zygote()  # as an agent: first of all
+    from fleets import prepared, run_file
+
+    from device_agent.model_cache import Item
+    from device_agent.order import Order
+    from device_agent.samples import Samples
+    from device_agent.training import Outcome, Progressed, Trained, Trainer
+    from device_agent.vocabulary import Tasked
+    from edgefl.config.schema import LocalCompute
+    from edgefl.contract import Budget, Task
+    from edgefl.protocol.codecs import codec
+    from edgefl.protocol.messages import Graphs, Manifest, Shape, frame
+    from edgefl.run.work import ModelRef, Worker, pack_broadcast
+    from edgefl.system import user_files
+    from edgefl.system.background import Threads
+    from edgefl.system.clock import SystemClock
+
+    (folder / "villain.py").write_text(VILLAIN.replace("{folder}", str(folder)))
+    (folder / "device.key").write_text("secret")
+    user_files.remember(folder / "agent.toml")
+    job, held = prepared(run_file({"name": "fedavg"}, task={"model": "mlp"}))
+    compute = LocalCompute(factories=(NAME,), memory_mb=256, task_seconds=SECONDS if "burn" in acts else 600)
+    samples = Samples(held.devices[0])
+    box = Box(zygote, "device-00", compute, samples, 1 << 28)
+    told: SimpleQueue[Outcome] = SimpleQueue()
+    trainer = Trainer(Threads(told.put, "training"), SystemClock())
+    broadcast = pack_broadcast("job", 1, job.start, {}, codec("float32", "down"))
+    graphs = frame(Graphs(job="job"), (job.graphs or b"",))
+    about: dict[str, Any] = {"digest": "0" * 64, "size": 1, "layout": Shape.of(job.model.layout), "network": "mlp"}
+    about |= {"sample": samples.data.shape, "classes": 10, "loss": "cross_entropy", "codec": "float32", "seed": 3}
+
+    def start(act: str, round: int) -> None:
+        table = {"name": NAME, "lr": 0.1, "batch": 64, "act": act}
+        manifest = Manifest(job="job", run_id="run", round=round, algorithm=table, **about)
+        task = Tasked("job", "run", round, "model", graphs="graphs")
+        trainer.start(Order(task, Item(manifest, broadcast), None, graphs, {}, 1 << 28), box)
+
+    def outcome(round: int) -> Outcome:
+        while isinstance(event := told.get(timeout=120), Progressed) or event.round != round:
+            pass
+        return event
+
+    for i, act in enumerate(acts):
+        round, boxes = 2 * i + 1, {box._pid}
+        start({"kill": "hang", "cancel": "hang"}.get(act, act), round)
+        if act in {"kill", "cancel"}:
+            while not isinstance(told.get(timeout=120), Progressed):
+                pass
+            boxes = {box._pid}
+        if act == "kill":
+            os.kill(box._pid or 0, signal.SIGKILL)
+        bad = outcome(round) if act != "cancel" else None
+        start("nothing", round + 1)
+        good = outcome(round + 1)
+        line = {"act": act, "told": getattr(bad, "told", None), "mistake": getattr(bad, "mistake", None)}
+        line |= {"trained": isinstance(good, Trained), "why": getattr(good, "told", ""), "same_box": box._pid in boxes}
+        if isinstance(good, Trained):
+            worker = Worker("job", "device-00", job.algorithm, job.device_model, held.devices[0], job.loss, job.up, 3)
+            algorithm = replace(worker.algorithm, lr=0.1, batch=64)
+            task = Task(round + 1, job.start, Budget(None, None), {})
+            here = replace(worker, algorithm=algorithm).work(task, ModelRef("run", "model"), {})
+            delta = slice(-4 * job.model.layout.size, None)
+            line["same_bits"] = here.frame[delta] == good.done.frame[delta]
+        print(json.dumps({**line, "agent": os.getpid(), "said": box._said}), flush=True)
+    box.close()
+
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[1] / "fleet"))
+    os.environ["EDGEFL_MQTT_PASSWORD"] = "not for a box"
+    main(Path(sys.argv[1]), sys.argv[2:])
+    os._exit(0)
