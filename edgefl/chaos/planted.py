@@ -19,7 +19,7 @@ from coordinator.service import Coordinator
 from device_agent import session, states
 from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.service import Agent
-from device_agent.vocabulary import Announce, Send, Tasked
+from device_agent.vocabulary import Send, Tasked
 from edgefl.errors import StoreError
 from edgefl.protocol import topics
 from edgefl.protocol.messages import Missing
@@ -179,15 +179,13 @@ def _torn_end_stays() -> Change:
 
 
 def _announces_once() -> Change:
-    connected = session._connected
+    announce = Agent._announce
 
-    def silent(s: Any) -> Any:
-        after, actions = connected(s)
-        if not s.seen:
-            return after, actions
-        return after, tuple(action for action in actions if not isinstance(action, Announce))
+    def silent(self: Agent) -> None:
+        if not self.outbox.announced:
+            announce(self)
 
-    return session, "_connected", silent
+    return Agent, "_announce", silent
 
 
 def _models_published_once() -> Change:
@@ -349,7 +347,7 @@ BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "sent-is-forgotten": ("a device clears its spool when the update is sent", _sent_is_forgotten),
     "commits-unasked": ("a device keeps what it trained before the receipt", _commits_unasked),
     "torn-end-stays": ("the torn end of a journal is not cut off", _torn_end_stays),
-    "announces-once": ("a device that connects again does not say so", _announces_once),
+    "announces-once": ("a device says once in its life that it is there", _announces_once),
     "models-published-once": ("a broker that lost the models does not get them again", _models_published_once),
     "models-left-behind": ("a run that has ended leaves its models at the broker", _models_left_behind),
     "nothing-merged-again": ("a damaged checkpoint is not made up for", _nothing_merged_again),
