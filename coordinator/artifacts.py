@@ -16,8 +16,9 @@ from edgefl.config.schema import RunFile
 from edgefl.contract import Update
 from edgefl.errors import WireError
 from edgefl.events import Done
-from edgefl.protocol.frames import Sealed
+from edgefl.protocol.frames import SEAL, Unread
 from edgefl.protocol.messages import ENCLOSED, SMALL, Answer, Assignment, Enclosed
+from edgefl.protocol.sealing import Opener
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.run import job as jobs
@@ -38,7 +39,7 @@ class Aside:
     """An answer as it came, until its verdict."""
 
     answer: Answer
-    sealed: Sealed
+    unread: Unread
     kept: Kept
     update: Update | None = None
 
@@ -46,8 +47,9 @@ class Aside:
 class Artifacts:
     """Of one run. Until the job is prepared there are no models, and no answer can be opened."""
 
-    def __init__(self, run: RunFile, run_id: str, transport: Transport, signer: Signer) -> None:
+    def __init__(self, run: RunFile, run_id: str, transport: Transport, signer: Signer, *, seal: bool = False) -> None:
         self.run, self.run_id, self.transport, self.signer = run, run_id, transport, signer
+        self.seal, self.opener = seal, Opener(signer)  # what came sealed is opened even if open answers will do
         self.standing: merging.Standing | None = None
         self.answer_schema: AnswerSchema | None = None
         self.publisher: Publisher | None = None
@@ -85,7 +87,7 @@ class Artifacts:
         """What a frame may weigh, now that the model is known, and what the algorithm adds to an answer."""
         _, publisher = self._here()
         body = body_limit(self.answer_schema, publisher.job.model.layout, publisher.job.up)
-        return min(self.run.wire.limit_mb << 20, SMALL + body)
+        return min(self.run.wire.limit_mb << 20, SMALL + body + SEAL)
 
     def summary(self, leave: words.Leave) -> Done:
         """The whole run."""
@@ -145,6 +147,7 @@ class Artifacts:
             seconds=work.seconds,
             installation=invitee.installation,
             enclosed=None if invitee.has_model else enclosed,
+            seal=self.opener.key if self.seal else None,
         )
 
     def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock) -> Work:
@@ -162,9 +165,9 @@ class Artifacts:
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
-    def put_aside(self, device: str, digest: bytes, answer: Answer, sealed: Sealed, frame: bytes | bytearray) -> None:
+    def put_aside(self, device: str, digest: bytes, answer: Answer, unread: Unread, frame: bytes | bytearray) -> None:
         """Until the core says what becomes of it."""
-        self.aside[digest] = Aside(answer, sealed, Kept(answer.round, device, digest, frame))
+        self.aside[digest] = Aside(answer, unread, Kept(answer.round, device, digest, frame))
 
     def look_into(self, digest: bytes, now: float) -> words.Usable | words.Unusable:
         """Open an answer: can its numbers be used?"""
@@ -183,7 +186,9 @@ class Artifacts:
                 "update.model", f"trained from model {answer.model}, round {answer.round} has {publication.id}"
             )
         layout, codec = publisher.job.model.layout, publisher.job.up
-        body = aside.sealed.body(body_limit(self.answer_schema, layout, codec))
+        if self.seal and not aside.unread.sealed:
+            raise WireError("update.unsealed", "an open answer to a task that asked for a sealed one")
+        body = aside.unread.body(body_limit(self.answer_schema, layout, codec), self.opener)
         update = unpack_answer(answer, body, layout.size, codec)
         if self.answer_schema:
             self.answer_schema.check(update.extra)

@@ -172,13 +172,13 @@ class Hearing:
 
     def _frame(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> words.Event | None:
         try:
-            message, sealed = peek(TO_COORDINATOR, data)
+            message, unread = peek(TO_COORDINATOR, data)
         except WireError as error:
             return replace(self.misbehaved(id, error, now), frame=digest)
         if isinstance(message, Answer):
-            self.artifacts.put_aside(id, digest, message, sealed, data)
+            self.artifacts.put_aside(id, digest, message, unread, data)
             return self._answered(id, digest, message, len(data), now)
-        sealed.body(limit=0)
+        unread.body(limit=0)
         self.inbox.count(id, now)
         return self._short(id, message, now)
 

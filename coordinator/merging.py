@@ -20,6 +20,7 @@ from edgefl.contract import Update
 from edgefl.errors import RunError, StoreError
 from edgefl.evaluation import forgetting
 from edgefl.events import Fact, Round
+from edgefl.protocol.frames import Unseal
 from edgefl.run import job as jobs
 from edgefl.run.answer_schema import AnswerSchema
 from edgefl.run.answer_schema import find as find_answer_schema
@@ -92,7 +93,7 @@ def standing(job: Job, run_state: RunState, plan: State | None = None) -> Standi
     )
 
 
-def preparing(make: Callable[[], Job], disk: Disk | None, state: Rounds | None) -> Work:
+def preparing(make: Callable[[], Job], disk: Disk | None, state: Rounds | None, unseal: Unseal | None = None) -> Work:
     """Make the job; with a state from before a restart, everything that was promised then as well."""
 
     def work(put: Put) -> None:
@@ -102,8 +103,8 @@ def preparing(make: Callable[[], Job], disk: Disk | None, state: Rounds | None) 
         recalled, updates = Recalled(), dict[bytes, Update]()
         if disk and state:
             book = Journal(disk, reading=True)
-            run_state = recovery.catch_up(book, job, run_state, state)
-            recalled, updates = recovery.promised(book, job, state)
+            run_state = recovery.catch_up(book, job, run_state, state, unseal)
+            recalled, updates = recovery.promised(book, job, state, unseal)
         total = Totals(saved.bytes_up, saved.bytes_down) if saved else NOTHING
         here = standing(job, run_state)
         answer_schema = find_answer_schema(job, run_state, jobs.plan(job, run_state) or {}) if here.frame else None

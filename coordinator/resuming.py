@@ -23,6 +23,7 @@ KEYS = {
     "wire.compress",
     "wire.limit_mb",
     "wire.enclose_kb",
+    "wire.seal",
 }
 LATER = {"selection": {"name": "uniform"}}  # sections that an earlier version did not know: what it did
 ON_THE_WIRE = {

@@ -47,6 +47,7 @@ class Coordinator:
 
     With a disk, everything a device was promised is in the journal before the promise is made, and a coordinator
     that is started again on the same disk goes on with the round in hand. Without a signer it has a key of its own.
+    `seal` asks devices for sealed answers; unless said, the run file does if it says so itself.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Coordinator:
         device_keys: DeviceKeys | None = None,
         run_id: str | None = None,
         renewals: Renewals | None = None,
+        seal: bool | None = None,
     ) -> None:
         self.name, self.transport, self.prepare, self.disk = run.run.name, transport, prepare, disk
         self.put, self.clock, self.background, self.tell = put, clock, background, tell
@@ -75,7 +77,8 @@ class Coordinator:
         self.outbox = Outbox(transport, fleet, self.name, self.run_id, signer=self.signer, start=start)
         self.inbox = Inbox(self.outbox, run.guards, limit, lambda device: core.online(self.state, device))
         self.retained_cleanup = RetainedCleanup(transport, fleet, self.name, limit)
-        self.artifacts = Artifacts(run, self.run_id, transport, self.signer)
+        seal = run.wire.seal is True if seal is None else seal
+        self.artifacts = Artifacts(run, self.run_id, transport, self.signer, seal=seal)
         keys = device_keys or DeviceKeys(listed=run.devices)
         self.hearing = Hearing(self.outbox, self.inbox, keys, self.artifacts, self.retained_cleanup)
         self.pending: deque[words.Event] = deque()  # not taken in yet: the journal cannot be written
@@ -255,7 +258,7 @@ class Coordinator:
                 self.outbox.state(standing, round, fleet)
             case words.Prepare():
                 known = self.state.rounds if self.state.resumed else None
-                self.background.start(merging.preparing(self.prepare, self.disk, known))
+                self.background.start(merging.preparing(self.prepare, self.disk, known, self.artifacts.opener))
             case words.Publish():
                 self.retained_cleanup.clear(self.artifacts.publish())
             case words.PublishAgain() if self.artifacts.publisher:

@@ -99,6 +99,7 @@ def coordinate(
             signer=signer,
             device_keys=_device_keys(run, fleet),
             renewals=Renewals(fleet.name) if fleet else None,
+            seal=run.wire.seals(local=address.local),
         )
         until_done.callback(_stop_on_signals(serving))
         if ready:

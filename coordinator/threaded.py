@@ -36,6 +36,7 @@ class Threaded:
         signer: Signer | None = None,
         device_keys: DeviceKeys | None = None,
         renewals: Renewals | None = None,
+        seal: bool | None = None,
     ) -> None:
         self.queue: SimpleQueue[Any] = SimpleQueue()
         self.clock = SystemClock()
@@ -51,6 +52,7 @@ class Threaded:
             signer=signer or (identity.opened(folder / identity.NAME) if folder else None),
             device_keys=device_keys or DeviceKeys(folder / DEVICE_KEYS if folder else None, run.devices),
             renewals=renewals,
+            seal=seal,
         )
 
     def run(self) -> RunState:

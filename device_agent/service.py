@@ -10,6 +10,7 @@ import socket
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, TypeAlias
 
 from device_agent import identity, session
@@ -53,6 +54,7 @@ from edgefl.protocol.messages import (
     read_json,
 )
 from edgefl.protocol.reconnect import Pause
+from edgefl.protocol.sealing import SYSTEM, Entropy, sealed
 from edgefl.protocol.signed import Speaker, Where
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
@@ -104,6 +106,7 @@ class Agent:
         host: str | None = None,
         signer: Signer | None = None,
         renewal: Renewal | None = None,
+        entropy: Entropy = SYSTEM,
     ) -> None:
         self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
         self.birth = born(disk, new_id)
@@ -115,6 +118,7 @@ class Agent:
         self.connect_timeout, self.broker = connect_timeout, broker
         self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
         self.trainer, self.train, self.work = Trainer(background, clock), train, work
+        self.entropy = entropy  # for seals
         self.model_cache = ModelCache(transport, fleet, Trust(disk, fleet, coordinator), limit_mb << 20, clock)
         self.hearing = Hearing(fleet, device, self.model_cache.trust, Replays(disk, fleet, clock))
         self.renewal = renewal  # of its certificate, where it has one
@@ -375,11 +379,11 @@ class Agent:
                     " give each device its own agent.id"
                 )
 
-    def _trained(self, data: bytes, kept: State) -> None:
+    def _trained(self, data: bytes | bytearray, kept: State) -> None:
         task, digest = self.session.task, chunks.digest(data)
         if task is None:
             return
-        held = Held(task.job, task.run_key, task.round, task.attempt, task.model, data, digest, kept)
+        held = Held(task.job, task.run_key, task.round, task.attempt, task.model, data, digest, kept, task.seal)
         self.held[digest.hex()] = held
         try:
             self.spools.put(held)
@@ -435,7 +439,8 @@ class Agent:
         state = self.states.of(task.run_key)
         order = Order(task, self.model_cache[task.model], earlier, graphs, state, self.model_cache.limit)
         here = InProcess(self.device, self.samples, self.make_model, self.allowed, self.work)
-        self.trainer.start(order, self.train or here)
+        seal = partial(sealed, to=task.seal, entropy=self.entropy) if task.seal else None
+        self.trainer.start(order, self.train or here, seal)
 
     # ---- words -------------------------------------------------------------------------------------------------
 
@@ -485,14 +490,14 @@ class Agent:
 
 def _resumed(held: Held) -> session.Update:
     """An update from before a restart: some of it may have been sent."""
-    task = words.Tasked(held.job, held.run_id, held.round, held.model, held.attempt)
+    task = words.Tasked(held.job, held.run_id, held.round, held.model, held.attempt, seal=held.seal)
     return session.Update(task, held.digest.hex(), offered=True)
 
 
 def _tasked(task: Assignment) -> words.Tasked:
     needs, budget = (task.previous, task.graphs), (task.batches, task.seconds)
     about = task.job, task.run_id, task.round, task.model, str(task.attempt), task.overtime, task.counted
-    return words.Tasked(*about, *needs, *budget)
+    return words.Tasked(*about, *needs, *budget, task.seal)
 
 
 def _wanted(task: words.Tasked) -> tuple[Wanted, ...]:

@@ -21,9 +21,10 @@ class Held:
     round: int
     attempt: str
     model: str  # the id of what it was trained from
-    frame: bytes
+    frame: bytes | bytearray
     digest: bytes
     kept: State
+    seal: str | None = None  # the key it is sealed for
     number: int = field(default=0, compare=False)  # grows with every update that is put
 
     @property
@@ -99,6 +100,7 @@ class Spool:
             "model": held.model,
             "digest": held.digest.hex(),
             "number": held.number,
+            "seal": held.seal,
         }
         note = store.sealed(held.kept, about)
         self._disk.overwrite(self._name, len(note).to_bytes(8, "little"), note, held.frame)
@@ -119,7 +121,7 @@ class Spool:
             self._disk.rename(self._name, self._name.replace(".spool", ".damaged"))
             return None
         known = about["job"], about["run_key"], about["round"], about["attempt"], about["model"]
-        return Held(*known, frame, digest, kept, about.get("number", 0))
+        return Held(*known, frame, digest, kept, about.get("seal"), about.get("number", 0))
 
     def clear(self) -> None:
         """Nothing waits any more; should this not reach the disk, the update is sent twice and counted once."""

@@ -1,10 +1,11 @@
 """Training in the background: one task at a time, its result given back as an event."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from device_agent.order import Cancellation, Cancelled, Order, Train
+from device_agent.order import Cancellation, Cancelled, Order, Train, Watch
 from device_agent.verdict import Undone, judged
 from edgefl.errors import Interrupted
 from edgefl.privacy import Price
@@ -15,6 +16,8 @@ from edgefl.system.clock import Clock
 log = logging.getLogger(__name__)
 
 TELL_EVERY = 1.0  # seconds between two words about progress
+
+Seal: TypeAlias = Callable[[bytes | bytearray], bytes | bytearray]  # the frame of an answer, for its coordinator alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +70,30 @@ class Trainer:
         self._cancel = Cancellation()
         self.number = 0  # of the training in hand: what is told of another one was already on its way
 
-    def start(self, order: Order, train: Train) -> None:
+    def start(self, order: Order, train: Train, seal: Seal | None = None) -> None:
         """Begin; whatever ran before is cancelled first. `train` does all of it, in the background."""
         self.cancel()
         self._cancel = cancelled = Cancellation()
         steps = _Steps(self.number, order, cancelled, self._clock)
-        self._background.start(lambda put: _run(order, train, cancelled, steps, put))
+        self._background.start(lambda put: _run(order, _sealing(train, seal), cancelled, steps, put))
 
     def cancel(self) -> None:
         """No result of the task in hand will be told; what runs for it is interrupted."""
         self._cancel.set()
         self._background.cancel()
         self.number += 1
+
+
+def _sealing(train: Train, seal: Seal | None) -> Train:
+    """The same training, whose answer is sealed before anybody sees it."""
+    if seal is None:
+        return train
+
+    def sealing(order: Order, watch: Watch, cancelled: Cancellation) -> tuple[Done, Price | None]:
+        done, price = train(order, watch, cancelled)
+        return replace(done, frame=seal(done.frame)), price
+
+    return sealing
 
 
 def _run(order: Order, train: Train, cancelled: Cancellation, steps: "_Steps", put: Put) -> None:

@@ -34,6 +34,7 @@ class Tasked:
     graphs: str | None = None  # the ONNX bundle, where devices train with onnxruntime
     batches: int | None = None  # at most so many steps
     seconds: float | None = None  # at most so long
+    seal: str | None = None  # the key that the answer is sealed for; None: it is sent open
 
     @property
     def run_key(self) -> str:
@@ -48,7 +49,8 @@ class Tasked:
 
     def same_work(self, other: "Tasked") -> bool:
         """Whether an answer to one is an answer to the other."""
-        return (self.run_key, self.round, self.model) == (other.run_key, other.round, other.model)
+        ours, others = (self.round, self.model, self.seal), (other.round, other.model, other.seal)
+        return self.run_key == other.run_key and ours == others
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,10 @@ def test_the_sides_take_turns():
 @pytest.mark.usefixtures("mosquitto")
 def test_the_transport_bench_moves_a_model_on_both_sides(tmp_path: Path):
     plan = transport.Plan(devices=2, params=(200_000, 50), rounds=1, repeats=1)
-    large_wall, large_cpu, small_wall, small_cpu = transport.compare(plan, Services(), tmp_path)
+    large_wall, large_cpu, sealed_cpu, small_wall, small_cpu, _ = transport.compare(plan, Services(), tmp_path)
     assert [large_wall.what, small_cpu.what] == ["200,000 parameters, wall", "50 parameters, CPU"]
-    assert (large_wall.bar, large_cpu.bar, small_wall.limit) == (1.5, 1.5, 50)
+    assert (large_wall.bar, large_cpu.bar, sealed_cpu.bar, small_wall.limit) == (1.5, 1.5, 1.1, 50)
+    assert sealed_cpu.reference == large_cpu.ours
     assert min(*large_wall.ours, *large_wall.reference, *small_wall.ours, *small_wall.reference) > 0
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgefl.config.reader import load, parse, read_toml
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import AgentFile, RunFile, Wire
 from edgefl.errors import ConfigError
 from edgefl.protocol.codec_int8 import Int8
 from edgefl.protocol.codec_topk import TopK
@@ -271,3 +271,12 @@ def test_a_key_that_breaks_lines_is_still_told_in_one():
     with pytest.raises(ConfigError) as refused:
         parse(RunFile, {"run": {"\n": None}}, "fuzz.toml", environment={})
     assert str(refused.value).startswith(r"fuzz.toml: unknown key 'run.\n'")
+
+
+@pytest.mark.parametrize(
+    ("seal", "at_home", "away"), [("auto", False, True), (True, True, True), (False, False, False)]
+)
+def test_answers_are_sealed_wherever_others_could_listen_unless_the_file_says_otherwise(seal, at_home, away):
+    wire = Wire(seal=seal)
+    assert (wire.seals(local=True), wire.seals(local=False)) == (at_home, away)
+    assert Wire().seal == "auto"

@@ -21,6 +21,7 @@ from edgefl.system.processes import Child
 SETTLING = 2  # rounds that are not counted: connections warm up, memory is mapped
 SMALL = 100_000  # parameters; below, the number of messages decides and not that of bytes
 BAR = 1.5  # for large models, wall and CPU
+SEAL_BAR = 1.1  # of a round's CPU with sealed answers to that with open ones: more, and they were no default
 LIMIT = 50.0  # ms for a round with a small one, on an idle machine
 
 Play = Callable[[int, int, Callable[[], None]], None]  # parameters, rounds, and whom to tell after each round
@@ -33,8 +34,8 @@ class Ours(Protocol):
         """How to start the agent of this name."""
         ...
 
-    def play(self, address: Address, agents: Sequence[Child]) -> Play:
-        """Coordinate them from this process."""
+    def play(self, address: Address, agents: Sequence[Child], *, seal: bool) -> Play:
+        """Coordinate them from this process; with `seal` their answers are for us alone."""
         ...
 
 
@@ -83,7 +84,7 @@ class Plan:
 
 
 def compare(plan: Plan, ours: Ours, folder: Path) -> Iterator[Comparison]:
-    """For each size of model the wall time and the CPU seconds of a round on both sides."""
+    """For each size of model the wall time and the CPU seconds of a round on both sides, and what sealing adds."""
     with ExitStack() as until_done:
         address, served_by = until_done.enter_context(_broker(plan.broker))
         names = [f"device-{i:02d}" for i in range(plan.devices)]
@@ -93,13 +94,14 @@ def compare(plan: Plan, ours: Ours, folder: Path) -> Iterator[Comparison]:
         until_done.callback(server.close)
         here = psutil.Process().pid
         sides = [
-            (ours.play(address, agents), [here, served_by, *_pids(agents)]),
+            (ours.play(address, agents, seal=False), [here, served_by, *_pids(agents)]),
             (server.play, [here, served_by, *_pids(bare)]),
+            (ours.play(address, agents, seal=True), [here, served_by, *_pids(agents)]),
         ]
         for params in plan.params:
             small = params < SMALL
             rounds = SETTLING + max(1, plan.rounds) * (5 if small else 1)  # CPU clocks tick every 10 ms
-            meters: tuple[list[Meter], list[Meter]] = ([], [])
+            meters: tuple[list[Meter], ...] = ([], [], [])
             for _ in range(plan.repeats):
                 for (play, pids), kept in zip(sides, meters, strict=True):
                     meter = Meter(pids, rounds)
@@ -110,6 +112,9 @@ def compare(plan: Plan, ours: Ours, folder: Path) -> Iterator[Comparison]:
             bar, limit = (None, LIMIT) if small else (BAR, None)
             yield Comparison(f"{params:,} parameters, wall", "ms", walls[0], walls[1], bar, limit)
             yield Comparison(f"{params:,} parameters, CPU", "ms", cpus[0], cpus[1], bar)
+            yield Comparison(
+                f"{params:,} parameters, CPU, sealed answers beside open ones", "ms", cpus[2], cpus[0], SEAL_BAR
+            )
 
 
 @contextmanager

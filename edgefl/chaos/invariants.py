@@ -28,6 +28,7 @@ from edgefl.chaos.remerge import divided, merged_again
 from edgefl.errors import EdgeflError
 from edgefl.protocol import topics
 from edgefl.protocol.messages import Answer, Assignment, JobState, Receipt
+from edgefl.protocol.sealing import Opener
 from edgefl.run.job import RunState
 from edgefl.simulation.loop import simulate
 from edgefl.simulation.network import SILENCE, Passing, VirtualBroker
@@ -202,8 +203,8 @@ class Invariants:
             self._closed(machine, seen, round, closed[0], fresh, behind)
             before = seen.run_state
             if before is not None and before.round == round - 1 and round == missing[-1]:
-                policy = machine.run.rounds.late
-                if merged_again(machine.job, before, policy, closed[1], fresh, behind).sha256() != sha:
+                policy, unseal = machine.run.rounds.late, Opener(machine.around.signer)
+                if merged_again(machine.job, before, policy, closed[1], fresh, behind, unseal).sha256() != sha:
                     raise Violation("counted", f"{name}: round {round} is not what its journal makes of it")
 
     def _closed(  # noqa: PLR0917 - all that is known about it

@@ -139,6 +139,7 @@ class DeviceMachine(Machine):
             coordinator=around.signer.key,
             work=self._work,
             signer=simulated_keys.signer(name),
+            entropy=simulated_keys.entropy(name),
             new_id=lambda: sha256(name.encode()).hexdigest()[:32],
             host=self.installation,
         )
@@ -239,7 +240,7 @@ class CoordinatorMachine(Machine):
         return self.around.scenario.preparing if prepared else self.around.scenario.merging
 
 
-def _lied(lie: Lie, data: bytes, round: int) -> bytes:  # noqa: PLR0911  one lie, one line
+def _lied(lie: Lie, data: bytes | bytearray, round: int) -> bytes:  # noqa: PLR0911  one lie, one line
     """What a device sends instead of its answer."""
     answer, opened = read(TO_COORDINATOR, data, limit=1 << 20)
     assert isinstance(answer, Answer)  # noqa: S101 - it has just been made

@@ -6,6 +6,7 @@ from coordinator import staleness
 from coordinator.journal import Kept
 from coordinator.staleness import Latecomer, Policy
 from edgefl.contract import Update
+from edgefl.protocol.frames import Unseal
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState
 from edgefl.simulation.loop import opened_update
@@ -24,14 +25,15 @@ def merged_again(  # noqa: PLR0917 - all that a merge depends on
     population: int,
     fresh: Mapping[str, Kept],
     behind: Mapping[str, Kept],
+    unseal: Unseal,
 ) -> RunState:
     """The state after the round, and after those behind it that need no device."""
-    latecomers = {device: Latecomer(kept.round, _update(job, kept)) for device, kept in behind.items()}
-    arrived = {device: _update(job, kept) for device, kept in fresh.items()}
+    latecomers = {device: Latecomer(kept.round, _update(job, kept, unseal)) for device, kept in behind.items()}
+    arrived = {device: _update(job, kept, unseal) for device, kept in fresh.items()}
     updates, late_ones = staleness.fold(policy, before.round + 1, arrived, latecomers)
     *_, after = jobs.onward(job, before, updates, population=population, late=late_ones)
     return after
 
 
-def _update(job: Job, kept: Kept) -> Update:
-    return opened_update(job, bytes(kept.frame))
+def _update(job: Job, kept: Kept, unseal: Unseal) -> Update:
+    return opened_update(job, bytes(kept.frame), unseal)

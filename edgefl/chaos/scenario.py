@@ -146,7 +146,11 @@ def _run(seed: int, name: str, count: int) -> RunFile:
         "privacy": privacy,
         "rounds": rounds,
         "selection": {"name": rng.choice(("uniform", "uniform", "fresh"))},
-        "wire": {**_wire(rng), "enclose_kb": Random(f"{seed}/enclosed/{name}").choice((0, 64))},
+        "wire": {
+            **_wire(rng),
+            "enclose_kb": Random(f"{seed}/enclosed/{name}").choice((0, 64)),
+            "seal": Random(f"{seed}/seal/{name}").random() < 0.3,
+        },
         "guards": {"strikes": 3, "quarantine_seconds": 20.0},
     }
     return RunFile.model_validate({key: value for key, value in table.items() if value is not None})

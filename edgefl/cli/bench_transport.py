@@ -31,20 +31,24 @@ class Services:
         """How to start the agent of this name."""
         return [sys.executable, "-m", "edgefl.cli.bench_agent", str(address), name, str(folder)]
 
-    def play(self, address: Address, agents: Sequence[Child]) -> Play:
+    def __init__(self) -> None:
+        self.numbers, self.signer = count(1), Signer.new()  # one for all jobs: the agents trust the first they meet
+
+    def play(self, address: Address, agents: Sequence[Child], *, seal: bool) -> Play:
         """Coordinate them from this process, one job after another."""
         register()
-        numbers, signer = count(1), Signer.new()  # one for all jobs: the agents trust the first they meet
 
         def rounds(params: int, rounds: int, mark: Callable[[], None]) -> None:
-            name = f"bench-{next(numbers)}"
+            name = f"bench-{next(self.numbers)}"
             job = still_job(name, params, rounds, len(agents))
 
             def tell(fact: Fact) -> None:
                 if isinstance(fact, Round):
                     mark()
 
-            serving = Threaded(job.run, MqttTransport(address, name), lambda: job, tell=tell, signer=signer)
+            serving = Threaded(
+                job.run, MqttTransport(address, name), lambda: job, tell=tell, signer=self.signer, seal=seal
+            )
             done = threading.Event()
             threading.Thread(target=_watch, args=(agents, serving, done), daemon=True).start()
             try:

@@ -20,7 +20,7 @@ _BEGINNING, _COUNT = MAGIC + bytes([VERSION]), struct.Struct("<I")
 CHUNK = 120 * 1024 - HEAD  # the whole message is 120 KiB: inside every public broker's limit, and the fastest measured
 
 
-def digest(frame: bytes) -> bytes:
+def digest(frame: bytes | bytearray) -> bytes:
     """What a frame is known by."""
     return sha256(frame).digest()
 
@@ -30,13 +30,13 @@ def count(size: int) -> int:
     return max(1, -(-size // CHUNK))
 
 
-def chunk(frame: bytes, known_as: bytes, index: int) -> bytes:
+def chunk(frame: bytes | bytearray, known_as: bytes, index: int) -> bytes:
     """The message that carries chunk `index` of the frame."""
     head = _HEAD.pack(MAGIC, VERSION, 0, known_as, index, count(len(frame)), len(frame))
     return b"".join([head, memoryview(frame)[index * CHUNK : (index + 1) * CHUNK]])
 
 
-def split(frame: bytes, known_as: bytes) -> Iterator[bytes]:
+def split(frame: bytes | bytearray, known_as: bytes) -> Iterator[bytes]:
     """All messages of the frame, in order."""
     return (chunk(frame, known_as, index) for index in range(count(len(frame))))
 

@@ -3,15 +3,16 @@
   magic 4 | version 1 | flags 1 | header length 4 | body length 8 | header (msgpack) | zeros | body
 
 Lengths are the plain sizes, little-endian; the body begins at a multiple of 64, so that numbers in it are aligned;
-flag 1 says that it is zstd-compressed. The header is read first, the body when it is known what it may weigh: every
-limit is checked before memory is allocated. Nothing here can run code: no pickle, no numpy loader.
+flag 1 says that it is zstd-compressed, flag 2 that it is then sealed (sealing.py). The header is read first, the body
+when it is known what it may weigh: every limit is checked before memory is allocated. Nothing here can run code: no
+pickle, no numpy loader.
 """
 
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgpack
 
@@ -25,12 +26,16 @@ else:
 MAGIC = b"EFLF"
 VERSION = 1
 HEADER_LIMIT = 1 << 18  # bytes; as objects they are up to sixty times as many
-COMPRESSED = 1
+COMPRESSED, SEALED = 1, 2
 ALIGNED = 64
 PIECE = 1 << 17  # bytes that go into the decompressor, or come out, at a time
 WINDOW = 23  # 2^23 bytes is as far as a compressed body may look back; ours look back 2^19
 
+SEAL = 48  # bytes that a seal adds
+
 _PREFIX = struct.Struct("<4sBBIQ")
+
+Unseal: TypeAlias = Callable[[memoryview, memoryview], bytes]  # all before the body, and the sealed body
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +59,38 @@ def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = (), *,
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class Unread:
     """A frame whose header has been read, and whose body has not."""
 
     header: dict[str, Any]
     size: int  # of the body, when it is opened
     compressed: bool
+    sealed: bool
+    head: memoryview  # everything before the body
     data: memoryview
 
-    def body(self, limit: int) -> memoryview:
-        """The body, which must not be larger than `limit`."""
-        if self.size > limit or (self.compressed and not limit):
+    def body(self, limit: int, unseal: Unseal | None = None) -> memoryview:
+        """The body, which must not be larger than `limit`; who has no key for sealed ones refuses them."""
+        if self.size > limit or ((self.compressed or self.sealed) and not limit):
             raise WireError("wire.too_large", f"a body of {self.size} bytes; the limit is {limit}")
-        return _decompressed(self.data, self.size) if self.compressed else _plain(self.data, self.size)
+        data = self._unsealed(unseal) if self.sealed else self.data
+        return _decompressed(data, self.size) if self.compressed else _plain(data, self.size)
+
+    def _unsealed(self, unseal: Unseal | None) -> memoryview:
+        if unseal is None:
+            raise WireError("wire.sealed", "a sealed body, for which there is no key here")
+        if len(self.data) > self.size + SEAL:  # compressed ones are smaller than what they stand for
+            raise WireError("wire.malformed", f"{len(self.data)} bytes of a sealed body of {self.size}")
+        return memoryview(unseal(self.head, self.data))
 
 
 def unpack(data: bytes | bytearray | memoryview, limit: int) -> Frame:
     """The frame behind these bytes; its body must not be larger than `limit`."""
-    sealed = peek(data)
-    return Frame(sealed.header, sealed.body(limit))
+    unread = peek(data)
+    return Frame(unread.header, unread.body(limit))
 
 
-def peek(data: bytes | bytearray | memoryview) -> Sealed:
+def peek(data: bytes | bytearray | memoryview) -> Unread:
     """The header behind these bytes; the body can be opened when it is known what it may weigh."""
     view = memoryview(data)
     if len(view) < _PREFIX.size:
@@ -85,7 +100,7 @@ def peek(data: bytes | bytearray | memoryview) -> Sealed:
         raise WireError("wire.magic", f"a frame begins with {MAGIC!r}, this one with {magic!r}")
     if version != VERSION:
         raise WireError("wire.version", f"frame version {version}; this side speaks {VERSION}: update the older side")
-    if flags & ~COMPRESSED:
+    if flags & ~(COMPRESSED | SEALED):
         raise WireError("wire.malformed", f"unknown frame flags {flags:#x}")
     if head_size > HEADER_LIMIT:
         raise WireError("wire.too_large", f"a header of {head_size} bytes; the limit is {HEADER_LIMIT}")
@@ -94,7 +109,17 @@ def peek(data: bytes | bytearray | memoryview) -> Sealed:
         raise WireError("wire.truncated", f"header of {head_size} bytes, only {len(rest)} came")
     if any(rest[head_size : head_size + padding]):
         raise WireError("wire.malformed", "the bytes between header and body are not zero")
-    return Sealed(_header(rest[:head_size]), body_size, bool(flags & COMPRESSED), rest[head_size + padding :])
+    begin = _PREFIX.size + head_size + padding
+    kinds = bool(flags & COMPRESSED), bool(flags & SEALED)
+    return Unread(_header(rest[:head_size]), body_size, *kinds, view[:begin], view[begin:])
+
+
+def for_sealing(frame: bytes | bytearray) -> tuple[bytes, memoryview]:
+    """A frame of our own in two parts: all before its body, which now says that it is sealed, and the body."""
+    magic, version, flags, head_size, body_size = _PREFIX.unpack_from(frame)
+    begin = _PREFIX.size + head_size + _padding(head_size)
+    prefix = _PREFIX.pack(magic, version, flags | SEALED, head_size, body_size)
+    return prefix + bytes(frame[_PREFIX.size : begin]), memoryview(frame)[begin:]
 
 
 def _padding(head_size: int) -> int:

@@ -19,7 +19,7 @@ from pydantic import (
 from edgefl.errors import WireError
 from edgefl.printable import printable
 from edgefl.protocol import frames
-from edgefl.protocol.frames import HEADER_LIMIT, Frame, Sealed, pack
+from edgefl.protocol.frames import HEADER_LIMIT, Frame, Unread, Unseal, pack
 from edgefl.protocol.topics import NAME, PROTOCOL
 from edgefl.vector import Layout
 
@@ -35,6 +35,7 @@ INDEXES = 16384  # chunks that are asked for at once: those of a frame of 2 GB
 Round = Annotated[int, Field(ge=0, le=2**31)]
 Count = Annotated[int, Field(ge=0, le=2**53)]  # of anything: JSON would take thousands of digits
 Version = Annotated[int, Field(ge=0, le=2**31)]
+SealingKey = Annotated[str, Field(pattern=r"^x25519:[A-Za-z0-9_-]{43}$")]
 Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
 
 
@@ -171,6 +172,7 @@ class Assignment(_Said):
     seconds: Annotated[float, Field(gt=0)] | None = None
     installation: Name | None = None  # which device is meant, when two share an id
     enclosed: Enclosed | None = None  # the model, if it is small: to fetch it would cost more than its bytes
+    seal: SealingKey | None = None  # whom the answer is sealed for; None: it is sent open
 
 
 class Answer(_Said):
@@ -302,19 +304,19 @@ def frame(message: BaseModel, parts: tuple[bytes | memoryview, ...] = (), *, com
     return pack(message.model_dump(), parts, compress=compress)
 
 
-def peek(kind: TypeAdapter[T], data: bytes | bytearray) -> tuple[T, Sealed]:
+def peek(kind: TypeAdapter[T], data: bytes | bytearray) -> tuple[T, Unread]:
     """What a frame says, checked; its body is not opened yet."""
-    sealed = frames.peek(data)
+    unread = frames.peek(data)
     try:
-        return kind.validate_python(sealed.header), sealed
+        return kind.validate_python(unread.header), unread
     except ValidationError as error:
         raise WireError("wire.malformed", _first(error)) from None
 
 
-def read(kind: TypeAdapter[T], data: bytes | bytearray, limit: int) -> tuple[T, Frame]:
+def read(kind: TypeAdapter[T], data: bytes | bytearray, limit: int, unseal: Unseal | None = None) -> tuple[T, Frame]:
     """What a frame says, checked, and its body, if it is of a kind that has one, up to `limit` bytes."""
-    message, sealed = peek(kind, data)
-    return message, Frame(sealed.header, sealed.body(limit if isinstance(message, WITH_BODY) else 0))
+    message, unread = peek(kind, data)
+    return message, Frame(unread.header, unread.body(limit if isinstance(message, WITH_BODY) else 0, unseal))
 
 
 def read_json(kind: type[J], payload: bytes) -> J:

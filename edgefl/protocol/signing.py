@@ -55,6 +55,8 @@ class PrivateKey(Protocol):
 
     def sign(self, data: bytes, /) -> bytes: ...
 
+    def private_bytes_raw(self) -> bytes: ...
+
 
 SIMULATED: dict[bytes, PrivateKey] = {}  # by their public halves: those of machines simulated in this process
 
@@ -75,8 +77,12 @@ class Signer:
 
     def sign(self, statement: bytes) -> bytes:
         """The JSON object `statement`, signed."""
-        signature = _text(self._key.sign(PREFIX + statement))
+        signature = base64_text(self._key.sign(PREFIX + statement))
         return statement[:-1] + f',"key":"{self.key}","signature":"{signature}"}}'.encode()
+
+    def secret(self) -> bytes:
+        """What other keys of the same owner are derived from."""
+        return self._key.private_bytes_raw()
 
     def signature(self, statement: bytes) -> bytes:
         """The signature of a statement that begins with a prefix of its own."""
@@ -111,7 +117,7 @@ def claim(payload: bytes) -> Claim:
     statement, key, signature = match[1] + b"}", match[2].decode("latin-1"), match[3].decode("latin-1")
     try:
         key_bytes(key)
-        return Claim(statement, key, _bytes(signature, SIGNATURE_BYTES))
+        return Claim(statement, key, base64_bytes(signature, SIGNATURE_BYTES))
     except ValueError as error:
         raise WireError("model.unsigned", f"the manifest's signature cannot be read: {error}") from None
 
@@ -119,7 +125,7 @@ def claim(payload: bytes) -> Claim:
 @lru_cache(KNOWN)
 def key_text(raw: bytes) -> str:
     """How a public key is written."""
-    return KIND + _text(raw)
+    return KIND + base64_text(raw)
 
 
 @lru_cache(KNOWN)
@@ -127,19 +133,20 @@ def key_bytes(key: str) -> bytes:
     """The public key behind its text; ValueError if it is none."""
     if not key.startswith(KIND):
         raise ValueError(f"a key begins with '{KIND}'; `edgefl coordinator key run.toml` prints it")
-    return _bytes(key.removeprefix(KIND), KEY_BYTES)
+    return base64_bytes(key.removeprefix(KIND), KEY_BYTES)
 
 
-def _text(raw: bytes) -> str:
+def base64_text(raw: bytes) -> str:
+    """base64url, without padding."""
     return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def _bytes(text: str, size: int) -> bytes:
+def base64_bytes(text: str, size: int) -> bytes:
     """The bytes behind their one and only text."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
         raw = b""
-    if len(raw) != size or _text(raw) != text:
+    if len(raw) != size or base64_text(raw) != text:
         raise ValueError(f"'{text}' is not {size} bytes in base64url")
     return raw

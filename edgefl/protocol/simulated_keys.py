@@ -6,8 +6,10 @@ process can bring such a key into being, and a process that simulates nothing ha
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import count
 
 from edgefl.protocol import signing
+from edgefl.protocol.sealing import Entropy
 from edgefl.protocol.signing import KEY_BYTES, SIGNATURE_BYTES, Signer
 
 
@@ -23,6 +25,9 @@ class SimulatedKey:
     def public_bytes_raw(self) -> bytes:
         return blake2b(self.secret, digest_size=KEY_BYTES).digest()
 
+    def private_bytes_raw(self) -> bytes:
+        return self.secret
+
     def sign(self, statement: bytes) -> bytes:
         return blake2b(statement, key=self.secret, digest_size=SIGNATURE_BYTES).digest()
 
@@ -32,3 +37,9 @@ def signer(*names: str | int) -> Signer:
     key = SimulatedKey(blake2b(repr(names).encode(), digest_size=KEY_BYTES).digest())
     signing.SIMULATED[key.public_bytes_raw()] = key
     return Signer(key)
+
+
+def entropy(*names: str | int) -> Entropy:
+    """Bytes that nobody outside needs to guess: the same name draws the same ones, always."""
+    draws = count()
+    return lambda size: blake2b(repr((*names, next(draws))).encode(), digest_size=size).digest()

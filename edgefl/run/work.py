@@ -67,7 +67,7 @@ def plain_limit(data: bytes | bytearray, size: int) -> int:
 class Done:
     """A round's work: the frame to send, what the device keeps once it is accepted, its steps and their pace."""
 
-    frame: bytes
+    frame: bytes | bytearray
     kept: State
     seconds_per_step: float
     steps: int = 0

@@ -107,6 +107,7 @@ class Device:
             new_id=lambda: sha256(self.name.encode()).hexdigest()[:32],
             host="",
             signer=simulated_keys.signer(self._seed, self.name),
+            entropy=simulated_keys.entropy(self._seed, self.name),
         )
         process.run(agent)
 

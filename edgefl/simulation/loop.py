@@ -12,6 +12,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.evaluation import forgetting
 from edgefl.events import Answered, Asked, Closed, Fact, Joined, Tell
 from edgefl.privacy.spending import spending
+from edgefl.protocol.frames import Unseal
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState
@@ -134,10 +135,10 @@ def joined(job: Job, device: str, samples: int) -> Joined:
     return Joined(device, samples, version=__version__, back_end=back_end)
 
 
-def opened_update(job: Job, frame: bytes) -> Update:
+def opened_update(job: Job, frame: bytes | bytearray, unseal: Unseal | None = None) -> Update:
     """The update in the frame of an answer that we packed ourselves."""
     size = job.model.layout.size
-    answer, opened = read(TO_COORDINATOR, frame, limit=plain_limit(frame, size))
+    answer, opened = read(TO_COORDINATOR, frame, limit=plain_limit(frame, size), unseal=unseal)
     assert isinstance(answer, Answer)  # noqa: S101 - we packed it ourselves
     return unpack_answer(answer, opened.body, size, job.up)
 

@@ -106,7 +106,7 @@ def test_a_frame_of_another_version_is_told_which_one_we_speak():
 
 
 def test_a_flag_we_do_not_know_is_refused():
-    assert refused(raw(b"\x80", flags=2)) == "wire.malformed"
+    assert refused(raw(b"\x80", flags=4)) == "wire.malformed"
 
 
 @pytest.mark.parametrize(
