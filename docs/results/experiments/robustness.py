@@ -79,14 +79,13 @@ DEFENCES: dict[str, dict[str, Any]] = {
 }
 
 
-def plan(data: str) -> Iterator[Play]:
-    """Every run on a data set, seed by seed."""
-    for seed in SEEDS:
-        for defence in DEFENCES:
-            yield Play(data, seed, defence)
-            for attack in ATTACKS:
-                for share in SHARES:
-                    yield Play(data, seed, defence, attack, share)
+def plan(data: str, seed: int) -> Iterator[Play]:
+    """Every run on a data set with a seed."""
+    for defence in DEFENCES:
+        yield Play(data, seed, defence)
+        for attack in ATTACKS:
+            for share in SHARES:
+                yield Play(data, seed, defence, attack, share)
 
 
 def run_file(play: Play) -> RunFile:
@@ -165,22 +164,27 @@ def code() -> str:
     return f"{zlib.crc32(b''.join(path.read_bytes() for path in files)):08x}"
 
 
+def available(data: str) -> bool:
+    """Whether the data set is here."""
+    try:
+        prepared(data, SEEDS[0])
+    except ConfigError as error:
+        sys.stderr.write(f"{data} is left out: {error}\n")
+        return False
+    return True
+
+
 def main() -> None:
-    """Play what is not known yet, and write the page."""
-    logging.disable(logging.INFO)
+    """Play what is not known yet, and write the page after every seed."""
+    logging.disable(logging.WARNING)
     known, results = Results(OUT), dict[Play, Result]()
-    for data in DATA:
-        try:
-            prepared(data, SEEDS[0])
-        except ConfigError as error:
-            sys.stderr.write(f"{data} is left out: {error}\n")
-            continue
-        plays = list(plan(data))
-        for number, play in enumerate(plays, 1):
-            results[play] = known.take(play)
-            if number % 50 == 0 or number == len(plays):
-                sys.stderr.write(f"{data}: {number} of {len(plays)} runs\n")
-    robustness_page.write(results)
+    names = [data for data in DATA if available(data)]
+    for seed in SEEDS:
+        for data in names:
+            for play in plan(data, seed):
+                results[play] = known.take(play)
+            sys.stderr.write(f"{data}, seed {seed}: done\n")
+        robustness_page.write(results)
 
 
 if __name__ == "__main__":

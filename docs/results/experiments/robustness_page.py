@@ -44,8 +44,10 @@ def tables(results: Results) -> str:
     parts = []
     for data in names(play.data for play in results):
         some = {play: result for play, result in results.items() if play.data == data}
+        seeds = ", ".join(str(seed) for seed in sorted({play.seed for play in some}))
         parts += [
             f"### {data}\n",
+            f"Means over the seeds {seeds}; a star: a run ended, its model no longer finite, and counts as chance.\n",
             "Accuracy in per cent, with 10 / 20 / 30 % of attackers:\n",
             accuracies(some),
             "How often the back door opens, in per cent of the samples that bear the trigger:\n",
