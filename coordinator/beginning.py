@@ -3,9 +3,9 @@
 import uuid
 
 from coordinator.conduct import Conduct
-from coordinator.core import State
 from coordinator.journal import Journal
 from coordinator.rounds import Rounds, Rules
+from coordinator.state import State
 from edgefl.config.schema import RunFile
 
 

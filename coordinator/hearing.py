@@ -12,8 +12,8 @@ from typing import TypeAlias, TypeVar
 from coordinator import vocabulary as words
 from coordinator.artifacts import Artifacts
 from coordinator.conduct import Conduct
-from coordinator.core import NAMELESS
 from coordinator.device_keys import DeviceKeys
+from coordinator.devices import NAMELESS
 from coordinator.inbox import Inbox
 from coordinator.outbox import Outbox
 from coordinator.proofs import Proofs

@@ -11,7 +11,6 @@ from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 
 Verdict = Literal["accepted", "duplicate", "late", "refused"]
-Phase = Literal["gathering", "training", "finished"]
 
 FINISHED_EXPIRES = 24 * 3600  # seconds: until then a device that was away learns that nobody waits for its update
 
@@ -46,7 +45,7 @@ class Outbox:
         """Hear once more of everybody's presence, as it stands at the broker."""
         self.transport.subscribe(topics.presence(self.fleet, "+"))
 
-    def state(self, phase: Phase, round: int, devices: int) -> None:
+    def state(self, phase: words.Standing, round: int, devices: int) -> None:
         """Where the job stands, for everybody and for whoever comes later; that it has finished, for a day."""
         job_state = JobState(
             job=self.job, run_id=self.run_id, phase=phase, round=round, spread=reconnect.spread(devices)
@@ -56,7 +55,7 @@ class Outbox:
         sealed = self.speaker.seal("state", job_state.model_dump_json().encode(), job=self.job, run_id=self.run_id)
         self.transport.publish(topic, sealed, retain=True, expires=expires)
 
-    def verdict(self, action: words.Accept | words.Late | words.Ignore | words.Refuse) -> None:
+    def verdict(self, action: words.Verdict) -> None:
         """Tell a device what became of its answer."""
         about = action.device, action.round, action.digest
         match action:

@@ -23,6 +23,7 @@ from coordinator.journal import Journal
 from coordinator.outbox import Outbox, start_number
 from coordinator.renewals import Renewals
 from coordinator.retained_cleanup import RetainedCleanup
+from coordinator.state import State, online, recalling, unfinished
 from coordinator.story import write_log
 from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted, StoreError, WireError
@@ -75,7 +76,7 @@ class Coordinator:
         self.signer = signer or Signer.new()
         fleet, limit, start = run.broker.fleet, run.wire.limit_mb << 20, start_number(self.journal, int(clock.wall()))
         self.outbox = Outbox(transport, fleet, self.name, self.run_id, signer=self.signer, start=start)
-        self.inbox = Inbox(self.outbox, run.guards, limit, lambda device: core.online(self.state, device))
+        self.inbox = Inbox(self.outbox, run.guards, limit, lambda device: online(self.state, device))
         self.retained_cleanup = RetainedCleanup(transport, fleet, self.name, limit)
         seal = run.wire.seal is True if seal is None else seal
         self.artifacts = Artifacts(run, self.run_id, transport, self.signer, seal=seal)
@@ -137,7 +138,7 @@ class Coordinator:
         """Whether this has to wait: for the disk, or for what was promised before a restart."""
         if isinstance(event, Woken | words.Stop | Crashed):
             return False
-        return bool(self.pending) or (core.recalling(self.state) and isinstance(event, Message))
+        return bool(self.pending) or (recalling(self.state) and isinstance(event, Message))
 
     def _take(self, event: Any) -> None:  # noqa: PLR0912, C901  one event, one case
         now = self.clock.now()
@@ -170,7 +171,7 @@ class Coordinator:
                 self._pause(reason, now)
             case Crashed(error):
                 self._end(error, words.Failed(now))
-            case words.Stop() if core.unfinished(self.state):
+            case words.Stop() if unfinished(self.state):
                 self._end(self._interrupted(), words.Stop(now))
 
     def _woken(self, now: float) -> None:
@@ -223,7 +224,7 @@ class Coordinator:
                 self._perform(action)
             self._say(*told)
 
-    def _write(self, state: core.State, actions: tuple[words.Action, ...], facts: list[Fact]) -> None:
+    def _write(self, state: State, actions: tuple[words.Action, ...], facts: list[Fact]) -> None:
         """Before anything comes of it: what the rounds were told, and the answer. Mere facts can wait for that."""
         lasting = [fact for fact in facts if fact.lasting]
         if self.journal and state.rounds != self.state.rounds:

@@ -262,31 +262,10 @@ class Failed:
     at: float
 
 
-Event: TypeAlias = (
-    Connected
-    | Disconnected
-    | Announced
-    | Declined
-    | Busy
-    | Begun
-    | Progressed
-    | Offered
-    | Answered
-    | Usable
-    | Unusable
-    | Misbehaved
-    | Revoked
-    | Expiring
-    | Certified
-    | Prepared
-    | Merged
-    | Looked
-    | Paused
-    | Searched
-    | Woken
-    | Stop
-    | Failed
-)
+Heard: TypeAlias = Announced | Declined | Busy | Begun | Progressed | Offered | Answered | Misbehaved | Expiring
+Worked: TypeAlias = Usable | Unusable | Prepared | Merged | Looked | Certified | Paused
+Outside: TypeAlias = Connected | Disconnected | Searched | Revoked | Woken | Stop | Failed
+Event: TypeAlias = Heard | Worked | Outside
 
 
 # ── actions: do them ─────────────────────────────────────────────────────────────────────────────────────────
@@ -486,29 +465,8 @@ class Leave:
     seconds: float
 
 
-Action: TypeAlias = (
-    Listen
-    | ListenAgain
-    | SayState
-    | Publish
-    | PublishAgain
-    | Prepare
-    | Meet
-    | Ask
-    | Open
-    | Accept
-    | Late
-    | Ignore
-    | Refuse
-    | Resend
-    | TurnAway
-    | Dismiss
-    | Certify
-    | HandOver
-    | Merge
-    | Forget
-    | Tell
-    | ClearModels
-    | ClearLeftovers
-    | Leave
-)
+Verdict: TypeAlias = Accept | Late | Ignore | Refuse
+ToDevice: TypeAlias = Ask | Resend | TurnAway | HandOver | Verdict
+ToBroker: TypeAlias = Listen | ListenAgain | SayState | Publish | PublishAgain | ClearModels | ClearLeftovers
+ToShell: TypeAlias = Prepare | Meet | Dismiss | Open | Certify | Merge | Forget | Tell | Leave
+Action: TypeAlias = ToDevice | ToBroker | ToShell

@@ -90,7 +90,7 @@ def test_state_machines_import_the_standard_library_and_seeds_only(path):
     assert ours <= {"device_agent.vocabulary", "edgefl.seeds", *selections}  # pure as well
 
 
-PURE = ["core", "vocabulary", "conduct", "roster", "watching"]
+PURE = ["core", "state", "devices", "round_actions", "vocabulary", "conduct", "roster", "watching"]
 
 
 @pytest.mark.parametrize("name", PURE)

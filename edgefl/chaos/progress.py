@@ -7,7 +7,7 @@ connected, or lost a message, is so from then on. Where a coordinator and a quor
 
 from collections.abc import Mapping
 
-from coordinator.core import LACKING, PATIENCE
+from coordinator.devices import LACKING, PATIENCE
 from device_agent.session import HOPELESS
 from edgefl.chaos.machines import CoordinatorMachine, DeviceMachine, Machine
 from edgefl.config.schema import RunFile

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from coordinator.core import NAMELESS
 from coordinator.device_keys import DeviceKeys
+from coordinator.devices import NAMELESS
 from edgefl import events
 from edgefl.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
 from edgefl.chaos.overheard import overheard

@@ -26,6 +26,7 @@ from coordinator.inbox import Inbox
 from coordinator.outbox import Outbox
 from coordinator.roster import Announcement
 from coordinator.rounds import Rounds, Rules
+from coordinator.state import State
 from coordinator.threaded import Threaded
 from device_agent.download import Download
 from device_agent.trust import Trust, Wanted
@@ -289,7 +290,7 @@ def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatc
     outbox = Outbox(InMemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
     inbox = Inbox(outbox, Guards(), 1 << 20, lambda _: True)
     rules = Rules(rounds=1, seed=1, cohort=9, quorum=9, deadline=60.0)
-    state, here = core.State(Rounds(rules), Conduct(1, 60.0)), Announcement(True, "x", 1)
+    state, here = State(Rounds(rules), Conduct(1, 60.0)), Announcement(True, "x", 1)
     for i in range(50):
         inbox.count(f"pi-{i}", 0.0)
         state, actions, _ = core.step(state, words.Announced(0.0, f"pi-{i}", here))

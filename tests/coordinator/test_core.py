@@ -6,9 +6,10 @@ import pytest
 
 from coordinator import core
 from coordinator.conduct import Conduct
-from coordinator.core import CONTENT, LACKING, PATIENCE, State
+from coordinator.devices import CONTENT, LACKING, PATIENCE
 from coordinator.roster import Announcement
 from coordinator.rounds import Rounds, Rules
+from coordinator.state import State, recalling
 from coordinator.vocabulary import (
     Accept,
     Action,
@@ -377,7 +378,7 @@ def resumed(rounds: Rounds) -> State:
     s, did, told = feed(State(rounds, Conduct(3, 60.0), resumed=True, fleet=rounds.present), Connected(0.0))
     assert did[-1] == Prepare()
     assert told[1:] == [events.Resumed(rounds.round), events.Preparing("preparing the model")]
-    assert core.recalling(s)
+    assert recalling(s)
     return s
 
 
@@ -387,7 +388,7 @@ def test_an_open_round_is_gone_on_with_from_what_was_promised():
     recalled = Recalled(answers={"a": Kept(1, digest("a"))}, total=Totals(bytes_up=7))
     s, did, _ = feed(resumed(before), Prepared(5.0, 0, MODEL, recalled=recalled, told=(events.Round(9),)))
     assert did[:2] == [Tell((events.Round(9),)), Publish()]
-    assert not core.recalling(s)
+    assert not recalling(s)
     s, did, _ = feed(s, Announced(6.0, "b", HERE))
     assert isinstance(did[-1], Ask)
     s, did, _ = feed(s, *counted("b"))

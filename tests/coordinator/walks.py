@@ -7,9 +7,9 @@ from random import Random
 from coordinator import core
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
-from coordinator.core import State
 from coordinator.roster import Announcement
 from coordinator.rounds import Rounds, Rules
+from coordinator.state import State, unfinished
 from edgefl import events
 from edgefl.events import Fact
 
@@ -65,10 +65,10 @@ class Walk:
         opened = [one for one in actions if isinstance(one, words.Open)]
         told = [fact for fact in facts if isinstance(fact, events.Answered)]
         match event:
-            case words.Answered() if core.unfinished(before):
+            case words.Answered() if unfinished(before):
                 assert len(verdicts) + len(opened) == 1, "opened, or a verdict at once"
                 assert len(told) == len(verdicts)
-            case words.Usable() | words.Unusable() if core.unfinished(before):
+            case words.Usable() | words.Unusable() if unfinished(before):
                 assert (len(verdicts), len(told)) == (1, 1), "whatever was opened gets a verdict, and is told"
             case words.Offered():
                 assert not told

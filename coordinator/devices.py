@@ -1,0 +1,144 @@
+"""Who is there, who is heard, and who is in quarantine: the devices of a run, as the core decides about them. Pure."""
+
+from dataclasses import replace
+
+from coordinator import roster, rounds
+from coordinator import vocabulary as words
+from coordinator.round_actions import feed, prepare
+from coordinator.state import State, Step, but, doing, each, recalling, say_state, telling, then
+from edgefl import events
+from edgefl.events import Fact
+from edgefl.protocol.reconnect import spread
+
+PATIENCE = 30.0  # seconds after a connection in which devices known from before must be heard of
+LACKING, CONTENT = 60.0, 300.0  # seconds until the broker is asked again who is there: devices are waited for, or not
+NAMELESS = "-"  # stands for all who have not proven their name: they are kept in mind as one, and not answered
+
+
+def connected(s: State, at: float) -> Step:
+    """The broker is there, perhaps again and with nothing of what it knew."""
+    s = but(unheard(s, s.rounds.present, at), listened=at, announced=(0, -1))
+    if s.resumed:  # who was asked in an earlier life is not known
+        s = but(s, astray=s.rounds.round)
+    actions: tuple[words.Action, ...] = (words.Listen(), say_state(s), words.PublishAgain())
+    facts: tuple[Fact, ...] = (events.Connected(),)
+    if not s.resumed or s.phase != "idle":
+        return s, actions, facts
+    facts = (*facts, events.Resumed(s.rounds.round))
+    if s.rounds.phase == "starting":  # the job is not needed yet
+        return doing(actions, telling(facts, feed(but(s, resumed=False), rounds.Resumed(at), at)))
+    return doing(actions, telling(facts, prepare(but(s, unheard_due=None))))
+
+
+def listens(s: State) -> float | None:
+    """When to ask the broker again who is there: soon, where a round lacks devices."""
+    if s.listened is None or s.phase == "preparing":
+        return None
+    return s.listened + (LACKING if s.rounds.phase in ("starting", "gathering") else CONTENT)
+
+
+def unheard(s: State, devices: frozenset[str], at: float) -> State:
+    """These were there before the connection, and have some time to be heard of."""
+    due = at + PATIENCE + spread(len(s.fleet)) if devices and not recalling(s) else None
+    return but(s, unheard=devices, unheard_due=due)
+
+
+def announced(s: State, event: words.Announced) -> Step:
+    """Somebody says that he is there, or is gone; whether the name is his is looked at first."""
+    at, id, new = event.at, event.device, event.announcement
+    claimed = _claim(s, event)
+    match claimed:
+        case "stale":
+            return s, (), ()
+        case roster.Refused("device.too_many" as code, reason):
+            return misbehaved(s, id, code, reason, at)
+        case roster.Refused(code, reason):
+            s = _counted(s, code)
+            if not new.online:
+                return s, (), ()
+            away = words.TurnAway(id, code, reason, new.installation, event.key)
+            return s, (away,), (events.Refused(id, code, reason),)
+    s = but(s, devices={**s.devices, id: claimed}, unheard=s.unheard - {id})
+    if not new.online:
+        return doing((words.Meet(id),), _lost(s, id, "", at))
+    joined = events.Joined(id, new.samples, new.host, new.version, new.back_end)
+    return doing((words.Meet(id),), telling(joined, then(prepare(s), lambda s: _joined(s, id, at))))
+
+
+def known_so(s: State, event: words.Announced) -> bool:
+    """Whether the broker says again what is known of a device, and the rounds have taken in."""
+    id, new = event.device, event.announcement
+    same = id in s.devices and s.devices[id].announced == new and id not in s.unheard
+    return same and (id in s.rounds.present or not new.online or s.conduct.quarantined(id, event.at))
+
+
+def _claim(s: State, event: words.Announced) -> roster.Claim:
+    if event.refusal is not None:
+        taken = roster.taken(s.devices, event.device, event.announcement) if event.key else None
+        return taken or roster.Refused(*event.refusal)
+    return roster.claim(s.devices, event.device, event.announcement, retained=event.retained)
+
+
+def _joined(s: State, id: str, at: float) -> Step:
+    if s.conduct.quarantined(id, at):
+        return s, (), ()
+    return feed(but(s, fleet=s.fleet | {id}), rounds.Joined(id, at, s.devices[id].announced.samples), at)
+
+
+def _lost(s: State, id: str, why: str, at: float) -> Step:
+    return telling(events.Lost(id, why), feed(s, rounds.Lost(id, at), at))
+
+
+def revoked(s: State, event: words.Revoked) -> Step:
+    """It may have an open connection: what it has answered to counts, and it is not asked again."""
+    at, id, why = event.at, event.device, event.reason
+    s, actions = _counted(s, "device.revoked"), (words.TurnAway(id, "device.revoked", why), words.Dismiss(id))
+    devices = {other: device for other, device in s.devices.items() if other != id}
+    lost = _lost(but(s, devices=devices, unheard=s.unheard - {id}), id, why, at)
+    return doing(actions, lost)
+
+
+def forgotten(s: State, at: float) -> Step:
+    """Devices known from before the connection, which nobody has heard of since."""
+    gone = {id: replace(device, live=False) for id, device in s.devices.items() if id in s.unheard}
+    now: Step = but(s, unheard=frozenset(), unheard_due=None, devices={**s.devices, **gone}), (), ()
+    why = "not heard of since the connection"
+    return each(now, sorted(s.unheard), lambda s, one: _lost(s, one, why, at))
+
+
+def heard(s: State, id: str) -> State:
+    """Whoever speaks is there, and not only remembered by the broker."""
+    device = s.devices.get(id)
+    if device is None or device.live:
+        return s
+    return but(s, devices={**s.devices, id: replace(device, live=True)})
+
+
+def misbehaved(s: State, id: str, code: str, reason: str, at: float) -> Step:
+    """Something that cannot be used, held against whoever sent it; too much of it means quarantine."""
+    s = _counted(s, code)
+    if s.conduct.quarantined(id, at):
+        return s, (), ()
+    conduct, quarantined = s.conduct.struck(id, at)
+    s, refused = but(s, conduct=conduct), events.Refused(id, code, reason)
+    if not quarantined:
+        return s, (), (refused,)
+    if id == NAMELESS:
+        why = "too many messages whose sender nobody can prove: for a while they are counted, and not told of"
+        return s, (), (refused, events.Quarantined(id, why))
+    why = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
+    facts = refused, events.Quarantined(id, why)
+    return doing((words.TurnAway(id, "device.quarantined", why),), telling(facts, feed(s, rounds.Lost(id, at), at)))
+
+
+def _counted(s: State, code: str) -> State:
+    refusals = {**s.refusals, code: s.refusals.get(code, 0) + 1}
+    return but(s, refusals=refusals, since_merge=s.since_merge + words.Totals(refused=1))
+
+
+def released(s: State, at: float) -> Step:
+    """Those whose quarantine has ended, and who are here, take part again."""
+    conduct, free = s.conduct.released(at)
+    here = [id for id in free if id in s.devices and s.devices[id].online]
+    now: Step = but(s, conduct=conduct), (), ()
+    return each(now, here, lambda s, one: telling(events.Released(one), _joined(s, one, at)))
