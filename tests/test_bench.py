@@ -73,6 +73,21 @@ def test_a_training_process_tells_its_memory_and_its_start(tmp_path: Path):
     assert min(wall.ours[0], cpu.ours[0]) > 0
 
 
+def test_an_agent_with_its_box_is_small_and_nearly_as_fast_as_without(tmp_path: Path):
+    lenet = next(case for case in CASES if case.network == "lenet5")
+    memory, wall, cpu = device.boxed(
+        lenet, lambda graphs: device.python("edgefl.cli.bench_boxed", lenet.network, str(graphs), "3"), tmp_path
+    )
+    assert 20 < memory.ours[0] < 100
+    assert (wall.excess, len(wall.ours), len(cpu.reference)) == (5.0, 3, 3)
+    assert min(*wall.ours, *cpu.ours) > 0
+
+
+def test_an_excess_is_the_difference_of_the_best():
+    assert report.Comparison("a thing", "ms", [9.0, 3.0], [2.0, 1.0], excess=2.0).met
+    assert not report.Comparison("a thing", "ms", [9.0, 3.1], [2.0, 1.0], excess=2.0).met
+
+
 def test_the_algorithms_bench_compares_each_with_its_reference():
     sizes = algorithms.Sizes(params=500, updates=6, new=2, samples=8, batches=1, networks=("mlp",), repeats=1)
     findings = list(algorithms.compare(sizes))

@@ -43,7 +43,7 @@ class Box:
     def __init__(self, zygote: Zygote, device: str, compute: LocalCompute, samples: Samples, most: int) -> None:
         self._zygote, self._device, self._compute, self._samples, self._most = zygote, device, compute, samples, most
         self._lock, self._unwanted = Lock(), False
-        self._pid: int | None = None  # of the box that there is; nobody else has this number until we ask how it ended
+        self.pid: int | None = None  # of the box that there is; nobody else has this number until we ask how it ended
         self._channel: Channel | None = None
         self._for: tuple[str, str] | None = None  # engine and run: each run has a box of its own
         self._has_graphs: str | None = None
@@ -121,7 +121,7 @@ class Box:
                 raise Cancelled
             channel, theirs = pair()
             with theirs:
-                self._pid = self._zygote.start(engine, theirs)
+                self.pid = self._zygote.start(engine, theirs)
         self._has_graphs = self._has_samples = None
         channel.end.settimeout(STARTING)
         return channel
@@ -134,17 +134,17 @@ class Box:
             raise Gone("no word of how it is confined") from None
         if str(confined) != self._said:
             self._said = str(confined)
-            (log.warning if confined.missing else log.info)("box pid=%d has %s", self._pid, printable(self._said))
+            (log.warning if confined.missing else log.info)("box pid=%d has %s", self.pid, printable(self._said))
 
     def _kill(self) -> None:
-        if self._pid is not None:
+        if self.pid is not None:
             with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
 
     def _wait(self) -> int:
         """How the box ended, whose number is then free again."""
         with self._lock:
-            status, self._pid = self._zygote.end(), None
+            status, self.pid = self._zygote.end(), None
         if self._channel is not None:
             self._channel.close()
         self._channel = None
@@ -152,7 +152,7 @@ class Box:
 
     def _ended(self, why: str) -> Exception:
         """What to say of a box that is there no more, or cannot be understood."""
-        if self._pid is None:
+        if self.pid is None:
             return Cancelled() if self._unwanted else RemoteError("box.crashed", f"it could not be started ({why})")
         dead = self._channel is None or self._channel.dead()
         status = self._wait()
@@ -205,8 +205,8 @@ class Box:
         """So much more time of the processor; on the clock the same is waited for an answer."""
         seconds = _seconds(order, self._compute) * self._compute.threads
         with suppress(OSError, ValueError):
-            used = time.clock_gettime((~(self._pid or 0) << 3) | 2)  # the clock of that process, as clock_getcpuclockid
-            resource.prlimit(self._pid or 0, resource.RLIMIT_CPU, (int(used + seconds) + 1, resource.RLIM_INFINITY))
+            used = cpu_seconds(self.pid or 0)
+            resource.prlimit(self.pid or 0, resource.RLIMIT_CPU, (int(used + seconds) + 1, resource.RLIM_INFINITY))
 
     def _outcome(self, channel: Channel, order: Order, watch: Watch) -> Done:
         most = max(self._most, VECTORS * 4 * order.item.manifest.layout.layout().size)
@@ -217,6 +217,11 @@ class Box:
             if parcel.about.get("kind") != "step":
                 return _done(parcel)
             watch(_number(parcel.about, "steps", int))
+
+
+def cpu_seconds(pid: int) -> float:
+    """The time of the processor that a process has used."""
+    return time.clock_gettime((~pid << 3) | 2)  # the number of its clock, as clock_getcpuclockid makes it
 
 
 def _seconds(order: Order, compute: LocalCompute) -> float:

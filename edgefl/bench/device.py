@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from edgefl.bench.cases import Case, batch, stepper
 from edgefl.bench.clock import turns
@@ -60,16 +61,36 @@ def trainees(case: Case, command: Callable[[str, Path], list[str]], folder: Path
     yield both(f"{case.network}, cold start to first step, CPU", "s", "start_cpu", bar=0.25)
 
 
+def boxed(case: Case, command: Callable[[Path], list[str]], folder: Path) -> Iterator[Comparison]:
+    """A whole agent with its box, beside the same in one process: memory, and a round."""
+    from edgefl.models.onnx_export import export  # noqa: PLC0415 - as above
+
+    graphs = folder / "graphs"
+    graphs.write_bytes(pack(export(build_module(case.network, case.sample, case.classes, seed=0), case.sample)))
+    numbers = _numbers(command(graphs), folder / "boxed.log")
+    whole = [numbers["pss_mb"]]
+    yield Comparison(f"{case.network}, agent and box, memory (PSS)", "MB", whole, [numbers["here_mb"]], limit=100.0)
+    for kind, excess in (("wall", 5.0), ("CPU", None)):
+        sides = numbers[f"boxed_{kind}"], numbers[f"here_{kind}"]
+        yield Comparison(f"{case.network}, a round in a box, {kind}", "ms", *sides, excess=excess)
+
+
 def _watch(command: list[str], output: Path) -> Trainee:
     began = monotonic()
+    numbers = _numbers(command, output)
+    return Trainee(numbers["peak_mb"], numbers["first_step_at"] - began, numbers["first_step_cpu"])
+
+
+def _numbers(command: list[str], output: Path) -> dict[str, Any]:
+    """What a process says of itself in its last line (Any: numbers, or lists of them)."""
     # An installed package has its bytecode: here the first start leaves it, whatever this shell thinks of that.
     child = Child(command, output, environment={"PYTHONDONTWRITEBYTECODE": ""})
     child.gone.wait()
     child.stop()
     if child.exit_code:
         raise RunError(f"a training process failed: {child.last_words()}")
-    numbers = json.loads(output.read_text().splitlines()[-1])
-    return Trainee(numbers["peak_mb"], numbers["first_step_at"] - began, numbers["first_step_cpu"])
+    numbers: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
+    return numbers
 
 
 def python(module: str, *arguments: str) -> list[str]:

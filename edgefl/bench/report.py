@@ -14,7 +14,8 @@ import psutil
 class Comparison:
     """One thing measured on both sides, several times.
 
-    `bar` is the largest ratio we allow ourselves, `limit` the largest value of ours; either may be unknown.
+    `bar` is the largest ratio we allow ourselves, `limit` the largest value of ours, `excess` the largest difference of
+    the best samples (a time on the clock, which neighbours only make longer); each may be unknown.
     """
 
     what: str
@@ -23,6 +24,7 @@ class Comparison:
     reference: Sequence[float]
     bar: float | None = None
     limit: float | None = None
+    excess: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -36,10 +38,14 @@ class Comparison:
 
     @property
     def met(self) -> bool | None:
-        """Whether the bar and the limit hold; None where there is neither."""
-        if self.bar is None and self.limit is None:
-            return None
-        return (self.bar is None or self.ratio <= self.bar) and (self.limit is None or median(self.ours) <= self.limit)
+        """Whether the bar, the limit and the excess hold; None where there is none of them."""
+        known = [
+            (self.bar, self.ratio),
+            (self.limit, median(self.ours)),
+            (self.excess, min(self.ours) - min(self.reference)),
+        ]
+        verdicts = [value <= most for most, value in known if most is not None]
+        return all(verdicts) if verdicts else None
 
     def record(self) -> dict[str, Any]:
         """All of it as one JSON object."""
@@ -52,6 +58,7 @@ class Comparison:
             "best_ratio": self.best_ratio,
             "bar": self.bar,
             "limit": self.limit,
+            "excess": self.excess,
             "met": self.met,
         }
 
@@ -95,6 +102,7 @@ def _line(cells: tuple[str, ...]) -> str:
 def _row(one: Comparison) -> tuple[str, ...]:
     bars = [] if one.bar is None else [f"<= {one.bar:g} x"]
     bars += [] if one.limit is None else [f"<= {one.limit:g} {one.unit}"]
+    bars += [] if one.excess is None else [f"<= {one.excess:g} {one.unit} more"]
     return (
         one.what,
         *(f"{_number(median(side))} ({_number(min(side))}) {one.unit}" for side in (one.ours, one.reference)),

@@ -47,13 +47,13 @@ def device(
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 5,
     json: Json = False,
 ) -> None:
-    """Training on onnxruntime, against torch: a step, memory, and the time to the first step."""
+    """Training on onnxruntime, against torch: a step, memory, and the time to the first step; what a box costs."""
     import tempfile
     from itertools import chain
     from pathlib import Path
 
     from edgefl.bench.cases import CASES
-    from edgefl.bench.device import python, steps, trainees
+    from edgefl.bench.device import boxed, python, steps, trainees
     from edgefl.errors import ConfigError, nearest
 
     known = {case.network: case for case in CASES}
@@ -71,6 +71,12 @@ def device(
         )
         comparisons = chain(steps(chosen, repeats), alone)
         _print("Training on one thread, CPU time of a step", ("onnxruntime", "torch"), comparisons, json)
+        whole = boxed(
+            lenet,
+            lambda graphs: python("edgefl.cli.bench_boxed", lenet.network, str(graphs), str(10 * repeats)),
+            Path(folder),
+        )
+        _print("An agent with its box, a round of four batches", ("in a box", "in one process"), whole, json)
 
 
 @app.command()

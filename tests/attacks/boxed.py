@@ -113,19 +113,19 @@ def main(folder: Path, acts: list[str]) -> None:
         return event
 
     for i, act in enumerate(acts):
-        round, boxes = 2 * i + 1, {box._pid}
+        round, boxes = 2 * i + 1, {box.pid}
         start({"kill": "hang", "cancel": "hang"}.get(act, act), round)
         if act in {"kill", "cancel"}:
             while not isinstance(told.get(timeout=120), Progressed):
                 pass
-            boxes = {box._pid}
+            boxes = {box.pid}
         if act == "kill":
-            os.kill(box._pid or 0, signal.SIGKILL)
+            os.kill(box.pid or 0, signal.SIGKILL)
         bad = outcome(round) if act != "cancel" else None
         start("nothing", round + 1)
         good = outcome(round + 1)
         line = {"act": act, "told": getattr(bad, "told", None), "mistake": getattr(bad, "mistake", None)}
-        line |= {"trained": isinstance(good, Trained), "why": getattr(good, "told", ""), "same_box": box._pid in boxes}
+        line |= {"trained": isinstance(good, Trained), "why": getattr(good, "told", ""), "same_box": box.pid in boxes}
         if isinstance(good, Trained):
             worker = Worker("job", "device-00", job.algorithm, job.device_model, held.devices[0], job.loss, job.up, 3)
             algorithm = replace(worker.algorithm, lr=0.1, batch=64)
