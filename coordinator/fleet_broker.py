@@ -11,9 +11,9 @@ from edgefl.protocol.address import parse
 
 def located(run: RunFile) -> RunFile:
     """The run at its broker; what the file, the environment or `--set` say goes first."""
-    if "url" in run.broker.model_fields_set:
-        return run
     folder = FleetFolder(run.broker.fleet)
+    if "url" in run.broker.model_fields_set:
+        return _with_certificates(run, folder) if folder.exists() else run
     if not folder.exists():
         raise ConfigError(
             f"the run names no broker, and there is no fleet '{folder.name}' here: `edgefl fleet init --devices"
@@ -22,6 +22,15 @@ def located(run: RunFile) -> RunFile:
         )
     about = {"url": str(folder.read_settings().here), "tls": folder.coordinator_tls()}
     return run.model_copy(update={"broker": run.broker.model_copy(update=about)})
+
+
+def _with_certificates(run: RunFile, folder: FleetFolder) -> RunFile:
+    """An address that is the fleet's broker too needs the fleet's certificates, unless the file names others."""
+    address = parse(run.broker.url)
+    ours = {*folder.read_settings().hosts, "localhost", "127.0.0.1"}
+    if not address.tls or address.host not in ours or "tls" in run.broker.model_fields_set:
+        return run
+    return run.model_copy(update={"broker": run.broker.model_copy(update={"tls": folder.coordinator_tls()})})
 
 
 def fleet_of(run: RunFile) -> FleetFolder | None:

@@ -24,7 +24,8 @@ CA, TLS = "ca.crt", "tls.pem"
 def install(kit: Kit, folder: Path, data: str | None = None, beside: Path | None = None) -> Path:
     """Everything of the kit at its place; the agent file.
 
-    Its data are `data`, else what stands in the file `beside`, or in an earlier agent file, or in the kit.
+    Its data are `data`, else what stands in the file `beside`, or in an earlier agent file, or in the kit. The same kit
+    once more changes no certificate: it may have been renewed meanwhile.
     """
     home = folder / kit.name
     path = home / NAME
@@ -40,8 +41,10 @@ def install(kit: Kit, folder: Path, data: str | None = None, beside: Path | None
         tables["data"] = kit.data
     reader.parse(AgentFile, tables, f"the kit of '{kit.name}'", environment={})
     make_private(home)
-    for name, text in ((identity.NAME, kit.device_key), (TLS, kit.key + kit.certificate), (CA, kit.ca)):
-        write_atomically(home / name, text.encode())
+    if not _has(home / identity.NAME, kit.device_key):
+        own_files = {CA: kit.ca, TLS: kit.key + kit.certificate, identity.NAME: kit.device_key}
+        for name, text in own_files.items():
+            write_atomically(home / name, text.encode())
     text = "\n".join(toml_text.table(title, table) for title, table in tables.items())
     write_atomically(path, text.encode())  # last: from now on it can be started
     return path
@@ -57,6 +60,10 @@ def only() -> Path:
             f"several devices were enrolled here, name one: edgefl agent start {' or '.join(map(str, files))}"
         )
     return files[0]
+
+
+def _has(path: Path, text: str) -> bool:
+    return path.exists() and path.read_bytes() == text.encode()
 
 
 def _without_agent(path: Path | None) -> dict[str, Any]:  # Any: whatever TOML can say

@@ -11,6 +11,8 @@ import pytest
 
 from edgefl.config.reader import load, read_toml
 from edgefl.config.schema import AgentFile, RunFile
+from edgefl.fleet import mosquitto
+from edgefl.fleet.folder import FleetFolder
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 EXAMPLES = sorted(path.name for path in (DEPLOY / "examples").iterdir() if path.is_dir())
@@ -46,7 +48,7 @@ def unit(name: str) -> configparser.SectionProxy:
     return parser["Service"]
 
 
-UNITS = ("edgefl-agent.service", "edgefl-coordinator.service")
+UNITS = ("edgefl-agent.service", "edgefl-broker.service", "edgefl-coordinator.service")
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -60,7 +62,7 @@ def test_a_unit_runs_without_rights_and_leaves_a_wrong_file_alone(name: str):
 
 
 def test_an_agent_always_comes_back_but_a_finished_run_does_not_begin_again():
-    assert [unit(name)["Restart"] for name in UNITS] == ["always", "on-failure"]
+    assert [unit(name)["Restart"] for name in UNITS] == ["always", "always", "on-failure"]
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -85,17 +87,26 @@ def test_what_units_and_containers_set_by_environment_are_keys_of_our_files():
         for section, field in file.model_fields.items()
         for key in getattr(field.annotation, "model_fields", ())
     }
-    assert {("AGENT", "ID"), ("DATA", "PART"), ("BROKER", "URL"), ("RUN", "FOLDER")} <= named
+    assert {("AGENT", "CONNECT_TIMEOUT"), ("BROKER", "URL"), ("RUN", "FOLDER")} <= named
     assert named <= known
 
 
 def test_each_agent_of_the_compose_file_has_its_own_name_and_part():
     compose = (DEPLOY / "docker" / "compose.yaml").read_text()
     devices = load(RunFile, DEPLOY / "examples" / "digits" / "run.toml", environment={}).task.partition
-    names = re.findall(r"EDGEFL_AGENT__ID: (\S+)", compose)
-    assert re.findall(r"mqtt://(device-\d+)@broker:1883", compose) == names == re.findall(r"(device-\d+):\$", compose)
+    (listed,) = re.findall(r"--devices (\S+) --trial /etc/edgefl/run\.toml", compose)
+    names = re.findall(r"^  (device-\d+):$", compose, re.MULTILINE)[:3]
+    assert names == listed.split(",") == re.findall(r"/kits/(device-\d+)\.kit\]", compose)
     assert devices is not None
-    assert re.findall(r'EDGEFL_DATA__PART: "(\d+)"', compose) == [str(i) for i in range(devices.devices)]
+    assert len(names) == devices.devices
+
+
+def test_the_broker_of_the_compose_file_reads_what_fleet_init_writes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/var/lib/edgefl")
+    written = FleetFolder("default").broker / mosquitto.CONFIGURATION
+    assert f"mosquitto, -c, {written}]" in (DEPLOY / "docker" / "compose.yaml").read_text()
+    for path in DEPLOY.glob("docker/*Dockerfile"):
+        assert "XDG_STATE_HOME=/var/lib/edgefl" in path.read_text()
 
 
 def test_containers_stand_on_images_that_are_named_by_digest():

@@ -27,9 +27,9 @@ FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/edgefl /opt/edgefl
 RUN useradd --system --uid 10001 --home-dir /var/lib/edgefl --create-home edgefl
 ENV PATH=/opt/edgefl/bin:$PATH PYTHONUNBUFFERED=1 \
-    EDGEFL_AGENT__FOLDER=/var/lib/edgefl EDGEFL_AGENT__CONNECT_TIMEOUT=0
+    XDG_STATE_HOME=/var/lib/edgefl EDGEFL_AGENT__CONNECT_TIMEOUT=0
 USER 10001
 WORKDIR /var/lib/edgefl
 VOLUME /var/lib/edgefl
 ENTRYPOINT ["edgefl"]
-CMD ["agent", "start", "/etc/edgefl/agent.toml"]
+CMD ["agent", "start"]

@@ -27,9 +27,10 @@ RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w di
 
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/edgefl /opt/edgefl
-RUN useradd --system --uid 10001 --home-dir /var/lib/edgefl --create-home edgefl
+RUN useradd --system --uid 10001 --home-dir /var/lib/edgefl --create-home edgefl \
+ && install -d -o 10001 -g 10001 -m 0700 /var/lib/edgefl/kits
 ENV PATH=/opt/edgefl/bin:$PATH PYTHONUNBUFFERED=1 EDGEFL_RUN__FOLDER=/var/lib/edgefl/runs \
-    EDGEFL_BROKER__IDENTITY=/var/lib/edgefl/identity.key
+    XDG_STATE_HOME=/var/lib/edgefl
 USER 10001
 WORKDIR /var/lib/edgefl
 VOLUME /var/lib/edgefl

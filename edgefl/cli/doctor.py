@@ -24,14 +24,19 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Look at this machine and at the way to the broker; exit code 1 if something is wrong."""
+    from coordinator.fleet_broker import located
     from edgefl.config.origin import kind_of
     from edgefl.config.reader import load, read_toml
+    from edgefl.config.schema import RunFile
     from edgefl.doctor.examine import examine
     from edgefl.errors import ConfigError
+    from edgefl.fleet.folder import FleetFolder
 
     if file is None and set_:
         raise ConfigError("--set overrides a key of a file: name the file too")
     configuration = load(kind_of(read_toml(file)), file, set_ or ()) if file else None
+    if isinstance(configuration, RunFile) and FleetFolder(configuration.broker.fleet).exists():
+        configuration = located(configuration)
     levels = []
     for finding in examine(configuration, torch=torch):
         levels.append(finding.level)

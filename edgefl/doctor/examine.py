@@ -8,12 +8,13 @@ from edgefl.doctor import engines
 from edgefl.doctor.box import box
 from edgefl.doctor.certificates import own, today
 from edgefl.doctor.data import data
-from edgefl.doctor.finding import Finding, wrong
+from edgefl.doctor.finding import Finding, warning, wrong
 from edgefl.doctor.folders import folder, key_file
 from edgefl.doctor.machine import machine
 from edgefl.doctor.network import broker, coordinator_key, program
 from edgefl.errors import ConfigError
 from edgefl.protocol.address import Address, parse
+from edgefl.protocol.exposure import exposed
 from edgefl.protocol.tls import Tls
 
 
@@ -49,6 +50,8 @@ def _broker(url: str, files: Tls, section: str, who: str, fleet: str) -> Iterato
         text, _, remedy = str(error).rpartition(": ")
         yield wrong("broker", text, remedy)
         return
+    if danger := exposed(address, files):
+        yield warning("insecure", danger, "make a secured fleet: edgefl fleet init")
     if files.key is not None:
         yield key_file(files.key, f"{section}.tls.key")
     if files.certificate is not None:

@@ -1,7 +1,6 @@
 """The way to a real Mosquitto, step by step, and what is said where it ends."""
 
 import socket
-from pathlib import Path
 
 import pytest
 from certificates import DAY, LASTING, NOW, Authority, mosquitto
@@ -9,11 +8,11 @@ from certificates import DAY, LASTING, NOW, Authority, mosquitto
 from edgefl.doctor import network
 from edgefl.doctor.certificates import dated, own
 from edgefl.doctor.network import LARGEST, broker, program
+from edgefl.fleet.mosquitto import acl
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import Address
 from edgefl.protocol.tls import Tls
 
-ACL = Path(__file__).parents[2] / "deploy" / "mosquitto" / "acl"
 pytestmark = pytest.mark.broker
 
 
@@ -76,7 +75,7 @@ def test_a_broker_that_takes_no_chunk_is_wrong(tmp_path):
 
 
 def test_our_acl_lets_a_device_and_the_coordinator_talk_to_themselves(tmp_path):
-    with _with_acl(tmp_path, ACL.read_text()) as port:
+    with _with_acl(tmp_path, acl("default", ["pi-1"])) as port:
         for user in ("pi-1", "coordinator"):
             assert looked(port, user=user, who=user)["message"].level == "ok"
         assert looked(port, user="pi-1", who="pi-2")["message"].level == "warning"

@@ -79,6 +79,9 @@ def test_an_installed_kit_is_an_agent_file_and_a_second_one_keeps_its_data(secur
     assert exposed(parse("mqtts://server.local"), file.agent.tls) is None
     context = ssl.create_default_context(cafile=file.agent.tls.ca)
     context.load_cert_chain(file.agent.tls.certificate or "", file.agent.tls.key)
+    (home / "pi-01" / "tls.crt").write_text("renewed")
+    enrol.install(kit, home)
+    assert (home / "pi-01" / "tls.crt").read_text() == "renewed", "the same kit once more"
     renewed = secured.fleet.add("pi-01", clock(), replace=True)
     assert load(AgentFile, enrol.install(renewed, home), environment={}).data.source == "npz:/data/x.npz"
     assert (home / "pi-01" / "tls.crt").read_text() == renewed.certificate != kit.certificate
@@ -189,6 +192,8 @@ def test_a_run_finds_its_fleet_unless_its_file_says_otherwise(secured: Secured) 
     assert fleet_of(plain) is None, "an embedded broker has a fleet of its own"
     elsewhere = run_file({"name": "fedavg"}, broker={"url": "mqtts://elsewhere:1"})
     assert located(elsewhere) == elsewhere
+    named = located(run_file({"name": "fedavg"}, broker={"url": f"mqtts://127.0.0.1:{secured.port}"}))
+    assert named.broker.tls == secured.fleet.folder.coordinator_tls()
     with pytest.raises(ConfigError, match="there is no fleet 'barn' here: `edgefl fleet init"):
         located(run_file({"name": "fedavg"}, broker={"fleet": "barn"}))
 
