@@ -79,12 +79,12 @@ def test_an_installed_kit_is_an_agent_file_and_a_second_one_keeps_its_data(secur
     assert exposed(parse("mqtts://server.local"), file.agent.tls) is None
     context = ssl.create_default_context(cafile=file.agent.tls.ca)
     context.load_cert_chain(file.agent.tls.certificate or "", file.agent.tls.key)
-    (home / "pi-01" / "tls.crt").write_text("renewed")
+    (home / "pi-01" / "tls.pem").write_text("renewed")
     enrol.install(kit, home)
-    assert (home / "pi-01" / "tls.crt").read_text() == "renewed", "the same kit once more"
+    assert (home / "pi-01" / "tls.pem").read_text() == "renewed", "the same kit once more"
     renewed = secured.fleet.add("pi-01", clock(), replace=True)
     assert load(AgentFile, enrol.install(renewed, home), environment={}).data.source == "npz:/data/x.npz"
-    assert (home / "pi-01" / "tls.crt").read_text() == renewed.certificate != kit.certificate
+    assert (home / "pi-01" / "tls.pem").read_text() == renewed.key + renewed.certificate
 
 
 def test_the_agent_that_was_enrolled_is_found(secured: Secured) -> None:
