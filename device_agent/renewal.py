@@ -26,7 +26,7 @@ class Renewal:
     """Watches over one file; without a file that holds both key and certificate there is nothing to do."""
 
     def __init__(self, device: str, tls: Tls, wall: Callable[[], float]) -> None:
-        self.device, self.wall = device, wall
+        self.device, self.wall, self.ca = device, wall, tls.ca
         self.file = tls.certificate if tls.certificate is not None and tls.certificate == tls.key else None
         self._key: bytes | None = None  # of the request that was sent last
         self._look_at = 0.0
@@ -58,6 +58,8 @@ class Renewal:
             fits = authority.belong_together(certificate, self._key, self.device)
         except ValueError as error:
             raise WireError("certificate.malformed", f"the new certificate cannot be read ({error})") from None
+        if fits and self.ca is not None and not authority.issued_by(certificate, self.ca.read_bytes()):
+            raise WireError("certificate.foreign", "the new certificate is not of the authority of this fleet")
         if not fits:
             raise WireError("certificate.foreign", "the new certificate is not for this device's key")
         if certificate.not_valid_after_utc.timestamp() <= _lifetime(self.file)[1]:

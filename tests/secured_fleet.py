@@ -27,13 +27,14 @@ EDGEFL = [sys.executable, "-m", "edgefl"]
 
 
 def free_ports() -> int:
-    """A port that is free, and the next one is too."""
+    """A port that is free, and the next two are too: for devices, coordinators and enrolment."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as first:
             port: int = first.getsockname()[1]
-            if port < 65535:
+            if port < 65534:
                 try:
-                    socket.create_server(("127.0.0.1", port + 1)).close()
+                    for further in (port + 1, port + 2):
+                        socket.create_server(("127.0.0.1", further)).close()
                 except OSError:
                     continue
                 return port

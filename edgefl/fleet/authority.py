@@ -6,13 +6,14 @@ count.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -23,6 +24,7 @@ DAYS = 3650  # of the authority itself
 BACKDATED = timedelta(days=1)  # a clock that is a little slow believes a new certificate too
 LEEWAY = timedelta(hours=1)  # how far back a revocation list may be dated, see `revocations`
 SECOND = timedelta(seconds=1)
+_UNREADABLE = UnsupportedAlgorithm, x509.InvalidVersion  # what parsing raises besides a ValueError
 _NO_USAGE = {
     "digital_signature": False,
     "content_commitment": False,
@@ -158,14 +160,28 @@ def requested_key(pem: bytes) -> ec.EllipticCurvePublicKey:
             raise ValueError("its key is not a P-256 key")
         if not asked.is_signature_valid:
             raise ValueError("it is not signed with its own key")
-    except UnsupportedAlgorithm as error:
+    except _UNREADABLE as error:
         raise ValueError(f"it cannot be read ({error})") from None
     return key
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:
-    """The certificate of a PEM file; ValueError if it is none."""
-    return x509.load_pem_x509_certificate(pem)
+    """The certificate of a PEM file; ValueError if it is none, or has a key of a kind that nobody knows."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        certificate.public_key()
+    except _UNREADABLE as error:
+        raise ValueError(f"it cannot be read ({error})") from None
+    return certificate
+
+
+def issued_by(certificate: x509.Certificate, authorities: bytes) -> bool:
+    """Whether one of these authorities (PEM) signed the certificate."""
+    for authority in x509.load_pem_x509_certificates(authorities):
+        with suppress(ValueError, TypeError, InvalidSignature):
+            certificate.verify_directly_issued_by(authority)
+            return True
+    return False
 
 
 def belong_together(certificate: x509.Certificate, key: bytes, name: str) -> bool:

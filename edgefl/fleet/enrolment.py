@@ -7,8 +7,9 @@ device                                                    server (TLS 1.3, with 
    │ secret, name, request for a certificate, key, proof ─▶│   the token is used up, then the request is signed
    │◀─────────────────────── membership, or an error ───── │
 
-Every message is four bytes of length and so many bytes, which are bounded. One connection is served at a time, for a
-few seconds at most; an address that comes too often is not heard for a while.
+Every message is four bytes of length and so many bytes, which are bounded. A connection has a few seconds and a thread
+of its own, so that whoever says nothing keeps nobody else waiting; an address has few connections at once, and is not
+heard for a while if it comes too often.
 """
 
 import base64
@@ -18,21 +19,20 @@ import logging
 import socket
 import ssl
 import struct
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from pydantic import Field, ValidationError
 
 from edgefl.errors import ConfigError, EdgeflError, RemoteError
 from edgefl.fleet import tokens
 from edgefl.fleet.administration import Fleet
-from edgefl.fleet.authority import clock, key_pem, new_key, request, requested_key
+from edgefl.fleet.authority import clock, issued_by, key_pem, new_key, read_certificate, request, requested_key
 from edgefl.fleet.kit import Kit, Membership, Pem
 from edgefl.fleet.members import Record
 from edgefl.fleet.mosquitto import CERTIFICATE, KEY
@@ -45,6 +45,7 @@ PREFIX = b"edgefl enrolment 1\0"  # what a device signs here can never be taken 
 LIMIT = 64 << 10  # bytes of a message
 PATIENCE = 5.0  # seconds for a whole connection
 PER_MINUTE = 20  # connections from one address
+AT_ONCE, AT_ONCE_FROM_ONE = 64, 4  # connections, of all and of one address
 ADDRESSES = 1024  # that are remembered
 _LENGTH = struct.Struct(">I")
 
@@ -85,7 +86,7 @@ def enrol(token: Token) -> Kit:
             f"the server at {address} is not reachable ({why}): is `edgefl fleet listen` running there?"
         ) from None
     joined = _membership(answer, token, ca)
-    if x509.load_pem_x509_certificate(joined.certificate.encode()).public_key() != key.public_key():
+    if read_certificate(joined.certificate.encode()).public_key() != key.public_key():
         raise ConfigError(f"{address} sent the certificate of another key")
     return Kit(**joined.model_dump(), key=key_pem(key).decode(), device_key=pem.decode())
 
@@ -96,20 +97,36 @@ def serve(fleet: Fleet, joined: Callable[[str], None], ended: Callable[[], bool]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(fleet.folder.broker / CERTIFICATE, fleet.folder.broker / KEY)
-    visits = Visits()
-    with socket.create_server((fleet.settings.bind or "", port), backlog=16) as listener:
+    visits, one_at_a_time = Visits(), threading.Lock()
+
+    def tell(name: str) -> None:
+        with one_at_a_time:
+            joined(name)
+
+    def attend(line: socket.socket, host: str) -> None:
+        try:
+            with line:
+                _serve(fleet, context, line, tell)
+        except (OSError, EdgeflError, ValidationError, ValueError) as error:
+            why = (str(error) or type(error).__name__).splitlines()[0][:200]
+            log.warning("enrolment refused from=%s why=%s", host, why)
+
+    attending: list[tuple[str, threading.Thread]] = []
+    with socket.create_server((fleet.settings.bind or "", port), backlog=AT_ONCE) as listener:
         listener.settimeout(0.5)
         ready()
         while not ended():
             with suppress(TimeoutError):
                 line, (host, *_) = listener.accept()
-                with line:
-                    if not visits.welcome(host, time.monotonic()):
-                        continue
-                    try:
-                        _serve(fleet, context, line, joined)
-                    except (OSError, EdgeflError, ValidationError, ValueError) as error:
-                        log.warning("enrolment refused from=%s why=%s", host, str(error).splitlines()[0][:200])
+                attending = [(address, thread) for address, thread in attending if thread.is_alive()]
+                if not visits.welcome(host, [address for address, _ in attending], time.monotonic()):
+                    line.close()
+                    continue
+                thread = threading.Thread(target=attend, args=(line, host), name=f"enrolment-{host}", daemon=True)
+                attending.append((host, thread))
+                thread.start()
+    for _, thread in attending:
+        thread.join(2 * PATIENCE)
 
 
 class Visits:
@@ -118,15 +135,15 @@ class Visits:
     def __init__(self) -> None:
         self._counts: dict[str, tuple[float, int]] = {}
 
-    def welcome(self, host: str, now: float) -> bool:
-        """Whether somebody from there is heard."""
+    def welcome(self, host: str, present: Sequence[str], now: float) -> bool:
+        """Whether somebody from there is heard, while those who are `present` are still being served."""
         begun, count = self._counts.pop(host, (now, 0))
         if now - begun >= 60.0:
             begun, count = now, 0
         self._counts[host] = begun, count + 1
         if len(self._counts) > ADDRESSES:
             del self._counts[next(iter(self._counts))]
-        return count < PER_MINUTE
+        return count < PER_MINUTE and len(present) < AT_ONCE and present.count(host) < AT_ONCE_FROM_ONE
 
 
 def _serve(fleet: Fleet, context: ssl.SSLContext, plain: socket.socket, joined: Callable[[str], None]) -> None:
@@ -174,7 +191,7 @@ def _authority(token: Token) -> bytes:
     with _connected(token, anybody) as line:
         pem = _receive(line, time.monotonic() + PATIENCE)
     try:
-        seen = x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
+        seen = read_certificate(pem).fingerprint(hashes.SHA256()).hex()
     except ValueError:
         seen = "none"
     if not hmac.compare_digest(seen, token.authority):
@@ -191,11 +208,11 @@ def _membership(answer: bytes, token: Token, ca: bytes) -> Membership:
             raise ConfigError(f"the server does not let '{token.name}' in: {str(error)[:500]}")
     try:
         joined = Membership.model_validate_json(answer)
-        own = x509.load_pem_x509_certificate(joined.certificate.encode())
-        own.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
+        if not issued_by(read_certificate(joined.certificate.encode()), ca):
+            raise ValueError("its certificate is of another authority")
         if joined.name != token.name or joined.ca.encode() != ca:
             raise ValueError("it is for somebody else")
-    except (ValueError, TypeError, InvalidSignature) as error:
+    except ValueError as error:
         raise ConfigError(f"the server's answer cannot be used: {str(error).splitlines()[0]}") from None
     return joined
 

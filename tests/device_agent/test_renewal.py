@@ -25,7 +25,9 @@ class Device:
         self.file = folder / "tls.pem"
         self.file.write_bytes(authority.key_pem(key) + AUTHORITY.client("pi-01", key.public_key(), BORN, LASTS).pem)
         self.day = 0.0
-        self.renewal = Renewal("pi-01", Tls(certificate=self.file, key=self.file), self.wall)
+        self.ca = folder / "ca.crt"
+        self.ca.write_bytes(AUTHORITY.pem)
+        self.renewal = Renewal("pi-01", Tls(ca=self.ca, certificate=self.file, key=self.file), self.wall)
 
     def wall(self) -> float:
         return BORN.timestamp() + self.day * 86400

@@ -1,0 +1,148 @@
+"""Whoever has no token stays out of a fleet, and keeps nobody out of it: guesses, bad requests, silence, crowds."""
+
+import base64
+import json
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from malformed_requests import MALFORMED
+from secured_fleet import Secured, make
+
+from edgefl.errors import RemoteError
+from edgefl.fleet import enrolment, tokens
+from edgefl.fleet.authority import clock, new_key, request
+from edgefl.fleet.tokens import Token
+from edgefl.protocol.signing import Signer
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Secured:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(enrolment, "PER_MINUTE", 1000)  # all of this is one address
+    return make(tmp_path, "pi-01")
+
+
+@pytest.fixture
+def listening(secured: Secured) -> Iterator[list[str]]:
+    """Who has joined at a listener that runs."""
+    joined: list[str] = []
+    over, ready = threading.Event(), threading.Event()
+    thread = threading.Thread(target=enrolment.serve, args=(secured.fleet, joined.append, over.is_set, ready.set))
+    thread.start()
+    assert ready.wait(20)
+    yield joined
+    over.set()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def token(secured: Secured, name: str = "pi-02") -> Token:
+    return tokens.issue(secured.fleet, name, clock(), HOUR, replace=False, data=None)
+
+
+def asking(secret: str, name: str, pem: str | None = None) -> bytes:
+    """A request of somebody with this secret; its proof is right."""
+    signer, asked = Signer.new(), pem or request(name, new_key()).decode()
+    proof = base64.urlsafe_b64encode(signer.signature(enrolment.PREFIX + asked.encode())).decode()
+    return json.dumps({"secret": secret, "name": name, "request": asked, "key": signer.key, "proof": proof}).encode()
+
+
+def connected(secured: Secured) -> ssl.SSLSocket:
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    plain = socket.create_connection(("127.0.0.1", secured.fleet.settings.enrolment_port), 20)
+    return anybody.wrap_socket(plain)
+
+
+def said(secured: Secured, message: bytes) -> None:
+    """Say this at the listener, and wait until it has dealt with it."""
+    with connected(secured) as line, suppress(OSError):
+        line.sendall(struct.pack(">I", len(message)) + message)
+        while line.recv(4096):
+            pass
+
+
+@pytest.mark.parametrize("how", MALFORMED)
+def test_a_malformed_request_ends_neither_the_listener_nor_a_token(
+    how: str, secured: Secured, listening: list[str]
+) -> None:
+    word = token(secured)
+    said(secured, asking(word.secret, word.name, MALFORMED[how]))
+    assert not listening
+    assert enrolment.enrol(word).name == "pi-02"
+
+
+def test_guessed_secrets_and_other_names_let_nobody_in(secured: Secured) -> None:
+    word = token(secured)
+    for secret, name in (("", "pi-02"), (word.secret[:-1], "pi-02"), (word.secret, "pi-01"), (word.secret, "PI-02"),
+                         (word.secret, "coordinator"), (word.secret, "../pi-02"), ("é" * 32, "pi-02")):  # fmt: skip
+        with pytest.raises(RemoteError):
+            enrolment.admitted(secured.fleet, asking(secret, name), clock())
+    assert set(secured.fleet.members.members) == {"pi-01"}
+    assert tokens.pending(secured.fleet, clock()) == {"pi-02"}
+
+
+def test_of_many_who_come_with_one_token_at_the_same_time_one_gets_in(secured: Secured) -> None:
+    word = token(secured)
+
+    def try_it(_: int) -> bool:
+        with suppress(RemoteError):
+            enrolment.admitted(secured.fleet, asking(word.secret, word.name), clock())
+            return True
+        return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(try_it, range(8))) == [False] * 7 + [True]
+    assert len(secured.fleet.members.members["pi-02"].certificates) == 1
+
+
+def test_silent_connections_keep_nobody_waiting(
+    secured: Secured, listening: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enrolment, "AT_ONCE_FROM_ONE", 20)
+    where = "127.0.0.1", secured.fleet.settings.enrolment_port
+    with ExitStack() as held:
+        for _ in range(8):  # some say nothing at all, some nothing after the handshake, some one byte of it
+            held.enter_context(socket.create_connection(where, 20))
+            held.enter_context(connected(secured)).sendall(b"\0")
+        assert enrolment.enrol(token(secured)).name == "pi-02"
+    assert listening == ["pi-02"]
+
+
+def test_a_crowd_from_one_address_leaves_room_for_others() -> None:
+    visits, present = enrolment.Visits(), list[str]()
+    for _ in range(100):
+        if visits.welcome("10.0.0.1", present, 0.0):
+            present.append("10.0.0.1")
+    assert len(present) == enrolment.AT_ONCE_FROM_ONE
+    assert visits.welcome("10.0.0.2", present, 0.0)
+    assert not visits.welcome("10.0.0.3", ["10.0.0.4"] * enrolment.AT_ONCE, 0.0)
+
+
+def test_a_huge_request_is_refused_by_its_length(secured: Secured, listening: list[str]) -> None:
+    with connected(secured) as line, suppress(OSError):
+        line.sendall(struct.pack(">I", 1 << 31))
+        answer = b"".join(iter(lambda: line.recv(4096), b""))
+        assert b"CERTIFICATE" in answer, "the authority, and then it hangs up"
+    said(secured, asking("x" * 32, "pi-02", "-----BEGIN CERTIFICATE REQUEST-----\n" + "A" * 60_000))
+    assert enrolment.enrol(token(secured)).name == "pi-02"
+
+
+def test_who_speaks_an_older_tls_is_not_answered(secured: Secured, listening: list[str]) -> None:
+    older = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    older.check_hostname, older.verify_mode = False, ssl.CERT_NONE
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    where = "127.0.0.1", secured.fleet.settings.enrolment_port
+    with socket.create_connection(where, 20) as plain, pytest.raises(ssl.SSLError):
+        older.wrap_socket(plain)
+    assert not listening
