@@ -56,6 +56,7 @@ def run(
         agent = open_agent(file, root, once=once, only=only, insecure=insecure, zygote=zygote)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, agent.stopper)
+        resident_memory.release_code()  # most of it was for starting
         return agent.run()
 
 
