@@ -276,7 +276,7 @@ def test_a_key_that_breaks_lines_is_still_told_in_one():
 @pytest.mark.parametrize(
     ("seal", "at_home", "away"), [("auto", False, True), (True, True, True), (False, False, False)]
 )
-def test_answers_are_sealed_wherever_others_could_listen_unless_the_file_says_otherwise(seal, at_home, away):
+def test_answers_are_sealed_where_the_file_says_so_or_with_auto_wherever_others_could_listen(seal, at_home, away):
     wire = Wire(seal=seal)
     assert (wire.seals(local=True), wire.seals(local=False)) == (at_home, away)
-    assert Wire().seal == "auto"
+    assert Wire().seal is False

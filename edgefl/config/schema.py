@@ -116,7 +116,7 @@ class Wire(Section):
     up: dict[str, Any] | None = None  # updates: { codec = "topk", share = 0.01 }
     down: dict[str, Any] | None = None  # models
     compress: bool = False
-    seal: bool | Literal["auto"] = "auto"  # answers, for the coordinator alone; auto: unless the broker is on loopback
+    seal: bool | Literal["auto"] = False  # answers, for the coordinator alone; auto: unless the broker is on loopback
     limit_mb: Annotated[int, Field(ge=1)] = 512
     enclose_kb: Annotated[int, Field(ge=0, le=64)] = 64  # a model of so much comes with its task; 0: all are fetched
 

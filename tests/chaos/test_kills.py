@@ -35,6 +35,31 @@ def test_a_coordinator_killed_at_a_write_goes_on_and_ends_with_the_same_model(in
     fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{index}")
 
 
+@pytest.mark.parametrize("index", [12])
+def test_sealed_answers_outlive_a_coordinator_that_is_killed(index: int, tmp_path: Path) -> None:
+    """It reads them again from its journal, with the key in its file."""
+    with Fleet(tmp_path, wire={"seal": True}) as fleet:
+        fleet.all_agents()
+        life = fleet.coordinator(f"kill:{index}")
+        assert life.finished() is None, "it should have been killed"
+        fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{index}")
+
+
+@pytest.mark.parametrize("fault", ["kill:5"])
+def test_a_sealed_answer_outlives_an_agent_that_is_killed(fault: str, tmp_path: Path) -> None:
+    """Its spool has it sealed, or it is trained and sealed again."""
+    with Fleet(tmp_path, wire={"seal": True}) as fleet:
+        life = fleet.coordinator()
+        first, *others = fleet.names
+        for name in others:
+            fleet.agent(name)
+        fleet.agent(first, fault)
+        fleet.agents[first].join(60)
+        assert fleet.agents[first].exitcode == -signal.SIGKILL
+        fleet.agent(first)
+        fleet.check(fleet.until_done(life), fault)
+
+
 def test_a_coordinator_on_a_full_disk_waits_and_goes_on_by_itself(fleet: Fleet) -> None:
     fleet.all_agents()
     life = fleet.coordinator("full:9")
