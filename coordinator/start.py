@@ -104,7 +104,7 @@ def coordinate(
         until_done.callback(_stop_on_signals(serving))
         if ready:
             until_done.enter_context(ready(address))
-        about = str(address), signer.key, str(run.algorithm["name"]), run.run.rounds
+        about = _told(run, address), signer.key, str(run.algorithm["name"]), run.run.rounds
         with view.watching():
             tell(Started(run.run.name, serving.shell.run_id, *about, at=serving.clock.wall()))
             run_state = serving.run()
@@ -112,6 +112,13 @@ def coordinate(
             _export(folder / MODEL, serving.shell.artifacts.job, run_state)
         _conclude(folder)
         return Results(run_state, folder)
+
+
+def _told(run: RunFile, address: Address) -> str:
+    """Where devices find the broker: coordinators of a fleet have a listener of their own."""
+    fleet = fleet_of(run)
+    settings = fleet.read_settings() if fleet else None
+    return str(settings.broker if settings and settings.here == address else address)
 
 
 def _device_keys(run: RunFile, fleet: FleetFolder | None) -> DeviceKeys:

@@ -7,6 +7,7 @@
 again and again. Writing is the business of `administration.py`.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -18,6 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from edgefl.errors import ConfigError
 from edgefl.protocol import signing
 from edgefl.protocol.topics import check_name
+
+log = logging.getLogger(__name__)
 
 NAME = "members.json"
 COORDINATOR = "coordinator"  # its name at the broker, which no device may have
@@ -129,7 +132,13 @@ class MembersFile:
         except OSError:
             return self._members
         if stamp != self._stamp:
-            self._members, self._stamp = read(self.path), stamp
+            try:
+                self._members = read(self.path)
+            except ConfigError as error:
+                if self._stamp is None:
+                    raise
+                log.warning("the members are as they were before: %s", error)
+            self._stamp = stamp
         return self._members
 
     def key_of(self, device: str) -> str | None:

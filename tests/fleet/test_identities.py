@@ -198,6 +198,34 @@ def test_a_run_finds_its_fleet_unless_its_file_says_otherwise(secured: Secured) 
         located(run_file({"name": "fedavg"}, broker={"fleet": "barn"}))
 
 
+def test_a_file_that_is_damaged_in_the_middle_of_a_run_lets_nobody_in_or_out(secured: Secured) -> None:
+    path, own = secured.fleet.folder.members, secured.fleet.members.keys()
+    keys = DeviceKeys(None, members=MembersFile(path))
+    assert keys.admits("pi-01", own["pi-01"])
+    path.write_text("{")
+    assert keys.admits("pi-01", own["pi-01"])
+    assert not keys.admits("pi-03", own["pi-01"])
+    with pytest.raises(ConfigError, match="not the members of a fleet"):
+        MembersFile(path).now()
+
+
+def test_no_command_leaves_this_machine_unsecured_unless_told(secured: Secured) -> None:
+    (secured.state / "run.toml").write_text('[task.partition]\nkind = "iid"\ndevices = 2\n')
+    (secured.state / "agent.toml").write_text(
+        f'[agent]\nid = "a"\nbroker = "mqtt://192.0.2.1"\ncoordinator = "{secured.fleet.coordinator_key}"\n'
+    )
+    plain = ["--set", "broker.url=mqtt://192.0.2.1"]
+    for words in (["coordinator", "start", "run.toml", *plain], ["agent", "start", "agent.toml", "--log", "error"]):
+        done = secured.edgefl(*words)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "has no TLS" in done.stderr
+        assert "--insecure starts all the same" in done.stderr
+    told = secured.edgefl("coordinator", "start", "run.toml", *plain, "--insecure")
+    assert "!!!  INSECURE: mqtt://192.0.2.1:1883 has no TLS" in told.stderr
+    examined = secured.edgefl("doctor", "run.toml", *plain)
+    assert "insecure     mqtt://192.0.2.1:1883 has no TLS" in examined.stdout
+
+
 def test_damaged_files_are_told_in_a_line(secured: Secured) -> None:
     folder = secured.fleet.folder
     with pytest.raises(ConfigError, match="fleet 'default' is there already"):
