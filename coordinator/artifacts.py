@@ -92,11 +92,9 @@ class Artifacts:
     def summary(self, leave: words.Leave) -> Done:
         """The whole run."""
         here, publisher = self._here()
-        total, reached = leave.total, here.run_state.reached
+        total, refused = leave.total, dict(leave.refusals)
         counted = {"bytes_up": total.bytes_up, "bytes_down": total.bytes_down, "late": total.late}
-        to_target = None if reached is None else total.bytes_up + total.bytes_down
-        about = {**counted, "bytes_to_target": to_target, "refused": dict(leave.refusals), "seconds": leave.seconds}
-        return jobs.summary(publisher.job, here.run_state, **about)
+        return jobs.summary(publisher.job, here.run_state, **counted, refused=refused, seconds=leave.seconds)
 
     def _model(self) -> words.Model | None:
         """The model of the next round, as the core knows it; None: there is no next one."""
@@ -114,7 +112,7 @@ class Artifacts:
             publisher.publish(here.run_state.round, here.previous)
         if here.frame is not None:
             publisher.publish(here.run_state.round + 1, here.frame)
-        return publisher.ids()
+        return tuple(publication.id for publication in publisher.all())
 
     def publish_again(self, device: str, model: str, now: float, *, whole: bool) -> None:
         """A device did not find this."""
@@ -156,8 +154,7 @@ class Artifacts:
         arrived = {id: self.updates.pop(kept.digest) for id, kept in merge.answers.items()}
         behind = {id: Latecomer(kept.round, self.updates.pop(kept.digest)) for id, kept in merge.late.items()}
         updates, late_ones = staleness.fold(policy, merge.round, arrived, behind)
-        counted = merge.population, merge.spent, merge.total, merge.since, merge.waited
-        return partial(merging.Merging(publisher.job, here.run_state, updates, late_ones, *counted).work, disk, clock)
+        return partial(merging.Merging(publisher.job, here.run_state, updates, late_ones, merge).work, disk, clock)
 
     def _here(self) -> tuple[merging.Standing, Publisher]:
         assert self.standing is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both

@@ -60,12 +60,10 @@ def _step(s: State, event: words.Event) -> Step:  # noqa: PLR0911, PLR0912, C901
             return s, (), ()
         case words.Announced():
             return devices.announced(s, event)
-        case words.Declined(at, device, round, reason):
-            declined = events.Declined(device, round, reason)
-            return telling(declined, feed(devices.heard(s, device), rounds.Declined(device, round, at, reason), at))
-        case words.Busy(at, device, round, reason):
-            busy = events.Busy(device, round, reason)
-            return telling(busy, feed(devices.heard(s, device), rounds.Busy(device, round, at, reason), at))
+        case rounds.Declined(device, round, at, reason):
+            return telling(events.Declined(device, round, reason), feed(devices.heard(s, device), event, at))
+        case rounds.Busy(device, round, at, reason):
+            return telling(events.Busy(device, round, reason), feed(devices.heard(s, device), event, at))
         case words.Begun(_, device):
             return devices.heard(s, device), (), (events.Sending(device),)
         case words.Progressed(_, device, round, steps):
@@ -75,7 +73,9 @@ def _step(s: State, event: words.Event) -> Step:  # noqa: PLR0911, PLR0912, C901
         case words.Answered():
             return _answered(devices.heard(s, event.device), event)
         case words.Usable(at, digest) if digest in s.opened:
-            return _usable(*_closed(s, digest), at)
+            s, answer = _closed(s, digest)
+            pace = answer.seconds_per_step or None
+            return feed(s, rounds.Answered(answer.device, answer.round, at, pace), at, answer)
         case words.Unusable(digest=digest) if digest in s.opened:
             return _unusable(*_closed(s, digest), event)
         case words.Misbehaved(at, device, code, reason, frame):  # unless refused, it would be offered again and again
@@ -157,10 +157,6 @@ def _closed(s: State, digest: bytes) -> tuple[State, words.Answered]:
     """The answer that was looked into."""
     rest = {other: answer for other, answer in s.opened.items() if other != digest}
     return but(s, opened=rest), s.opened[digest]
-
-
-def _usable(s: State, answer: words.Answered, at: float) -> Step:
-    return feed(s, rounds.Answered(answer.device, answer.round, at, answer.seconds_per_step or None), at, answer)
 
 
 def _unusable(s: State, answer: words.Answered, event: words.Unusable) -> Step:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TypeAlias, TypeVar
 
+from coordinator import rounds
 from coordinator import vocabulary as words
 from coordinator.artifacts import Artifacts
 from coordinator.conduct import Conduct
@@ -187,9 +188,9 @@ class Hearing:
             case Declined(to=key) if key not in (None, self.key):
                 log.debug("declined a task of another coordinator device=%s", id)
             case Declined(round=round, reason=reason):
-                return words.Declined(now, id, round, reason)
+                return rounds.Declined(id, round, now, reason)
             case Busy(round=round, reason=reason):
-                return words.Busy(now, id, round, reason)
+                return rounds.Busy(id, round, now, reason)
             case Working(round=round, steps=steps):
                 return words.Progressed(now, id, round, steps)
             case Holding():

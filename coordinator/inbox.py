@@ -108,7 +108,8 @@ class Inbox:
             if now < self._due(id, device):
                 continue
             if not self.online(id):
-                self._drop_all(id, device)
+                for digest in device.assembler.underway():
+                    self._drop(id, device, digest)
             else:
                 device.touched = now
                 self._ask_again(id, device)
@@ -133,10 +134,6 @@ class Inbox:
         while self.held > self.total:
             id = min(self.underway, key=lambda one: (self.underway[one] is latest, self.underway[one].touched))
             self._drop(id, self.underway[id], self.underway[id].assembler.underway()[0])
-
-    def _drop_all(self, id: str, device: Transfers) -> None:
-        for digest in device.assembler.underway():
-            self._drop(id, device, digest)
 
     def _drop(self, id: str, device: Transfers, digest: bytes) -> None:
         before = device.assembler.held()

@@ -31,7 +31,7 @@ from edgefl.system.record_log import Record
 NAME = ARCHIVE
 EARLIER = "journal.sqlite"  # what an earlier version kept instead
 KEPT = 3  # merges whose answers are kept: as many as there are generations of checkpoints
-EVENTS: tuple[type, ...] = get_args(Event)
+EVENTS: dict[str, type] = {event.__name__: event for event in get_args(Event)}  # those that may be read back
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +52,16 @@ def exists(disk: Disk) -> bool:
 class Journal:
     """A run's memory. One thread writes it; everything in one `write` becomes durable together or not at all.
 
-    Another one, `reading`, may look into the same disk meanwhile. `events` are those that may be read back.
+    Another one, `reading`, may look into the same disk meanwhile.
     """
 
-    def __init__(
-        self, disk: Disk, *, reading: bool = False, events: Iterable[type] = EVENTS, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, disk: Disk, *, reading: bool = False, clock: Clock | None = None) -> None:
         if disk.size(NAME) is None and disk.size(EARLIER) is not None:
             raise StoreError(
                 f"{disk.where()} holds a run of an earlier version ({EARLIER}): finish it with the version that began"
                 " it, or begin anew with --fresh"
             )
         self.disk, self._clock = disk, clock or SystemClock()
-        self._events = {event.__name__: event for event in events}
         self._facts: dict[str, str] = {}
         self._devices: set[str] = set()
         self._state: Any = None  # the last one that was written down, as JSON has it
@@ -135,7 +132,7 @@ class Journal:
             return None
         state: Rounds = _reader(Rounds).validate_python(self._state)
         for name, told in self._since:
-            state, _ = step(state, _reader(self._events[name]).validate_python(told))
+            state, _ = step(state, _reader(EVENTS[name]).validate_python(told))
         return replace(state, rules=rules)
 
     def answers(self, merged: int | None = None) -> tuple[Kept, ...]:

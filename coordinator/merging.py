@@ -7,7 +7,7 @@ Where a round forgot is looked at only after its model is out, while devices wor
 the devices do not.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -15,7 +15,7 @@ from itertools import pairwise
 from coordinator import checkpoint, recovery
 from coordinator.journal import Journal
 from coordinator.rounds import Rounds
-from coordinator.vocabulary import NOTHING, Recalled, Totals
+from coordinator.vocabulary import NOTHING, Merge, Recalled, Totals
 from edgefl.contract import Update
 from edgefl.errors import RunError, StoreError
 from edgefl.evaluation import forgetting
@@ -122,32 +122,26 @@ class Merging:
     run_state: RunState
     updates: Mapping[str, Update]
     late: Mapping[str, Update]
-    population: int
-    spent: Totals = NOTHING  # of this round
-    total: Totals = NOTHING  # and of all
-    since: float = 0.0  # when the round before it was merged, or the coordinator began to wait for its first
-    waited: float = 0.0  # seconds of that until the round was opened
+    merge: Merge  # as the core has counted it
 
     def work(self, disk: Disk | None, clock: Clock, put: Put) -> None:
         """Merge, save, and say so."""
-        merged = [(run_state, clock.now()) for run_state in self._courses()]
+        courses = jobs.onward(self.job, self.run_state, self.updates, population=self.merge.population, late=self.late)
+        merged = [(run_state, clock.now()) for run_state in courses]
         reports, first, last = self._reports(merged), merged[0][0], merged[-1][0]
         looks = _Look(self, first, reports).works() if self.job.run.run.forgetting else ()
         self._save(disk, Merged(standing(self.job, last), () if looks else reports, looks), reports, put)
 
-    def _courses(self) -> Iterator[RunState]:
-        return jobs.onward(self.job, self.run_state, self.updates, population=self.population, late=self.late)
-
     def _reports(self, merged: Sequence[tuple[RunState, float]]) -> tuple[Round, ...]:
         """Of the round, and of those behind it that needed no device."""
-        spent, (first, at) = self.spent, merged[0]
+        spent, (first, at) = self.merge.spent, merged[0]
         counted = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down, "late": spent.late}
-        time = {"seconds": at - self.since, "waiting_seconds": self.waited}
+        time = {"seconds": at - self.merge.since, "waiting_seconds": self.merge.waited}
         behind = (jobs.report(c, {}, seconds=now - before) for (_, before), (c, now) in pairwise(merged))
         return jobs.report(first, self.updates, **counted, refused=spent.refused, **time), *behind
 
     def _save(self, disk: Disk | None, merged: Merged, reports: tuple[Round, ...], put: Put) -> None:
-        total = self.total
+        total = self.merge.total
         try:
             if disk is not None:
                 saved = checkpoint.Saved(merged.standing.run_state, reports, total.bytes_up, total.bytes_down)

@@ -65,8 +65,7 @@ class Publisher:
 
     def again(self, id: str | None = None, *, whole: bool = True) -> bool:
         """Publish once more what is known by `id`, or everything: a broker may have lost it."""
-        everything = [*([self.graphs] if self.graphs else []), *self.published.values()]
-        publications = [publication for publication in everything if id in (None, publication.id)]
+        publications = [publication for publication in self.all() if id in (None, publication.id)]
         for publication in publications:
             self.send(publication, whole=whole)
         return bool(publications)
@@ -82,16 +81,13 @@ class Publisher:
 
     def clear(self) -> None:
         """Leave nothing behind at the broker."""
-        while self.published:
-            self._clear(self.published.popitem()[1])
-        if self.graphs:
-            self._clear(self.graphs)
+        for publication in reversed(self.all()):
+            self._clear(publication)
+        self.published.clear()
 
-    def ids(self) -> tuple[str, ...]:
+    def all(self) -> tuple[Publication, ...]:
         """What stands at the broker and is wanted there."""
-        return tuple(
-            publication.id for publication in (*self.published.values(), *([self.graphs] if self.graphs else []))
-        )
+        return (*([self.graphs] if self.graphs else []), *self.published.values())
 
     def _clear(self, old: Publication) -> None:
         self.repeated.pop(old.id, None)

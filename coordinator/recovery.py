@@ -43,8 +43,7 @@ def catch_up(book: Journal, job: Job, run_state: RunState, state: Rounds, unseal
         if known is None:
             raise StoreError(
                 f"{book.disk.where()}: no checkpoint after round {run_state.round} can be read, and the answers to"
-                " round"
-                f" {round} are no longer there; restore a checkpoint, or begin anew with --fresh"
+                f" round {round} are no longer there; restore a checkpoint, or begin anew with --fresh"
             )
         log.warning("merging again round=%d devices=%d", round, len(known[0]))
         answers, behind = _divided(book.answers(round), round, known[0])

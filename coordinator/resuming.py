@@ -26,12 +26,8 @@ KEYS = {
     "wire.seal",
 }
 LATER = {"selection": {"name": "uniform"}}  # sections that an earlier version did not know: what it did
-ON_THE_WIRE = {
-    "wire.codec",
-    "wire.up",
-    "wire.down",
-    "wire.compress",
-}  # with these the model of the round in hand has other bytes
+# With these the model of the round in hand has other bytes.
+ON_THE_WIRE = {"wire.codec", "wire.up", "wire.down", "wire.compress"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ from edgefl.config.schema import RunFile
 from edgefl.deployment.card import card
 from edgefl.errors import ConfigError, StoreError
 from edgefl.events import Changed, Fact, Started
-from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import MembersFile
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
@@ -89,7 +88,7 @@ def coordinate(
             view.tell(fact)
 
         transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=run.broker.tls)
-        signer = identity.signer(run)
+        signer, members = identity.signer(run), MembersFile(fleet.members) if fleet else None
         serving = Threaded(
             run,
             transport,
@@ -97,7 +96,7 @@ def coordinate(
             folder=folder,
             tell=tell,
             signer=signer,
-            device_keys=_device_keys(run, fleet),
+            device_keys=DeviceKeys(identity.devices_path(run), run.devices, members),
             renewals=Renewals(fleet.name) if fleet else None,
             seal=run.wire.seals(local=address.local),
         )
@@ -110,7 +109,7 @@ def coordinate(
             run_state = serving.run()
         if serving.shell.artifacts.job:
             _export(folder / MODEL, serving.shell.artifacts.job, run_state)
-        _conclude(folder)
+        journal.Journal(FolderDisk(folder)).set(done="yes")  # the next run of its name begins anew
         return Results(run_state, folder)
 
 
@@ -119,15 +118,6 @@ def _told(run: RunFile, address: Address) -> str:
     fleet = fleet_of(run)
     settings = fleet.read_settings() if fleet else None
     return str(settings.broker if settings and settings.here == address else address)
-
-
-def _device_keys(run: RunFile, fleet: FleetFolder | None) -> DeviceKeys:
-    return DeviceKeys(identity.devices_path(run), run.devices, MembersFile(fleet.members) if fleet else None)
-
-
-def _conclude(folder: Path) -> None:
-    """Nothing is left to do for this run: the next one of its name begins anew."""
-    journal.Journal(FolderDisk(folder)).set(done="yes")
 
 
 def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
@@ -174,18 +164,8 @@ def _resume(book: journal.Journal, folder: Path, run: RunFile) -> None:
         )
 
 
-def unfinished(run: RunFile) -> bool:
-    """Whether the same command would go on with a run that was interrupted."""
-    return _done(run) is False
-
-
-def finished(run: RunFile) -> bool:
-    """Whether the last run of this name came to its end."""
-    return _done(run) is True
-
-
-def _done(run: RunFile) -> bool | None:
-    """Whether the run in the folder has finished; None if there is none."""
+def finished(run: RunFile) -> bool | None:
+    """Whether the last run of this name came to its end; if not, the same command goes on with it. None: no run yet."""
     disk = FolderDisk(run.run.folder / run.run.name)
     return bool(journal.Journal(disk, reading=True).get("done")) if journal.exists(disk) else None
 
@@ -210,7 +190,7 @@ def _broker(run: RunFile, until_done: ExitStack) -> Address:
 def _stop_on_signals(serving: Threaded) -> Callable[[], None]:
     """Ctrl-C and SIGTERM end the run cleanly; gives back how to undo that."""
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda _s, _f: serving.stop()) for number in numbers}
+    before = {number: signal.signal(number, serving.stop) for number in numbers}
 
     def undo() -> None:
         for number, handler in before.items():

@@ -63,6 +63,6 @@ class Threaded:
             self.shell.close()
         return self.shell.result()
 
-    def stop(self) -> None:
-        """End early; may be called from a signal handler or another thread."""
+    def stop(self, *_: object) -> None:
+        """End early; may be called from any thread, and as a signal handler."""
         self.queue.put(Stop())

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import monotonic
@@ -57,27 +57,14 @@ class View(Protocol):
         ...
 
 
-class JsonView:
-    """One JSON object per event on stdout."""
+class LineView:
+    """A line on stdout for what there is to say of a fact: for logs and pipes, or for programs."""
+
+    def __init__(self, line: Callable[[Fact], str]) -> None:
+        self.line = line
 
     def tell(self, fact: Fact) -> None:
-        print(json.dumps(as_json(fact)), flush=True)  # noqa: T201 - this is the result
-
-    @contextmanager
-    def busy(self, what: str) -> Iterator[None]:
-        self.tell(Preparing(what))
-        yield
-
-    def watching(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
-class PlainView:
-    """One line per round on stdout: for logs and pipes."""
-
-    def tell(self, fact: Fact) -> None:
-        line = _line(fact)
-        if line:
+        if line := self.line(fact):
             print(line, flush=True)  # noqa: T201 - this is the result
 
     @contextmanager
@@ -189,8 +176,8 @@ def _shown(note: Note, now: float, width: int, console: Console) -> list[Text]:
 def choose(*, as_json: bool) -> View:
     """JSON when asked for, the live table on a terminal, lines otherwise."""
     if as_json:
-        return JsonView()
-    return LiveView() if sys.stdout.isatty() else PlainView()
+        return LineView(json_line)
+    return LiveView() if sys.stdout.isatty() else LineView(plain_line)
 
 
 def spark(values: list[float]) -> str:
@@ -198,7 +185,13 @@ def spark(values: list[float]) -> str:
     return "".join(BLOCKS[min(8, max(0, round(8 * v)))] for v in values)
 
 
-def _line(fact: Fact) -> str:  # noqa: PLR0911  one fact, one line
+def json_line(fact: Fact) -> str:
+    """All of it, as one JSON object."""
+    return json.dumps(as_json(fact))
+
+
+def plain_line(fact: Fact) -> str:  # noqa: PLR0911  one fact, one line
+    """For people, and of most facts nothing."""
     match fact:
         case Round():
             scores = "  " + wording.scores(fact) if fact.loss is not None else ""

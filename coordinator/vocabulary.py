@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from coordinator.roster import Announcement
+from coordinator.rounds import Busy, Declined
 from edgefl.events import Fact
 
 Standing: TypeAlias = Literal["gathering", "training", "finished"]  # what devices are told of the run
@@ -69,22 +70,6 @@ class Announced:
     retained: bool = False
     refusal: tuple[str, str] | None = None  # a code and a reason, where it cannot take part whoever it is
     key: str | None = None  # whose it is, where the name belongs to another
-
-
-@dataclass(frozen=True, slots=True)
-class Declined:
-    at: float
-    device: str
-    round: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    at: float
-    device: str
-    round: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +410,10 @@ class Merge:
     answers: Mapping[str, Kept]
     late: Mapping[str, Kept]
     population: int
-    spent: Totals
-    total: Totals
-    since: float
-    waited: float
+    spent: Totals = NOTHING  # of this round
+    total: Totals = NOTHING  # and of all
+    since: float = 0.0  # when the round before it was merged, or the coordinator began to wait for its first
+    waited: float = 0.0  # seconds of that until the round was opened
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,8 @@ class ModelCache:
         if download is None:
             return False
         asked_more = download.add(last, payload)
-        download.touched = download.progressed = (
-            self.clock.now()
-        )  # not by what is refused: that it does not come must show
+        # Not by what is refused: that it does not come must show.
+        download.touched = download.progressed = self.clock.now()
         if asked_more:
             self.transport.subscribe(*download.filters())
         if download.manifest is None or download.frame is None:

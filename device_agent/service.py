@@ -69,10 +69,7 @@ log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 AGAIN = 1.0  # seconds before it announces itself again at once; sooner than that it waits
-OPEN, QUIET = (
-    60.0,
-    300.0,
-)  # seconds until it asks the broker again what stands there: with something in hand, and without
+OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
 
 Event: TypeAlias = TransportEvent | Outcome | words.Stopped
 

@@ -11,6 +11,8 @@ from edgefl.vector import State
 
 log = logging.getLogger(__name__)
 
+NOTED = ("job", "run_key", "round", "attempt", "model", "number", "seal")  # of an update, beside its digest
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -92,17 +94,8 @@ class Spool:
 
     def put(self, held: Held) -> None:
         """After this returns, the update survives anything but the loss of the disk."""
-        about = {
-            "job": held.job,
-            "run_key": held.run_key,
-            "round": held.round,
-            "attempt": held.attempt,
-            "model": held.model,
-            "digest": held.digest.hex(),
-            "number": held.number,
-            "seal": held.seal,
-        }
-        note = store.sealed(held.kept, about)
+        about = {name: getattr(held, name) for name in NOTED}
+        note = store.sealed(held.kept, {**about, "digest": held.digest.hex()})
         self._disk.overwrite(self._name, len(note).to_bytes(8, "little"), note, held.frame)
 
     def take(self) -> Held | None:
@@ -120,8 +113,8 @@ class Spool:
             log.warning("the spooled update cannot be used: %s", error)
             self._disk.rename(self._name, self._name.replace(".spool", ".damaged"))
             return None
-        known = about["job"], about["run_key"], about["round"], about["attempt"], about["model"]
-        return Held(*known, frame, digest, kept, about.get("seal"), about.get("number", 0))
+        known = {name: about[name] for name in NOTED if name in about}  # an earlier version wrote fewer
+        return Held(frame=frame, digest=digest, kept=kept, **known)
 
     def clear(self) -> None:
         """Nothing waits any more; should this not reach the disk, the update is sent twice and counted once."""

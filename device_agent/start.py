@@ -55,7 +55,7 @@ def run(
     with own(folder):
         agent = open_agent(file, root, once=once, only=only, insecure=insecure, zygote=zygote)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, agent.stopper)
+            signal.signal(number, agent.stop)
         resident_memory.release_code()  # most of it was for starting
         return agent.run()
 
@@ -100,13 +100,9 @@ class Host:
         self.transport.close()
         return self.agent.exit or (1, "did not end")
 
-    def stop(self) -> None:
-        """End cleanly; may be called from any thread."""
+    def stop(self, *_: object) -> None:
+        """End cleanly; may be called from any thread, and as a signal handler."""
         self.events.put(Stopped())
-
-    def stopper(self, _signal: int, _frame: object) -> None:
-        """The same, as a signal handler."""
-        self.stop()
 
 
 def open_agent(

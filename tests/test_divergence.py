@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny import Tiny, clouds, site
 
-from coordinator.view import PlainView
+from coordinator.view import LineView, plain_line
 from edgefl.aggregation import Mean, merge
 from edgefl.algorithms import registry
 from edgefl.cli.simulate import play
@@ -131,7 +131,7 @@ def test_compare_has_one_line_for_the_run_that_failed(table: dict[str, Any]):
 
 def test_the_start_of_a_run_warns_of_unscaled_features(table: dict[str, Any], capsys: pytest.CaptureFixture[str]):
     job, _ = jobs.prepare(run_file(table))
-    PlainView().tell(jobs.opening(job))
+    LineView(plain_line).tell(jobs.opening(job))
     assert "scale them to about -1 to 1" in capsys.readouterr().out
 
 

@@ -9,7 +9,7 @@ from facts import summed_up
 
 from coordinator import checkpoint
 from coordinator.exporting import export_checkpoint
-from coordinator.view import LiveView, PlainView
+from coordinator.view import LineView, LiveView, plain_line
 from edgefl.cli.export import told as exported
 from edgefl.cli.simulate import play
 from edgefl.compare.outcomes import Played
@@ -69,7 +69,7 @@ def test_every_round_and_the_last_word_have_loss_and_errors_and_no_accuracy(tabl
 def test_lines_say_loss_and_errors(table: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     _, first, *_, done = told(table)
     for event in (first, done):
-        PlainView().tell(event)
+        LineView(plain_line).tell(event)
     lines = capsys.readouterr().out.splitlines()
     assert all(word in line for line in lines for word in ("loss", "MAE", "RMSE", "R2"))
     assert "best loss" in lines[-1]

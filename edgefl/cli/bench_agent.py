@@ -26,7 +26,7 @@ def main(url: str, name: str, folder: Path) -> None:
         disk=FolderDisk(folder / name),
         connect_timeout=30.0,
     )
-    signal.signal(signal.SIGTERM, agent.stopper)
+    signal.signal(signal.SIGTERM, agent.stop)
     code, reason = agent.run()
     if code:
         sys.exit(reason)

@@ -41,7 +41,7 @@ def start(  # noqa: PLR0917 - options of a command
     """
     from coordinator import identity
     from coordinator.fleet_broker import fleet_of, located
-    from coordinator.start import check_broker, coordinate, finished, unfinished
+    from coordinator.start import check_broker, coordinate, finished
     from coordinator.view import choose
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
@@ -59,7 +59,9 @@ def start(  # noqa: PLR0917 - options of a command
     view = choose(as_json=json)
     if (fleet := fleet_of(run_file)) and not json:
         _tell_devices(fleet)
-    if fresh or not unfinished(run_file):  # else it has been tried, and its broker may come back later than we do
+    if (
+        fresh or finished(run_file) is not False
+    ):  # else it has been tried, and its broker may come back later than we do
         check_broker(run_file)
         identity.check(run_file)
         if rehearse:

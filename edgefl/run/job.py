@@ -335,9 +335,9 @@ def report(run_state: RunState, updates: Mapping[str, Update], **more: Any) -> R
     )
 
 
-def summary(job: Job, run_state: RunState, **more: Any) -> Done:
-    """The whole run; `more` is what its driver counted and timed."""
-    seen = run_state.evaluation
+def summary(job: Job, run_state: RunState, *, bytes_up: int, bytes_down: int, **more: Any) -> Done:
+    """The whole run, which ends where it reaches its target; `more` is what its driver counted and timed."""
+    seen, reached = run_state.evaluation, run_state.reached
     regression = seen is not None and seen.accuracy is None
     return Done(
         job.name,
@@ -348,7 +348,10 @@ def summary(job: Job, run_state: RunState, **more: Any) -> Done:
         best_loss=run_state.best if regression else None,
         per_class=_numbers(seen.per_class) if seen else None,
         class_names=job.class_names,
-        rounds_to_target=run_state.reached,
+        rounds_to_target=reached,
+        bytes_up=bytes_up,
+        bytes_down=bytes_down,
+        bytes_to_target=None if reached is None else bytes_up + bytes_down,
         model_sha256=run_state.sha256(),
         **more,
     )

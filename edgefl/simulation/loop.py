@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from time import perf_counter, process_time, time
-from typing import Any
 
 from edgefl import __version__
 from edgefl.contract import Budget, Task, Update
@@ -31,11 +30,6 @@ class Traffic:
 
     up: int = 0
     down: int = 0
-
-    def summary(self, run_state: RunState) -> dict[str, Any]:
-        """What a run's last word says about them; a run that reaches its target ends there."""
-        to_target = None if run_state.reached is None else self.up + self.down
-        return {"bytes_up": self.up, "bytes_down": self.down, "bytes_to_target": to_target}
 
 
 def simulate(
@@ -69,10 +63,10 @@ def simulate(
         more = forgetting.of_round(job, before, updates, run_state)
         seconds = perf_counter() - opened
         say(jobs.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, seconds=seconds, **more))
-    spoken = total.summary(run_state)
     held = {name: (device.samples, device.state) for name, device in fleet.items()}
-    spoken |= spending(job.algorithm, job.model.layout, held)
-    say(jobs.summary(job, run_state, **spoken, seconds=perf_counter() - began, cpu_seconds=process_time() - cpu))
+    spent_privacy = spending(job.algorithm, job.model.layout, held)
+    took = {"seconds": perf_counter() - began, "cpu_seconds": process_time() - cpu}
+    say(jobs.summary(job, run_state, bytes_up=total.up, bytes_down=total.down, **spent_privacy, **took))
     return run_state
 
 

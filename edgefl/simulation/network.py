@@ -294,11 +294,6 @@ class VirtualBroker:
         """It is there again, and knows nothing."""
         self.up = True
 
-    def restart(self, seconds: float = 0.0) -> None:
-        """Stop, and begin again after so many seconds."""
-        self.stop()
-        self.world.later(seconds, self.begin)
-
     def connection(self, client_id: str) -> int | None:
         """The number of a client's connection, if it has one that both sides know of."""
         connection = self._sessions.get(client_id)

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from coordinator import journal, story
 from coordinator.threaded import Threaded
-from coordinator.view import JsonView, LiveView, PlainView
+from coordinator.view import LineView, LiveView, json_line, plain_line
 from device_agent import session
 from device_agent.service import Agent
 from edgefl import events
@@ -75,7 +75,7 @@ class Watched:
         del self.fleet.data["device-03"]
         self.console = Console(file=io.StringIO(), width=200, force_terminal=False)
         self.live = LiveView(self.console)
-        self.views = self.live, PlainView(), JsonView()
+        self.views = self.live, LineView(plain_line), LineView(json_line)
         self.folder = folder / "runs"
         self.coordinator = Threaded(
             RUN, self.broker.client("coordinator"), lambda: prepared(RUN)[0], folder=self.folder, tell=self.tell
@@ -142,7 +142,7 @@ def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_json_says_it_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    JsonView().tell(events.Declined("pi", 1, NASTY))
+    LineView(json_line).tell(events.Declined("pi", 1, NASTY))
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["reason"] == NASTY
 

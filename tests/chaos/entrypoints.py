@@ -84,7 +84,7 @@ def agent(table: Mapping[str, Any], log: Path, fault: str, place: Setting) -> No
     file = parse(AgentFile, dict(table), "chaos", environment={})
     with own(file.agent.folder / file.agent.id):
         serving = open_agent(file, insecure=True)  # in a network namespace of its own, over passwords
-        signal.signal(signal.SIGTERM, serving.stopper)
+        signal.signal(signal.SIGTERM, serving.stop)
         code, reason = serving.run()
     print(json.dumps({"code": code, "reason": reason}))
     sys.exit(code)

@@ -8,7 +8,7 @@ from coordinator import core
 from coordinator.conduct import Conduct
 from coordinator.devices import CONTENT, LACKING, PATIENCE
 from coordinator.roster import Announcement
-from coordinator.rounds import Rounds, Rules
+from coordinator.rounds import Declined, Rounds, Rules
 from coordinator.state import State, recalling
 from coordinator.vocabulary import (
     Accept,
@@ -21,7 +21,6 @@ from coordinator.vocabulary import (
     ClearLeftovers,
     ClearModels,
     Connected,
-    Declined,
     Disconnected,
     Dismiss,
     Event,
@@ -303,7 +302,7 @@ def test_a_deadline_with_too_few_is_told_with_who_is_missing():
 
 
 def test_who_declined_and_why_is_told():
-    _, _, told = feed(opened(), Declined(12.0, "a", 1, "too warm"))
+    _, _, told = feed(opened(), Declined("a", 1, 12.0, "too warm"))
     assert told == [events.Declined("a", 1, "too warm")]
 
 

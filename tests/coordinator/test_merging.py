@@ -8,6 +8,7 @@ import pytest
 
 from coordinator import checkpoint
 from coordinator.merging import Looked, Merged, Merging, Prepared, preparing
+from coordinator.vocabulary import Merge
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.contract import Update
@@ -51,12 +52,15 @@ class Now:
             self.start(look)
 
 
+MERGE = Merge(1, {}, {}, population=2)
+
+
 def merging(job: Job) -> Merging:
     """Two updates, which forget different things."""
     run_state = jobs.begin(job)
     rng = np.random.default_rng(0)
     deltas = [rng.normal(size=len(run_state.params)).astype(np.float32) for _ in range(2)]
-    return Merging(job, run_state, {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}, {}, 2)
+    return Merging(job, run_state, {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}, {}, MERGE)
 
 
 def merged(job: Job, most: int = 99) -> list[Any]:
@@ -99,7 +103,7 @@ def test_whoever_wants_an_end_waits_for_the_look_at_one_device_at_most():
 def test_what_cannot_be_merged_is_an_error():
     job = the_job()
     with pytest.raises(EdgeflError):
-        Merging(job, jobs.begin(job), {}, {}, 2).work(None, SystemClock(), Now().put)
+        Merging(job, jobs.begin(job), {}, {}, MERGE).work(None, SystemClock(), Now().put)
 
 
 def test_what_cannot_be_saved_is_merged_once_and_saved_when_there_is_room(tmp_path, monkeypatch):

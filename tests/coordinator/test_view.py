@@ -15,7 +15,7 @@ from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.device_table import Standing, ranked
 from coordinator.rounds import Rounds, Rules, waiting
-from coordinator.view import JsonView, LiveView, PlainView
+from coordinator.view import LineView, LiveView, json_line, plain_line
 from coordinator.watching import Doing, Picture, Seen
 from edgefl import events
 from edgefl.events import Abandoned, Declined, Fact, Preparing, Refused, Round, Waiting, from_json
@@ -133,7 +133,7 @@ def test_what_is_waited_for_is_told_once_when_it_lasts(capsys):
     reason = "round 2 needs 2 devices, have 0"
     assert told == [Waiting(reason), Waiting(reason, lasts=True)]
     for fact in told:
-        PlainView().tell(fact)
+        LineView(plain_line).tell(fact)
     assert capsys.readouterr().out == f"{reason}\n"
 
 
@@ -158,9 +158,9 @@ def test_old_notes_fade_and_go(monkeypatch):
 
 
 def test_what_is_going_on_before_the_first_device_is_said_everywhere(capsys):
-    with PlainView().busy("rehearsing"):
+    with LineView(plain_line).busy("rehearsing"):
         assert capsys.readouterr().out == "rehearsing ...\n"
-    with JsonView().busy("rehearsing"):
+    with LineView(json_line).busy("rehearsing"):
         assert from_json(json.loads(capsys.readouterr().out)) == Preparing("rehearsing")
     live = watched()
     live.console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)

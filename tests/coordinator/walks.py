@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from coordinator import core
+from coordinator import core, rounds
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.roster import Announcement
@@ -134,8 +134,8 @@ class Walk:
                 *[answer] * 9,
                 words.Answered(now, device, round, digest, 50, foreign="of somebody else"),
                 words.Offered(now, device, round, digest, 50, ours=random.random() < 0.8),
-                words.Declined(now, device, round, "too warm"),
-                words.Busy(now, device, round, "at work"),
+                rounds.Declined(device, round, now, "too warm"),
+                rounds.Busy(device, round, now, "at work"),
                 words.Begun(now, device),
                 words.Progressed(now, device, round, 3),
                 words.Misbehaved(now, device, "wire.malformed", "nonsense"),

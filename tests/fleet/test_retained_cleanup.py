@@ -118,7 +118,7 @@ def test_models_of_other_jobs_and_what_is_in_use_are_left_alone() -> None:
     now.start(lambda event: retained_cleanup.hear(event) if isinstance(event, Message) else None)
     retained_cleanup.search()
     before = dict(broker.retained)
-    retained_cleanup.clear(publisher.ids())
+    retained_cleanup.clear([publication.id for publication in publisher.all()])
     assert broker.retained == before
 
 

@@ -240,7 +240,8 @@ def test_a_restarted_broker_has_forgotten_everything_wills_included(world, broke
     world.run()
     client.publish("kept", b"x", retain=True)
     world.run()
-    broker.restart(seconds=5.0)
+    broker.stop()
+    world.later(5.0, broker.begin)
     world.run()
     assert heard.messages == [b"x"]
     assert heard.events[2:] == [LOST, Disconnected("connection refused"), Connected()]
