@@ -20,6 +20,7 @@ check: $(READY)
 
 bench: $(READY)
 	$(RUN)/edgefl bench transport
+	$(RUN)/edgefl bench transport --secured
 
 # Kill everything, at every write and at random; cut networks, shift clocks; about a quarter of an hour. Writes docs/results/reliability.md.
 chaos: $(READY)

@@ -142,7 +142,11 @@ def test_whole_fleets_stand_above_the_services_and_only_commands_stand_above_the
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_keys_that_prove_nothing_are_for_simulated_fleets_only(path):
     if "edgefl.protocol.simulated_keys" in ever(path):
-        assert name(path).startswith(("edgefl/simulation/", "edgefl/chaos/"))
+        assert (
+            name(path).startswith(("edgefl/simulation/", "edgefl/chaos/")) or name(path) == "edgefl/bench/unsigned.py"
+        )
+    if "edgefl.bench.unsigned" in ever(path):
+        assert name(path).startswith("edgefl/cli/bench_")
 
 
 def test_no_command_that_runs_a_fleet_knows_a_key_that_proves_nothing():

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from edgefl.bench import algorithms, device, report, transport
+from edgefl.bench import algorithms, device, report, secured, transport, unsigned
 from edgefl.bench.cases import CASES, Case
 from edgefl.bench.clock import turns
 from edgefl.bench.report import Comparison
 from edgefl.cli.app import app
-from edgefl.cli.bench_transport import Services
+from edgefl.cli.bench_transport import Secured, Services, Unsigned
 from edgefl.errors import ConfigError
+from edgefl.fleet.folder import FleetFolder
+from edgefl.protocol.address import Address
 
 ONE = Comparison("a thing", "ms", (3.0, 1.0, 2.0), (1.0, 2.0, 4.0), bar=1.5, limit=2.0)
 
@@ -48,11 +50,34 @@ def test_the_sides_take_turns():
 @pytest.mark.usefixtures("mosquitto")
 def test_the_transport_bench_moves_a_model_on_both_sides(tmp_path: Path):
     plan = transport.Plan(devices=2, params=(200_000, 50), rounds=1, repeats=1)
-    large_wall, large_cpu, sealed_cpu, small_wall, small_cpu, _ = transport.compare(plan, Services(), tmp_path)
+    large_wall, large_cpu, sealed_cpu, small_wall, small_cpu, _ = transport.against_bare(plan, Services(), tmp_path)
     assert [large_wall.what, small_cpu.what] == ["200,000 parameters, wall", "50 parameters, CPU"]
     assert (large_wall.bar, large_cpu.bar, sealed_cpu.bar, small_wall.limit) == (1.5, 1.5, 1.1, 50)
     assert sealed_cpu.reference == large_cpu.ours
     assert min(*large_wall.ours, *large_wall.reference, *small_wall.ours, *small_wall.reference) > 0
+
+
+@pytest.mark.usefixtures("mosquitto")
+def test_what_security_costs_is_measured_against_services_that_have_none(tmp_path: Path):
+    plan = transport.Plan(devices=2, params=(50,), rounds=1, repeats=1)
+    wall, cpu = transport.against_plain(plan, Secured, Unsigned(), tmp_path)
+    assert (wall.what, wall.bar, cpu.bar) == ("50 parameters, wall", 1.25, 1.25)
+    assert min(*wall.ours, *wall.reference) > 0
+    # Who signs has a key on its disk, and who speaks TLS a certificate.
+    assert _files(tmp_path / "secured" / "device-00") == {"device.key", "tls.pem"}
+    assert _files(tmp_path / "plain" / "device-00") == set()
+    assert not FleetFolder(secured.NAME).exists()  # among those of whoever runs the bench
+
+
+def test_a_bench_without_signatures_stays_on_this_machine():
+    with pytest.raises(ConfigError, match="without signatures"):
+        unsigned.signer("device-00", Address("mqtt", "192.0.2.7", 1883))
+
+
+def test_the_broker_of_a_secured_fleet_is_not_to_be_chosen():
+    result = CliRunner().invoke(app, ["bench", "transport", "--secured", "--broker", "iotcore"])
+    assert isinstance(result.exception, ConfigError)
+    assert "Mosquitto" in str(result.exception)
 
 
 def test_the_device_bench_compares_both_back_ends():
@@ -110,3 +135,7 @@ def test_a_network_that_is_not_measured_is_named():
     result = CliRunner().invoke(app, ["bench", "device", "--network", "lenet"])
     assert isinstance(result.exception, ConfigError)
     assert "lenet5" in str(result.exception)
+
+
+def _files(home: Path) -> set[str]:
+    return {path.name for path in home.iterdir()} & {"device.key", "tls.pem"}

@@ -26,19 +26,32 @@ def transport(  # noqa: PLR0917 - the command line's options
     rounds: Annotated[int, typer.Option(min=1, help="Rounds that count, five times as many for small models.")] = 10,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 3,
     broker: Annotated[Literal["mosquitto", "iotcore"], typer.Option(help="Which one to start.")] = "mosquitto",
+    secured: Annotated[bool, typer.Option(help="What TLS, certificates, ACL and signatures cost.")] = False,
     json: Json = False,
 ) -> None:
-    """Rounds of coordinator and agents, against bare paho clients that move the same bytes."""
+    """Rounds of coordinator and agents, against bare paho clients that move the same bytes.
+
+    With --secured: those of a secured fleet, against the same without TLS and without signatures.
+    """
     import tempfile
     from pathlib import Path
 
-    from edgefl.bench.transport import Plan, compare
-    from edgefl.cli.bench_transport import Services
+    from edgefl.bench.transport import Plan, against_bare, against_plain
+    from edgefl.cli.bench_transport import Secured, Services, Unsigned
+    from edgefl.errors import ConfigError
 
+    if secured and broker != "mosquitto":
+        raise ConfigError(f"--secured --broker {broker}: the broker of a secured fleet is Mosquitto")
     plan = Plan(devices, tuple(params or Plan().params), rounds, repeats, broker)
-    title = f"A round of {devices} agents over {broker}"
-    with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
-        _print(title, ("edgefl", "bare paho"), compare(plan, Services(), Path(folder)), json)
+    with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as name:
+        folder = Path(name)
+        if secured:
+            title, names = f"A round of {devices} agents of a secured fleet", ("secured", "plain")
+            comparisons = against_plain(plan, Secured, Unsigned(), folder)
+        else:
+            title, names = f"A round of {devices} agents over {broker}", ("edgefl", "bare paho")
+            comparisons = against_bare(plan, Services(), folder)
+        _print(title, names, comparisons, json)
 
 
 @app.command()

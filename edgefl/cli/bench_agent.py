@@ -1,30 +1,41 @@
-"""A real agent whose training costs nothing: `python -m edgefl.cli.bench_agent URL NAME FOLDER`."""
+"""A real agent whose training costs nothing: `python -m edgefl.cli.bench_agent URL NAME FOLDER [unsigned]`.
+
+Over TLS it is who the kit says that was installed in the folder.
+"""
 
 import signal
 import sys
 from pathlib import Path
 
+from device_agent.enrol import CA, TLS
 from device_agent.start import Host
+from edgefl.bench import unsigned
 from edgefl.bench.noop import NOTHING, Blank, register
 from edgefl.protocol.address import parse
 from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.tls import Tls
 from edgefl.system import logs
 from edgefl.system.disk import FolderDisk
 
 
-def main(url: str, name: str, folder: Path) -> None:
+def main(url: str, name: str, folder: Path, *, signed: bool) -> None:
     """Serve until SIGTERM."""
     logs.set_up("warning")
     register()
+    address, home = parse(url), folder / name
+    tls = Tls(ca=home / CA, certificate=home / TLS, key=home / TLS) if address.tls else None
+    if not signed:
+        unsigned.signer(unsigned.COORDINATOR, address)
     agent = Host(
         device=name,
         fleet="bench",
-        transport=MqttTransport(parse(url), name),
+        transport=MqttTransport(address, name, tls=tls),
         data=NOTHING,
         make_model=lambda manifest, _: Blank(manifest.layout.layout()),
         back_end="none",
-        disk=FolderDisk(folder / name),
+        disk=FolderDisk(home),
         connect_timeout=30.0,
+        signer=None if signed else unsigned.signer(name, address),
     )
     signal.signal(signal.SIGTERM, agent.stop)
     code, reason = agent.run()
@@ -33,4 +44,4 @@ def main(url: str, name: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), signed="unsigned" not in sys.argv[4:])

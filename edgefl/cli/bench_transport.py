@@ -8,12 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
+from coordinator import identity
+from coordinator.device_keys import DeviceKeys
 from coordinator.threaded import Threaded
+from device_agent import enrol
+from edgefl.bench import unsigned
 from edgefl.bench.noop import NOTHING, Blank, Noop, register
+from edgefl.bench.secured import SecuredFleet
 from edgefl.bench.transport import Play
 from edgefl.config.schema import Broker, Learning, RoundRules, Run, RunFile
 from edgefl.errors import RunError
 from edgefl.events import Fact, Round
+from edgefl.fleet.members import MembersFile
 from edgefl.losses import LOSSES
 from edgefl.protocol.address import Address
 from edgefl.protocol.codecs import codec
@@ -27,12 +33,17 @@ from edgefl.vector import Layout
 class Services:
     """The coordinator and its agents, as the bench wants them."""
 
+    def __init__(self, signer: Signer | None = None, device_keys: DeviceKeys | None = None) -> None:
+        self.signer = signer or Signer.new()  # one for all jobs: the agents trust the first they meet
+        self.device_keys, self.numbers = device_keys, count(1)
+
     def command(self, address: Address, name: str, folder: Path) -> list[str]:
         """How to start the agent of this name."""
         return [sys.executable, "-m", "edgefl.cli.bench_agent", str(address), name, str(folder)]
 
-    def __init__(self) -> None:
-        self.numbers, self.signer = count(1), Signer.new()  # one for all jobs: the agents trust the first they meet
+    def connect(self, address: Address, name: str) -> MqttTransport:
+        """The coordinator of the job of this name, at the agents' broker."""
+        return MqttTransport(address, name)
 
     def play(self, address: Address, agents: Sequence[Child], *, seal: bool) -> Play:
         """Coordinate them from this process, one job after another."""
@@ -47,7 +58,13 @@ class Services:
                     mark()
 
             serving = Threaded(
-                job.run, MqttTransport(address, name), lambda: job, tell=tell, signer=self.signer, seal=seal
+                job.run,
+                self.connect(address, name),
+                lambda: job,
+                tell=tell,
+                signer=self.signer,
+                device_keys=self.device_keys,
+                seal=seal,
             )
             done = threading.Event()
             threading.Thread(target=_watch, args=(agents, serving, done), daemon=True).start()
@@ -64,6 +81,31 @@ class Services:
                 raise RunError(f"after {rounds} rounds every parameter should be {rounds}: an answer was lost")
 
         return rounds
+
+
+class Unsigned(Services):
+    """The same without signatures."""
+
+    def command(self, address: Address, name: str, folder: Path) -> list[str]:
+        unsigned.signer(name, address)
+        self.signer = unsigned.signer(unsigned.COORDINATOR, address)
+        return [*super().command(address, name, folder), "unsigned"]
+
+
+class Secured(Services):
+    """The same as members of a secured fleet: TLS 1.3, a certificate for everybody, what each may read and write."""
+
+    def __init__(self, secured: SecuredFleet) -> None:
+        self.fleet, self.kits = secured.fleet, secured.kits
+        folder = self.fleet.folder
+        super().__init__(identity.opened(folder.signing_key), DeviceKeys(members=MembersFile(folder.members)))
+
+    def command(self, address: Address, name: str, folder: Path) -> list[str]:
+        enrol.install(self.kits[name], folder, data="none")  # the bench has its own
+        return super().command(address, name, folder)
+
+    def connect(self, address: Address, name: str) -> MqttTransport:  # noqa: ARG002 - coordinators have one of theirs
+        return MqttTransport(self.fleet.settings.here, name, tls=self.fleet.folder.coordinator_tls())
 
 
 def still_job(name: str, params: int, rounds: int, devices: int) -> Job:

@@ -42,7 +42,7 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
         signal.signal(number, lambda number, _frame: signals.put(number))
     with own(fleet.folder.broker):
         fleet.refresh(clock())
-        with _running(fleet) as (child, home):
+        with running(fleet) as (child, home):
             ready()
             looked = time.monotonic()
             while not child.gone.is_set():
@@ -69,7 +69,8 @@ def reload(folder: FleetFolder) -> bool:
 
 
 @contextmanager
-def _running(fleet: Fleet) -> Iterator[tuple[Child, Path]]:
+def running(fleet: Fleet) -> Iterator[tuple[Child, Path]]:
+    """Its Mosquitto, and the folder that it reads; it ends with the block."""
     program = find_mosquitto()
     if program is None:
         raise ConfigError("a secured fleet needs Mosquitto, which is not installed here: apt install mosquitto")
