@@ -51,17 +51,17 @@ def start(  # noqa: PLR0917 - options of a command
     from edgefl.system import logs
 
     logs.set_up(log)
-    run_file = located(load(RunFile, run, with_flags(set_, forgetting=forgetting)))
-    exposure.check(parse(run_file.broker.url), run_file.broker.tls, "broker", insecure=insecure)
+    run_file = load(RunFile, run, with_flags(set_, forgetting=forgetting))
     if unless_finished and not fresh and finished(run_file):
         typer.echo(f"edgefl: run '{run_file.run.name}' has finished; --fresh begins it anew", err=True)
         return
+    run_file = located(run_file)
+    exposure.check(parse(run_file.broker.url), run_file.broker.tls, "broker", insecure=insecure)
     view = choose(as_json=json)
     if (fleet := fleet_of(run_file)) and not json:
         _tell_devices(fleet)
-    if (
-        fresh or finished(run_file) is not False
-    ):  # else it has been tried, and its broker may come back later than we do
+    tried = finished(run_file) is False and not fresh  # and its broker may come back later than we do
+    if not tried:
         check_broker(run_file)
         identity.check(run_file)
         if rehearse:

@@ -75,14 +75,17 @@ def test_a_lossy_codec_gives_the_same_model_in_both_drivers():
     assert emulate(job, devices).sha256() == simulate(job, devices).sha256()
 
 
-def test_a_round_takes_as_long_as_its_slowest_device():
+@pytest.mark.parametrize("enclosed", [False, True])
+def test_a_round_takes_as_long_as_its_slowest_device(enclosed: bool):
     slow = {"speed": 0.5, "up": 8.0, "down": 16.0, "latency": 1.0, "jitter": 0.0}
     hardware = {"profiles": {"slow": 6}, "custom": {"slow": slow}, "ms_per_step": 100.0}
-    _, rounds, (done,) = emulated({"name": "fedavg", "batches": 5}, fleet=hardware)
+    wire = {} if enclosed else {"enclose_kb": 0}
+    _, rounds, (done,) = emulated({"name": "fedavg", "batches": 5}, fleet=hardware, wire=wire)
     up, down = rounds[0]["bytes_up"] / 4, rounds[0]["bytes_down"] / 4
-    # The task comes down, the device subscribes, the model comes down, the answer goes up; five steps of 100 ms at half
-    # the speed. Small messages and headers take a moment more.
-    expected = 1 + 1 + 1 + down * 8 / 16e6 + 5 * 0.2 + 1 + up * 8 / 8e6
+    # The task comes down, the device subscribes, the model comes down (or came with the task), the answer goes up; five
+    # steps of 100 ms at half the speed. Small messages and headers take a moment more.
+    fetching = 0 if enclosed else 1 + 1
+    expected = 1 + fetching + down * 8 / 16e6 + 5 * 0.2 + 1 + up * 8 / 8e6
     hello = 1 + 1 + 1  # CONNECT, CONNACK, presence: only then a device is there
     assert rounds[0]["virtual_waiting_seconds"] == pytest.approx(hello, abs=0.01)
     assert rounds[0]["virtual_seconds"] == pytest.approx(hello + expected, abs=0.01)
@@ -139,6 +142,7 @@ def test_a_device_gets_as_many_batches_as_fit_the_deadline_and_partial_work_coun
     assert [e["devices"] for e in rounds] == [4] * 4
 
 
+FETCHED = {"enclose_kb": 0}  # a model that does not come with its task
 OVERSLOW = {
     "profiles": {"quick": 3, "tardy": 3},
     "custom": {
@@ -155,7 +159,7 @@ OVERSLOW = {
 
 
 def test_late_answers_are_counted_and_dropped():
-    _, rounds, _ = emulated({"name": "fedavg"}, fleet=OVERSLOW, rounds={"quorum": 1, "cohort": 4})
+    _, rounds, _ = emulated({"name": "fedavg"}, fleet=OVERSLOW, wire=FETCHED, rounds={"quorum": 1, "cohort": 4})
     assert sum(e["late"] for e in rounds) > 0
     assert all(e["devices"] <= 3 for e in rounds)
     assert all(e["virtual_seconds"] - e["virtual_waiting_seconds"] <= 10.0 + 1e-9 for e in rounds)
@@ -163,8 +167,10 @@ def test_late_answers_are_counted_and_dropped():
 
 def test_late_answers_join_the_next_merge_when_discounted():
     few = {"quorum": 1, "cohort": 4}
-    dropped, *_ = emulated({"name": "fedavg"}, fleet=OVERSLOW, rounds=few)
-    discounted, rounds, _ = emulated({"name": "fedavg"}, fleet=OVERSLOW, rounds={**few, "late": "discount"})
+    dropped, *_ = emulated({"name": "fedavg"}, fleet=OVERSLOW, wire=FETCHED, rounds=few)
+    discounted, rounds, _ = emulated(
+        {"name": "fedavg"}, fleet=OVERSLOW, wire=FETCHED, rounds={**few, "late": "discount"}
+    )
     assert sum(e["late"] for e in rounds) > 0
     assert discounted.sha256() != dropped.sha256()
 
@@ -173,7 +179,7 @@ def test_late_answers_enter_the_memory_of_mifa_and_leave_fedavg_alone():
     few = {"quorum": 1, "cohort": 4}
 
     def ends(name: str, late: str) -> str:
-        return emulated({"name": name}, fleet=OVERSLOW, rounds={**few, "late": late})[0].sha256()
+        return emulated({"name": name}, fleet=OVERSLOW, wire=FETCHED, rounds={**few, "late": late})[0].sha256()
 
     assert ends("mifa", "memory") != ends("mifa", "drop")
     assert ends("fedavg", "memory") == ends("fedavg", "drop")
