@@ -81,6 +81,8 @@ def running(fleet: Fleet) -> Iterator[tuple[Child, Path]]:
     home = Path(tempfile.mkdtemp(prefix="edgefl-broker-"))
     reaches = all(parent.stat().st_mode & stat.S_IXOTH for parent in home.parents)
     user = NOBODY if os.geteuid() == 0 and reaches else None
+    if user is not None:
+        home.chmod(0o711)  # it stays ours: in a folder of nobody's own, links would lead our writing elsewhere
     try:
         _install(fleet, home, user)
         (fleet.folder.path / LOG).unlink(missing_ok=True)
@@ -96,7 +98,8 @@ def running(fleet: Fleet) -> Iterator[tuple[Child, Path]]:
 
 
 def _reload(fleet: Fleet, child: Child, home: Path) -> None:
-    _install(fleet, home, home.owner() if home.stat().st_uid != os.geteuid() else None)
+    installed = home / mosquitto.CONFIGURATION
+    _install(fleet, home, installed.owner() if installed.stat().st_uid != os.geteuid() else None)
     if child.process is not None:
         child.process.send_signal(signal.SIGHUP)
     log.info("the broker reads its files again fleet=%s", fleet.folder.name)
@@ -114,5 +117,3 @@ def _install(fleet: Fleet, home: Path, user: str | None) -> None:
         if user is not None:
             shutil.chown(fresh, user)
         fresh.replace(home / name)
-    if user is not None:
-        shutil.chown(home, user)

@@ -70,7 +70,7 @@ def start(
     port = free_port(bind, port)
     home = directory or Path(tempfile.mkdtemp(prefix="edgefl-broker-"))
     home.mkdir(parents=True, exist_ok=True)
-    # As root we become nobody; but only a folder of our own may change hands, and it must be within nobody's reach.
+    # As root we become nobody; but only in a folder of our own may files change hands, and nobody must reach them.
     nobody = os.geteuid() == 0 and directory is None and all(p.stat().st_mode & stat.S_IXOTH for p in home.parents)
     address = Address("mqtt", "127.0.0.1" if bind == "0.0.0.0" else bind, port)  # noqa: S104  only compared
     plan = _Plan(home, bind, port, users or {}, NOBODY if nobody else None)
@@ -162,7 +162,8 @@ def _mosquitto(plan: _Plan) -> Child:
     config = plan.home / "mosquitto.conf"
     config.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if plan.user is not None:
-        for path in (plan.home, *plan.home.iterdir()):
+        plan.home.chmod(0o711)  # it stays ours: in a folder of nobody's own, links would lead our writing elsewhere
+        for path in plan.home.iterdir():
             shutil.chown(path, plan.user)
     return Child([find_mosquitto() or "mosquitto", "-c", str(config)], plan.home / "mosquitto.log", user=plan.user)
 
