@@ -43,9 +43,11 @@ def write_atomically(path: Path, data: bytes | bytearray | memoryview, *, privat
         make_folder(path.parent, private=private)
         before_write()
         fresh.unlink(missing_ok=True)
-        with fresh.open("xb") as file:  # a new one, and not what somebody's link of this name leads to
+        # A new one, not what somebody's link of this name leads to; closed from the beginning: who opens it reads on.
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OURS if private else 0o666)
+        with os.fdopen(handle, "wb") as file:
             if private:
-                os.fchmod(file.fileno(), OURS)
+                os.fchmod(handle, OURS)  # whatever the umask
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
