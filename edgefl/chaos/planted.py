@@ -6,7 +6,6 @@ Each is a small change that somebody could make by mistake, applied to the runni
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from math import inf
 from typing import Any
 from unittest.mock import patch
 
@@ -264,10 +263,6 @@ def _presence_said_once() -> Change:
     return Agent, "_expect_echo", lambda _: None
 
 
-def _broker_asked_once() -> Change:
-    return Agent, "_listens_at", lambda _: inf
-
-
 def _who_is_there_asked_once() -> Change:
     return Outbox, "listen_again", lambda _: None
 
@@ -358,7 +353,6 @@ BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "abandoned-is-kept": ("answers to an opening that was given up still count", _abandoned_is_kept),
     "quorum-of-one-less": ("a round closes one answer too early", _quorum_of_one_less),
     "presence-said-once": ("a presence that the broker lost is not said again", _presence_said_once),
-    "broker-asked-once": ("a device does not ask again what stands at the broker", _broker_asked_once),
     "who-is-there-asked-once": ("a coordinator that lacks devices does not ask again", _who_is_there_asked_once),
     "pieces-never-asked-for": ("pieces of an answer that are missing are not asked for", _pieces_never_asked_for),
     "lost-receipt-is-lost": ("a task that says what counted does not stand in for a receipt", _lost_receipt_is_lost),
