@@ -88,11 +88,15 @@ def plan(data: str, seed: int) -> Iterator[Play]:
                 yield Play(data, seed, defence, attack, share)
 
 
+def settings(play: Play) -> dict[str, Any]:
+    """The run file of a play, as tables."""
+    table = {**DATA[play.data], **DEFENCES[play.defence]}
+    return {**table, "run": {**table["run"], "seed": play.seed}}
+
+
 def run_file(play: Play) -> RunFile:
     """The run file of a play."""
-    table = {**DATA[play.data], **DEFENCES[play.defence]}
-    table["run"] = {**table["run"], "seed": play.seed}
-    return parse(RunFile, table, "robustness", environment={})
+    return parse(RunFile, settings(play), "robustness", environment={})
 
 
 @cache
@@ -149,7 +153,7 @@ class Results:
 
     def take(self, play: Play) -> Result:
         """The result of a run, played if it is not known."""
-        key = sha256((run_file(play).model_dump_json() + json.dumps(asdict(play)) + self._code).encode()).hexdigest()
+        key = sha256(json.dumps([settings(play), asdict(play), self._code]).encode()).hexdigest()
         if key not in self._known:
             self._known[key] = played(play)
             line = {"key": key, "play": asdict(play), "result": asdict(self._known[key])}
