@@ -1,6 +1,7 @@
 """The whole examination, in the order in which an operator would mend things."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from edgefl.config.schema import AgentFile, RunFile
@@ -10,6 +11,7 @@ from edgefl.doctor.certificates import own, today
 from edgefl.doctor.data import data
 from edgefl.doctor.finding import Finding, warning, wrong
 from edgefl.doctor.folders import folder, key_file
+from edgefl.doctor.identities import at_its_broker, of_agent, of_run
 from edgefl.doctor.machine import machine
 from edgefl.doctor.network import broker, coordinator_key, program
 from edgefl.errors import ConfigError
@@ -20,6 +22,8 @@ from edgefl.protocol.tls import Tls
 
 def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> Iterator[Finding]:
     """What is found, one thing after the other; with a file also what that file needs."""
+    if isinstance(file, RunFile):
+        file = at_its_broker(file)
     yield from machine()
     if isinstance(file, AgentFile):
         yield from folder(file.agent.folder, "agent.folder")
@@ -33,12 +37,16 @@ def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> 
         yield box(file.compute)
         me = file.agent
         yield from coordinator_key(me)
+        with suppress(ConfigError):  # of an address, which is told below
+            yield from of_agent(file, parse(me.broker))
         yield from _broker(me.broker, me.tls, "agent", me.id, me.fleet)
         return
     yield program(needed=file is not None and file.broker.url == "embedded")
     if file is not None:
         if file.broker.identity is not None and file.broker.identity.expanduser().exists():  # else it will be made
             yield key_file(file.broker.identity, "broker.identity")
+        with suppress(ConfigError):  # as above
+            yield from of_run(file, parse(file.broker.url), today())
         yield from _broker(file.broker.url, file.broker.tls, "broker", "coordinator", file.broker.fleet)
 
 

@@ -6,6 +6,7 @@ It stops at the first step that fails, because what comes after it cannot be tol
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 
 from edgefl.config.schema import Identity
 from edgefl.doctor import certificates
@@ -60,7 +61,7 @@ def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Findi
     if address.tls:
         try:
             context = tls_context(files.ca, files.certificate, files.key)
-            yield _handshake(address, context)
+            yield from _handshake(address, context)
         except ConfigError as error:
             text, _, remedy = str(error).rpartition(": ")
             yield wrong("TLS", text, remedy)
@@ -74,16 +75,34 @@ def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Findi
             )
             yield wrong("TLS", why, remedy)
             return
-    yield from _judge(probe_broker(address, context, f"{ROOT}/{fleet}/doctor/{who}"))
+    topic = f"{ROOT}/{fleet}/doctor/{who}"
+    yield from _judge(probe_broker(address, context, topic))
+    if not address.local or address.username or files.certificate:  # it is meant to ask who we are
+        yield from _anybody(address, files, topic)
 
 
-def _handshake(address: Address, context: ssl.SSLContext) -> Finding:
+def _anybody(address: Address, files: Tls, topic: str) -> Iterator[Finding]:
+    """Whether the broker lets somebody in who proves nothing."""
+    nobody = replace(address, username=None, password=None)
+    context = tls_context(files.ca) if address.tls else None
+    if not probe_broker(nobody, context, topic).refused:
+        yield warning(
+            "anonymous",
+            f"{nobody} lets anybody in, without a certificate or a password",
+            "set allow_anonymous false and require_certificate true, as `edgefl fleet init` does",
+        )
+
+
+def _handshake(address: Address, context: ssl.SSLContext) -> Iterator[Finding]:
     with (
         socket.create_connection((address.host, address.port), PATIENCE) as plain,
         context.wrap_socket(plain, server_hostname=address.host) as secured,
     ):
         pem = ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True) or b"").encode()
-        return certificates.dated("TLS", f"{secured.version()}, the broker's certificate", pem, certificates.today())
+        version = secured.version()
+    yield certificates.dated("TLS", f"{version}, the broker's certificate", pem, certificates.today())
+    if version != "TLSv1.3":
+        yield warning("TLS version", f"the broker speaks {version} and nothing newer", "set tls_version tlsv1.3 there")
 
 
 def _judge(probe: BrokerProbe) -> Iterator[Finding]:

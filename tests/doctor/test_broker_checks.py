@@ -1,6 +1,7 @@
 """The way to a real Mosquitto, step by step, and what is said where it ends."""
 
 import socket
+import ssl
 
 import pytest
 from certificates import DAY, LASTING, NOW, Authority, mosquitto
@@ -11,6 +12,7 @@ from edgefl.doctor.network import LARGEST, broker, program
 from edgefl.fleet.mosquitto import acl
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import Address
+from edgefl.protocol.mqtt import tls_context
 from edgefl.protocol.tls import Tls
 
 pytestmark = pytest.mark.broker
@@ -171,3 +173,27 @@ def test_mosquitto_is_found_or_what_to_install_is_told(monkeypatch):
     monkeypatch.setattr(network.brokers, "has_iotcore", lambda: False)
     assert [program(needed=n).level for n in (True, False)] == ["wrong", "warning"]
     assert "apt install mosquitto" in program(needed=True).remedy
+
+
+def test_an_older_tls_is_told(tmp_path, authority, monkeypatch):
+    def older(*files):
+        context = tls_context(*files)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+    monkeypatch.setattr(network, "tls_context", older)  # as if the broker had nothing newer
+    with over_tls(tmp_path, authority.issue("server", LASTING)) as port:
+        findings = looked(port, scheme="mqtts", ca=authority.path)
+    assert findings["TLS version"].level == "warning"
+    assert "TLSv1.2" in findings["TLS version"].text
+    assert "tlsv1.3" in findings["TLS version"].remedy
+
+
+def test_a_broker_that_lets_anybody_in_although_we_prove_who_we_are_is_told(tmp_path, authority):
+    server, mine = authority.issue("server", LASTING), authority.issue("pi-1", LASTING)
+    files = {"ca": authority.path, "certificate": mine.certificate, "key": mine.key}
+    with over_tls(tmp_path, server) as port:
+        assert looked(port, scheme="mqtts", **files)["anonymous"].level == "warning"
+    (tmp_path / "strict").mkdir()
+    with over_tls(tmp_path / "strict", server, "require_certificate true") as port:
+        assert "anonymous" not in looked(port, scheme="mqtts", **files)

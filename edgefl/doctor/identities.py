@@ -1,0 +1,127 @@
+"""Who is who in a fleet, and what would let somebody else in: keys, certificates, members, the revocation list.
+
+Each look is a function of files and a moment, so that a test can show it fleets that nobody should have.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from edgefl.config.schema import AgentFile, RunFile
+from edgefl.doctor.certificates import SOON, own
+from edgefl.doctor.finding import Finding, ok, warning, wrong
+from edgefl.doctor.folders import key_file
+from edgefl.errors import ConfigError
+from edgefl.fleet import hosts, members, mosquitto
+from edgefl.fleet.folder import FleetFolder
+from edgefl.fleet.members import Members
+from edgefl.protocol.address import Address
+
+DEVICE_KEY = "device.key"  # in the agent's folder
+
+
+def at_its_broker(run: RunFile) -> RunFile:
+    """The run as a coordinator starts it: one that names no broker is at that of its fleet, if there is one here."""
+    folder = FleetFolder(run.broker.fleet)
+    if "url" in run.broker.model_fields_set or not folder.exists():
+        return run
+    about = {"url": str(folder.read_settings().here), "tls": folder.coordinator_tls()}
+    return run.model_copy(update={"broker": run.broker.model_copy(update=about)})
+
+
+def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
+    """The fleet that this run is for, as its server sees it."""
+    folder = FleetFolder(run.broker.fleet)
+    if folder.exists() and not address.embedded:
+        yield from _authority(folder, now)
+        yield _revocations(folder.broker / mosquitto.REVOKED, now)
+        yield from _members(folder, now)
+    elif not run.devices and not address.local:
+        yield warning(
+            "identities",
+            f"fleet '{folder.name}' has no members: the first key that comes with a device's name is believed",
+            "`edgefl fleet init` makes a fleet of members, or name their keys under [devices]",
+        )
+    if not address.local and not run.wire.seals(local=False):
+        yield warning(
+            "seal",
+            f"whoever runs the broker at {address.host} can read every update",
+            'set wire.seal = "auto": answers are then for the coordinator alone',
+        )
+
+
+def of_agent(file: AgentFile, address: Address) -> Iterator[Finding]:
+    """The device's own key, and keys that should not be here."""
+    key = file.agent.folder.expanduser() / DEVICE_KEY
+    if key.exists():  # else it will be made
+        yield key_file(key, "the device's key")
+    folder = FleetFolder(file.agent.fleet)
+    authority, here = folder.authority[1], address.local or address.host in hosts.ours()
+    if authority.exists() and not here:
+        yield warning(
+            "authority",
+            f"the key of the authority is on this machine, which is only an agent ({authority}): whoever takes it over"
+            " makes members as he likes",
+            f"keep {folder.path} on the server alone",
+        )
+    if not address.local and address.tls and file.agent.tls.certificate is None and address.username is not None:
+        yield warning(
+            "identities",
+            "this device proves who it is with a password, which can be copied, and not with a certificate",
+            f"`edgefl fleet add {file.agent.id}` on the server makes its kit",
+        )
+
+
+def _authority(folder: FleetFolder, now: datetime) -> Iterator[Finding]:
+    for path in (folder.authority[1], folder.coordinator[1], folder.broker / mosquitto.KEY, folder.signing_key):
+        if path.exists():
+            finding = key_file(path, path.stem)
+            if finding.level != "ok":
+                yield finding
+    yield own(folder.authority[0], "the authority's certificate", now)
+    yield own(folder.broker / mosquitto.CERTIFICATE, "the broker's certificate", now)
+
+
+def _revocations(path: Path, now: datetime) -> Finding:
+    """A broker with a list that has ended lets nobody in; without one it lets revoked ones in."""
+    from cryptography import x509  # noqa: PLC0415 - only where a fleet has identities
+
+    remedy = "`edgefl broker start` writes it anew"
+    try:
+        listed = x509.load_pem_x509_crl(path.read_bytes())
+    except OSError as error:
+        return wrong("revocations", f"the revocation list {path} cannot be read ({error.strerror})", remedy)
+    except ValueError:
+        return wrong("revocations", f"{path} is no revocation list", f"delete it; {remedy}")
+    ends = listed.next_update_utc
+    if ends is not None and ends <= now:
+        return wrong(
+            "revocations",
+            f"the revocation list {path} has ended ({ends:%Y-%m-%d}): the broker lets nobody in",
+            f"delete it; {remedy}",
+        )
+    return ok("revocations", f"{sum(1 for _ in listed)} certificates are revoked")
+
+
+def _members(folder: FleetFolder, now: datetime) -> Iterator[Finding]:
+    try:
+        listed = members.read(folder.members)
+    except ConfigError as error:
+        text, _, remedy = str(error).rpartition("; ")
+        yield wrong("members", text, remedy)
+        return
+    yield from judged(listed, now)
+
+
+def judged(listed: Members, now: datetime) -> Iterator[Finding]:
+    """Members who cannot show a certificate, or soon cannot."""
+    for name, member in listed.active().items():
+        kit = f"`edgefl fleet add {name} --replace` makes it a new kit"
+        if member.expires is None:
+            yield wrong("members", f"'{name}' has no certificate that counts", kit)
+        elif member.expires <= now:
+            yield wrong("members", f"the certificate of '{name}' has ended ({member.expires:%Y-%m-%d})", kit)
+        elif member.expires - now < timedelta(days=SOON):
+            text = f"the certificate of '{name}' ends soon ({member.expires:%Y-%m-%d}) and was not renewed"
+            yield warning("members", text, f"let it take part in a run, or {kit}")
+    yield ok("members", f"{len(listed.active())} devices belong to the fleet")
