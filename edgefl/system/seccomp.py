@@ -37,7 +37,7 @@ lseek                8   62          fstat                5   80          newfst
 stat                 4    -          lstat                6    -          statx              332  291
 access              21    -          faccessat          269   48          faccessat2         439  439
 readlink            89    -          readlinkat         267   78          getdents64         217   61
-getcwd              79   17          fcntl               72   25          dup                 32   23
+getcwd              79   17          fcntl               72   25 plain    dup                 32   23
 fadvise64          221  223          poll                 7    -          ppoll              271   73
 
 write                1   64          writev              20   66          sendmsg             46  211
@@ -51,6 +51,7 @@ LONGER = 0x40000000  # calls of the x32 kind have numbers from here on
 
 CLONE_THREAD = 0x00010000
 MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
+F_SETFL, F_DUPFD_CLOEXEC = 4, 1030
 NOT_READING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 PR_SET_SECCOMP, FILTER = 22, 2
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
@@ -120,6 +121,8 @@ _LOOKS: Mapping[str, Callable[[int], list[Step]]] = {
     "myself": lambda pid: _argument(0, (EQUAL, 0, 1, pid)),  # abort() sends itself a signal
     "reading": lambda _: _argument(2, (ANY_BIT, 1, 0, NOT_READING)),
     "reading1": lambda _: _argument(1, (ANY_BIT, 1, 0, NOT_READING)),
+    # copies of a handle and its flags; not to whom the kernel sends a signal about it, which could be any process
+    "plain": lambda _: _argument(1, (AT_LEAST, 0, 1, F_SETFL + 1), (EQUAL, 0, 1, F_DUPFD_CLOEXEC)),
     "asking": lambda _: [  # prlimit without new limits: a null pointer, both halves of it
         (LOAD, 0, 0, ARGUMENTS + 16),
         (EQUAL, 0, 3, 0),

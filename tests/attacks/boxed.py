@@ -17,7 +17,7 @@ from device_agent.box.keeper import Box
 from device_agent.box.zygote import Zygote
 
 VILLAIN = """
-import ctypes, os, socket, subprocess, time
+import ctypes, fcntl, os, socket, subprocess, time
 from typing import Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -50,6 +50,7 @@ ACTS = {
     "exec": lambda: subprocess.run(["/bin/true"]),
     "fork": os.fork,
     "signal": lambda: os.kill(os.getppid(), 9),
+    "signal of a file": lambda: fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid()),
     "environment": lambda: 1 / 0 if "EDGEFL_MQTT_PASSWORD" in os.environ else open("/proc/self/environ").read(),
 }
 

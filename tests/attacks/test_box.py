@@ -25,7 +25,7 @@ CRASHES = {
     "eat": "box.memory: training needs more memory than compute.memory_mb = 256",
     "kill": "box.crashed: the process that trained ended with SIGKILL",
 }
-FORBIDDEN = ["socket", "passwd", "key", "write", "remove", "exec", "fork", "signal", "environment"]
+FORBIDDEN = ["socket", "passwd", "key", "write", "remove", "exec", "fork", "signal", "signal of a file", "environment"]
 FILES = ["passwd", "key", "environment"]  # whose reading only Landlock forbids
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel is not Linux")
