@@ -9,6 +9,7 @@ whoever reads says how much he takes.
 import re
 import socket
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -20,7 +21,7 @@ import numpy as np
 from edgefl.vector import State
 
 HEADER = 1 << 18  # bytes
-PLAIN = re.compile(r"[<|][biufU]\d{1,6}")  # kinds of numbers, and words; nothing else is an array here
+PLAIN = re.compile(r"[<|](b1|[iu][1248]|f[248]|U\d{1,6})")  # kinds of numbers, and words; nothing else is an array here
 _LENGTH = struct.Struct("<I")
 
 Part: TypeAlias = bytes | bytearray | memoryview
@@ -130,6 +131,8 @@ def unpacked(about: Sequence[Sequence[Any]], parts: Sequence[bytearray]) -> Stat
         for (name, kind, shape), part in zip(about, parts, strict=True):
             if not PLAIN.fullmatch(kind) or np.dtype(kind).itemsize * prod(shape) != len(part):
                 raise ValueError(kind)
+            if "U" in kind and np.frombuffer(part, "<u4").max(initial=0) > sys.maxunicode:
+                raise ValueError("a word of no characters")
             arrays[str(name)] = np.frombuffer(part, kind).reshape(shape)
     except (ValueError, TypeError, OverflowError) as error:
         raise Gone(f"an array that is none: {error}") from None

@@ -23,9 +23,10 @@ from device_agent.verdict import Undone, Verdict
 from device_agent.workers import fitted, price
 from edgefl.config.schema import LocalCompute
 from edgefl.data.dataset import Dataset
-from edgefl.errors import RemoteError
+from edgefl.errors import RemoteError, WireError
 from edgefl.printable import printable
 from edgefl.privacy import Price
+from edgefl.protocol.messages import TO_COORDINATOR, Answer, peek
 from edgefl.run.work import Done
 from edgefl.system.confinement import Confined
 from edgefl.system.shared_memory import Shared, share
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 VECTORS = 64  # models' worth of numbers that an update, and what is kept with it, may have
 STARTING = 300.0  # seconds for the first word of a box; importing torch from an SD card takes most of a minute
+MOST = 1 << 40  # of anything that it counts
 TEXT = 2_000  # characters of what it says
 
 
@@ -215,7 +217,7 @@ class Box:
             channel.end.settimeout(max(0.001, end - time.monotonic()))
             parcel = channel.receive(most)
             if parcel.about.get("kind") != "step":
-                return _done(parcel)
+                return _done(parcel, self._device, order)
             watch(_number(parcel.about, "steps", int))
 
 
@@ -230,10 +232,11 @@ def _seconds(order: Order, compute: LocalCompute) -> float:
     return compute.task_seconds if asked is None else min(compute.task_seconds, 10 * asked + 600)
 
 
-def _done(parcel: Parcel) -> Done:
+def _done(parcel: Parcel, device: str, order: Order) -> Done:
     about = parcel.about
     match about.get("kind"), parcel.parts:
         case "done", [frame, *arrays]:
+            _check_answer(frame, device, order)
             kept = unpacked(about.get("state", ()), arrays)
             return Done(bytes(frame), kept, _number(about, "seconds_per_step", float), _number(about, "steps", int))
         case "failed", []:
@@ -243,9 +246,27 @@ def _done(parcel: Parcel) -> Done:
     raise Gone("neither done nor failed")
 
 
-def _number(about: dict[str, Any], name: str, kind: type) -> Any:  # Any: of that kind
-    value = about.get(name)
-    if not isinstance(value, kind):
+def _check_answer(frame: bytearray, device: str, order: Order) -> None:
+    """What this device will sign is an answer to this task: no other message, which could ask for a certificate."""
+    try:
+        answer, _ = peek(TO_COORDINATOR, frame)
+    except WireError as error:
+        raise Gone(f"an update that is none: {error}") from None
+    task = order.task
+    asked = device, task.job, task.run_id, task.round, task.model
+    if not isinstance(answer, Answer) or asked != (
+        answer.device,
+        answer.job,
+        answer.run_id,
+        answer.round,
+        answer.model,
+    ):
+        raise Gone(f"'{answer.kind}' where an answer to round {task.round} was asked for")
+
+
+def _number(about: dict[str, Any], name: str, kind: type[int] | type[float]) -> Any:  # Any: of that kind
+    value: Any = about.get(name)
+    if type(value) is not kind or not 0 <= value <= MOST:  # nor is NaN
         raise Gone(f"'{name}' is no number")
     return value
 

@@ -21,7 +21,9 @@ import ctypes, fcntl, os, socket, subprocess, time
 from typing import Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
+from device_agent.box.channel import Channel
 from edgefl.contract import STRICT
+from edgefl.protocol.messages import Answer, Renewal, frame
 from edgefl.algorithms.fedavg import FedAvg
 
 KEPT = []
@@ -53,6 +55,29 @@ ACTS = {
     "signal of a file": lambda: fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid()),
     "environment": lambda: 1 / 0 if "EDGEFL_MQTT_PASSWORD" in os.environ else open("/proc/self/environ").read(),
 }
+
+def lie(**instead):  # what the box itself says of its work
+    send = Channel.send
+    def lying(self, about, parts=(), handle=None):
+        if about["kind"] != "done":
+            return send(self, about, parts, handle)
+        frame = instead.get("frame")
+        send(self, {**about, **instead.get("about", {})}, [frame or parts[0], *instead.get("arrays", ())], handle)
+    Channel.send = lying
+
+WORD = {"about": {"state": [["x", "<U1", [1]]]}, "arrays": [bytes([255] * 4)]}
+CSR = "-----BEGIN CERTIFICATE REQUEST-----"
+ACTS |= {
+    "steps below zero": lambda: lie(about={"steps": -1}),
+    "pace of no number": lambda: lie(about={"seconds_per_step": float("nan")}),
+    "numbers of no file": lambda: lie(about={"state": [["x", "<f16", [1]]]}, arrays=[bytes(16)]),
+    "words of no characters": lambda: lie(**WORD),
+    "another message": lambda: lie(frame=frame(Renewal(job="job", request=CSR))),
+    "another round": lambda: lie(frame=frame(Answer(round=99, **ANSWER))),
+    "no message": lambda: lie(frame=b"x"),
+}
+ANSWER = {"job": "job", "run_id": "run", "device": "device-00", "model": "model", "weight": 1.0, "steps": 1}
+ANSWER |= {"tensors": ()}
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Villain(FedAvg):

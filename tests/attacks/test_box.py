@@ -26,6 +26,8 @@ CRASHES = {
     "kill": "box.crashed: the process that trained ended with SIGKILL",
 }
 FORBIDDEN = ["socket", "passwd", "key", "write", "remove", "exec", "fork", "signal", "signal of a file", "environment"]
+LIES = ["steps below zero", "pace of no number", "numbers of no file", "words of no characters", "another message"]
+LIES += ["another round", "no message"]
 FILES = ["passwd", "key", "environment"]  # whose reading only Landlock forbids
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel is not Linux")
@@ -41,7 +43,7 @@ def played(folder: Path, *acts: str) -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """All acts, one after the other, in the boxes of one agent."""
-    return played(tmp_path_factory.mktemp("box"), "nothing", *CRASHES, *FORBIDDEN, "cancel")
+    return played(tmp_path_factory.mktemp("box"), "nothing", *CRASHES, *FORBIDDEN, *LIES, "cancel")
 
 
 def test_training_in_a_box_gives_the_same_bits(outcomes: dict[str, dict[str, Any]]) -> None:
@@ -71,6 +73,16 @@ def test_a_box_has_no_files_no_network_and_no_programs(act: str, outcomes: dict[
         pytest.skip(f"this kernel gives {line['said']}")
     assert line["told"] == "its training ended with a PermissionError, of which the device's own log says more"
     assert line["trained"], line["why"]
+
+
+@pytest.mark.parametrize("act", LIES)
+def test_what_a_box_says_is_an_answer_to_its_task_or_costs_the_task(
+    act: str, outcomes: dict[str, dict[str, Any]]
+) -> None:
+    line = outcomes[act]
+    assert (line["told"] or "").startswith("box.malformed: "), "the agent would sign it, or end with it"
+    assert line["trained"], line["why"]
+    assert not line["same_box"]
 
 
 def test_what_hangs_in_native_code_ends_when_its_task_is_superseded(outcomes: dict[str, dict[str, Any]]) -> None:
