@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal, TypeAlias
 
 from edgefl.errors import ConfigError
-from edgefl.fleet import broker
+from edgefl.fleet import broker, tokens
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import Issued, clock, key_pem, new_key
 from edgefl.protocol.address import Address, reachable
@@ -33,6 +33,7 @@ def revoke(fleet: Fleet, name: str, reload: Callable[[], bool] | None = None) ->
     """Revoke a device, or see to it that one that was revoked is out; `reload` tells the broker to read its files."""
     with TemporaryDirectory(prefix="edgefl-revoke-") as folder:
         revoked, own = (_certificate(fleet, name, Path(folder) / which) for which in ("revoked", "own"))
+        tokens.withdraw(fleet, name)  # first: one that is used up before is revoked with the rest
         fleet.revoke(name, clock(), also=(revoked[0],))
         running = (reload or (lambda: broker.reload(fleet.folder)))()
         host = fleet.settings.bind or "127.0.0.1" if running else fleet.settings.broker.host

@@ -102,6 +102,15 @@ def redeem(fleet: Fleet, secret: str, name: str, now: datetime) -> Expected | No
     return expected
 
 
+def withdraw(fleet: Fleet, name: str) -> None:
+    """Nobody becomes this device by a token that was given before."""
+    with fleet.folder.changing():
+        waiting = _waiting(fleet)
+        left = {key: one for key, one in waiting.items() if one.name != name}
+        if left != waiting:
+            _write(fleet, left)
+
+
 def pending(fleet: Fleet, now: datetime) -> set[str]:
     """The names of those that may still come."""
     return {one.name for one in _waiting(fleet).values() if one.expires > now}

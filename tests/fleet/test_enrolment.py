@@ -16,7 +16,7 @@ import pytest
 from secured_fleet import EDGEFL, Secured, make
 
 from edgefl.errors import ConfigError, RemoteError
-from edgefl.fleet import enrolment, tokens
+from edgefl.fleet import enrolment, revocation, tokens
 from edgefl.fleet.authority import Authority, clock, new_key, request
 from edgefl.fleet.tokens import Token
 from edgefl.protocol.signing import Signer
@@ -74,6 +74,16 @@ def test_a_token_counts_once_also_after_a_restart(secured: Secured) -> None:
     with pytest.raises(RemoteError, match="was used already") as refused:
         enrolment.admitted(type(secured.fleet)("default"), asking(word), clock())
     assert refused.value.code == "enrolment.token"
+
+
+def test_who_is_revoked_does_not_come_back_by_a_token_of_before(secured: Secured) -> None:
+    word, other = token(secured, "pi-01", replace=True), token(secured, "pi-02")
+    revocation.revoke(secured.fleet, "pi-01")
+    with pytest.raises(RemoteError, match="not known") as refused:
+        enrolment.admitted(secured.fleet, asking(word), clock())
+    assert refused.value.code == "enrolment.token"
+    enrolment.admitted(secured.fleet, asking(other), clock())
+    assert list(secured.fleet.members.active()) == ["pi-02"]
 
 
 @pytest.mark.parametrize("wrong", ["late", "another name", "another secret", "another proof", "garbage"])
