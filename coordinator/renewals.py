@@ -35,7 +35,7 @@ class Renewals:
                 if member is None or member.expires is None or member.expires - now > DEVICE * SOON:
                     log.info("no new certificate device=%s why=%s", device, "it needs none" if member else "no member")
                     return
-                put(words.Certified(at, device, fleet.renew(device, key, now).decode()))
+                put(words.Certified(at, device, fleet.renew(device, key, now, member.key).decode()))
             except ValueError as error:
                 put(words.Misbehaved(at, device, "renewal.malformed", f"its request cannot be read ({error})"))
             except ConfigError as error:  # the operator's files: the run does not depend on them

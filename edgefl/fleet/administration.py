@@ -110,12 +110,14 @@ class Fleet:
             data=data,
         )
 
-    def renew(self, name: str, tls_key: ec.EllipticCurvePublicKey, now: datetime) -> bytes:
-        """A further certificate (PEM) for a member that is in good standing."""
+    def renew(self, name: str, tls_key: ec.EllipticCurvePublicKey, now: datetime, key: str | None = None) -> bytes:
+        """A further certificate (PEM) for a member that is in good standing, and still has this key for messages."""
         with self.folder.changing():
             current = self.members
             if name not in current.active():
                 raise ConfigError(f"'{name}' is not a member of fleet '{self.folder.name}'")
+            if key not in (None, current.members[name].key):  # replaced meanwhile: whoever asked was sent away
+                raise ConfigError(f"'{name}' has another key by now")
             issued = self.authority.client(name, tls_key, now, DEVICE)
             self._write(current.with_certificate(name, _noted(issued), now), now)
         return issued.pem

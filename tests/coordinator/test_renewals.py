@@ -63,6 +63,22 @@ def test_who_was_sent_away_gets_none(fleet: Fleet, monkeypatch: pytest.MonkeyPat
     assert answered(request(), "stranger") == []
 
 
+def test_who_is_replaced_while_its_request_is_looked_at_gets_none(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate for the old device would be one of the new device's, and nobody would revoke it."""
+    later(monkeypatch, DEVICE * 0.9)
+    renew = Fleet.renew
+
+    def replaced_first(self: Fleet, *about: Any) -> bytes:
+        fleet.add("pi-01", authority.clock(), replace=True)
+        return renew(self, *about)
+
+    monkeypatch.setattr(Fleet, "renew", replaced_first)
+    assert answered(request()) == []
+    assert sum(one.revoked is None for one in fleet.members.active()["pi-01"].certificates) == 1
+
+
 def test_a_request_that_cannot_be_read_is_held_against_its_device(fleet: Fleet) -> None:
     [event] = answered("-----BEGIN CERTIFICATE REQUEST-----")
     assert isinstance(event, words.Misbehaved)
