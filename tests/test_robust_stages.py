@@ -207,7 +207,7 @@ def test_a_weight_is_only_a_word(name):
 @pytest.mark.parametrize("name", ALL)
 def test_lies_about_statistics_alone_change_nothing_much(name):
     lie = update([1, 1, 1, 1, 1e9])
-    draft, _ = applied(name, fleet(8, x=lie))
+    draft, _ = applied(name, fleet(8, a=lie))
     assert all(kept.delta[4] == pytest.approx(5, abs=0.3) for kept in draft.updates.values())
 
 
