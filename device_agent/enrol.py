@@ -18,6 +18,7 @@ from edgefl.fleet.kit import Kit
 from edgefl.system.store import make_private, write_atomically
 
 NAME = "agent.toml"
+FILES = {"npz", "csv"}
 CA, TLS = "ca.crt", "tls.pem"
 
 
@@ -37,6 +38,11 @@ def install(kit: Kit, folder: Path, data: str | None = None, beside: Path | None
         if kit.data is None:
             raise ConfigError(
                 f"the kit of '{kit.name}' names no data: give --data npz:/path/to/data.npz (or csv:..., or --with FILE)"
+            )
+        if _is_code(source := str(kit.data.get("source", ""))):
+            raise ConfigError(
+                f"the kit of '{kit.name}' names code of this device for its data, {source}: a kit may not choose that;"
+                f" if you do, say --data {source} (or --with FILE)"
             )
         tables["data"] = kit.data
     reader.parse(AgentFile, tables, f"the kit of '{kit.name}'", environment={})
@@ -60,6 +66,12 @@ def only() -> Path:
             f"several devices were enrolled here, name one: edgefl agent start {' or '.join(map(str, files))}"
         )
     return files[0]
+
+
+def _is_code(source: str) -> bool:
+    """Whether data of this name come from a function, `package.module:name`, that is imported and called."""
+    kind, colon, _ = source.partition(":")
+    return bool(colon) and kind not in FILES
 
 
 def _has(path: Path, text: str) -> bool:

@@ -87,6 +87,14 @@ def test_an_installed_kit_is_an_agent_file_and_a_second_one_keeps_its_data(secur
     assert (home / "pi-01" / "tls.pem").read_text() == renewed.key + renewed.certificate
 
 
+def test_a_kit_chooses_no_code_for_the_data_of_its_device(secured: Secured, tmp_path: Path) -> None:
+    kit = secured.kits["pi-01"].model_copy(update={"data": {"source": "os:abort"}})
+    with pytest.raises(ConfigError, match="a kit may not choose that"):
+        enrol.install(kit, tmp_path / "device")
+    path = enrol.install(kit, tmp_path / "device", "mine:data")
+    assert load(AgentFile, path, environment={}).data.source == "mine:data"
+
+
 def test_the_agent_that_was_enrolled_is_found(secured: Secured) -> None:
     with pytest.raises(ConfigError, match="no device was enrolled here"):
         enrol.only()
