@@ -86,7 +86,7 @@ ATTACKS: dict[str, tuple[str, ...]] = {
         "attacks/test_privacy_claims.py::test_the_worst_record_of_the_real_network_does_what_the_accountant_reckons_with",
         "test_privacy_section.py::test_a_loss_that_no_proof_covers_is_refused_with_objective_perturbation",
     ),
-    "what the device itself allows": (
+    "the coordinator chooses the noise: a device writes down what it spends (and does not yet stop)": (
         "attacks/test_privacy_claims.py::test_real_agents_write_down_the_bound_of_the_network_they_train",
     ),
     "secure aggregation is refused, not pretended": (

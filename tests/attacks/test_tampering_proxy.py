@@ -31,7 +31,7 @@ RUN = run_file(
     wire={"enclose_kb": 0},
 )
 PUBLISH, PUBACK = 3, 4
-MEDDLED = 60  # publishes, after which the line is honest
+MEDDLED = 24  # publishes, after which the line is honest
 CUTS = 4  # connections, after which the line is honest
 QOS = 0b0110
 
