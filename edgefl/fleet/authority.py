@@ -23,6 +23,7 @@ from edgefl.errors import ConfigError
 DAYS = 3650  # of the authority itself
 BACKDATED = timedelta(days=1)  # a clock that is a little slow believes a new certificate too
 LEEWAY = timedelta(hours=1)  # how far back a revocation list may be dated, see `revocations`
+LONGEST = 64  # characters of a name in a certificate; a fleet may use all of them for itself
 SECOND = timedelta(seconds=1)
 _UNREADABLE = UnsupportedAlgorithm, x509.InvalidVersion  # what parsing raises besides a ValueError
 _NO_USAGE = {
@@ -57,7 +58,7 @@ class Authority:
     def new(cls, fleet: str, now: datetime) -> "Authority":
         """A new one, named after its fleet."""
         key = ec.generate_private_key(ec.SECP256R1())
-        name = _name(f"edgefl fleet {fleet}")
+        name = _name(f"edgefl fleet {fleet}"[:LONGEST])
         begun = _begun(name, name, key.public_key(), key.public_key(), now, DAYS)
         begun = begun.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         usage = x509.KeyUsage(**{**_NO_USAGE, "key_cert_sign": True, "crl_sign": True})

@@ -87,6 +87,12 @@ def test_an_installed_kit_is_an_agent_file_and_a_second_one_keeps_its_data(secur
     assert (home / "pi-01" / "tls.pem").read_text() == renewed.key + renewed.certificate
 
 
+def test_names_may_be_as_long_as_in_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    kit = Fleet.new("f" * 64, ["localhost"], 8883, clock()).add("d" * 64, clock())
+    assert (kit.fleet, kit.name) == ("f" * 64, "d" * 64)
+
+
 def test_a_kit_chooses_no_code_for_the_data_of_its_device(secured: Secured, tmp_path: Path) -> None:
     kit = secured.kits["pi-01"].model_copy(update={"data": {"source": "os:abort"}})
     with pytest.raises(ConfigError, match="a kit may not choose that"):
