@@ -1,6 +1,7 @@
 """`edgefl broker`: the broker of a fleet, or one for the bench."""
 
 import signal
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import typer
@@ -20,8 +21,12 @@ def group() -> None:
 def start(  # noqa: PLR0917 - options of a command
     fleet: FleetName = "default",
     insecure: Insecure = False,
-    port: Annotated[int, typer.Option(help="Without a fleet: its port; 0 takes any free one.")] = 1883,
-    bind: Annotated[str, typer.Option(help="Without a fleet: another address needs --insecure.")] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(help="Without a fleet: its port; 0 takes any free one.", show_default="1883")
+    ] = None,
+    bind: Annotated[
+        str | None, typer.Option(help="Without a fleet: another address needs --insecure.", show_default="127.0.0.1")
+    ] = None,
     user: Annotated[
         str | None, typer.Option(help="Without a fleet: one user for everybody; its password is EDGEFL_MQTT_PASSWORD.")
     ] = None,
@@ -36,9 +41,21 @@ def start(  # noqa: PLR0917 - options of a command
 
     logs.set_up(log)
     if FleetFolder(fleet).exists() and not insecure:
+        _not_for_a_fleet(fleet, {"--port": port, "--bind": bind, "--user": user})
         _secured(fleet)
     else:
-        _plain(port, bind, user, prefer, insecure=insecure)
+        _plain(1883 if port is None else port, bind or "127.0.0.1", user, prefer, insecure=insecure)
+
+
+def _not_for_a_fleet(fleet: str, options: Mapping[str, object]) -> None:
+    from edgefl.errors import ConfigError
+
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        raise ConfigError(
+            f"{' and '.join(given)}: the broker of fleet '{fleet}' listens where `edgefl fleet init` said"
+            " (--host, --port); leave this out, or say --insecure for an open broker beside the fleet's"
+        )
 
 
 def _secured(fleet: str) -> None:

@@ -34,17 +34,20 @@ def init(  # noqa: PLR0917 - options of a command
         list[str] | None,
         typer.Option(help="A name or address of the broker; the first is what devices are told.", show_default=False),
     ] = None,
-    port: Annotated[int, typer.Option(help="The broker's port; the next one is for coordinators here.")] = 8883,
+    port: Annotated[
+        int, typer.Option(help="The broker's port; the next is for coordinators here, the one after for tokens.")
+    ] = 8883,
     trial: Trial = None,
     fleet: FleetName = "default",
     out: Out = Path(),
 ) -> None:
     """Make a fleet: its authority, its broker's configuration and certificate, and a kit for each device."""
     from edgefl.fleet import hosts
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import Fleet, check_new
     from edgefl.fleet.authority import check_host, clock
     from edgefl.fleet.members import device_names
 
+    check_new(fleet)  # before the kits: those of a first `fleet init` are there too
     names = device_names(devices) if devices else []
     data = _parts(trial, range(len(names))) if trial else [None] * len(names)
     addresses = [check_host(one) for one in host] if host else hosts.ours()
@@ -235,7 +238,8 @@ def _kit(fleet: "Fleet", name: str, data: dict[str, Any] | None, out: Path, *, r
     from edgefl.fleet import kit
     from edgefl.fleet.authority import clock
 
-    path = out / f"{name}{kit.SUFFIX}" if replace else _free(out, name)
+    member = name in fleet.members.active()  # then `add` refuses, or replaces
+    path = out / f"{name}{kit.SUFFIX}" if replace or member else _free(out, name)
     kit.write(fleet.add(name, clock(), replace=replace, data=data), path)
     typer.echo(f"wrote {shown(path.absolute())}: it is for {name} and nobody else; delete it here once it is there")
     return path
@@ -246,7 +250,9 @@ def _free(out: Path, name: str) -> Path:
     from edgefl.fleet.kit import SUFFIX
 
     if (path := out / f"{name}{SUFFIX}").exists():
-        raise ConfigError(f"{path} is there already: it may be another fleet's; move it away, or give --out FOLDER")
+        raise ConfigError(
+            f"{path} is there already: delete it if its device has it, move it away, or give --out FOLDER"
+        )
     return path
 
 

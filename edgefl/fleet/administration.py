@@ -24,6 +24,17 @@ DEVICE, SERVER = timedelta(days=90), timedelta(days=365)  # how long certificate
 RENEWED = 1 / 3  # of its time is left when the certificate of broker or coordinator is made anew
 
 
+def check_new(name: str) -> FleetFolder:
+    """The folder of a fleet that is not there yet."""
+    folder = FleetFolder(name)
+    if folder.exists():
+        raise ConfigError(
+            f"fleet '{name}' is there already ({folder.path}): `edgefl fleet add NAME` adds a device,"
+            " `edgefl fleet init --fleet OTHER` makes another fleet"
+        )
+    return folder
+
+
 class Fleet:
     """A fleet on this machine, opened to change it."""
 
@@ -41,12 +52,7 @@ class Fleet:
     @classmethod
     def new(cls, name: str, hosts: Sequence[str], port: int, now: datetime, trial: str | None = None) -> "Fleet":
         """A fleet without members; its broker is reached by the first of these names, and has all of them."""
-        folder = FleetFolder(name)
-        if folder.exists():
-            raise ConfigError(
-                f"fleet '{name}' is there already ({folder.path}): `edgefl fleet add NAME` adds a device,"
-                " `edgefl fleet init --fleet OTHER` makes another fleet"
-            )
+        folder = check_new(name)
         make_private(folder.path)
         make_private(folder.broker)
         authority = Authority.new(name, now)

@@ -40,7 +40,7 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
     signals: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: signals.put(number))
-    with own(fleet.folder.broker):
+    with own(fleet.folder.broker, remedy="the broker of this fleet runs already"):
         fleet.refresh(clock())
         with running(fleet) as (child, home):
             ready()
@@ -54,7 +54,7 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
                     looked = time.monotonic()
                     if fleet.refresh(clock()):
                         _reload(fleet, child, home)
-            raise RunError(f"mosquitto ended: {child.last_words()}")
+            raise RunError(_how_it_ended(child))
 
 
 def reload(folder: FleetFolder) -> bool:
@@ -68,6 +68,12 @@ def reload(folder: FleetFolder) -> bool:
     return False
 
 
+def _how_it_ended(child: Child) -> str:
+    code = child.exit_code or 0
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {child.last_words()}"
+    return f"mosquitto {how}; its log is {child.output}. Start it again: devices and runs come back by themselves"
+
+
 @contextmanager
 def running(fleet: Fleet) -> Iterator[tuple[Child, Path]]:
     """Its Mosquitto, and the folder that it reads; it ends with the block."""
@@ -76,8 +82,12 @@ def running(fleet: Fleet) -> Iterator[tuple[Child, Path]]:
         raise ConfigError("a secured fleet needs Mosquitto, which is not installed here: apt install mosquitto")
     settings = fleet.settings
     every = settings.bind or "0.0.0.0"  # noqa: S104  only looked at
-    free_port(every, settings.port)
-    free_port(settings.here.host, settings.here.port)
+    remedy = (
+        "the fleet's devices know it by this port, so end what listens there (`ss -ltnp` names it);"
+        " `edgefl fleet init --fleet OTHER --port N` makes a fleet with another one"
+    )
+    free_port(every, settings.port, remedy)
+    free_port(settings.here.host, settings.here.port, remedy)
     home = Path(tempfile.mkdtemp(prefix="edgefl-broker-"))
     reaches = all(parent.stat().st_mode & stat.S_IXOTH for parent in home.parents)
     user = NOBODY if os.geteuid() == 0 and reaches else None

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from edgefl.errors import ConfigError
+from edgefl.fleet import authority
 from edgefl.fleet.members import Record, check_device
-from edgefl.protocol import signing
+from edgefl.protocol import key_file, signing
 from edgefl.protocol.address import parse
 from edgefl.protocol.topics import check_name
 from edgefl.system.store import write_atomically
@@ -85,11 +86,26 @@ def read(path: Path) -> Kit:
     if len(raw) > LIMIT:
         raise ConfigError(f"{path}: larger than {LIMIT >> 10} KiB, so it is no kit")
     try:
-        return Kit.model_validate_json(raw)
+        kit = Kit.model_validate_json(raw)
+        _check_pems(kit)
+        return kit
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         what = f"{where}: {first['msg']}" if where else first["msg"]
-    except ConfigError as error:
+    except (ConfigError, ValueError) as error:
         what = str(error)
-    raise ConfigError(f"{path}: not a kit that this version of edgefl can read ({what})")
+    raise ConfigError(
+        f"{path}: not a kit that this version of edgefl can read ({what}); copy it again from the server,"
+        " where `edgefl fleet add NAME --replace` makes a new one"
+    )
+
+
+def _check_pems(kit: Kit) -> None:
+    """ValueError if its certificates and keys are damaged: who has installed a kit deletes it."""
+    certificate = authority.read_certificate(kit.certificate.encode())
+    if not authority.issued_by(certificate, kit.ca.encode()):
+        raise ValueError("its certificate is not of its own fleet's authority")
+    if not authority.belong_together(certificate, kit.key.encode(), kit.name):
+        raise ValueError("its certificate is not for its key and name")
+    key_file.checked(kit.device_key.encode(), 0o600, kit.name, "the device's", lost="")

@@ -115,7 +115,10 @@ def _choose(prefer: str) -> Kind:
     raise ConfigError(f"no {'MQTT broker' if prefer == 'auto' else prefer} on this machine: {remedy}")
 
 
-def free_port(bind: str, port: int) -> int:
+ANOTHER_PORT = "choose another with --port, or connect to the broker that has it"
+
+
+def free_port(bind: str, port: int, remedy: str = ANOTHER_PORT) -> int:
     """The port, if it can be had; otherwise a ConfigError."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     with socket.socket(family) as probe:
@@ -124,7 +127,6 @@ def free_port(bind: str, port: int) -> int:
             probe.bind((bind, port))
         except OSError as failed:
             why = (failed.strerror or str(failed)).lower()
-            remedy = "choose another with --port, or connect to the broker that has it"
             raise ConfigError(f"broker port {port} on {bind} cannot be used ({why}): {remedy}") from None
         free: int = probe.getsockname()[1]
         return free

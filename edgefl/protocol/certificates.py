@@ -69,7 +69,7 @@ def refused(files: Tls) -> Trouble | None:
         return _dates(f"our own certificate {files.certificate}", ours) or Trouble(
             f"the broker ended the connection before it answered; it may not accept our own certificate"
             f" {files.certificate} ({_name(ours.subject)}, {issuer})",
-            "use one of the CA that the broker trusts; its log says more",
+            "use one of the CA that the broker trusts, or a new kit if this device was revoked; its log says more",
         )
     return None
 

@@ -11,7 +11,7 @@ from edgefl.system.store import OURS, make_folder, make_private
 
 
 @contextmanager
-def own(folder: Path, *, private: bool = True) -> Iterator[None]:
+def own(folder: Path, *, private: bool = True, remedy: str = "stop it, or choose another folder") -> Iterator[None]:
     """Own the folder while the block runs; if it is private, nobody else can read it."""
     try:
         if private:
@@ -29,7 +29,7 @@ def own(folder: Path, *, private: bool = True) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip() or "another one"
-            raise ConfigError(f"{folder} is in use by process {owner}: stop it, or choose another folder") from None
+            raise ConfigError(f"{folder} is in use by process {owner}: {remedy}") from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

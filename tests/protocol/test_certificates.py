@@ -120,7 +120,8 @@ def test_our_own_certificate_of_a_ca_that_the_broker_does_not_know(version: str,
     ours = stranger.issue("pi-01").model_copy(update={"ca": authority.path})
     told = why(address, ours)
     assert f"it may not accept our own certificate {ours.certificate} (CN=pi-01, valid from {shown(VALID[0])}" in told
-    assert told.endswith("issued by CN=other CA): use one of the CA that the broker trusts; its log says more")
+    remedy = "use one of the CA that the broker trusts, or a new kit if this device was revoked; its log says more"
+    assert told.endswith(f"issued by CN=other CA): {remedy}")
 
 
 def test_a_certificate_for_another_name(serve: Serve, tmp_path: Path):
