@@ -197,7 +197,8 @@ class Coordinator:
         self._feed(event)
 
     def _interrupted(self) -> Interrupted:
-        where = f"in round {self.state.rounds.round}" if self.artifacts.run_state else "before the first round"
+        rounds = self.state.rounds
+        where = "before the first round" if rounds.phase == "starting" else f"in round {rounds.round}"
         again = "; the same command goes on with it" * (self.disk is not None)
         return Interrupted(f"run '{self.name}' was interrupted {where}{again}")
 

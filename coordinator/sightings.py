@@ -12,7 +12,7 @@ from edgefl.fleet.sightings import Sighting
 
 log = logging.getLogger(__name__)
 
-EVERY = 60.0  # seconds between two writes, unless somebody comes
+EVERY = 60.0  # seconds between two writes, unless somebody comes for the first time
 
 
 class Sightings:
@@ -27,7 +27,9 @@ class Sightings:
     def __call__(self, fact: Fact) -> None:
         match fact:
             case events.Joined(device=device, version=version):
-                self._versions[device], self._written_at = version, 0.0
+                self._versions[device] = version
+                if device not in self._seen:  # one that comes and goes is not written each time
+                    self._written_at = 0.0
             case events.Answered(device=device) | events.Declined(device=device) | events.Busy(device=device):
                 pass
             case _:

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 NAME = "members.json"
 COORDINATOR = "coordinator"  # its name at the broker, which no device may have
 LIMIT = 32 << 20  # bytes; a member takes some 300
+RESERVED = {COORDINATOR: "the coordinator's own name", "fleets": "the name of the folder where fleets are kept"}
 KEPT = 16  # certificates that have expired are forgotten beyond so many
 
 
@@ -168,8 +169,8 @@ def read(path: Path) -> Members:
 
 def check_device(name: str) -> str:
     """The name of a device that may be a member."""
-    if name == COORDINATOR:
-        raise ConfigError(f"'{COORDINATOR}' is the coordinator's own name: give the device another one")
+    if name in RESERVED:
+        raise ConfigError(f"'{name}' is {RESERVED[name]}: give the device another one")
     return check_name("device", name)
 
 

@@ -112,6 +112,9 @@ def test_who_was_seen_is_written_once_in_a_while(fleet: Fleet, monkeypatch: pyte
         seen(events.Answered("pi-01", 1, 10, at=1e9 + second))
     seen(events.Waiting("nobody", at=1e9 + 2 * EVERY))
     assert len(writes) == 2
+    for second in range(20):
+        seen(events.Joined("pi-02", 5, at=1e9 + EVERY + 2 + second))
+    assert len(writes) == 3, "who comes for the first time is written at once, who comes and goes is not"
 
 
 def test_who_was_seen_stands_in_the_file_and_an_older_sighting_does_not_replace_it(fleet: Fleet) -> None:
