@@ -20,6 +20,7 @@ ALGORITHMS = sorted(registry.ALGORITHMS)
 STAGES = sorted(registry.STAGES)
 PRIVATE = {"upcycled", "fedprox"}
 ON_SINGLE_UPDATES = {"sgc", "memory", "table", "curvature", "distill", "ensemble"}
+ON_SINGLE_UPDATES |= {"median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "norm_clip"}
 
 
 def read(*, algorithm="fedavg", privacy=None, aggregation=(), environment=None, sets=(), **more):

@@ -93,13 +93,13 @@ def test_a_signature_of_another_key_under_our_name_does_not_hold():
 
 def test_a_signature_made_for_something_else_does_not_hold():
     """The same key, the same bytes, but without our prefix."""
-    bare = signing._text(SIGNER._key.sign(STATEMENT))
+    bare = signing.base64_text(SIGNER._key.sign(STATEMENT))
     tail = f',"key":"{SIGNER.key}","signature":"{bare}"}}'.encode()
     assert refusal(STATEMENT[:-1] + tail) == "model.signature"
 
 
 def test_a_key_that_is_no_point_of_the_curve_is_refused():
-    nonsense = signing.KIND + signing._text(b"\x02" + bytes(30) + b"\x7f")
+    nonsense = signing.KIND + signing.base64_text(b"\x02" + bytes(30) + b"\x7f")
     assert refusal(SIGNED.replace(SIGNER.key.encode(), nonsense.encode())) == "model.signature"
 
 
