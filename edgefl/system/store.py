@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from stat import S_IMODE
 from tempfile import mkstemp
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError
@@ -43,11 +43,7 @@ def write_atomically(path: Path, data: bytes | bytearray | memoryview, *, privat
         make_folder(path.parent, private=private)
         before_write()
         fresh.unlink(missing_ok=True)
-        # A new one, not what somebody's link of this name leads to; closed from the beginning: who opens it reads on.
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OURS if private else 0o666)
-        with os.fdopen(handle, "wb") as file:
-            if private:
-                os.fchmod(handle, OURS)  # whatever the umask
+        with new_file(fresh, private=private) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -59,6 +55,14 @@ def write_atomically(path: Path, data: bytes | bytearray | memoryview, *, privat
         raise StoreError(
             f"{path}: cannot be written ({error.strerror}); free some space or choose another folder"
         ) from None
+
+
+def new_file(path: Path, *, private: bool) -> BinaryIO:
+    """A new one, not what somebody's link of this name leads to; closed from the beginning: who opens it reads on."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OURS if private else 0o666)
+    if private:
+        os.fchmod(handle, OURS)  # whatever the umask
+    return os.fdopen(handle, "wb")
 
 
 def create_atomically(path: Path, data: bytes | bytearray | memoryview) -> bool:

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from edgefl.system import store
+
 SUBSETS = 5  # of up to so many unsynced names every subset is tried, of more every beginning
 
 
@@ -114,6 +116,8 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
         for name in ("open", "replace", "unlink", "mkdir"):
             real, taped = getattr(Path, name), getattr(self, f"_{name}")
             self._patch.setattr(Path, name, partialmethod(_instead, real, taped, self._mine))
+        self._new_file = store.new_file
+        self._patch.setattr(store, "new_file", self._created)
         self._sync = os.fsync
         self._patch.setattr(os, "fsync", self._fsync)
 
@@ -128,6 +132,15 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
         self.ops.append(Mark(text))
 
     # ---- what our file layer calls -------------------------------------------------------------------------------
+
+    def _created(self, path: Path, *, private: bool) -> Any:
+        file = self._new_file(path, private=private)
+        if not self._mine(path):
+            return file
+        name = self._name(path)
+        self._files[name] = len(self.ops)  # a number that no other file has
+        self.ops.append(Name(name, self._files[name]))
+        return _Recorded(file, self._files[name], self)
 
     def _open(self, real: Callable[..., Any], path: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
         new = not path.exists()

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -150,8 +151,12 @@ def test_half_a_token_is_told(text: str) -> None:
 
 def test_two_commands_are_enough_and_what_a_token_gave_is_not_lost(secured: Secured) -> None:
     command = [*EDGEFL, "fleet", "add", "pi-07", "--token"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=secured.environment) as server:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=secured.environment) as server,
+        ExitStack() as until_done,
+    ):
         assert server.stdout is not None
+        until_done.callback(server.kill)  # whatever goes wrong: it would wait for its device for ever
         lines = iter(server.stdout.readline, "")
         word = next(match[1] for line in lines if (match := re.search(r"enrol --token (\S+)", line)))
         assert any("waiting for 'pi-07'" in line for line in lines)
