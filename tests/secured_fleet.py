@@ -23,7 +23,8 @@ from edgefl.protocol.broker import find_mosquitto
 from edgefl.protocol.tls import Tls
 
 PATIENCE = 20.0
-EDGEFL = [sys.executable, "-m", "edgefl"]
+# Not `python -m`: it would look for the package in the folder where it is run, and the state has one of that name.
+EDGEFL = [str(Path(sys.executable).with_name("edgefl"))]
 
 
 def free_ports() -> int:

@@ -5,7 +5,6 @@ is out although its connection is open.
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import secured_fleet
 from fleets import until
-from secured_fleet import Secured
+from secured_fleet import EDGEFL, Secured
 
 from device_agent import enrol
 from edgefl.fleet import sightings
@@ -46,7 +45,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 @contextmanager
 def started(secured: Secured, *words: str) -> Iterator[None]:
-    command, quiet = [sys.executable, "-m", "edgefl", *words], subprocess.DEVNULL
+    command, quiet = [*EDGEFL, *words], subprocess.DEVNULL
     with subprocess.Popen(command, env=secured.environment, cwd=secured.state, stdout=quiet, stderr=quiet) as process:
         try:
             yield
