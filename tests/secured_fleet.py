@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from edgefl.fleet import enrolment
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
 from edgefl.fleet.kit import Kit
@@ -101,6 +103,20 @@ def broker(secured: Secured) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.terminate()
+
+
+@contextmanager
+def enrolling(fleet: Fleet) -> Iterator[list[str]]:
+    """Who has joined at a listener that runs meanwhile."""
+    joined: list[str] = []
+    over, ready = threading.Event(), threading.Event()
+    thread = threading.Thread(target=enrolment.serve, args=(fleet, joined.append, over.is_set, ready.set))
+    thread.start()
+    assert ready.wait(PATIENCE)
+    yield joined
+    over.set()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 class Party:

@@ -5,7 +5,6 @@ import json
 import socket
 import ssl
 import struct
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from malformed_requests import MALFORMED
-from secured_fleet import Secured, make
+from secured_fleet import Secured, enrolling, make
 
 from edgefl.errors import RemoteError
 from edgefl.fleet import enrolment, tokens
@@ -34,16 +33,8 @@ def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Secured:
 
 @pytest.fixture
 def listening(secured: Secured) -> Iterator[list[str]]:
-    """Who has joined at a listener that runs."""
-    joined: list[str] = []
-    over, ready = threading.Event(), threading.Event()
-    thread = threading.Thread(target=enrolment.serve, args=(secured.fleet, joined.append, over.is_set, ready.set))
-    thread.start()
-    assert ready.wait(20)
-    yield joined
-    over.set()
-    thread.join(60)
-    assert not thread.is_alive()
+    with enrolling(secured.fleet) as joined:
+        yield joined
 
 
 def token(secured: Secured, name: str = "pi-02") -> Token:

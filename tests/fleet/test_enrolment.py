@@ -6,7 +6,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from secured_fleet import EDGEFL, Secured, make
+from secured_fleet import EDGEFL, Secured, enrolling, make
 
 from edgefl.errors import ConfigError, RemoteError
 from edgefl.fleet import enrolment, revocation, tokens
@@ -33,15 +32,8 @@ def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Secured:
 
 @pytest.fixture
 def listening(secured: Secured) -> Iterator[list[str]]:
-    """Who has joined at a listener that runs."""
-    joined: list[str] = []
-    over, ready = threading.Event(), threading.Event()
-    thread = threading.Thread(target=enrolment.serve, args=(secured.fleet, joined.append, over.is_set, ready.set))
-    thread.start()
-    assert ready.wait(20)
-    yield joined
-    over.set()
-    thread.join(20)
+    with enrolling(secured.fleet) as joined:
+        yield joined
 
 
 def token(secured: Secured, name: str = "pi-02", **more: Any) -> Token:
