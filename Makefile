@@ -4,14 +4,15 @@ VENV   := .venv
 RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench chaos dst soak fuzz size wheels locks sbom oldest pi-emulated experiments
-.PHONY: robustness install clean
+.PHONY: demo test check bench peers scale chaos dst soak fuzz size wheels reference locks sbom oldest pi-emulated experiments
+.PHONY: robustness asynchronous ray install clean
 
 demo: $(READY)
 	$(RUN)/edgefl demo
 
+# On as many cores as there are, up to four: more would need a memory that small machines do not have.
 test: check
-	$(RUN)/python -m pytest -q
+	$(RUN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 check: $(READY)
 	$(RUN)/ruff check .
@@ -21,6 +22,20 @@ check: $(READY)
 bench: $(READY)
 	$(RUN)/edgefl bench transport
 	$(RUN)/edgefl bench transport --secured
+
+# Our rounds beside Flower's gRPC loop, which gets a venv of its own, and beside bare gRPC and paho; about five minutes.
+# Writes docs/results/speed.md.
+FLOWER := build/flower
+peers: $(READY)
+	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/python -c 'import flwr, torch' 2>/dev/null || \
+	    $(FLOWER)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt flwr torch
+	$(RUN)/edgefl bench peers --flower $(FLOWER)/bin/python --report docs/results/speed.md
+
+# 10 to 2,000 emulated devices, up to 50 M parameters, over a real broker; about ten minutes. Writes docs/results/scale.md
+# and the constants that `edgefl plan` predicts with.
+scale: $(READY)
+	$(RUN)/edgefl bench scale --report docs/results/scale.md --constants edgefl/planning/measured.json
 
 # Kill everything, at every write and at random; cut networks, shift clocks; about a quarter of an hour. Writes docs/results/reliability.md.
 chaos: $(READY)
@@ -42,6 +57,11 @@ fuzz: $(READY)
 	$(RUN)/python tests/chaos/fuzz_atheris.py build/fuzz tests/chaos/corpus -max_total_time=$(FUZZ_SECONDS) \
 	    -max_len=2000 -artifact_prefix=build/fuzz/ -print_final_stats=1
 
+# Simulation on a local Ray cluster of three raylets, some of which are lost; about a minute and two GB of memory.
+ray: $(READY)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	EDGEFL_RAY=1 $(RUN)/python -m pytest -q tests/simulation/test_ray.py
+
 # What the base package takes on a device's disk, in a fresh venv.
 size: $(READY)
 	$(RUN)/python scripts/installed_size.py
@@ -50,6 +70,10 @@ size: $(READY)
 # packages from their hashes alone.
 wheels: $(READY)
 	EDGEFL_INDEX=1 $(RUN)/python -m pytest -q tests/test_arm_wheels.py tests/test_package_locks.py
+
+# Write docs/reference.md again, from the models of run and agent files and the comments beside their fields.
+reference: $(READY)
+	$(RUN)/python scripts/reference.py
 
 # Write deploy/locks again, from pyproject.toml, constraints.txt and the package index; minutes.
 locks: $(READY)
@@ -73,6 +97,15 @@ oldest: $(READY)
 # A training step on an emulated Cortex-A72, with real aarch64 wheels; needs qemu-user.
 pi-emulated: $(READY)
 	deploy/pi-emulated/run.sh $(RUN)/python
+
+# Rounds that wait, that ask in reserve, and that wait for nobody, on an emulated fleet; some CPU minutes.
+asynchronous: $(READY)
+	OMP_NUM_THREADS=1 $(RUN)/edgefl compare docs/results/experiments/asynchronous.toml --seeds 3 --levels 0.8,0.9,0.95 \
+	    --out runs/asynchronous --algorithms $(WAITS),$(RESERVE),$(BUFFERED)
+
+WAITS := waits=fedavg:rounds.cohort=12
+RESERVE := reserve=fedavg:rounds.cohort=12:rounds.over_select=1.5:run.rounds=150
+BUFFERED := buffered=fedavg:rounds.mode=buffered:rounds.concurrency=12:rounds.buffer=4:run.rounds=300
 
 # The papers' protocols, reduced; about two CPU hours. docs/results/algorithms.md says what came out.
 E := docs/results/experiments

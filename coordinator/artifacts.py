@@ -1,37 +1,39 @@
 """Everything large, which the core knows by a digest or a number: the job, its models at the broker, the answers."""
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 
-from coordinator import merging, staleness
+from coordinator import gateways, merging, staleness
 from coordinator import vocabulary as words
-from coordinator.budgets import budget
 from coordinator.guards import check
 from coordinator.journal import Kept
-from coordinator.publisher import Publisher
+from coordinator.publisher import Publication, Publisher
+from coordinator.saving import Saving
 from coordinator.staleness import Latecomer, Policy
+from coordinator.stored import Shelf, reader
 from edgefl.config.schema import RunFile
 from edgefl.contract import Update
 from edgefl.errors import WireError
+from edgefl.evaluation import counts
 from edgefl.events import Done
 from edgefl.protocol.frames import SEAL, Unread
-from edgefl.protocol.messages import ENCLOSED, SMALL, Answer, Assignment, Enclosed
+from edgefl.protocol.messages import SMALL, Answer, Assignment
 from edgefl.protocol.sealing import Opener
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.run import job as jobs
+from edgefl.run import statistics
 from edgefl.run.answer_schema import AnswerSchema, body_limit
 from edgefl.run.job import Job, RunState
 from edgefl.run.work import unpack_answer
+from edgefl.schedule import Purpose
 from edgefl.system.background import Work
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
 
 log = logging.getLogger(__name__)
-
-ENCLOSED_IN_ALL = 1 << 20  # bytes of a model in all tasks of a round: for more devices the broker copies it
 
 
 @dataclass(slots=True)
@@ -42,6 +44,7 @@ class Aside:
     unread: Unread
     kept: Kept
     update: Update | None = None
+    place: Callable[[], memoryview] | None = None  # where the journal has it
 
 
 class Artifacts:
@@ -53,8 +56,10 @@ class Artifacts:
         self.standing: merging.Standing | None = None
         self.answer_schema: AnswerSchema | None = None
         self.publisher: Publisher | None = None
+        self.saving = Saving()
         self.aside: dict[bytes, Aside] = {}
-        self.updates: dict[bytes, Update] = {}  # those that count, by digest
+        self.taken: dict[bytes, Aside] = {}  # accepted, and not written yet
+        self.shelf = Shelf()  # those that count, by digest
 
     # ---- the job and its models --------------------------------------------------------------------------------
 
@@ -71,7 +76,7 @@ class Artifacts:
         job, fleet = event.job, self.run.broker.fleet
         self.standing, self.answer_schema = event.standing, event.answer_schema
         self.publisher = Publisher(self.transport, fleet, job, run_id=self.run_id, signer=self.signer)
-        self.updates.update(event.updates)
+        self.shelf = event.updates
         run_state = event.standing.run_state
         done = jobs.finished(job, run_state)
         return words.Prepared(now, run_state.round, self._model(), done, event.recalled, event.told)
@@ -85,9 +90,13 @@ class Artifacts:
 
     def frame_limit(self) -> int:
         """What a frame may weigh, now that the model is known, and what the algorithm adds to an answer."""
-        _, publisher = self._here()
-        body = body_limit(self.answer_schema, publisher.job.model.layout, publisher.job.up)
-        return min(self.run.wire.limit_mb << 20, SMALL + body + SEAL)
+        return min(self.run.wire.limit_mb << 20, SMALL + self._body_limit() + SEAL)
+
+    def _body_limit(self) -> int:
+        job = self._here()[1].job
+        counted = 2 * 8 * counts.numbers(job.classes, job.targets) if self.run.judged_by_devices else 0
+        counted += 8 * (1 + 2 * job.sample[0] + job.classes) if self.run.schedule.describes else 0
+        return body_limit(self.answer_schema, job.model.layout, job.up) + counted
 
     def summary(self, leave: words.Leave) -> Done:
         """The whole run."""
@@ -105,13 +114,13 @@ class Artifacts:
         previous = 0 if here.previous is None else len(before.frame if before else here.previous)
         return words.Model(here.run_state.round + 1, len(here.frame), previous)
 
-    def publish(self) -> tuple[str, ...]:
-        """Put the model of the next round at the broker; the ids of all that stand there now."""
+    def publish(self, in_use: Collection[int] = ()) -> tuple[str, ...]:
+        """Have the model of the next round ready, beside those in use; the ids of all that may stand at the broker."""
         here, publisher = self._here()
         if here.previous is not None:
             publisher.publish(here.run_state.round, here.previous)
         if here.frame is not None:
-            publisher.publish(here.run_state.round + 1, here.frame)
+            publisher.publish(here.run_state.round + 1, here.frame, in_use)
         return tuple(publication.id for publication in publisher.all())
 
     def publish_again(self, device: str, model: str, now: float, *, whole: bool) -> None:
@@ -119,18 +128,19 @@ class Artifacts:
         if self.publisher and self.publisher.asked_again(model, now, whole=whole):
             log.warning("published again for=%s model=%s whole=%s", device, model, whole)
 
-    def enclosed(self, round: int, invitees: int) -> Enclosed | None:
-        """The model, if it is so small that it comes with the tasks of so many devices."""
-        _, publisher = self._here()
-        model = publisher.published[round]
-        most = min(self.run.wire.enclose_kb << 10, ENCLOSED_IN_ALL // max(1, invitees))
-        small = len(model.frame) <= most and len(model.manifest) <= ENCLOSED
-        return Enclosed(manifest=model.manifest, frame=model.frame) if small else None
+    def model(self, round: int) -> Publication:
+        """The model of a round."""
+        return self._here()[1].published[round]
 
-    def task(self, round: int, opening: int, invitee: words.Invitee, enclosed: Enclosed | None = None) -> Assignment:
-        """What a device is asked to do."""
+    def stand(self, model: Publication) -> None:
+        """Have it at the broker, for whoever fetches it."""
+        self._here()[1].stand(model)
+
+    def task(self, round: int, opening: int) -> Assignment:
+        """What all devices of a round are asked to do."""
         here, publisher = self._here()
-        work = budget(invitee.seconds_per_step, self.run.rounds.deadline)
+        job, evaluation = publisher.job, self.run.evaluation
+        run_state = replace(here.run_state, round=round - 1)  # a task that is said again may be of an earlier round
         return Assignment(
             job=self.run.run.name,
             run_id=self.run_id,
@@ -139,22 +149,26 @@ class Artifacts:
             model=publisher.published[round].id,
             previous=publisher.published[round - 1].id if here.previous is not None else None,
             graphs=publisher.graphs.id if publisher.graphs else None,
-            overtime=self.run.rounds.late != "drop",
-            counted=invitee.counted,
-            batches=work.batches,
-            seconds=work.seconds,
-            installation=invitee.installation,
-            enclosed=None if invitee.has_model else enclosed,
+            overtime=self.run.buffered or self.run.rounds.late != "drop",
+            purpose=jobs.purpose(job, run_state),
+            evaluates=evaluation.least if jobs.evaluates(job, run_state) else None,
+            held_back=evaluation.held_back if self.run.judged_by_devices else None,
             seal=self.opener.key if self.seal else None,
         )
+
+    def purpose(self, round: int) -> Purpose:
+        """What a round is for."""
+        return self.run.schedule.purpose(round)
 
     def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock) -> Work:
         """The work of merging these answers, which are nobody's afterwards."""
         here, publisher = self._here()
-        arrived = {id: self.updates.pop(kept.digest) for id, kept in merge.answers.items()}
-        behind = {id: Latecomer(kept.round, self.updates.pop(kept.digest)) for id, kept in merge.late.items()}
+        arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
+        ages = {id: merge.round - kept.round for id, kept in merge.answers.items()}
+        behind = {id: Latecomer(kept.round, self.shelf.take(kept.digest)) for id, kept in merge.late.items()}
         updates, late_ones = staleness.fold(policy, merge.round, arrived, behind)
-        return partial(merging.Merging(publisher.job, here.run_state, updates, late_ones, merge).work, disk, clock)
+        about = publisher.job, here.run_state, arrived, updates, late_ones, merge
+        return partial(merging.Merging(*about, ages).work, disk, clock, self.saving)
 
     def _here(self) -> tuple[merging.Standing, Publisher]:
         assert self.standing is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both
@@ -182,26 +196,43 @@ class Artifacts:
             raise WireError(
                 "update.model", f"trained from model {answer.model}, round {answer.round} has {publication.id}"
             )
-        layout, codec = publisher.job.model.layout, publisher.job.up
+        job, purpose = publisher.job, self.purpose(answer.round)
+        if purpose not in {answer.purpose, "evaluate"}:
+            raise WireError("update.purpose", f"to {answer.purpose} is not what round {answer.round} asked for")
+        if against := gateways.objection(answer.device, answer.devices, self.run):
+            raise WireError("update.devices", against[1])
         if self.seal and not aside.unread.sealed:
             raise WireError("update.unsealed", "an open answer to a task that asked for a sealed one")
-        body = aside.unread.body(body_limit(self.answer_schema, layout, codec), self.opener)
-        update = unpack_answer(answer, body, layout.size, codec)
-        if self.answer_schema:
+        body = aside.unread.body(self._body_limit(), self.opener)
+        update = unpack_answer(answer, body, job.model.layout.size, job.up)
+        if purpose == "describe":
+            statistics.check(self.run.task, update.extra, job.sample, job.classes)
+        if self.answer_schema and purpose == "train":
             self.answer_schema.check(update.extra)
         check(answer.device, update, here.length)
+        if update.seen:
+            counts.check(update.seen, job.classes, job.targets)
         aside.update = update
 
     def accepted(self, actions: Iterable[words.Action]) -> Kept | None:
-        """The answer that these actions accept, as it came."""
-        digests = (one.digest for one in actions if isinstance(one, words.Accept | words.Late))
-        return next((self.aside[digest].kept for digest in digests), None)
+        """The answer that these actions accept, as it came; from now on the same one may come again."""
+        for action in actions:
+            if isinstance(action, words.Accept | words.Late):
+                if action.digest not in self.taken:
+                    self.taken[action.digest] = self.aside.pop(action.digest)
+                return self.taken[action.digest].kept
+        return None
+
+    def written(self, answer: Kept, place: Callable[[], memoryview]) -> None:
+        """The journal has it, and can read it again from there."""
+        self.taken[answer.digest].place = place
 
     def keep(self, digest: bytes) -> None:
         """It counts."""
-        update = self.aside.pop(digest).update
-        assert update is not None  # noqa: S101 - the core has no verdict before it was opened
-        self.updates[digest] = update
+        aside = self.taken.pop(digest)
+        assert aside.update is not None  # noqa: S101 - the core has no verdict before it was opened
+        load = reader(self._here()[1].job, aside.answer, aside.place, self.opener) if aside.place else None
+        self.shelf.put(digest, aside.update, load)
 
     def put_away(self, digest: bytes) -> None:
         """It does not; one that came before it, and was the same, may."""
@@ -210,4 +241,4 @@ class Artifacts:
     def forget(self, *digests: bytes) -> None:
         """They counted, and do not any more."""
         for digest in digests:
-            self.updates.pop(digest, None)
+            self.shelf.drop(digest)

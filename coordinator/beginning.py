@@ -22,6 +22,10 @@ def rules(run: RunFile, cohort_rounds: int) -> Rules:
         late=run.rounds.late,
         cohort_rounds=cohort_rounds,
         selection=run.selection,
+        evaluates=run.schedule.evaluates,
+        describes=run.schedule.describes,
+        buffered=run.buffered,
+        staleness=run.rounds.staleness,
     )
 
 
@@ -30,7 +34,7 @@ def begin(run: RunFile, book: Journal | None, now: float) -> State:
     house = rules(run, run.make_algorithm().cohort_rounds)
     restored = book.rounds(house) if book else None
     return State(
-        restored or Rounds(house),
+        restored or Rounds(house, round=house.schedule.first),
         Conduct(run.guards.strikes, run.guards.quarantine_seconds),
         looks=run.run.forgetting,
         resumed=restored is not None,

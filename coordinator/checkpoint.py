@@ -2,24 +2,29 @@
 
     checkpoint-000012.safetensors   the model under its own tensor names: torch's load_state_dict takes it as it is
     state-000012.safetensors        what only the run needs to go on: the model before, every stage's state, reports
+    best.safetensors                the best model, as long as that is not the last one
 
 The state is written first, and the checkpoint names its hash: a generation is there from the moment its checkpoint
-is, and a model with the state of another generation is noticed.
+is, and a model with the state of another generation is noticed. Which round was the best stands in the checkpoint. A
+best model is written when a worse one is about to follow it, before that is; it goes when the last one is the best
+again. So at any moment the round that the newest checkpoint calls the best is there; while it is the last, at no cost.
 """
 
 import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from edgefl import __version__
 from edgefl.errors import ConfigError, StoreError
-from edgefl.events import Round, as_json, from_json
-from edgefl.models.base import Model
+from edgefl.events import Described, Evaluated, Round, as_json, from_json
+from edgefl.run import first_model, statistics
 from edgefl.run import job as jobs
+from edgefl.run.first_model import Origin, frozen_otherwise
 from edgefl.run.job import Job, RunState
 from edgefl.system import store
 from edgefl.system.disk import Disk
@@ -28,7 +33,9 @@ from edgefl.vector import Layout, State, Vector
 log = logging.getLogger(__name__)
 
 GENERATIONS = 3
-_STAGE, _UNNAMED, _PREVIOUS = "stage/", "model/", "previous"
+BEST = "best.safetensors"
+Report: TypeAlias = Round | Evaluated | Described  # what is told of a merge
+_STAGE, _UNNAMED, _PREVIOUS = "stage/", first_model.UNNAMED, "previous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +43,23 @@ class Saved:
     """Where a job stood: its state, and what had been told of it."""
 
     run_state: RunState
-    reports: tuple[Round, ...]
+    reports: tuple[Report, ...]
     bytes_up: int
     bytes_down: int
 
 
-def save(disk: Disk, job: Job, saved: Saved) -> str:
-    """Write where the job stands, and give back its file's name; the oldest generation goes."""
+def save(disk: Disk, job: Job, saved: Saved, passed: Sequence[RunState] = ()) -> str:
+    """Write where the job stands, and give back its file's name; the oldest generation goes.
+
+    `passed` are the states since the one that was saved last, that one included: one of them may have been the best.
+    """
     run_state = saved.run_state
+    for best in passed:
+        if best.round == run_state.best_round != run_state.round:
+            model, unnamed = _tensors(job, best)
+            disk.write(BEST, store.sealed(model | unnamed, _about(job, best, "")))
     name = f"checkpoint-{run_state.round:06d}.safetensors"
-    model = job.model.tensors(run_state.params)
-    learnt = job.model.layout.layers(run_state.params)
-    state: State = {_UNNAMED + name: tensor for name, tensor in learnt.items() if name not in model}
+    model, state = _tensors(job, run_state)
     if run_state.previous is not None:
         state[_PREVIOUS] = run_state.previous
     for stage, arrays in run_state.states.items():
@@ -55,6 +67,8 @@ def save(disk: Disk, job: Job, saved: Saved) -> str:
     about_state = {
         "round": run_state.round,
         "best": run_state.best,
+        "best_round": run_state.best_round,
+        "judged": as_json(run_state.judged) if run_state.judged else None,
         "reached": run_state.reached,
         "stages": list(run_state.states),
         "reports": [as_json(report) for report in saved.reports],
@@ -62,29 +76,60 @@ def save(disk: Disk, job: Job, saved: Saved) -> str:
         "bytes_down": saved.bytes_down,
     }
     state_file = store.sealed(state, about_state)
-    about_model = {
+    disk.write(state_of(name), state_file)
+    disk.write(name, store.sealed(model, _about(job, run_state, store.seal(state_file))))
+    kept = generations(disk)[-GENERATIONS:]
+    old = {*generations(disk), *disk.names("state-*.safetensors")} - {*kept, *map(state_of, kept)}
+    stale = {BEST} & {*disk.names(BEST)} if run_state.best_round == run_state.round else set[str]()
+    for unneeded in sorted(old | stale):
+        disk.remove(unneeded)
+    return name
+
+
+def _tensors(job: Job, run_state: RunState) -> tuple[State, State]:
+    """The model under its own names, and what of its vector has none there: buffers that its state_dict leaves out."""
+    model, learnt = job.model.tensors(run_state.params), job.model.layout.layers(run_state.params)
+    return model, {_UNNAMED + name: tensor for name, tensor in learnt.items() if name not in model}
+
+
+def _about(job: Job, run_state: RunState, state: str) -> dict[str, Any]:
+    """What a file says about the model in it; `state` is the hash of the file beside it."""
+    return {
         "edgefl": __version__,
         "round": run_state.round,
         "sha256": run_state.sha256(),
-        "scores": jobs.scores(run_state.evaluation),
+        "scores": jobs.scores(jobs.chosen(job, run_state)),
+        "best": {"round": run_state.best_round, "score": run_state.best},
         "run": job.run.model_dump(mode="json"),
         "sample": job.sample,
         "classes": job.classes,
         "class_names": job.class_names,
+        "targets": job.targets,
+        "target_names": job.target_names,
+        "normalise": statistics.constants(run_state.states),
         "layout": described(job.model.layout),
-        "state": store.seal(state_file),
+        "from": None if run_state.origin is None else asdict(run_state.origin),
+        "state": state,
     }
-    disk.write(state_of(name), state_file)
-    disk.write(name, store.sealed(model, about_model))
-    kept = generations(disk)[-GENERATIONS:]
-    for old in sorted({*generations(disk), *disk.names("state-*.safetensors")} - {*kept, *map(state_of, kept)}):
-        disk.remove(old)
-    return name
 
 
 def generations(disk: Disk) -> list[str]:
     """All checkpoints that are there, oldest first."""
     return disk.names("checkpoint-*.safetensors")
+
+
+def best(disk: Disk) -> str:
+    """The file that holds the best model of the run; a StoreError if nobody knows which that is."""
+    newest = generations(disk)[-1:]
+    about = read(disk, newest[0])[1] if newest else {}
+    best_round = about.get("best", {}).get("round")
+    if best_round is None:
+        raise StoreError(f"{disk.where()}: which model was the best is not known: nobody has evaluated them")
+    if best_round == about["round"]:
+        return newest[0]
+    if read(disk, BEST)[1]["round"] != best_round:
+        raise StoreError(f"{disk.where(BEST)}: is not the model of round {best_round}, which was the best")
+    return BEST
 
 
 def state_of(name: str) -> str:
@@ -128,11 +173,24 @@ def latest(disk: Disk, job: Job) -> Saved | None:
             vector,
             state.get(_PREVIOUS),
             _stages(state, about_state["stages"]),
+            origin=None if about.get("from") is None else Origin(**about["from"]),
+            judged=_judged(about_state.get("judged")),  # earlier versions had no such thing
             best=about_state["best"],
-            reached=about_state["reached"],
+            best_round=about_state.get("best_round"),  # earlier versions did not say
+            reached=about_state["reached"] if _same_target(about, job) else None,  # else it is looked at anew
         )
-        told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), Round))
+        told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), Report))
         return Saved(jobs.look(job, run_state, None), told, about_state["bytes_up"], about_state["bytes_down"])
+    return None
+
+
+def reached(disk: Disk) -> int | None:
+    """The round in which the run met its target, if that ended it."""
+    for name in generations(disk)[-1:]:
+        model, about = read(disk, name)
+        _, told = (model, about) if _is_old(about) else _state(disk, name, about)
+        round: int | None = told["reached"]
+        return round
     return None
 
 
@@ -143,16 +201,8 @@ def params(disk: Disk, name: str, model: State, about: dict[str, Any]) -> Vector
     names, shapes, buffers = about["layout"]
     layout = Layout(tuple(names), tuple(tuple(shape) for shape in shapes), buffers)
     rest = set(names) - set(model)
-    more = {tensor: _state(disk, name, about)[0][_UNNAMED + tensor] for tensor in rest}
+    more = {one: (model if name == BEST else _state(disk, name, about)[0])[_UNNAMED + one] for one in rest}
     return layout.flatten({**model, **more})
-
-
-def frozen_otherwise(model: State, here: Model, vector: Vector) -> str:
-    """The first tensor of a checkpoint that is not trained and not the one that the model has here; none: empty."""
-    for name, tensor in here.tensors(vector).items():
-        if name not in here.layout.names and name in model and not np.array_equal(tensor, model[name]):
-            return name
-    return ""
 
 
 def fingerprint(layout: list[Any]) -> str:
@@ -177,6 +227,11 @@ def _raw(disk: Disk, name: str) -> bytes:
     return raw
 
 
+def _judged(told: dict[str, Any] | None) -> Evaluated | None:
+    fact = from_json(told) if told else None
+    return fact if isinstance(fact, Evaluated) else None
+
+
 def _stages(arrays: State, stages: list[str]) -> dict[str, State]:
     states: dict[str, State] = {stage: {} for stage in stages}
     for name, array in arrays.items():
@@ -184,6 +239,14 @@ def _stages(arrays: State, stages: list[str]) -> dict[str, State]:
             stage, key = name.removeprefix(_STAGE).split("/", 1)
             states[stage][key] = array
     return states
+
+
+def _same_target(about: dict[str, Any], job: Job) -> bool:
+    """Whether the run still has the target that it had when this was written."""
+    if "run" not in about:  # of version 0.1
+        return True
+    before, now = about["run"]["run"], job.run.run
+    return (before.get("target_accuracy"), before.get("target_loss")) == (now.target_accuracy, now.target_loss)
 
 
 def _is_old(about: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
     idle      ── Announced, Connected, Woken ─▶ preparing  a device is there, or a round from before a restart
     preparing ── Prepared ────────────────────▶ running    the model is there, and all that was promised before
     preparing ── Prepared ────────────────────▶ clearing   the run had ended already
-    running   ── Merged, Looked ──────────────▶ clearing   the last round is merged, and its report is made
+    running   ── Merged, Looked, Handed ──────▶ clearing   the last round is merged, and its report is made
     clearing  ── Searched, Woken ─────────────▶ leaving    the broker has told what stands there, or takes too long
     leaving   ── Woken ───────────────────────▶ ended      everything is sent, or takes too long
     idle      ── Stop, Failed ────────────────▶ leaving    somebody wants an end, or something broke
@@ -12,7 +12,8 @@
 
 The picture is checked against what the machine does (tests/coordinator/test_pictures.py). Its events and actions are in
 vocabulary.py, its state in state.py. What concerns devices is decided in devices.py, what follows from the word of the
-round machine in round_actions.py. Inside stand smaller machines: `rounds` (whom rounds ask, when they close), `roster`
+round machine in round_actions.py. Inside stand smaller machines: `rounds` (whom rounds ask, when they close; `buffered`
+where they wait for nobody, `modes` chooses), `roster`
 (who may call itself what), `conduct` (who is in quarantine).
 
 House rules
@@ -23,9 +24,9 @@ House rules
   5. A fact is told where it is decided, and has its time from the shell.
 """
 
-from coordinator import devices, rounds
+from coordinator import devices, modes, rounds
 from coordinator import vocabulary as words
-from coordinator.round_actions import answer_fact, ask, feed, ignored
+from coordinator.round_actions import answer_fact, ask, confirm, feed, ignored
 from coordinator.state import State, Step, but, doing, is_due, say_state, telling, then, unfinished
 from edgefl import events
 
@@ -56,7 +57,7 @@ def _step(s: State, event: words.Event) -> Step:  # noqa: PLR0911, PLR0912, C901
             return devices.connected(but(s, away=""), at)
         case words.Disconnected(reason=reason):
             return but(s, away=reason, listened=None), (), (events.Disconnected(reason),)
-        case words.Announced(retained=True) if devices.known_so(s, event):
+        case words.Announced(retained=True) if devices.known_so(s, event) or event.announcement.site in s.severed:
             return s, (), ()
         case words.Announced():
             return devices.announced(s, event)
@@ -66,8 +67,9 @@ def _step(s: State, event: words.Event) -> Step:  # noqa: PLR0911, PLR0912, C901
             return telling(events.Busy(device, round, reason), feed(devices.heard(s, device), event, at))
         case words.Begun(_, device):
             return devices.heard(s, device), (), (events.Sending(device),)
-        case words.Progressed(_, device, round, steps):
-            return devices.heard(s, device), (), (events.Progressed(device, round, steps),)
+        case words.Progressed(_, device, round, steps, vitals):
+            facts = events.Progressed(device, round, steps), *([vitals] if vitals else [])
+            return devices.heard(s, device), (), facts
         case words.Offered():
             return _offered(devices.heard(s, event.device), event)
         case words.Answered():
@@ -83,6 +85,10 @@ def _step(s: State, event: words.Event) -> Step:  # noqa: PLR0911, PLR0912, C901
             return doing(refused, devices.misbehaved(s, device, code, reason, at))
         case words.Revoked():
             return devices.revoked(s, event)
+        case words.SiteLost(at, site):
+            return devices.severed(s, site, at)
+        case words.SiteBack(site=site):
+            return devices.restored(s, site)
         case words.Expiring(_, device, request):
             return devices.heard(s, device), (words.Certify(device, request),), ()
         case words.Certified(_, device, certificate):
@@ -91,6 +97,8 @@ def _step(s: State, event: words.Event) -> Step:  # noqa: PLR0911, PLR0912, C901
             return _prepared(s, event)
         case words.Merged() if s.phase == "running":
             return _merged(s, event)
+        case words.Handed() if s.phase == "running":
+            return _handed(s, event)
         case words.Looked(at, reports) if s.phase == "running":
             return _perhaps_over((but(s, unlooked=s.unlooked - 1), (), reports), at)
         case words.Paused(reason=reason):
@@ -102,15 +110,16 @@ def _step(s: State, event: words.Event) -> Step:  # noqa: PLR0911, PLR0912, C901
             return _woken(s, at)
         case words.Stop(at) | words.Failed(at):
             standing: words.Standing = "finished" if s.rounds.phase == "finished" else "gathering"
-            return _leave(but(s, stopped=True), (say_state(s, standing), words.ClearModels()), at)
+            s, confirmed, _ = confirm(s, s.unconfirmed.keys())
+            return _leave(but(s, stopped=True), (*confirmed, say_state(s, standing), words.ClearModels()), at)
         case _:
             return s, (), ()
 
 
 def deadline(s: State) -> float | None:
     """When a `Woken` is due."""
-    at_work = s.timer_due, s.unheard_due, s.look_due, s.quiet_due, s.conduct.deadline(), devices.listens(s)
-    due = at_work if unfinished(s) else (s.end_due, s.poll_due)
+    at_work = s.timer_due, s.confirm_due, s.unheard_due, s.look_due, s.quiet_due
+    due = (*at_work, s.conduct.deadline(), devices.listens(s)) if unfinished(s) else (s.end_due, s.poll_due)
     return min((one for one in due if one is not None), default=None)
 
 
@@ -120,7 +129,7 @@ def waiting(s: State) -> str:
         return f"paused: {s.paused}"
     if s.away:
         return f"the broker is away ({s.away})"
-    return "preparing the model" if s.phase == "preparing" else rounds.waiting(s.rounds)
+    return "preparing the model" if s.phase == "preparing" else modes.waiting(s.rounds)
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +141,7 @@ def _offered(s: State, offer: words.Offered) -> Step:
         why = f"'{device}' spoke to another run of this job"
         foreign = devices.misbehaved(s, devices.NAMELESS, "update.foreign", why, offer.at)
         return doing((words.Refuse(device, round, digest, "of another run"),), foreign)
-    match rounds.verdict(s.rounds, device, round):
+    match modes.verdict(s.rounds, device, round):
         case rounds.Ignore(reason=reason):
             return s, (words.Ignore(device, round, digest, reason),), ()
         case _:
@@ -146,7 +155,7 @@ def _answered(s: State, answer: words.Answered) -> Step:
         return _refused(s, answer, "update.foreign", answer.foreign, "of another run")
     if s.phase in ("idle", "preparing"):
         return _refused(s, answer, "update.early", "no round has been opened yet")
-    match rounds.verdict(s.rounds, device, round):
+    match modes.verdict(s.rounds, device, round):
         case rounds.Ignore(reason=reason):  # not opened, not looked at: it costs and teaches nothing
             return ignored(s, answer, reason)
         case _:
@@ -177,34 +186,50 @@ def _refused(s: State, answer: words.Answered, code: str, reason: str, message: 
 def _prepared(s: State, event: words.Prepared) -> Step:
     at, recalled, resumed, held = event.at, event.recalled, s.resumed, s.held
     s = but(s, phase="running", model=event.model, resumed=False, held=False)
+    s = but(s, models_since=event.model.round if event.model else 0)
     publish: tuple[words.Action, ...] = (words.Publish(),) if event.model else ()
     if not resumed:
         return doing(publish, telling(event.told, _open(s, at) if held else (s, (), ())))
     s = but(devices.unheard(s, s.unheard, at), answers=recalled.answers, late=recalled.late)
+    s = but(s, unconfirmed=recalled.answers, confirm_due=at if recalled.answers else None)
     s = but(s, population=recalled.population, total=recalled.total)
     if event.round >= s.rounds.round and s.rounds.phase == "merging":  # merged and saved, but not yet written down
         merged = rounds.Merged(event.round, at, done=event.done)
-        s = but(s, answers={}, late=recalled.later)
+        s = _since_closing(but(s, answers={}, late={}), recalled)
         return _perhaps_over(doing(publish, telling(event.told, feed(s, merged, at))), at)
     now = feed(s, rounds.Resumed(at), at)
     if s.rounds.phase == "merging":
-        now = then(now, lambda s: (but(s, late=recalled.later), (), ()))
+        now = then(now, lambda s: (_since_closing(s, recalled), (), ()))
     return _perhaps_over(doing((words.Tell(event.told), *publish), now), at)
+
+
+def _since_closing(s: State, recalled: words.Recalled) -> State:
+    """With the answers that came after the round in hand was closed: the next has them, as late ones or not."""
+    return but(s, **{"answers" if modes.waits_for_nobody(s.rounds) else "late": recalled.later})
 
 
 def _open(s: State, at: float) -> Step:
     """The round has waited for its model: whoever was to be asked and is still here is, and its time begins."""
     s = but(s, timer_due=at + s.timer.seconds if s.timer else None)
-    ids = rounds.outstanding(s.rounds)
-    return ask(s, ids, s.model, at) if s.model and ids else (s, (), ())
+    ids = modes.outstanding(s.rounds)
+    return ask(s, ids, (s.rounds.round, s.rounds.opening), s.model, at) if s.model and ids else (s, (), ())
 
 
 def _merged(s: State, event: words.Merged) -> Step:
     at = event.at
-    s = but(s, model=event.model, since=at, paused="")
+    s = but(s, model=event.model, since=at)
     now = feed(s, rounds.Merged(event.round, at, done=event.done), at)
-    publish: tuple[words.Action, ...] = (words.Publish(),) if event.model else ()
+    in_use = frozenset(work.round for work in now[0].rounds.work.values())
+    publish: tuple[words.Action, ...] = (words.Publish(in_use),) if event.model else ()
     return _perhaps_over(doing(publish, telling(event.reports, now)), at)
+
+
+def _handed(s: State, event: words.Handed) -> Step:
+    """A gateway: its round is the one that it was asked for, whatever became of the last one."""
+    at, model = event.at, event.model
+    s = but(s, model=model or s.model, since=at, paused="")
+    now = feed(s, rounds.Overtaken(model.round if model else s.rounds.rules.rounds + 1, at), at)
+    return _perhaps_over(doing((words.Publish(),) if model else (), now), at)
 
 
 # ── time, and the end ────────────────────────────────────────────────────────────────────────────────────────
@@ -215,6 +240,8 @@ def _woken(s: State, at: float) -> Step:
     if s.timer is not None and is_due(s.timer_due, at):
         expired = rounds.Expired(s.timer.round, s.timer.attempt, at)
         now = then(now, lambda s: feed(but(s, timer=None, timer_due=None), expired, at))
+    if is_due(s.confirm_due, at):
+        now = then(now, lambda s: confirm(s, s.unconfirmed.keys()))
     if is_due(s.unheard_due, at):
         now = then(now, lambda s: devices.forgotten(s, at))
     if is_due(s.conduct.deadline(), at):
@@ -242,8 +269,9 @@ def _perhaps_over(now: Step, at: float) -> Step:
     s, actions, facts = now
     if s.rounds.phase != "finished" or s.unlooked or s.phase != "running":
         return now
+    s, confirmed, _ = confirm(s, s.unconfirmed.keys())
     s = but(s, phase="clearing", end_due=at if s.searched else at + SEARCH)
-    return s, (*actions, say_state(s, "finished"), words.ClearModels()), facts
+    return s, (*actions, *confirmed, say_state(s, "finished"), words.ClearModels()), facts
 
 
 def _ending(s: State, event: words.Event) -> Step:

@@ -6,8 +6,8 @@ from enum import IntEnum
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.watching import Doing, Picture, Seen
 from edgefl.evaluation.wording import size
+from edgefl.overview.rows import DeviceRow, DeviceState, Snapshot
 from edgefl.printable import printable
 
 FORGOTTEN = 60.0  # seconds after which a device that is offline has no row any more
@@ -26,38 +26,37 @@ class Standing(IntEnum):
 
 
 STYLES = {Standing.FAILING: "red", Standing.AWAITED: "yellow", Standing.WORKING: "cyan", Standing.OFFLINE: "dim"}
-KINDS = {
-    Doing.OFFLINE: Standing.OFFLINE,
-    Doing.DECLINED: Standing.FAILING,
-    Doing.REFUSED: Standing.FAILING,
-    Doing.QUARANTINED: Standing.FAILING,
-    Doing.ASKED: Standing.WORKING,
-    Doing.TRAINING: Standing.WORKING,
-    Doing.SENDING: Standing.WORKING,
-    Doing.ANSWERED: Standing.ANSWERED,
+KINDS: dict[DeviceState, Standing] = {
+    "offline": Standing.OFFLINE,
+    "declined": Standing.FAILING,
+    "refused": Standing.FAILING,
+    "quarantined": Standing.FAILING,
+    "asked": Standing.WORKING,
+    "training": Standing.WORKING,
+    "sending": Standing.WORKING,
+    "answered": Standing.ANSWERED,
 }
 
 
-def standing(device: Seen, picture: Picture) -> Standing:
+def standing(device: DeviceRow, s: Snapshot) -> Standing:
     """What the device is doing for the round in hand; awaited is who others wait for: half of them have answered."""
-    kind = KINDS.get(device.doing, Standing.IDLE)
-    if kind in (Standing.OFFLINE, Standing.FAILING) or device.id not in picture.awaited:
+    kind = KINDS.get(device.state, Standing.IDLE)
+    if kind in (Standing.OFFLINE, Standing.FAILING) or s.open is None or device.name not in s.open.awaited:
         return kind
-    return Standing.AWAITED if 2 * len(picture.answered) >= len(picture.asked) else Standing.WORKING
+    return Standing.AWAITED if 2 * len(s.open.answered) >= len(s.open.asked) else Standing.WORKING
 
 
-def ranked(picture: Picture, now: float) -> tuple[list[tuple[Standing, Seen]], int]:
+def ranked(s: Snapshot, now: float) -> tuple[list[tuple[Standing, DeviceRow]], int]:
     """The devices worth a row, who matters first, and how many are left out as long gone."""
-    devices = picture.devices.values()
-    known = sorted(((standing(device, picture), device) for device in devices), key=lambda k: (k[0], k[1].id))
-    shown = [(s, d) for s, d in known if s is not Standing.OFFLINE or (d.live and now - d.gone <= FORGOTTEN)]
+    known = sorted(((standing(device, s), device) for device in s.devices), key=lambda k: (k[0], k[1].name))
+    shown = [(s, d) for s, d in known if s is not Standing.OFFLINE or (d.live and now - d.since <= FORGOTTEN)]
     return shown, len(known) - len(shown)
 
 
-def device_table(ranks: list[tuple[Standing, Seen]], forgotten: int, rows: int, width: int) -> Table:
+def device_table(ranks: list[tuple[Standing, DeviceRow]], forgotten: int, rows: int, width: int) -> Table:
     """At most `rows` lines, its heading and the count of those that found no room included."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    names = ["device", f"and {len(ranks) + forgotten} more", *(device.id for _, device in ranks)]
+    names = ["device", f"and {len(ranks) + forgotten} more", *(device.name for _, device in ranks)]
     doing = max(12, width - NUMBERS - 2 * 2 - min(NAME, max(map(len, names))))
     for title, most in (("device", NAME), ("doing", doing), ("samples", None), ("ms/step", None), ("sent", None)):
         left = title in ("device", "doing")
@@ -65,7 +64,7 @@ def device_table(ranks: list[tuple[Standing, Seen]], forgotten: int, rows: int, 
     room = rows - 1 if len(ranks) < rows and not forgotten else rows - 2
     for rank, device in ranks[: max(0, room)]:
         pace = "-" if device.seconds_per_step is None else f"{1000 * device.seconds_per_step:.1f}"
-        cells = device.id, words(device, rank), str(device.samples), pace, size(device.bytes_up)
+        cells = device.name, words(device, rank), str(device.samples), pace, size(device.bytes_up)
         style = STYLES.get(rank, "")
         table.add_row(*(Text(printable(cell)) for cell in cells), style=style)  # a plain string would be read as markup
     left_out = Counter({Standing.OFFLINE: forgotten}) + Counter(rank for rank, _ in ranks[max(0, room) :])
@@ -75,13 +74,15 @@ def device_table(ranks: list[tuple[Standing, Seen]], forgotten: int, rows: int, 
     return table
 
 
-def words(device: Seen, rank: Standing) -> str:
+def words(device: DeviceRow, rank: Standing) -> str:
     """What the device does, for a human."""
-    match device.doing:
-        case Doing.TRAINING:
+    match device.state:
+        case "training":
             description = f"training, step {device.steps}"
-        case Doing.DECLINED | Doing.REFUSED | Doing.BUSY:
-            description = f"{device.doing.value}: {device.why}"
-        case doing:
-            description = doing.value
+        case "quarantined":
+            description = "in quarantine"
+        case "declined" | "refused" | "busy" | "offline" if device.why:
+            description = f"{device.state}: {device.why}"
+        case state:
+            description = state
     return f"awaited: {description}" if rank is Standing.AWAITED else description

@@ -59,10 +59,12 @@ def announced(s: State, event: words.Announced) -> Step:
             away = words.TurnAway(id, code, reason, new.installation, event.key)
             return s, (away,), (events.Refused(id, code, reason),)
     s = but(s, devices={**s.devices, id: claimed}, unheard=s.unheard - {id})
+    vitals = (event.vitals,) if event.vitals and not event.retained else ()  # others are as old as the connection
     if not new.online:
-        return doing((words.Meet(id),), _lost(s, id, "", at))
-    joined = events.Joined(id, new.samples, new.host, new.version, new.back_end)
-    return doing((words.Meet(id),), telling(joined, then(prepare(s), lambda s: _joined(s, id, at))))
+        return doing((words.Meet(id),), telling(vitals, _lost(s, id, new.resting, at, resting=bool(new.resting))))
+    trains_with = f"gateway for {new.speaks_for} devices" if new.speaks_for > 1 else new.back_end
+    joined = events.Joined(id, new.samples, new.host, new.version, trains_with)
+    return doing((words.Meet(id),), telling((joined, *vitals), then(prepare(s), lambda s: _joined(s, id, at))))
 
 
 def known_so(s: State, event: words.Announced) -> bool:
@@ -85,8 +87,8 @@ def _joined(s: State, id: str, at: float) -> Step:
     return feed(but(s, fleet=s.fleet | {id}), rounds.Joined(id, at, s.devices[id].announced.samples), at)
 
 
-def _lost(s: State, id: str, why: str, at: float) -> Step:
-    return telling(events.Lost(id, why), feed(s, rounds.Lost(id, at), at))
+def _lost(s: State, id: str, why: str, at: float, *, resting: bool = False) -> Step:
+    return telling(events.Lost(id, why, resting), feed(s, rounds.Lost(id, at), at))
 
 
 def revoked(s: State, event: words.Revoked) -> Step:
@@ -104,6 +106,22 @@ def forgotten(s: State, at: float) -> Step:
     now: Step = but(s, unheard=frozenset(), unheard_due=None, devices={**s.devices, **gone}), (), ()
     why = "not heard of since the connection"
     return each(now, sorted(s.unheard), lambda s, one: _lost(s, one, why, at))
+
+
+def severed(s: State, site: str, at: float) -> Step:
+    """A site is cut off: its broker still says of its devices that they are there, but that is an old word."""
+    there = {id: device for id, device in s.devices.items() if device.announced.site == site}
+    gone = {id: replace(device, live=False) for id, device in there.items()}
+    now: Step = but(s, severed=s.severed | {site}, devices={**s.devices, **gone}, unheard=s.unheard - set(gone)), (), ()
+    why = f"its site '{site}' is cut off"
+    return each(now, sorted(s.rounds.present.intersection(gone)), lambda s, one: _lost(s, one, why, at))
+
+
+def restored(s: State, site: str) -> Step:
+    """It is back. Its devices announce themselves; should one not, the broker still knows of it."""
+    if site not in s.severed:
+        return s, (), ()
+    return but(s, severed=s.severed - {site}), (words.ListenAgain(),), ()
 
 
 def heard(s: State, id: str) -> State:

@@ -1,6 +1,6 @@
 """A checkpoint of a run as an ONNX file to deploy, checked against the model it came from."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,13 @@ from edgefl.errors import ConfigError, EdgeflError, StoreError
 from edgefl.evaluation import metrics
 from edgefl.models.base import Model
 from edgefl.models.build import build
+from edgefl.models.normalised import Normalised
+from edgefl.models.onnx.bundle import unpack
 from edgefl.run import job as jobs
+from edgefl.run import statistics
+from edgefl.run.first_model import Origin, frozen_otherwise
+from edgefl.run.job import Job
+from edgefl.run.network import export_graphs
 from edgefl.system import store
 from edgefl.system.disk import FolderDisk
 from edgefl.vector import Array, State, Vector
@@ -37,9 +43,11 @@ class Trained:
     params: Vector
     sample: tuple[int, ...]
     classes: int
+    targets: int  # real numbers it predicts, where there are no classes
     layout: list[Any]  # names, shapes, number of statistics: as JSON has them
     tensors: State  # as they are in the file
     facts: dict[str, str]  # what the file will say about itself
+    normalise: State = field(default_factory=dict)  # mean and scale of the features, where it takes raw units
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +73,25 @@ class Exported:
     about: str = ""  # what the file says about itself
 
 
-def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path | None = None) -> Exported:
-    """Write the model of a checkpoint, or of the newest one in a run's folder."""
-    from edgefl.deployment import deploy  # noqa: PLC0415 - onnx and torch only when there is a model to write
+def export_checkpoint(
+    source: Path, out: Path, *, best: bool = False, int8: bool = False, root: Path | None = None
+) -> Exported:
+    """Write the model of a checkpoint; of a run's folder, the last one or the best."""
+    from edgefl.deployment import deploy  # noqa: PLC0415 - onnx only when there is a model to write
     from edgefl.deployment.quantise import quantised  # noqa: PLC0415
 
     if out.is_dir():
         raise ConfigError(f"{out}: is a folder; name the file to write, e.g. {out / 'model.onnx'}")
     if out.suffix != ".onnx":
         raise ConfigError(f"{out}: only ONNX can be written; name it e.g. {out.with_suffix('.onnx').name}")
-    trained = read(source)
-    model = _model(trained)
+    trained = read(source, best=best)
+    plain = _model(trained)
+    model = statistics.raw_units(plain, trained.normalise)
     test, untested = _test(trained, root)
-    x = made_up(trained.sample, tokens=model.reads_tokens(trained.sample)) if test is None else test.x[:SHOWN]
-    network, params = trained.run.task.model, trained.params
-    parity = gap = deploy.save_onnx(
-        out,
-        network,
-        model,
-        params,
-        x=x,
-        classes=trained.classes,
-        seed=trained.run.run.seed,
-        facts=trained.facts,
-        private=False,
-    )
+    x = made_up(model, trained.sample, tokens=plain.reads_tokens(trained.sample)) if test is None else test.x[:SHOWN]
+    params, outputs = trained.params, trained.classes or trained.targets
+    graphs = export_graphs(trained.run.task.model, trained.sample, outputs, trained.run.run.seed, like=x)
+    parity = gap = deploy.save_onnx(out, unpack(graphs), model, params, x=x, facts=trained.facts, private=False)
     float_bytes = out.stat().st_size
     int8_bytes = None
     if int8:
@@ -116,14 +118,16 @@ def export_checkpoint(source: Path, out: Path, *, int8: bool = False, root: Path
     return exported if test is None else _tried(exported, model, trained, test)
 
 
-def read(source: Path) -> Trained:
+def read(source: Path, *, best: bool = False) -> Trained:
     """The model of a checkpoint; whatever is wrong with the file is said in one line."""
     path = source
+    if best and not source.is_dir():
+        raise ConfigError(f"{source}: --best chooses among the models of a run; name its folder, e.g. runs/demo")
     if source.is_dir():
         generations = checkpoint.generations(FolderDisk(source))
         if not generations:
             raise ConfigError(f"{source}: holds no checkpoint; name the folder of a run, e.g. runs/demo")
-        path = source / generations[-1]
+        path = source / (_best(source) if best else generations[-1])
     if not path.is_file():
         raise ConfigError(f"{path}: no such checkpoint; name the folder of a run, e.g. runs/demo")
     try:
@@ -136,6 +140,13 @@ def read(source: Path) -> Trained:
         raise ConfigError(f"{path}: not the checkpoint of a run of this version ({words[:200]})") from None
 
 
+def _best(folder: Path) -> str:
+    try:
+        return checkpoint.best(FolderDisk(folder))
+    except StoreError as error:
+        raise ConfigError(f"{error}; without --best the last model is exported") from None
+
+
 def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any]) -> Trained:
     params = checkpoint.params(FolderDisk(path.parent), path.name, model, about)
     sample = tuple(int(size) for size in about["sample"])
@@ -146,14 +157,19 @@ def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any]) -> T
         sample=sample,
         classes=about["classes"],
         class_names=about.get("class_names"),  # not in those of version 0.1, as the scores
+        targets=about.get("targets", 1),
+        target_names=about.get("target_names"),
         scores=about.get("scores", {}),
+        origin=None if about.get("from") is None else Origin(**about["from"]),
+        normalise=(known := statistics.read(about.get("normalise"))),
     )
-    return Trained(path, run, about["round"], params, sample, about["classes"], about["layout"], model, facts)
+    outputs = about["classes"], about.get("targets", 1)
+    return Trained(path, run, about["round"], params, sample, *outputs, about["layout"], model, facts, known)
 
 
 def _model(trained: Trained) -> "TorchModel":
     task = trained.run.task
-    model, _ = build(task.model, trained.sample, trained.classes, trained.run.run.seed, device="cpu")
+    model, _ = build(task.model, trained.sample, trained.classes or trained.targets, trained.run.run.seed, device="cpu")
     here = checkpoint.described(model.layout)
     if trained.layout != here:
         raise ConfigError(
@@ -161,7 +177,7 @@ def _model(trained: Trained) -> "TorchModel":
             f" ({checkpoint.fingerprint(trained.layout)} there, {checkpoint.fingerprint(here)} here);"
             " export with the model's code it was trained with"
         )
-    if changed := checkpoint.frozen_otherwise(trained.tensors, model, trained.params):
+    if changed := frozen_otherwise(trained.tensors, model, trained.params):
         raise ConfigError(
             f"{trained.path}: what is frozen in '{changed}' is not what task.model = '{task.model}' makes here;"
             " export with the code and torch it was trained with"
@@ -180,12 +196,21 @@ def _test(trained: Trained, root: Path | None) -> tuple[Dataset | None, str]:
     return (test, "") if test.shape == trained.sample else (None, "the run's test data have another shape now")
 
 
-def made_up(sample: tuple[int, ...], *, tokens: bool) -> Array:
-    """Samples of the right shape and type, where there are no real ones."""
+def made_up(model: Model, sample: tuple[int, ...], *, tokens: bool) -> Array:
+    """Samples of the right shape, type and size, where there are no real ones."""
     shape, rng = (SHOWN, *sample), seeds.stream(0, "export")
     if tokens:
         return np.zeros(shape, np.int64) + rng.integers(0, 2, shape)
-    return rng.standard_normal(shape).astype(np.float32)
+    x = rng.standard_normal(shape).astype(np.float32)
+    return model.raw(x) if isinstance(model, Normalised) else x
+
+
+def reads_tokens(job: Job) -> bool:
+    """Whether the samples of a run's network are rows of token ids."""
+    if job.graphs is not None:
+        return unpack(job.graphs).dtype == "int64"
+    built, _ = build(job.run.task.model, job.sample, job.outputs, job.run.run.seed, device="cpu")
+    return built.reads_tokens(job.sample)
 
 
 def _tried(exported: Exported, model: Model, trained: Trained, test: Dataset) -> Exported:

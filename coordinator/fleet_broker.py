@@ -20,7 +20,7 @@ def located(run: RunFile) -> RunFile:
             " pi-01,pi-02` makes one; for a trial on this machine, `edgefl broker start` and broker.url ="
             " 'mqtt://localhost:1883'"
         )
-    about = {"url": str(folder.read_settings().here), "tls": folder.coordinator_tls()}
+    about = {"url": str(folder.here)}
     return run.model_copy(update={"broker": run.broker.model_copy(update=about)})
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TypeAlias, TypeVar
 
-from coordinator import rounds
+from coordinator import gateways, rounds
 from coordinator import vocabulary as words
 from coordinator.artifacts import Artifacts
 from coordinator.conduct import Conduct
@@ -20,6 +20,7 @@ from coordinator.outbox import Outbox
 from coordinator.proofs import Proofs
 from coordinator.retained_cleanup import RetainedCleanup
 from coordinator.roster import Announcement
+from edgefl import events
 from edgefl.errors import WireError
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.messages import (
@@ -32,6 +33,7 @@ from edgefl.protocol.messages import (
     Presence,
     Renewal,
     ToCoordinator,
+    Vitals,
     Working,
     peek,
     read_json,
@@ -58,6 +60,8 @@ class Hearing:
     def event(self, message: Message, conduct: Conduct, now: float) -> words.Event | None:
         """What the message means; whoever is in quarantine is not listened to."""
         match topics.parts(message.topic):
+            case ("site", site) if message.payload in (b"0", b"1"):
+                return words.SiteBack(now, site) if message.payload == b"1" else words.SiteLost(now, site)
             case ("presence", device) if message.payload:
                 hear: _Hear = self._presence
             case (self.name, "dev", device, "up") if conduct.quarantined(device, now):
@@ -113,8 +117,10 @@ class Hearing:
         if refusal is None and presence.protocol != topics.PROTOCOL:
             why = f"device '{id}' speaks protocol {presence.protocol}, the coordinator {topics.PROTOCOL}"
             refusal = "protocol.version", f"{why}: install the same version of edgefl on both sides"
+        if refusal is None:
+            refusal = gateways.objection(id, presence.speaks_for, self.artifacts.run)
         announcement = Announcement(**{one.name: getattr(presence, one.name) for one in fields(Announcement)})
-        return words.Announced(now, id, announcement, message.retained, refusal, key)
+        return words.Announced(now, id, announcement, message.retained, refusal, key, _vitals(id, presence.vitals))
 
     def _read(self, id: str, envelope: Envelope, now: float) -> Presence:
         try:
@@ -152,7 +158,7 @@ class Hearing:
                 return self._frame(id, digest, frame, now)
         return None
 
-    def _changed(self, id: str, part: bytes, error: WireError, now: float) -> None:
+    def _changed(self, id: str, part: bytes | memoryview, error: WireError, now: float) -> None:
         """Of a frame in many chunks only the whole is signed: a chunk that does not fit is held against nobody."""
         if chunks.series(part) is None or error.code == "wire.too_large":  # that much it signed
             return
@@ -191,8 +197,8 @@ class Hearing:
                 return rounds.Declined(id, round, now, reason)
             case Busy(round=round, reason=reason):
                 return rounds.Busy(id, round, now, reason)
-            case Working(round=round, steps=steps):
-                return words.Progressed(now, id, round, steps)
+            case Working(round=round, steps=steps, vitals=vitals):
+                return words.Progressed(now, id, round, steps, _vitals(id, vitals))
             case Holding():
                 ours = (message.job, message.run_id) == (self.name, self.run_id)
                 return words.Offered(now, id, message.round, message.digest, message.size, ours)
@@ -206,3 +212,7 @@ class Hearing:
         ours = (answer.device, answer.job, answer.run_id) == (id, self.name, self.run_id)
         foreign = "" if ours else f"it is of device '{answer.device}', job '{answer.job}', run '{answer.run_id}'"
         return words.Answered(now, id, answer.round, digest, size, answer.steps, answer.seconds_per_step, foreign)
+
+
+def _vitals(id: str, vitals: Vitals | None) -> events.Vitals | None:
+    return None if vitals is None else events.Vitals(id, **vitals.model_dump())

@@ -36,6 +36,16 @@ class Transfers:
         return SILENT * 2.0 ** max(self.reminders.values(), default=0)
 
 
+@dataclass(slots=True)
+class Evicted:
+    """A transfer that had to go for want of room: its device may have sent all of it, and would wait for ever."""
+
+    digest: bytes
+    size: int
+    at: float  # when it went, or was last asked for
+    reminders: int = 0
+
+
 class Inbox:
     """The unfinished transfers of all devices, and what each of them may still send; `online` knows who is there."""
 
@@ -47,23 +57,25 @@ class Inbox:
         self.guard = Guard(guards)
         self.transfers: dict[str, Transfers] = {}
         self.underway: dict[str, Transfers] = {}  # those that are not complete
+        self.evicted: dict[str, Evicted] = {}  # by device, the longest gone first
 
     def meet(self, id: str) -> None:
         """The device may send from now on; one that comes again is told again what is wanted."""
         self.transfers.setdefault(id, Transfers(Assembler(self.frame))).offered = b"", 0.0
 
-    def gather(self, id: str, payload: bytes, now: float) -> Whole | Literal["begun"] | None:
+    def gather(self, id: str, payload: bytes | memoryview, now: float) -> Whole | Literal["begun"] | None:
         """Take in one chunk: a frame that is whole with it, or whether it was the first of one that is not."""
         device = self.transfers[id]
         device.touched = now
         device.reminders.clear()
+        self.evicted.pop(id, None)  # it comes
         before = device.assembler.held()
         begun = id not in self.underway
         try:
             whole = device.assembler.add(payload)
         finally:
             self._changed(id, device, before)
-        self._make_room(device)
+        self._make_room(device, now)
         return ("begun" if begun else None) if whole is None else whole
 
     def weigh(self, id: str, size: int, now: float) -> None:
@@ -87,7 +99,7 @@ class Inbox:
         gaps = device.assembler.missing(digest) or range(chunks.count(size))
         self.outbox.say(id, Missing(digest=digest, indexes=tuple(gaps)[:INDEXES]))
 
-    def ask_for_all(self, id: str, part: bytes) -> None:
+    def ask_for_all(self, id: str, part: bytes | memoryview) -> None:
         """Ask for the whole frame of this chunk once more: something in it was changed on its way."""
         whole = chunks.read(part, self.frame)
         self.outbox.say(id, Missing(digest=whole.digest, indexes=tuple(range(whole.count))[:INDEXES]))
@@ -100,7 +112,8 @@ class Inbox:
 
     def deadline(self) -> float | None:
         """When somebody has to be reminded, or can be forgotten."""
-        return min((self._due(id, device) for id, device in self.underway.items()), default=None)
+        due = [self._due(id, device) for id, device in self.underway.items()]
+        return min([*due, *(one.at + SILENT for one in self._fitting().values())], default=None)
 
     def remind(self, now: float) -> None:
         """Ask devices that fell silent in the middle of a frame for the rest; forget what nobody will finish."""
@@ -113,6 +126,27 @@ class Inbox:
             else:
                 device.touched = now
                 self._ask_again(id, device)
+        for id, one in self._fitting().items():
+            if now >= one.at + SILENT:
+                self._ask_for_evicted(id, one, now)
+
+    def _fitting(self) -> dict[str, Evicted]:
+        """Those that went first, as far as there is room for them again."""
+        fitting, room = dict[str, Evicted](), self.total - self.held
+        for id, one in self.evicted.items():
+            room -= one.size
+            if room < 0:
+                break
+            fitting[id] = one
+        return fitting
+
+    def _ask_for_evicted(self, id: str, one: Evicted, now: float) -> None:
+        if one.reminders == REMINDERS or not self.online(id):
+            del self.evicted[id]
+            return
+        one.at, one.reminders = now, one.reminders + 1
+        log.info("asked again, as there is room device=%s transfer=%s", id, one.digest.hex()[:16])
+        self.ask_for(id, one.digest, one.size, now)
 
     def _due(self, id: str, device: Transfers) -> float:
         return device.touched + (device.patience if self.online(id) else ABANDONED)
@@ -129,16 +163,18 @@ class Inbox:
             log.info("asked again device=%s chunks=%d", id, len(gaps))
             self.outbox.say(id, Missing(digest=digest, indexes=tuple(gaps)))
 
-    def _make_room(self, latest: Transfers) -> None:
-        """While transfers are too large together, the one that waits longest goes; its device is asked again."""
+    def _make_room(self, latest: Transfers, now: float) -> None:
+        """While transfers are too large together, the one that waits longest goes, until there is room for it."""
         while self.held > self.total:
             id = min(self.underway, key=lambda one: (self.underway[one] is latest, self.underway[one].touched))
-            self._drop(id, self.underway[id], self.underway[id].assembler.underway()[0])
+            digest = self.underway[id].assembler.underway()[0]
+            self.evicted[id] = Evicted(digest, self._drop(id, self.underway[id], digest), now)
 
-    def _drop(self, id: str, device: Transfers, digest: bytes) -> None:
+    def _drop(self, id: str, device: Transfers, digest: bytes) -> int:
         before = device.assembler.held()
-        device.assembler.drop(digest)
+        size = device.assembler.drop(digest)
         self._changed(id, device, before)
+        return size
 
     def _changed(self, id: str, device: Transfers, before: int) -> None:
         self.held += device.assembler.held() - before

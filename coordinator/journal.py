@@ -7,25 +7,26 @@ and goes on with the round in hand.
     journal.log          the story of the segments that are no longer there
 
 What is written is the event, not what became of it: where the rounds stand is a state that was written down, and the
-events since, played again through `rounds.step`. A segment begins with everything that must be known, so an older one
+events since, played again through `modes.step`. A segment begins with everything that must be known, so an older one
 is needed only for its answers, all of which were merged when it was closed, and for its story. Those of the last KEPT
 closings are kept; of one before them the story goes to journal.log first, then it is deleted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache, partial
 from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
-from coordinator.rounds import Event, Rounds, Rules, step
+from coordinator.modes import step
+from coordinator.rounds import Event, Rounds, Rules
 from coordinator.segments import ARCHIVE, SEGMENTS, Archive, Entry, Segment
 from edgefl.errors import StoreError
 from edgefl.events import Changed, Fact, as_json, from_json
 from edgefl.system.clock import Clock, SystemClock
-from edgefl.system.disk import Disk
+from edgefl.system.disk import Bytes, Disk
 from edgefl.system.record_log import Record
 
 NAME = ARCHIVE
@@ -41,7 +42,23 @@ class Kept:
     round: int
     device: str
     digest: bytes
-    frame: bytes | bytearray
+    frame: Bytes
+    again: Callable[[], memoryview] | None = field(default=None, compare=False)  # how to read the frame from the disk
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What the rounds were told, and the answer that came with it; `state` is where they stand now.
+
+    When that closes the round, `population` is how many devices the fleet has, and everything that waits is merged.
+    The facts are the story of it.
+    """
+
+    events: tuple[Event, ...]
+    state: Rounds
+    answer: Kept | None = None
+    population: int | None = None
+    facts: tuple[Fact, ...] = ()
 
 
 def exists(disk: Disk) -> bool:
@@ -89,51 +106,63 @@ class Journal:
         answer: Kept | None = None,
         population: int | None = None,
         facts: Iterable[Fact] = (),
-    ) -> None:
-        """What the rounds were told, and the answer that came with it; `state` is where they stand now.
+    ) -> Callable[[], memoryview]:
+        """One entry; how to read its answer again."""
+        return self.write_all([Happened(tuple(events), state, answer, population, tuple(facts))])[0]
 
-        When that closes the round, `population` is how many devices the fleet has, and everything that waits is merged.
-        The facts are the story of it.
+    def write_all(self, entries: Sequence[Happened]) -> list[Callable[[], memoryview]]:
+        """Several together or not at all; how to read the answer of each again, as long as its segment is kept.
+
+        Only the last one may close a round.
         """
-        note: dict[str, Any] = {"events": [[type(event).__name__, _plain(event)] for event in events], **_told(facts)}
+        notes = [self._noted(entry, first=not place) for place, entry in enumerate(entries)]
+        bodies = (entry.answer.frame if entry.answer else b"" for entry in entries)
+        segment = self._append(*zip(notes, bodies, strict=True))
+        self._stated = True
+        return [partial(segment.log.body, placed) for placed in segment.notes[-len(entries) :]]
+
+    def _noted(self, entry: Happened, *, first: bool) -> dict[str, Any]:
+        state, answer = entry.state, entry.answer
+        events = [[type(event).__name__, _plain(event)] for event in entry.events]
+        note: dict[str, Any] = {"events": events, **_told(entry.facts)}
         if answer is not None:
             note["answer"] = {"round": answer.round, "device": answer.device, "digest": answer.digest.hex()}
-        if population is not None:
-            note["closed"] = {"round": state.round, "devices": sorted(state.answered), "population": population}
-        if population is not None or not self._stated:
+        if entry.population is not None:
+            members = {"devices": sorted(state.answered), "population": entry.population}
+            note["closed"] = {"round": state.round, **members}
+        if entry.population is not None or (first and not self._stated):
             note["state"] = _plain(state)
-        self._append(note, b"" if answer is None else answer.frame)
-        self._stated = True
+        return note
 
-    def amend(self, run: str, state: Rounds | None, changes: Iterable[Changed]) -> None:
+    def amend(self, run: str, state: Rounds | None, changes: Iterable[Changed], **values: str) -> None:
         """The run file that is in force from now on, where the rounds stand under it, and what is new in it."""
-        note: dict[str, Any] = {"facts": {"run": run}, **_told(changes)}
+        note: dict[str, Any] = {"facts": {"run": run, **values}, **_told(changes)}
         if state is not None:
             note["state"] = _plain(state)
-        self._append(note)
+        self._append((note, b""))
 
     def note(self, *facts: Fact) -> None:
         """Something for the story alone."""
         if facts:
-            self._append(_told(facts))
+            self._append((_told(facts), b""))
 
     def set(self, **values: str) -> None:
         """Facts about the run."""
-        self._append({"facts": values})
+        self._append(({"facts": values}, b""))
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> str | None:
         return self._facts.get(name)
 
-    def rounds(self, rules: Rules) -> Rounds | None:
-        """Where the rounds stood. What happened is played by the rules of its time; these hold from now on."""
+    def rounds(self, rules: Rules | None = None) -> Rounds | None:
+        """Where the rounds stood. What happened is played by the rules of its time; these hold from now on, if any."""
         if self._state is None:
             return None
         state: Rounds = _reader(Rounds).validate_python(self._state)
         for name, told in self._since:
             state, _ = step(state, _reader(EVENTS[name]).validate_python(told))
-        return replace(state, rules=rules)
+        return replace(state, rules=rules) if rules else state
 
     def answers(self, merged: int | None = None) -> tuple[Kept, ...]:
         """What was merged in a round, or waits to be, older rounds first."""
@@ -144,13 +173,13 @@ class Journal:
                     about = kept.note["answer"]
                     newest[about["round"], about["device"]] = bytes.fromhex(about["digest"]), segment, kept
         return tuple(
-            Kept(round, device, digest, segment.log.body(kept))
+            Kept(round, device, digest, segment.log.body(kept), partial(segment.log.body, kept))
             for (round, device), (digest, segment, kept) in sorted(newest.items(), key=lambda item: item[0])
         )
 
     def merge(self, round: int) -> tuple[frozenset[str], int] | None:
         """Whose answers closed a round, and how many devices the fleet had then."""
-        for segment in self._last():
+        for segment in reversed(self._last()):  # of a number that was used before, the newest
             if segment.closed and segment.merged == round:
                 return frozenset(segment.closed["devices"]), int(segment.closed["population"])
         return None
@@ -169,18 +198,21 @@ class Journal:
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
-    def _append(self, note: dict[str, Any], body: bytes | bytearray = b"") -> None:
-        record = Record({"at": self._clock.wall(), **note}, body)
+    def _append(self, *notes: tuple[dict[str, Any], Bytes]) -> Segment:
+        """The segment that these are the last records of."""
+        records = [Record({"at": self._clock.wall(), **note}, body) for note, body in notes]
         if self._segments and not self._segments[-1].closed:
-            self._segments[-1].append(record)
+            self._segments[-1].append(*records)
         else:
             self._archive.begin()
             self._archive_old()
             number = 1 + (self._segments[-1].number if self._segments else self._archive.last)
             fresh = Segment(self.disk, _segment(number))
-            fresh.append(Record(self._known()), record)
+            fresh.append(Record(self._known()), *records)
             self._segments.append(fresh)
-        self._learn(note)
+        for note, _ in notes:
+            self._learn(note)
+        return self._segments[-1]
 
     def _known(self) -> dict[str, Any]:
         """Everything that a segment has to begin with, so that none before it is needed to go on."""
@@ -247,10 +279,19 @@ def _reader(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass; None: it is another thing."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
 def _plain(value: Any) -> Any:
     """As JSON has it; what has no order is sorted, so that equal things have equal bytes."""
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if value is None or isinstance(value, str | int | float):
+        return value
+    kind: type = type(value)
+    if (names := _names(kind)) is not None:
+        return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, AbstractSet):

@@ -1,7 +1,7 @@
 """The coordinator's slow work, done in the background: making the job, merging rounds, looking where they forgot.
 
-Each is a function of what it was given, and comes back as an event. What cannot be written yet comes back as `Stuck`,
-with what is left to do; whoever owns the background starts that again later.
+Each is a function of what it was given, and comes back as an event. What cannot be written yet comes back as `Stuck`
+(saving.py), with what is left to do; whoever owns the background starts that again later.
 
 Where a round forgot is looked at only after its model is out, while devices work on the next one: the report waits,
 the devices do not.
@@ -13,8 +13,11 @@ from functools import partial
 from itertools import pairwise
 
 from coordinator import checkpoint, recovery
+from coordinator.checkpoint import Report
 from coordinator.journal import Journal
 from coordinator.rounds import Rounds
+from coordinator.saving import Saving, Stuck
+from coordinator.stored import Shelf, rows_for
 from coordinator.vocabulary import NOTHING, Merge, Recalled, Totals
 from edgefl.contract import Update
 from edgefl.errors import RunError, StoreError
@@ -49,17 +52,18 @@ class Prepared:
     standing: Standing
     answer_schema: AnswerSchema | None
     recalled: Recalled
-    updates: Mapping[bytes, Update]  # what was promised, by digest
+    updates: Shelf  # what was promised
     told: tuple[Fact, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The next model is made and on disk."""
+    """The next model is made; if it is the last one, it is on disk."""
 
     standing: Standing
-    reports: tuple[Round, ...]
-    looks: tuple[Work, ...] = ()  # to be done before the reports can be told, in this order
+    reports: tuple[Report, ...]
+    save: Work | None = None  # to be done once the model is out
+    looks: tuple[Work, ...] = ()  # then, before the reports can be told, in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +73,6 @@ class Looked:
     reports: tuple[Round, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """It cannot be written yet; this is what is left to do."""
-
-    reason: str
-    work: Work
-
-
 def standing(job: Job, run_state: RunState, plan: State | None = None) -> Standing:
     """Where the job stands, with the model of its next round."""
     if jobs.finished(job, run_state):
@@ -84,7 +80,8 @@ def standing(job: Job, run_state: RunState, plan: State | None = None) -> Standi
     plan = jobs.plan(job, run_state) if plan is None else plan
     if plan is None:
         raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {run_state.round + 1}, its first")
-    before = run_state.previous if job.algorithm.uses_previous else None
+    trains = jobs.purpose(job, run_state) == "train"
+    before = run_state.previous if job.algorithm.uses_previous and trains else None
     return Standing(
         run_state,
         jobs.broadcast(job, run_state.round + 1, run_state.params, plan),
@@ -100,16 +97,37 @@ def preparing(make: Callable[[], Job], disk: Disk | None, state: Rounds | None, 
         job = make()
         saved = checkpoint.latest(disk, job) if disk else None
         run_state = saved.run_state if saved else jobs.begin(job)
-        recalled, updates = Recalled(), dict[bytes, Update]()
+        reports = saved.reports if saved else ()
+        total = Totals(saved.bytes_up, saved.bytes_down) if saved else NOTHING
+        recalled, updates = Recalled(), Shelf()
+        behind, passed = tuple[RunState, ...](), tuple[RunState, ...]()
         if disk and state:
             book = Journal(disk, reading=True)
-            run_state = recovery.catch_up(book, job, run_state, state, unseal)
+            caught_up = tuple(recovery.catch_up(book, job, run_state, state, unseal))
+            passed = (run_state, *caught_up)
+            run_state = passed[-1]
+            if caught_up:
+                told = recovery.told_since(book, reports)
+                total += Totals(sum(fact.bytes_up for fact in told), sum(fact.bytes_down for fact in told))
+                reports = tuple(replace(fact, at=0.0) for fact in told if fact.round == run_state.round)
             recalled, updates = recovery.promised(book, job, state, unseal)
-        total = Totals(saved.bytes_up, saved.bytes_down) if saved else NOTHING
+            reports = recovery.untold(book, state, reports)
+            behind = tuple(recovery.free_rounds(book, job, run_state))
+            passed = (*passed, *behind)
+            reports = (*reports, *(jobs.report(one, {}) for one in behind))
+            run_state = behind[-1] if behind else run_state
+        if disk and (len(passed) > 1 or (run_state.origin and not saved)):
+            try:  # the next start must not depend on what may be gone then
+                now = checkpoint.Saved(run_state, reports, total.bytes_up, total.bytes_down)
+                checkpoint.save(disk, job, now, passed)
+            except StoreError as error:
+                put(Stuck(str(error), work))
+                return
         here = standing(job, run_state)
-        answer_schema = find_answer_schema(job, run_state, jobs.plan(job, run_state) or {}) if here.frame else None
-        told = jobs.opening(job), *(saved.reports if saved else ())
-        put(Prepared(job, here, answer_schema, replace(recalled, total=total), updates, told))
+        trains = here.frame is not None and jobs.purpose(job, run_state) != "evaluate"
+        answer_schema = find_answer_schema(job, run_state, jobs.training_plan(job, run_state) or {}) if trains else None
+        news = *jobs.openings(job, run_state), *reports
+        put(Prepared(job, here, answer_schema, replace(recalled, total=total), updates, news))
 
     return work
 
@@ -120,36 +138,65 @@ class Merging:
 
     job: Job
     run_state: RunState
-    updates: Mapping[str, Update]
+    answers: Mapping[str, Update]  # to this round
+    updates: Mapping[str, Update]  # they, and late ones that are merged like them
     late: Mapping[str, Update]
     merge: Merge  # as the core has counted it
+    ages: Mapping[str, int] = field(default_factory=dict)  # how many rounds ago each answer began, if not with this one
 
-    def work(self, disk: Disk | None, clock: Clock, put: Put) -> None:
-        """Merge, save, and say so."""
-        courses = jobs.onward(self.job, self.run_state, self.updates, population=self.merge.population, late=self.late)
+    def work(self, disk: Disk | None, clock: Clock, saving: Saving, put: Put) -> None:
+        """See what devices say of the model they were sent, merge unless the run ends with it, and say so."""
+        fresh = {device: update for device, update in self.answers.items() if not self.ages.get(device)}
+        judged = jobs.judged(self.job, self.run_state, fresh)
+        population = self.merge.population
+        try:
+            updates, late = (rows_for(self.job, each, disk) for each in (self.updates, self.late))
+        except StoreError as error:
+            put(saving.held_up(error, lambda put: self.work(disk, clock, saving, put)))
+            return
+        courses = jobs.onward(self.job, judged, updates, population=population, late=late, ages=self.ages)
         merged = [(run_state, clock.now()) for run_state in courses]
-        reports, first, last = self._reports(merged), merged[0][0], merged[-1][0]
-        looks = _Look(self, first, reports).works() if self.job.run.run.forgetting else ()
-        self._save(disk, Merged(standing(self.job, last), () if looks else reports, looks), reports, put)
+        last = merged[-1][0] if merged else judged
+        evaluated = self._evaluated(judged, bool(merged))
+        if jobs.purpose(self.job, self.run_state) == "describe":
+            evaluated, merged = self._described(last), []
+        reports = self._reports(merged) if merged else ()
+        looks: tuple[Work, ...] = ()
+        if self.job.run.run.forgetting:
+            looks = _Look(self, merged[0][0], reports).works() if merged else (lambda put: put(Looked(())),)
+        told: tuple[Report, ...] = evaluated if looks else (*evaluated, *reports)
+        passed = (judged, *(run_state for run_state, _ in merged))
+        total, here = self.merge.total, standing(self.job, last)
+        saved = checkpoint.Saved(last, (*evaluated, *reports), total.bytes_up, total.bytes_down)
+        save = partial(checkpoint.save, disk, self.job, saved, passed) if disk else lambda: None
+        if here.frame is None or looks:  # nobody waits for it; or its report must outlive us before it can be told
+            saving.add(save, Merged(here, told, looks=looks))
+            saving.work(put)
+        else:
+            saving.add(save)
+            put(Merged(here, told, saving.work))
+
+    def _described(self, after: RunState) -> tuple[Report, ...]:
+        """What devices said of their data; that round made no model."""
+        spent = self.merge.spent
+        cost = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down}
+        return (jobs.description(self.job, after, self.answers, **cost),)
+
+    def _evaluated(self, judged: RunState, merged: bool) -> tuple[Report, ...]:
+        """What devices saw, where they were asked; with what it cost, where nothing came of the round besides."""
+        if judged is self.run_state or judged.judged is None:  # nobody was asked, or it was told before an extension
+            return ()
+        spent = Totals() if merged else self.merge.spent
+        return (replace(judged.judged, bytes_up=spent.bytes_up, bytes_down=spent.bytes_down),)
 
     def _reports(self, merged: Sequence[tuple[RunState, float]]) -> tuple[Round, ...]:
         """Of the round, and of those behind it that needed no device."""
         spent, (first, at) = self.merge.spent, merged[0]
         counted = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down, "late": spent.late}
         time = {"seconds": at - self.merge.since, "waiting_seconds": self.merge.waited}
+        age = jobs.staleness(self.job, self.ages)
         behind = (jobs.report(c, {}, seconds=now - before) for (_, before), (c, now) in pairwise(merged))
-        return jobs.report(first, self.updates, **counted, refused=spent.refused, **time), *behind
-
-    def _save(self, disk: Disk | None, merged: Merged, reports: tuple[Round, ...], put: Put) -> None:
-        total = self.merge.total
-        try:
-            if disk is not None:
-                saved = checkpoint.Saved(merged.standing.run_state, reports, total.bytes_up, total.bytes_down)
-                checkpoint.save(disk, self.job, saved)
-        except StoreError as error:
-            put(Stuck(str(error), lambda put: self._save(disk, merged, reports, put)))
-        else:
-            put(merged)
+        return jobs.report(first, self.updates, **counted, refused=spent.refused, staleness=age, **time), *behind
 
 
 @dataclass(slots=True)
@@ -162,7 +209,9 @@ class _Look:
     seen: list[Array] = field(default_factory=list)
 
     def works(self) -> tuple[Work, ...]:
-        each = forgetting.local_accuracies(self.merging.job, self.merging.run_state, self.merging.updates)
+        each = forgetting.local_accuracies(
+            jobs.in_force(self.merging.job, self.merging.run_state), self.merging.run_state, self.merging.updates
+        )
         return *(partial(self._one, each) for _ in self.merging.updates), self._all
 
     def _one(self, each: forgetting.Accuracies, _: Put) -> None:

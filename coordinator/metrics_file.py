@@ -1,15 +1,22 @@
-"""metrics.jsonl: a line for each round and one for the end, each once, whatever was interrupted."""
+"""metrics.jsonl: a line for each round, each evaluation by devices and the end, each once.
+
+A run that was extended goes on behind its first end, and has another one: the last counts.
+"""
 
 import json
 import logging
+from collections.abc import Iterator
+from typing import TypeAlias
 
 from edgefl.errors import StoreError
-from edgefl.events import Done, Fact, Round, as_json, from_json
+from edgefl.events import Described, Done, Evaluated, Fact, Round, as_json, from_json
 from edgefl.system.disk import Disk
 
 log = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
+Line: TypeAlias = tuple[str, int]
+Report: TypeAlias = Described | Round | Evaluated | Done
 
 
 class MetricsFile:
@@ -17,12 +24,13 @@ class MetricsFile:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._written, self._size = _lines(disk.read(METRICS) or b"")
+        there = list(_lines(disk.read(METRICS) or b""))
+        self._written, self._size = {number(fact) for fact, _ in there}, sum(size for _, size in there)
         self._unwritten: list[bytes] = []
 
     def __call__(self, fact: Fact) -> None:
-        if isinstance(fact, Round | Done) and _number(fact) not in self._written:
-            self._written.add(_number(fact))
+        if isinstance(fact, Report) and number(fact) not in self._written:
+            self._written.add(number(fact))
             self._unwritten.append(json.dumps(as_json(fact)).encode() + b"\n")
         if self._unwritten:
             self._write(b"".join(self._unwritten))
@@ -43,22 +51,23 @@ class MetricsFile:
             self._unwritten.clear()
 
 
-def _lines(known: bytes) -> tuple[set[int | None], int]:
-    """Which lines are there, and how many bytes they take: up to the first that a power cut spoiled."""
-    written: set[int | None] = set()
-    size = 0
+def reports(disk: Disk) -> list[Report]:
+    """What stands there, as far as it can be read."""
+    return [fact for fact, _ in _lines(disk.read(METRICS) or b"")]
+
+
+def _lines(known: bytes) -> Iterator[tuple[Report, int]]:
+    """Each line that is there, and how many bytes it takes: up to the first that a power cut spoiled."""
     for line in known.splitlines(keepends=True):
         try:
             fact = from_json(json.loads(line.decode()))
         except (ValueError, TypeError, KeyError):
-            break
-        if not line.endswith(b"\n"):
-            break
-        written.add(_number(fact))
-        size += len(line)
-    return written, size
+            return
+        if not line.endswith(b"\n") or not isinstance(fact, Report):
+            return
+        yield fact, len(line)
 
 
-def _number(fact: Fact) -> int | None:
-    """Which line this is: a round's, or the last one."""
-    return fact.round if isinstance(fact, Round) else None
+def number(fact: Report) -> Line:
+    """Which line this is: that of a round, of the model after it, or of the end after so many."""
+    return type(fact).__name__.lower(), fact.rounds if isinstance(fact, Done) else fact.round

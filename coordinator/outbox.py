@@ -1,12 +1,14 @@
 """What the coordinator says, and to whom."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from coordinator import vocabulary as words
 from coordinator.journal import Journal
-from edgefl.protocol import chunks, reconnect, topics
-from edgefl.protocol.messages import TEXT, JobState, Receipt, ToDevice, frame
-from edgefl.protocol.signed import Speaker
+from edgefl.protocol import calls, chunks, reconnect, topics
+from edgefl.protocol.calls import Callee
+from edgefl.protocol.messages import TEXT, Assignment, JobState, Receipt, ToDevice, frame
+from edgefl.protocol.signed import LIFE, Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 
@@ -36,10 +38,12 @@ class Outbox:
     ) -> None:
         self.transport, self.fleet, self.job, self.run_id = transport, fleet, job, run_id
         self.speaker = Speaker(signer, fleet, start)
+        self.calls = start << LIFE  # the number of the last one: no other start has used it
 
     def listen(self) -> None:
-        """Hear of every device's presence, and everything said to this job."""
-        self.transport.subscribe(topics.presence(self.fleet, "+"), topics.up(self.fleet, self.job, "+"))
+        """Hear of every device's presence, of every site's, and everything said to this job."""
+        here = topics.presence(self.fleet, "+"), topics.site(self.fleet, "+")
+        self.transport.subscribe(*here, topics.up(self.fleet, self.job, "+"))
 
     def listen_again(self) -> None:
         """Hear once more of everybody's presence, as it stands at the broker."""
@@ -55,11 +59,11 @@ class Outbox:
         sealed = self.speaker.seal("state", job_state.model_dump_json().encode(), job=self.job, run_id=self.run_id)
         self.transport.publish(topic, sealed, retain=True, expires=expires)
 
-    def verdict(self, action: words.Verdict) -> None:
+    def verdict(self, action: words.Confirm | words.Late | words.Ignore | words.Refuse) -> None:
         """Tell a device what became of its answer."""
         about = action.device, action.round, action.digest
         match action:
-            case words.Accept():
+            case words.Confirm():
                 self.receipt(*about, "accepted")
             case words.Late():
                 self.receipt(*about, "accepted", "late, kept by policy")
@@ -71,6 +75,16 @@ class Outbox:
     def receipt(self, device: str, round: int, digest: bytes, verdict: Verdict, reason: str = "") -> None:
         """An answer is safe with us, or is not wanted."""
         self.say(device, Receipt(job=self.job, round=round, digest=digest, verdict=verdict, reason=reason[:TEXT]))
+
+    def call(self, task: Assignment, callees: Iterable[Callee], manifest: bytes, model: bytes) -> None:
+        """One message to all these devices, signed once."""
+        self.calls += 1
+        call = calls.call(self.fleet, task, self.calls, callees, manifest)
+        data = frame(call, (model,) if manifest else ())
+        digest, together = chunks.digest(data), chunks.together(self.transport.largest())
+        messages = (chunks.parts(data, digest, at, together) for at in range(0, chunks.count(len(data)), together))
+        for sealed in self.speaker.seal_frame(messages, job=self.job, run_id=self.run_id, kind="round"):
+            self.transport.publish(topics.round(self.fleet, self.job), sealed)
 
     def say(self, device: str, message: ToDevice) -> None:
         """One message to one device."""

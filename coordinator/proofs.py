@@ -28,6 +28,7 @@ class Known:
     heard: int = -1  # the counter of the last thing it said
     series: tuple[str, bytes, bytes] = ("", b"", b"")  # of a frame in many chunks: run, signature, what is signed
     indexes: set[int] = field(default_factory=set)  # of its chunks that have come
+    copied: bool = False  # another agent with its keys was told of
 
 
 class Proofs:
@@ -38,7 +39,7 @@ class Proofs:
         self.known: dict[str, Known] = {}
         self._said: dict[str, tuple[Envelope, Presence]] = {}  # the last presence of each that may take part
 
-    def of_presence(self, id: str, message: bytes) -> Envelope:
+    def of_presence(self, id: str, message: bytes | memoryview) -> Envelope:
         """What somebody who may have this name says about himself; whether the name is his is another question."""
         if not topics.is_name(id):
             raise Unproven("device.name", f"'{id[:QUOTED]}' cannot be the name of a device")
@@ -46,13 +47,13 @@ class Proofs:
         envelope.prove(Where("presence", self.fleet, device=id))
         return envelope
 
-    def of_message(self, id: str, message: bytes) -> Envelope:
+    def of_message(self, id: str, message: bytes | memoryview) -> Envelope:
         """What this very device says, and has not said before."""
         device = self.known.get(id)
         if device is None:
             raise Unproven("device.unknown", f"device '{id[:QUOTED]}' has not announced itself")
         envelope = signed.opened(message)
-        if self.keys.members is not None and not self.keys.admits(id, device.key):
+        if self.keys.members is not None and not self.keys.members.still(id, device.key):
             raise Unproven("device.revoked", f"'{id}' is no longer a member of this fleet")
         if envelope.key != device.key:
             raise Unproven("message.signature", f"somebody else than '{id}' spoke in its name")
@@ -64,13 +65,13 @@ class Proofs:
                 raise Unproven("message.replayed", f"an old message of '{id}' came again")
             device.heard, device.series = envelope.counter, series
             device.indexes.clear()
-        if common is not None and chunks.index(envelope.payload) in device.indexes:
+        if common is not None and chunks.indexes(envelope.payload)[0] in device.indexes:
             raise Unproven("message.replayed", f"an old message of '{id}' came again")
         return envelope
 
-    def fits(self, id: str, part: bytes) -> None:
-        """The chunk was taken in, and does not come again; of those that fit there are not more than the frame has."""
-        self.known[id].indexes.add(chunks.index(part))
+    def fits(self, id: str, part: bytes | memoryview) -> None:
+        """Chunks were taken in, and do not come again; of those that fit there are not more than the frame has."""
+        self.known[id].indexes.update(chunks.indexes(part))
 
     def is_news(self, id: str, envelope: Envelope, presence: Presence) -> bool | None:
         """Whether a presence is new; None: it is the last one again, which a broker may well say."""
@@ -83,9 +84,23 @@ class Proofs:
             return envelope.counter > known.heard or newest
         if envelope.counter > known.announced:
             return True
+        if (presence.installation, presence.host) != (known.presence.installation, known.presence.host):
+            return self._copied(id, known, presence)
         if envelope.counter < known.announced or not known.presence.online:
             raise Unproven("message.replayed", f"an old presence of '{id}' came again")
         return None
+
+    def _copied(self, id: str, known: Known, presence: Presence) -> bool:
+        """A key has one agent, whose counter only grows: this is another one, and that is said once."""
+        if known.copied:
+            return False
+        known.copied = True
+        raise Unproven(
+            "device.copied",
+            f"two agents have the keys of '{id}', on hosts '{known.presence.host}' and '{presence.host}', or it was"
+            " installed a second time: only one of them is heard. Stop the other one; another device needs a kit of its"
+            f" own (`edgefl fleet add NAME`), and if neither should be there, `edgefl fleet add {id} --replace`",
+        )
 
     def unwelcome(self) -> list[str]:
         """Who has proven a name that is no longer his: the fleet's members have changed."""

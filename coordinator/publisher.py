@@ -1,6 +1,7 @@
 """Publishing models: once for everybody, as retained chunks and a retained manifest, cleared when superseded."""
 
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from edgefl.algorithms.registry import describe
@@ -11,6 +12,7 @@ from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.run.job import Job
 
+EXPIRES = 24 * 3600  # seconds: a site that was cut off when a model was cleared does not keep it for ever
 KEPT = 2  # the current model, and the one before it for devices that look back
 AGAIN = 10.0  # seconds between two times that a whole model is published because devices ask for it
 
@@ -27,7 +29,7 @@ class Publication:
 
 
 class Publisher:
-    """What stands at the broker for everybody to fetch."""
+    """What stands at the broker for everybody to fetch; a model that comes with its task does not, until it must."""
 
     def __init__(self, transport: Transport, fleet: str, job: Job, *, run_id: str, signer: Signer) -> None:
         self.transport, self.fleet, self.job, self.run_id, self.signer = transport, fleet, job, run_id, signer
@@ -35,21 +37,34 @@ class Publisher:
         self.shape = Shape.of(job.model.layout)
         self.published: OrderedDict[int, Publication] = OrderedDict()
         self.graphs: Publication | None = None
+        # Of each model that stands there: how many chunks are in one message, the fewest that it ever was.
+        self.together: dict[str, int] = {}
         self.repeated: dict[str, float] = {}  # when a model was last sent again because a device asked
         if job.graphs is not None:
             self.graphs = self._made(0, frame(Graphs(job=job.name), (job.graphs,), compress=True))
 
-    def publish(self, round: int, frame: bytes) -> Publication:
-        """Put the model of a round at the broker; again is the same."""
-        if round in self.published:
-            return self.published[round]
-        if self.graphs and not self.published:
+    def publish(self, round: int, frame: bytes, in_use: Collection[int] = ()) -> Publication:
+        """The model of a round, for whoever has to fetch it; an older one goes, unless it is in use."""
+        return self.published[round] if round in self.published else self.put(self._made(round, frame), in_use)
+
+    def put(self, publication: Publication, in_use: Collection[int] = ()) -> Publication:
+        """The same with a model whose manifest is signed already."""
+        first = not self.published
+        if self.graphs and first:
             self.send(self.graphs)
-        publication = self.published[round] = self._made(round, frame)
-        self.send(publication)
-        while len(self.published) > KEPT:
-            self._clear(self.published.popitem(last=False)[1])
+        self.published[publication.round] = publication
+        # The first one may stand there from an earlier life, and then it is ours to clear; where algorithms look back,
+        # nobody knows who will want it in the next round.
+        if first or self.job.algorithm.uses_previous:
+            self.send(publication)
+        for old in [one for one in list(self.published)[:-KEPT] if one not in in_use]:
+            self._clear(self.published.pop(old))
         return publication
+
+    def stand(self, publication: Publication) -> None:
+        """Have it at the broker: somebody is asked to work on it, to whom it is not sent."""
+        if publication.id not in self.together:
+            self.send(publication)
 
     def _made(self, round: int, data: bytes) -> Publication:
         digest = chunks.digest(data)
@@ -57,15 +72,18 @@ class Publisher:
 
     def send(self, publication: Publication, *, whole: bool = True) -> None:
         """Every chunk, then the manifest."""
-        for index, part in enumerate(chunks.split(publication.frame, publication.digest) if whole else ()):
-            self.transport.publish(topics.chunk(self.fleet, self.job.name, publication.id, index), part, retain=True)
-        self.transport.publish(
-            topics.manifest(self.fleet, self.job.name, publication.id), publication.manifest, retain=True
-        )
+        frame, digest, together = publication.frame, publication.digest, chunks.together(self.transport.largest())
+        self.together[publication.id] = min(together, self.together.get(publication.id, together))
+        for index in range(0, chunks.count(len(frame)) if whole else 0, together):
+            topic = topics.chunk(self.fleet, self.job.name, publication.id, index)
+            self.transport.publish(topic, chunks.parts(frame, digest, index, together), retain=True, expires=EXPIRES)
+        topic = topics.manifest(self.fleet, self.job.name, publication.id)
+        self.transport.publish(topic, publication.manifest, retain=True, expires=EXPIRES)
 
     def again(self, id: str | None = None, *, whole: bool = True) -> bool:
         """Publish once more what is known by `id`, or everything: a broker may have lost it."""
-        publications = [publication for publication in self.all() if id in (None, publication.id)]
+        stood = self.together if id is None else (id,)
+        publications = [publication for publication in self.all() if publication.id in stood]
         for publication in publications:
             self.send(publication, whole=whole)
         return bool(publications)
@@ -91,7 +109,10 @@ class Publisher:
 
     def _clear(self, old: Publication) -> None:
         self.repeated.pop(old.id, None)
-        wipe(self.transport, self.fleet, self.job.name, old.id, chunks.count(len(old.frame)))
+        if (together := self.together.pop(old.id, None)) is None:
+            return  # it never stood there
+        indexes = range(0, chunks.count(len(old.frame)), together)
+        wipe(self.transport, self.fleet, self.job.name, old.id, indexes)
 
     def _manifest(self, round: int, data: bytes, digest: bytes) -> bytes:
         job = self.job
@@ -112,12 +133,14 @@ class Publisher:
             seed=job.run.run.seed,
             compress=job.run.wire.compress,
             class_names=job.class_names or (),
+            targets=job.targets,
+            target_names=job.target_names or (),
         )
         return self.signer.sign(manifest.model_dump_json().encode())
 
 
-def wipe(transport: Transport, fleet: str, job: str, id: str, count: int) -> None:
+def wipe(transport: Transport, fleet: str, job: str, id: str, indexes: range) -> None:
     """Take a model away; backwards, so that what a kill leaves of it still has its first chunk or its manifest."""
-    for index in reversed(range(count)):
+    for index in reversed(indexes):
         transport.publish(topics.chunk(fleet, job, id, index), b"", retain=True)
     transport.publish(topics.manifest(fleet, job, id), b"", retain=True)

@@ -49,10 +49,10 @@ class RetainedCleanup:
         """Take away everything that was found, but for what this run has published itself."""
         for id in self.chunk_counts.keys() - set(ours):
             log.info("cleared what an earlier run left model=%s", id)
-            wipe(self.transport, self.fleet, self.job, id, self.chunk_counts[id])
+            wipe(self.transport, self.fleet, self.job, id, range(self.chunk_counts[id]))
         self.chunk_counts.clear()
 
-    def _count(self, last: str, payload: bytes) -> int:
+    def _count(self, last: str, payload: bytes | memoryview) -> int:
         """How many chunks the model has; what cannot be read or is absurd has none that we know of."""
         with suppress(WireError):
             if last != "manifest":

@@ -18,6 +18,10 @@ class Announcement:
     version: str = ""
     samples: int = 0
     back_end: str = ""
+    site: str = ""  # whose broker it is at, if that is bridged
+    speaks_for: int = 1  # devices behind it, of a gateway
+    resting: str = ""  # why it is not there though its agent runs
+    concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
 
 
 @dataclass(frozen=True, slots=True)

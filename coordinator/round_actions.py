@@ -1,21 +1,27 @@
 """What follows from the round machine's word: devices are asked, answers counted, rounds merged. Pure."""
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from coordinator import rounds
+from coordinator import modes, rounds
 from coordinator import vocabulary as words
 from coordinator.roster import Device
 from coordinator.rounds import Rounds
-from coordinator.state import State, Step, but, each, say_state, then
+from coordinator.state import State, Step, but, doing, each, say_state, telling, then
 from edgefl import events
+
+MOST_TOGETHER = 256  # devices in one call: each hears the slots of all, which are 9 KB then
+CONFIRM = 0.5  # seconds that a receipt waits for a task which says the same
+NOBODY: Mapping[str, int] = {}
 
 
 def feed(s: State, event: rounds.Event, at: float, answer: words.Answered | None = None) -> Step:
     """One event into the round machine, and what follows from it here."""
     before = s.rounds
-    after, actions = rounds.step(before, event)
+    after, actions = modes.step(before, event)
     extended = isinstance(event, rounds.Expired) and before.opening == after.opening and after.attempt > before.attempt
-    told = (events.Extended(before.round, rounds.outstanding(before)),) if extended else ()
+    told = (events.Extended(before.round, modes.outstanding(before)),) if extended else ()
     fed = (*s.fed, event) if after != before else s.fed
     now: Step = but(s, rounds=after, fed=fed), (), told
     stuck = isinstance(event, rounds.Expired) and after != before and after.phase != "merging"
@@ -28,13 +34,14 @@ def _follow(  # noqa: PLR0911  one action, one case
     s: State, action: rounds.Action, before: Rounds, at: float, answer: words.Answered | None
 ) -> Step:
     match action:
-        case rounds.Invite(devices=devices):
-            return ask(s, devices, s.model, at) if s.model else prepare(but(s, held=True))
+        case rounds.Invite(round, devices, attempt):
+            return ask(s, devices, (round, attempt), s.model, at) if s.model else prepare(but(s, held=True))
         case rounds.SetTimer(seconds=seconds):
             return but(s, timer=action, timer_due=None if s.held else at + seconds), (), ()
         case rounds.Accept(device, round) if answer is not None:
             s = but(_paced(s, answer), answers={**s.answers, device: words.Kept(round, answer.digest)})
-            return s, (words.Accept(device, round, answer.digest),), (answer_fact(s, answer, "accepted"),)
+            accepted = words.Accept(device, round, answer.digest)
+            return doing((accepted,), telling(answer_fact(s, answer, "accepted"), owing(s, device, at)))
         case rounds.Late(device, round) if answer is not None:
             s = but(_paced(s, answer), late={**s.late, device: words.Kept(round, answer.digest)})
             s = but(s, since_merge=s.since_merge + words.Totals(late=1))
@@ -43,7 +50,7 @@ def _follow(  # noqa: PLR0911  one action, one case
         case rounds.Ignore(reason=reason) if answer is not None:
             return ignored(s, answer, reason)
         case rounds.Merge():
-            return _merge(s, action, again=before.phase == "merging")
+            return _merge(s, action, again=(before.phase, before.round) == ("merging", action.round))
         case rounds.Abandon(round, reason):
             gone = tuple(kept.digest for kept in s.answers.values())
             return but(s, answers={}, astray=round), (words.Forget(gone),), (events.Abandoned(round, reason),)
@@ -81,13 +88,16 @@ def _paced(s: State, answer: words.Answered) -> State:
     return but(s, devices={**s.devices, answer.device: replace(device, seconds_per_step=answer.seconds_per_step)})
 
 
-def ask(s: State, ids: tuple[str, ...], model: words.Model, at: float) -> Step:
-    round, opening, counted = s.rounds.round, s.rounds.opening, s.rounds.counted
+def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: words.Model, at: float) -> Step:
+    """Ask these to work on a round, for the first time or again; the opening is the task's name."""
+    (round, opening), counted = task, s.rounds.counted
+    if round < s.models_since:  # published in an earlier life: who has it goes on, who has not is asked anew in time
+        return s, (), ()
     # Who is known from before a restart only, and not heard of since, is asked when it comes back.
     here = {id: s.devices[id] for id in ids if id in s.devices}
-    fetched = sum(_to_fetch(device, model) for device in here.values())
+    fetched = sum(_to_fetch(device, model) for device in here.values()) if round == model.round else 0
     devices = {**s.devices, **{id: _asked(device, round, opening, at) for id, device in here.items()}}
-    waited = s.waited if s.waited[0] == round else (round, at - s.since)
+    waited = s.waited if s.waited[0] == s.rounds.round else (s.rounds.round, at - s.since)
     s = but(s, devices=devices, waited=waited, since_merge=s.since_merge + words.Totals(bytes_down=fetched))
     invitees = tuple(
         words.Invitee(
@@ -95,8 +105,44 @@ def ask(s: State, ids: tuple[str, ...], model: words.Model, at: float) -> Step:
         )
         for id, device in here.items()
     )
-    s, state = _say_training(s, round)
-    return s, (*state, words.Ask(round, opening, invitees)), (events.Asked(round, opening, ids, fetched),)
+    together = _together(s, tuple(here.values()), (round, opening))
+    s, confirmed, _ = confirm(s, {id for id in here if id in s.unconfirmed}, implied=counted)
+    s, state = _say_training(s, s.rounds.round)
+    told = events.Asked(round, opening, ids, fetched, s.rounds.purpose)
+    bystanders = len(s.rounds.present.difference(here)) if together else 0
+    return s, (*confirmed, *state, words.Ask(round, opening, invitees, together, bystanders)), (told,)
+
+
+def _together(s: State, asked: tuple[Device, ...], opening: tuple[int, int]) -> bool:
+    """Whether one call serves: for most of those who would hear it, who were not asked for this before.
+
+    Whoever is asked again may not have heard it, so he is told alone; and where rounds wait for nobody, each is told in
+    the order of asking, which is the order they begin in.
+    """
+    if s.rounds.rules.buffered:
+        return False
+    able = all(device.announced.concise and device.asked != opening for device in asked)
+    return able and 1 < len(asked) <= MOST_TOGETHER and 2 * len(asked) >= len(s.rounds.present)
+
+
+# ── receipts ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def owing(s: State, device: str, at: float) -> Step:
+    """A device will be told that its answer is safe: by its next task, or by a receipt if that takes long."""
+    kept = s.answers[device]
+    s = but(s, unconfirmed={**s.unconfirmed, device: kept}, confirm_due=s.confirm_due or at + CONFIRM)
+    concise = device in s.devices and s.devices[device].announced.concise
+    return (s, (), ()) if concise and s.rounds.rules.schedule.follows(kept.round) else confirm(s, {device})
+
+
+def confirm(s: State, devices: AbstractSet[str], implied: Mapping[str, int] = NOBODY) -> Step:
+    """Tell these devices that their answers are safe; a task says it to those whom it names this round as counted."""
+    owed = {id: s.unconfirmed[id] for id in sorted(devices)}
+    rest = {id: kept for id, kept in s.unconfirmed.items() if id not in owed}
+    unsaid = {id: kept for id, kept in owed.items() if implied.get(id) != kept.round}
+    receipts = tuple(words.Confirm(id, kept.round, kept.digest) for id, kept in unsaid.items())
+    return but(s, unconfirmed=rest, confirm_due=s.confirm_due if rest else None), receipts, ()
 
 
 def _to_fetch(device: Device, model: words.Model) -> int:
@@ -124,13 +170,17 @@ def _merge(s: State, merge: rounds.Merge, *, again: bool) -> Step:
     population = s.population if again else len(s.fleet)
     total = s.total + s.since_merge
     waited = s.waited[1] if s.waited[0] == merge.round else 0.0
-    action = words.Merge(merge.round, answers, s.late, population, s.since_merge, total, s.since, waited)
+    unmerged = s.late if s.rounds.purpose != "train" else {}  # nothing is, so late ones are nobody's
+    late = {} if unmerged else s.late
+    action = words.Merge(merge.round, answers, late, population, s.since_merge, total, s.since, waited)
     missing = tuple(sorted(set(s.rounds.asked) - s.rounds.answered))
-    told = () if again else (events.Closed(merge.round, merge.devices, missing, tuple(sorted(s.late))),)
+    told = () if again else (events.Closed(merge.round, merge.devices, missing, tuple(sorted(late))),)
     gone = tuple(kept.digest for id, kept in s.answers.items() if id not in answers)
+    gone = (*gone, *(kept.digest for kept in unmerged.values()))
     s = but(s, answers={}, late={}, since_merge=words.NOTHING, total=total, timer=None, timer_due=None)
-    late = (id for id, device in s.devices.items() if device.asked[0] == merge.round and id not in answers)
-    astray = merge.round if missing or any(late) else s.astray
+    slow = (id for id, device in s.devices.items() if device.asked[0] == merge.round and id not in answers)
+    waits = not modes.waits_for_nobody(s.rounds)  # if not, whoever is at work is welcome
+    astray = merge.round if waits and (missing or any(slow)) else s.astray
     s = but(s, unlooked=s.unlooked + s.looks, population=population, astray=astray)
     return s, (action, words.Forget(gone)) if gone else (action,), told
 

@@ -9,9 +9,25 @@
     open      ── Expired ────────────────────────────────────▶ gathering  too few, too often, too few present: Abandon
     merging   ── Merged ─────────────────────────────────────▶ gathering  the next round, without a quorum
     merging   ── Merged ─────────────────────────────────────▶ open       the next round
-    merging   ── Merged ─────────────────────────────────────▶ finished   it was the last one
+    merging   ── Merged ─────────────────────────────────────▶ finished   it was the last one, or enough is known
+    starting  ── Overtaken ──────────────────────────────────▶ open       a gateway: whom it answers to has gone on to
+    starting  ── Overtaken ──────────────────────────────────▶ gathering  another round, or the run has ended there
+    gathering ── Overtaken ──────────────────────────────────▶ open
+    open      ── Overtaken ──────────────────────────────────▶ gathering
+    merging   ── Overtaken ──────────────────────────────────▶ open
+    merging   ── Overtaken ──────────────────────────────────▶ gathering
+    starting  ── Overtaken ──────────────────────────────────▶ finished
+    gathering ── Overtaken ──────────────────────────────────▶ finished
+    open      ── Overtaken ──────────────────────────────────▶ finished
+    merging   ── Overtaken ──────────────────────────────────▶ finished
     gathering ── Resumed ────────────────────────────────────▶ finished   fewer rounds are wanted now than are done
     open      ── Resumed ────────────────────────────────────▶ finished   the same
+    open      ── Resumed ────────────────────────────────────▶ gathering  the round is for something else now, as more
+    merging   ── Resumed ────────────────────────────────────▶ gathering  rounds are wanted: asked anew, with a quorum
+    merging   ── Resumed ────────────────────────────────────▶ open       the same, and a quorum is there
+
+This is how rounds go that wait for their devices; where those that train wait for nobody, buffered.py has them, with
+the same state, events and actions (modes.py chooses).
 
 A deadline with too few answers leaves a round open: the silent are asked again, and spares. The picture is checked
 against what the machine does (tests/coordinator/test_pictures.py).
@@ -19,6 +35,10 @@ against what the machine does (tests/coordinator/test_pictures.py).
 Only the first round waits for a fleet to come together. Every other one opens at once with whoever is there, if that is
 a quorum: a device that is away is not waited for. One that was away for a moment only is asked when it is back, as long
 as the round lacks devices and nobody has answered it yet.
+
+What a round is for is a function of its number (edgefl/schedule.py). One in which devices describe their data comes
+before all others, and asks whoever is there. One that only evaluates the last model never holds
+that model back: it opens without a quorum, and closes at its deadline with whoever has answered, were it nobody.
 
 House rules
   1. `step` is the only door. It changes nothing: it gives back the next state and what the shell shall do.
@@ -34,11 +54,13 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Literal, TypeAlias
 
+from edgefl.schedule import Purpose, Schedule
 from edgefl.selection.base import Candidate, drawn
 from edgefl.selection.registry import selection
 
+WHAT = {"evaluate": "the last model's evaluation", "describe": "the round in which devices describe their data"}
 Phase: TypeAlias = Literal["starting", "gathering", "open", "merging", "finished"]
-Reason: TypeAlias = Literal["duplicate", "late", "not invited", "future", "finished"]
+Reason: TypeAlias = Literal["duplicate", "late", "stale", "not invited", "future", "finished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +78,22 @@ class Rules:
     attempts: int = 3  # how often a deadline is extended before the round is abandoned
     cohort_rounds: int = 1  # for how many consecutive rounds the same draw of devices is used
     selection: Mapping[str, Any] = field(default_factory=lambda: {"name": "uniform"})  # as the run file has it
+    evaluates: bool = False  # one more round, in which devices only evaluate the last model
+    describes: bool = False  # and one before all others, in which all devices describe their data
+    buffered: bool = False  # rounds that train wait for nobody (buffered.py); then the cohort is at work at once, and
+    staleness: int = 20  # every quorum of answers is merged that began so many rounds ago, or fewer
 
     def __post_init__(self) -> None:
         if not 1 <= self.quorum <= self.cohort:
             raise ValueError(f"quorum {self.quorum} must be at least 1 and at most the cohort, {self.cohort}")
-        if self.start_with is not None and self.start_with < self.quorum:
+        if not self.buffered and self.start_with is not None and self.start_with < self.quorum:
             raise ValueError(f"start_with {self.start_with} is smaller than quorum {self.quorum}")
         if self.rounds < 1 or self.deadline <= 0 or self.over_select < 1 or self.attempts < 0:
             raise ValueError(f"needs rounds >= 1, deadline > 0, over_select >= 1, attempts >= 0: {self}")
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.rounds, self.evaluates, self.describes)
 
     def draw(self, round: int) -> int:
         """The number of the draw that gives a round its devices; rounds that share it share them."""
@@ -73,6 +103,14 @@ class Rules:
     def size(self) -> int:
         """How many devices a round asks."""
         return ceil(self.cohort * self.over_select - 1e-9)  # 10 * 1.1 is a little more than 11
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a device has in hand where rounds wait for nobody: which round's model it trains, and since which timer."""
+
+    round: int
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +133,10 @@ class Rounds:
     known: Mapping[str, Candidate] = field(default_factory=dict)  # what the next draw will know of each device
     draw: int = 0  # the number of the last one
     knew: Mapping[str, Candidate] = field(default_factory=dict)  # what it knew: all its rounds ask in the same order
+    purpose: Purpose = "train"  # what this round was opened for
+    work: Mapping[str, Work] = field(default_factory=dict)  # buffered: who was asked and has not answered, here or away
+    later: frozenset[str] = frozenset()  # buffered: whose answers came while a round is merged; the next has them
+    unmerged: bool = False  # finished, and the round behind the last one is closed: it told that the run can end
 
 
 # ── events: they happened ────────────────────────────────────────────────────────────────────────────────────
@@ -148,15 +190,26 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    round: int  # the last one completed: later than the one in hand when the next needed no device
-    at: float
-    done: bool = False  # stop early: the target is reached
+    round: int  # the last one completed: later than the one in hand when the next needed no device, earlier when it
+    at: float  # was not merged, because its answers say that the run can end with the model they were asked about
+    done: bool = False  # the run ends here: its last model is judged, or an earlier one is good enough
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
     """The shell was restarted, perhaps under other rules: what is in hand has to be done again."""
 
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """A gateway: this round is in hand where it answers to, whatever has become of the last one here.
+
+    One behind the last round means that the run has ended there.
+    """
+
+    round: int
     at: float
 
 
@@ -217,7 +270,7 @@ class Finish:
     rounds: int
 
 
-Event: TypeAlias = Joined | Lost | Answered | Declined | Busy | Expired | Merged | Resumed
+Event: TypeAlias = Joined | Lost | Answered | Declined | Busy | Expired | Merged | Resumed | Overtaken
 Verdict: TypeAlias = Accept | Late | Ignore
 Action: TypeAlias = Invite | SetTimer | Merge | Accept | Ignore | Late | Abandon | Finish
 Step: TypeAlias = tuple[Rounds, tuple[Action, ...]]
@@ -226,7 +279,7 @@ Step: TypeAlias = tuple[Rounds, tuple[Action, ...]]
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
+def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911, C901  one event, one line
     """The state after this event, and what is to be done about it."""
     match event:
         case Answered(device, round, seconds_per_step=pace):
@@ -240,13 +293,15 @@ def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
         case _ if s.phase == "finished":
             return s, ()
         case Joined(device, samples=samples):
-            known = _knowing(s, device, samples=samples)
+            known = knowing(s, device, samples=samples)
             return _joined(replace(s, present=s.present | {device}, known=known), device)
         case Lost(device):
             return _lost(s, device)
         case Expired(round, attempt) if (round, attempt) == (s.round, s.attempt):
             return _expired(s)
-        case Merged(round, done=done) if s.phase == "merging" and round >= s.round:
+        case Overtaken(round) if round > s.round:
+            return _overtaken(s, round)
+        case Merged(round, done=done) if s.phase == "merging" and (done or round >= s.round):
             return _merged(s, round, done)
         case _:
             return s, ()
@@ -254,7 +309,12 @@ def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
 
 def reopened(s: Rounds) -> Rounds:
     """The same round, to be asked anew when it is resumed: its model will not be the one that was handed out."""
-    return _cleared(s) if s.phase == "open" else s
+    return cleared(s) if s.phase == "open" else s
+
+
+def continued(s: Rounds) -> Rounds:
+    """The same before it was told that its last round is merged: under other rules that may not be the last."""
+    return replace(s, phase="merging", round=s.round + s.unmerged, unmerged=False) if s.phase == "finished" else s
 
 
 def outstanding(s: Rounds) -> tuple[str, ...]:
@@ -265,7 +325,8 @@ def outstanding(s: Rounds) -> tuple[str, ...]:
 
 def waiting(s: Rounds) -> str:
     """Why the coordinator waits, in one line for a human."""
-    have = f"round {s.round} needs {_needed(s)} devices, have {len(s.present)}"
+    what = WHAT.get(s.rules.schedule.purpose(s.round)) or f"round {s.round}"
+    have = f"{what} needs {_needed(s)} devices, have {len(s.present)}"
     match s.phase:
         case "starting" if s.rules.start_with is None:
             return f"{have}; {s.rules.deadline:g} s after the first one {s.rules.quorum} do"
@@ -273,10 +334,10 @@ def waiting(s: Rounds) -> str:
             return have
         case "open":
             refusing = s.declined - s.busy
-            declined = f", {len(refusing)} declined ({_some(sorted(refusing))})" if refusing else ""
-            return f"round {s.round}: {len(s.answered)} of {len(s.asked)} answered{declined}; {_waiting_for(s)}"
+            declined = f", {len(refusing)} declined ({some(sorted(refusing))})" if refusing else ""
+            return f"{what}: {len(s.answered)} of {len(s.asked)} answered{declined}; {_waiting_for(s)}"
         case "merging":
-            return f"round {s.round}: merging {len(s.answered)} answers"
+            return f"{what}: merging {len(s.answered)} answers"
         case "finished":
             return f"finished after {s.round} rounds"
 
@@ -285,8 +346,8 @@ def _waiting_for(s: Rounds) -> str:
     names = sorted(outstanding(s))
     elsewhere = sorted(s.busy.intersection(names))
     if names:
-        return f"waiting for {_some(names)}" + (f" ({_some(elsewhere)}: another run first)" if elsewhere else "")
-    if _hopeless(s):
+        return f"waiting for {some(names)}" + (f" ({some(elsewhere)}: another run first)" if elsewhere else "")
+    if _hopeless(s) and not _only_evaluates(s):
         return f"nobody is left to ask, all are asked again when its {s.rules.deadline:g} s are up"
     return "nobody is left to ask, waiting for devices to come (back)"
 
@@ -310,6 +371,8 @@ def _joined(s: Rounds, device: str) -> Step:
 
 
 def _needed(s: Rounds) -> int:
+    if _only_evaluates(s):
+        return 0
     if s.phase == "starting":
         return s.rules.size if s.rules.start_with is None else s.rules.start_with
     return s.rules.quorum
@@ -321,26 +384,33 @@ def _lacks_devices(s: Rounds) -> bool:
     return expected < (s.rules.quorum if s.answered else s.rules.cohort)
 
 
-def _gather(s: Rounds) -> Step:
-    s = _cleared(s)
+def gather(s: Rounds) -> Step:
+    """Open the round, if there are devices enough for it."""
+    s = cleared(s)
     return _open(s) if len(s.present) >= _needed(s) else (s, ())
 
 
-def _cleared(s: Rounds) -> Rounds:
-    return replace(s, phase="gathering", asked=(), answered=frozenset(), declined=frozenset(), busy=frozenset())
+def cleared(s: Rounds) -> Rounds:
+    """The same round before anybody was asked."""
+    nobody, nothing = frozenset[str](), dict[str, Work]()
+    s = replace(s, asked=(), answered=nobody, declined=nobody, busy=nobody, work=nothing, later=nobody)
+    return replace(s, phase="gathering")
 
 
 def _open(s: Rounds) -> Step:
     if s.draw != s.rules.draw(s.round):
         s = replace(s, draw=s.rules.draw(s.round), knew=s.known)
-    asked = _order(s, s.present)[: s.rules.size]
-    s = replace(s, phase="open", attempt=s.attempt + 1, opening=s.attempt + 1, extended=0, asked=asked)
+    purpose = s.rules.schedule.purpose(s.round)
+    asked = order(s, s.present)[: s.rules.size if purpose != "describe" else None]  # their data are the whole fleet's
+    s = replace(s, phase="open", attempt=s.attempt + 1, opening=s.attempt + 1, purpose=purpose, extended=0, asked=asked)
     return s, (*_invitation(s, asked), _timer(s))
 
 
 def _resumed(s: Rounds) -> Step:  # noqa: PLR0911  one phase, one line or two
-    if s.phase in ("gathering", "open") and s.round > s.rules.rounds:
-        return _finish(s, s.round - 1)  # fewer rounds are wanted now than are done
+    if s.phase in ("gathering", "open") and not s.rules.schedule.follows(s.round - 1):
+        return finish(s, s.round - 1)  # fewer rounds are wanted now than are done
+    if s.phase in ("open", "merging") and s.purpose != s.rules.schedule.purpose(s.round):
+        return gather(s)  # what was answered is not what is asked for now
     match s.phase:
         case "starting" | "gathering" if len(s.present) >= _needed(s):
             return _open(s)
@@ -367,7 +437,7 @@ def verdict(s: Rounds, device: str, round: int) -> Verdict:
     match _objection(s, device, round):
         case None:
             return Accept(device, round)
-        case "late" if s.rules.late != "drop" and s.owed.get(device) == round:
+        case "late" if s.rules.late != "drop" and s.owed.get(device) == round and not _only_evaluates(s):
             return Late(device, round)
         case reason:
             return Ignore(device, round, reason)
@@ -376,7 +446,7 @@ def verdict(s: Rounds, device: str, round: int) -> Verdict:
 def _answered(s: Rounds, device: str, round: int, pace: float | None) -> Step:
     match verdict(s, device, round):
         case Accept() as accept:
-            known = s.known if pace is None else _knowing(s, device, seconds_per_step=pace)
+            known = s.known if pace is None else knowing(s, device, seconds_per_step=pace)
             s, actions = _settle(replace(s, answered=s.answered | {device}, known=known))
             return s, (accept, *actions)
         case Late() as late:
@@ -440,13 +510,18 @@ def _settle(s: Rounds) -> Step:
 
 
 def _complete(s: Rounds) -> bool:
+    if _only_evaluates(s):  # whoever is away may be back before its time is up
+        return bool(s.asked) and s.answered | s.declined >= frozenset(s.asked)
     # Without over-selection a round waits for all it asked: who counts must not depend on who was faster.
     spare = s.rules.over_select > 1 or bool(s.busy & s.declined)
-    fast = spare and len(s.answered) >= s.rules.cohort
+    fast = spare and s.purpose == "train" and len(s.answered) >= s.rules.cohort
     return fast or (len(s.answered) >= s.rules.quorum and not outstanding(s))
 
 
 def _close(s: Rounds) -> Step:
+    if s.rules.schedule.purpose(s.round) != "train":  # nothing is merged
+        s = replace(s, phase="merging")
+        return s, (_merge(s),)
     counted = {**s.counted, **dict.fromkeys(sorted(s.answered), s.round)}
     owed = {**s.owed, **{d: s.round for d in s.asked if d not in s.answered}}
     s = replace(s, phase="merging", counted=counted, owed=owed, known=_known_at_the_end(s))
@@ -466,8 +541,8 @@ def _known_at_the_end(s: Rounds) -> dict[str, Candidate]:
 def _expired(s: Rounds) -> Step:
     match s.phase:
         case "starting" if s.rules.start_with is None:
-            return _gather(s)
-        case "open" if len(s.answered) >= s.rules.quorum:
+            return gather(s)
+        case "open" if len(s.answered) >= s.rules.quorum or _only_evaluates(s):
             return _close(s)
         case "open" if _elsewhere(s) or (s.extended < s.rules.attempts and not _hopeless(s)):
             return _extend(s)
@@ -475,7 +550,7 @@ def _expired(s: Rounds) -> Step:
             refusing = s.declined - s.busy
             declined = f", {len(refusing)} declined" if refusing else ""
             reason = f"{len(s.answered)} of {len(s.asked)} answered{declined}, quorum is {s.rules.quorum}"
-            s, actions = _gather(s)
+            s, actions = gather(s)
             return s, (Abandon(s.round, reason), *actions)
         case _:
             return s, ()
@@ -501,31 +576,47 @@ def _hopeless(s: Rounds) -> bool:
 
 
 def _merged(s: Rounds, round: int, done: bool) -> Step:
-    if done or round >= s.rules.rounds:
-        return _finish(s, round)
-    return _gather(replace(s, round=round + 1))
+    s = replace(s, unmerged=done and round < s.round and s.purpose == "train")
+    if done or s.purpose == "evaluate" or not s.rules.schedule.follows(round):
+        return finish(s, round)
+    return gather(replace(s, round=round + 1))
 
 
-def _finish(s: Rounds, round: int) -> Step:
-    return replace(s, phase="finished", round=round), (Finish(round),)
+def _overtaken(s: Rounds, round: int) -> Step:
+    """What was answered to the round in hand is nobody's any more."""
+    reason = f"round {round} has begun" if round <= s.rules.rounds else "the run has ended"
+    left = (Abandon(s.round, reason),) if s.phase == "open" else ()
+    s, actions = gather(replace(s, round=round)) if round <= s.rules.rounds else finish(s, s.round)
+    return s, (*left, *actions)
+
+
+def finish(s: Rounds, round: int) -> Step:
+    """No round comes after it; what devices have in hand is nobody's any more."""
+    s = replace(s, phase="finished", round=round, purpose=s.rules.schedule.purpose(round), work={})
+    return s, (Finish(round),)
 
 
 # ── small words ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _only_evaluates(s: Rounds) -> bool:
+    return s.rules.schedule.purpose(s.round) == "evaluate"
+
+
 def _spares(s: Rounds, count: int) -> tuple[str, ...]:
     """The next ones in the order the round was drawn (drawn again if the fleet has changed since)."""
-    order = _order(s, s.present.union(s.asked))
-    return tuple(d for d in order if d not in s.asked)[:count]
+    drawn_now = order(s, s.present.union(s.asked))
+    return tuple(d for d in drawn_now if d not in s.asked)[:count]
 
 
-def _order(s: Rounds, fleet: frozenset[str]) -> tuple[str, ...]:
+def order(s: Rounds, fleet: frozenset[str]) -> tuple[str, ...]:
     """In which order these devices are asked, by what was known of them when the draw was made."""
     candidates = tuple(s.knew.get(d) or s.known.get(d) or Candidate(d) for d in sorted(fleet))
     return drawn(selection(s.rules.selection), s.rules.draw(s.round), s.rules.seed, candidates)
 
 
-def _knowing(s: Rounds, device: str, **news: Any) -> dict[str, Candidate]:
+def knowing(s: Rounds, device: str, **news: Any) -> dict[str, Candidate]:
+    """What is known of all devices, with this news of one."""
     return {**s.known, device: replace(s.known.get(device, Candidate(device)), **news)}
 
 
@@ -545,5 +636,6 @@ def _timer(s: Rounds) -> SetTimer:
     return SetTimer(s.round, s.attempt, s.rules.deadline)
 
 
-def _some(names: list[str], most: int = 5) -> str:
+def some(names: list[str], most: int = 5) -> str:
+    """The first few of these, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -12,23 +12,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordinator import core, merging
+from coordinator import core, merging, saving
 from coordinator import vocabulary as words
 from coordinator.artifacts import Artifacts
+from coordinator.asking import Asking
 from coordinator.beginning import begin, identify
+from coordinator.decided import Decided
 from coordinator.device_keys import DeviceKeys
 from coordinator.hearing import Hearing
 from coordinator.inbox import Inbox
-from coordinator.journal import Journal
+from coordinator.journal import Happened, Journal
 from coordinator.outbox import Outbox, start_number
 from coordinator.renewals import Renewals
 from coordinator.retained_cleanup import RetainedCleanup
-from coordinator.state import State, online, recalling, unfinished
+from coordinator.rounds import Rounds
+from coordinator.state import online, recalling, unfinished
 from coordinator.story import write_log
 from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted, StoreError, WireError
 from edgefl.events import Fact, Tell
 from edgefl.protocol.messages import TEXT, Refusal, Renewed
+from edgefl.protocol.sealing import Opener
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, Undelivered
 from edgefl.run.job import Job, RunState
@@ -39,6 +43,7 @@ from edgefl.system.reactor import Woken
 
 log = logging.getLogger(__name__)
 
+TOGETHER = 0.05  # seconds that an answer waits for others to be written with it
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 MEMBERS = 1.0  # seconds between two looks at the list of members
 
@@ -48,7 +53,8 @@ class Coordinator:
 
     With a disk, everything a device was promised is in the journal before the promise is made, and a coordinator
     that is started again on the same disk goes on with the round in hand. Without a signer it has a key of its own.
-    `seal` asks devices for sealed answers; unless said, the run file does if it says so itself.
+    `seal` asks devices for sealed answers; unless said, the run file does if it says so itself. A gateway has its own
+    `artifacts`, and its own way of `preparing` the job: what it hands out and what is asked for is somebody else's.
     """
 
     def __init__(
@@ -67,8 +73,10 @@ class Coordinator:
         run_id: str | None = None,
         renewals: Renewals | None = None,
         seal: bool | None = None,
+        artifacts: Callable[..., Artifacts] = Artifacts,
+        preparing: Callable[[Rounds | None, Opener], Work] | None = None,
     ) -> None:
-        self.name, self.transport, self.prepare, self.disk = run.run.name, transport, prepare, disk
+        self.name, self.transport, self.disk = run.run.name, transport, disk
         self.put, self.clock, self.background, self.tell = put, clock, background, tell
         self.journal = Journal(disk, clock=clock) if disk else None
         self.run_id = identify(run, self.journal, run_id)
@@ -79,11 +87,15 @@ class Coordinator:
         self.inbox = Inbox(self.outbox, run.guards, limit, lambda device: online(self.state, device))
         self.retained_cleanup = RetainedCleanup(transport, fleet, self.name, limit)
         seal = run.wire.seal is True if seal is None else seal
-        self.artifacts = Artifacts(run, self.run_id, transport, self.signer, seal=seal)
+        self.artifacts = artifacts(run, self.run_id, transport, self.signer, seal=seal)
+        self.preparing = preparing or (lambda known, opener: merging.preparing(prepare, disk, known, opener))
+        self.asking = Asking(run, self.artifacts, self.outbox)
         keys = device_keys or DeviceKeys(listed=run.devices)
         self.hearing = Hearing(self.outbox, self.inbox, keys, self.artifacts, self.retained_cleanup)
         self.pending: deque[words.Event] = deque()  # not taken in yet: the journal cannot be written
         self.deferred: deque[Any] = deque()  # came meanwhile
+        self.undone: list[Decided] = []  # steps that wait to be written together
+        self.commit_at: float | None = None  # when they do no longer
         self.stuck: list[Work] = []  # to be started again
         self.retry_at: float | None = None
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
@@ -110,7 +122,7 @@ class Coordinator:
         """When it wants to be woken if nothing happens before."""
         due: tuple[float | None, ...] = (self.retry_at,)
         if not self.pending:
-            due = self.retry_at, core.deadline(self.state), self.inbox.deadline(), self.members_at
+            due = self.retry_at, self.commit_at, core.deadline(self.state), self.inbox.deadline(), self.members_at
         return min((one for one in due if one is not None), default=None)
 
     def result(self) -> RunState:
@@ -126,6 +138,7 @@ class Coordinator:
         self.ended = True
         self.background.close()
         self.transport.close()
+        self.artifacts.saving.work(lambda _: None)  # what the end came too early for; else it is made again
         try:
             if self.journal:
                 self.journal.note(*self.unwritten)
@@ -136,7 +149,7 @@ class Coordinator:
 
     def _deaf(self, event: Any) -> bool:
         """Whether this has to wait: for the disk, or for what was promised before a restart."""
-        if isinstance(event, Woken | words.Stop | Crashed):
+        if isinstance(event, Woken | words.Stop | Crashed | saving.Stuck):
             return False
         return bool(self.pending) or (recalling(self.state) and isinstance(event, Message))
 
@@ -158,17 +171,19 @@ class Coordinator:
                 prepared = self.artifacts.prepared(event, now)
                 self.inbox.allow(self.artifacts.frame_limit())
                 self._feed(prepared)
-            case merging.Merged(looks=looks):
-                for look in looks:
-                    self.background.start(look)
+            case merging.Merged(save=save, looks=looks):
                 self._feed(self.artifacts.merged(event, now))
+                for work in (*([save] if save else []), *looks):
+                    self.background.start(work)
             case merging.Looked(reports):
                 self._feed(words.Looked(now, reports))
-            case words.Certified() | words.Misbehaved():
+            case words.Certified() | words.Misbehaved() | words.Handed():
                 self._feed(event)
-            case merging.Stuck(reason, work):
+            case saving.Stuck(reason, work):
                 self.stuck.append(work)
                 self._pause(reason, now)
+            case saving.Unstuck():
+                self._feed(words.Paused(now, ""))
             case Crashed(error):
                 self._end(error, words.Failed(now))
             case words.Stop() if unfinished(self.state):
@@ -194,6 +209,11 @@ class Coordinator:
         """Whatever is not written down by now was never promised."""
         self.error = self.error or error
         self.pending.clear()
+        try:
+            self._write(*self.undone)
+            self._carry_out()
+        except StoreError:
+            self.state, self.undone = self.undone[0].before, []
         self._feed(event)
 
     def _interrupted(self) -> Interrupted:
@@ -213,28 +233,56 @@ class Coordinator:
     def _go_on(self) -> None:
         while self.pending:
             state, actions, facts = core.step(self.state, self.pending[0])
-            told = [replace(fact, at=self.clock.wall()) for fact in facts]
+            told = tuple(replace(fact, at=self.clock.wall()) for fact in facts)
+            decided = Decided(self.state, state, actions, told, self.artifacts.accepted(actions))
             try:
-                self._write(state, actions, told)
+                if not (waits := self._may_wait(decided)):
+                    self._write(*self.undone, decided)
             except StoreError as error:
                 self._pause(str(error), self.clock.now())
                 return
             self.pending.popleft()
             self.state = state
-            for action in actions:
+            at_once = tuple(action for action in actions if waits and isinstance(action, words.Open))
+            later = tuple(action for action in actions if action not in at_once)
+            self.undone.append(replace(decided, actions=later))
+            for action in at_once:  # to look into an answer promises nothing
                 self._perform(action)
-            self._say(*told)
+            if not waits:
+                self._carry_out()
 
-    def _write(self, state: State, actions: tuple[words.Action, ...], facts: list[Fact]) -> None:
-        """Before anything comes of it: what the rounds were told, and the answer. Mere facts can wait for that."""
-        lasting = [fact for fact in facts if fact.lasting]
-        if self.journal and state.rounds != self.state.rounds:
-            closes = state.rounds.phase == "merging" != self.state.rounds.phase
-            answer, story = self.artifacts.accepted(actions), (*self.unwritten, *lasting)
-            self.journal.write(state.fed, state.rounds, answer, state.population if closes else None, story)
-            self.unwritten.clear()
-        elif self.journal:
-            self.unwritten.extend(lasting)
+    def _may_wait(self, decided: Decided) -> bool:
+        """Whether this can be written together with what comes in a moment."""
+        now = self.clock.now()
+        if self.journal is None or not (decided.changes or self.undone) or not decided.may_wait(self.undone):
+            return False
+        self.commit_at = self.commit_at or now + TOGETHER
+        return now < self.commit_at
+
+    def _write(self, *decided: Decided) -> None:
+        """Before anything comes of it: what the rounds were told, and the answers. Mere facts can wait for that."""
+        if self.journal is None:
+            return
+        story, entries = list(self.unwritten), list[Happened]()
+        for one in decided:
+            story += [fact for fact in one.facts if fact.lasting]
+            if one.changes:
+                population = one.state.population if one.closes else None
+                entries.append(Happened(one.state.fed, one.state.rounds, one.answer, population, tuple(story)))
+                story.clear()
+        places = self.journal.write_all(entries) if entries else []
+        for entry, place in zip(entries, places, strict=True):
+            if entry.answer:
+                self.artifacts.written(entry.answer, place)
+        self.unwritten = deque(story, self.unwritten.maxlen)
+
+    def _carry_out(self) -> None:
+        """Everything that was decided is written."""
+        decided, self.undone, self.commit_at = self.undone, [], None
+        for one in decided:
+            for action in one.actions:
+                self._perform(action)
+            self._say(*one.facts)
 
     def _pause(self, reason: str, now: float) -> None:
         """Try again in a moment."""
@@ -260,21 +308,23 @@ class Coordinator:
                 self.outbox.state(standing, round, fleet)
             case words.Prepare():
                 known = self.state.rounds if self.state.resumed else None
-                self.background.start(merging.preparing(self.prepare, self.disk, known, self.artifacts.opener))
-            case words.Publish():
-                self.retained_cleanup.clear(self.artifacts.publish())
+                self.background.start(self.preparing(known, self.artifacts.opener))
+            case words.Publish(in_use):
+                self.retained_cleanup.clear(self.artifacts.publish(in_use))
             case words.PublishAgain() if self.artifacts.publisher:
                 self.artifacts.publisher.again()
             case words.Meet(device):
                 self.hearing.meet(device)
-            case words.Ask(round, opening, invitees):
-                enclosed = self.artifacts.enclosed(round, len(invitees))
-                for invitee in invitees:
-                    self.outbox.say(invitee.device, self.artifacts.task(round, opening, invitee, enclosed))
+            case words.Ask():
+                self.asking.ask(action)
             case words.Open(digest=digest):
                 self._feed(self.artifacts.look_into(digest, self.clock.now()))
-            case words.Accept(digest=digest) | words.Late(digest=digest):
+            case words.Accept(digest=digest):
                 self.artifacts.keep(digest)
+            case words.Late(digest=digest):
+                self.artifacts.keep(digest)
+                self.outbox.verdict(action)
+            case words.Confirm():
                 self.outbox.verdict(action)
             case words.Ignore() | words.Refuse():
                 self.artifacts.put_away(action.digest)

@@ -1,7 +1,7 @@
 """What becomes of an answer that came too late for its round."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 from typing import Literal
 
@@ -41,4 +41,4 @@ def fold(
 
 def discounted(update: Update, staleness: int) -> Update:
     """The update, counting for less the older the model was that it started from."""
-    return replace(update, weight=update.weight / (1 + sqrt(staleness)))
+    return update.weighing(update.weight / (1 + sqrt(staleness)))

@@ -5,41 +5,50 @@ import logging
 import signal
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coordinator import checkpoint, identity, journal
-from coordinator.beginning import rules
+from coordinator import checkpoint, identity, journal, known_runs
 from coordinator.device_keys import DeviceKeys
-from coordinator.exporting import SHOWN, made_up
+from coordinator.expiries import expiry
+from coordinator.exporting import SHOWN, made_up, read, reads_tokens
 from coordinator.fleet_broker import fleet_of
-from coordinator.metrics_file import METRICS, MetricsFile
+from coordinator.metrics_file import METRICS, MetricsFile, reports
+from coordinator.page import served
 from coordinator.renewals import Renewals
-from coordinator.resuming import ON_THE_WIRE, changes
-from coordinator.rounds import reopened
+from coordinator.resuming import Stated
+from coordinator.settling import settle
 from coordinator.sightings import Sightings
 from coordinator.threaded import Threaded
 from coordinator.view import View
 from edgefl.config.schema import RunFile
 from edgefl.deployment.card import card
-from edgefl.errors import ConfigError, StoreError
-from edgefl.events import Changed, Fact, Started
+from edgefl.errors import ConfigError, Interrupted
+from edgefl.events import Fact, Failed, Started, Tell
+from edgefl.exporters.opening import Exporters, flattened
+from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import MembersFile
+from edgefl.models.onnx.bundle import unpack
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
 from edgefl.protocol.mqtt import MqttTransport, admitted
 from edgefl.run import job as jobs
+from edgefl.run import statistics
 from edgefl.run.job import Job, RunState
+from edgefl.run.network import Network, export_graphs
+from edgefl.simulation.apart import network_apart
 from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own
-from edgefl.system.store import make_private
+from edgefl.system.software import versions
+from edgefl.vector import Vector
 
 log = logging.getLogger(__name__)
 
-MODEL = "model.onnx"
+MODEL, BEST_MODEL = "model.onnx", "best.onnx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +61,16 @@ class Results:
     @property
     def files(self) -> dict[str, Path]:
         """The run's products, by what they are."""
-        files = {
-            "metrics": self.folder / METRICS,
-            "journal": self.folder / journal.NAME,
-            "ONNX model": self.folder / MODEL,
-        }
-        if newest := checkpoint.generations(FolderDisk(self.folder))[-1:]:
-            files = {"checkpoint": self.folder / newest[0], **files}
-        return {what: path for what, path in files.items() if path.exists()}
+        return products(self.folder)
+
+
+def products(folder: Path) -> dict[str, Path]:
+    """What a run has left in its folder, by what it is."""
+    files = {"metrics": folder / METRICS, "journal": folder / journal.NAME, "ONNX model": folder / MODEL}
+    files["best model"] = folder / BEST_MODEL
+    if newest := checkpoint.generations(FolderDisk(folder))[-1:]:
+        files = {"checkpoint": folder / newest[0], **files}
+    return {what: path for what, path in files.items() if path.exists()}
 
 
 def coordinate(
@@ -69,30 +80,48 @@ def coordinate(
     ready: Callable[[Address], AbstractContextManager[Any]] | None = None,
     *,
     fresh: bool = False,
+    stated: Stated | None = None,
+    origins: str | None = None,
+    network: Callable[[], Network] | None = None,
 ) -> Results:
-    """Run it to its end, or go on where it was interrupted; `ready` hears where devices may connect."""
+    """Run it to its end, or go on where it was interrupted; `ready` hears where devices may connect.
+
+    `origins` says who set what in the run file, for whoever reads of the run later (`edgefl.config.origin`). The
+    network is asked for when the first device is there, of a child unless said: torch is not loaded here.
+    """
     folder = run.run.folder / run.run.name
     with ExitStack() as until_done:
-        until_done.enter_context(own(folder.with_name(f".{folder.name}")))
+        until_done.enter_context(own(known_runs.lock_of(folder)))
         address = _broker(run, until_done)
-        settle(folder, run, fresh=fresh)
+        run = settle(folder, run, fresh=fresh, stated=stated)
+        known_runs.announce(folder)
         metrics, fleet = MetricsFile(FolderDisk(folder)), fleet_of(run)
-        sightings = Sightings(fleet.path) if fleet else None
+        alone = parse(run.broker.url).embedded  # then the fleet ends with the run
+        sightings = None if alone else Sightings(FleetFolder(run.broker.fleet).seen, run.run.name)
         if sightings:
             until_done.callback(sightings.write)
+        page = until_done.enter_context(served(run, folder))
+        certificates = MembersFile(fleet.members) if fleet else None
+        settings = flattened(run.model_dump(mode="json", exclude={"export", "devices"}))
+        elsewhere = Exporters(run.export, folder, settings, partial(reports, FolderDisk(folder)))
+        until_done.callback(elsewhere.close)
 
         def tell(fact: Fact) -> None:
             metrics(fact)
             if sightings:
                 sightings(fact)
+            page.tell(fact)
+            elsewhere(fact)
             view.tell(fact)
+            if told := expiry(certificates, fact):
+                tell(told)
 
         transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=run.broker.tls)
         signer, members = identity.signer(run), MembersFile(fleet.members) if fleet else None
         serving = Threaded(
             run,
             transport,
-            lambda: jobs.prepare(run, root)[0],
+            lambda: jobs.prepare(run, root, network() if network else network_apart(run, root))[0],
             folder=folder,
             tell=tell,
             signer=signer,
@@ -100,74 +129,41 @@ def coordinate(
             renewals=Renewals(fleet.name) if fleet else None,
             seal=run.wire.seals(local=address.local),
         )
+        if serving.shell.journal:
+            serving.shell.journal.set(software=json.dumps(versions()), **({"origins": origins} if origins else {}))
         until_done.callback(_stop_on_signals(serving))
         if ready:
             until_done.enter_context(ready(address))
-        about = _told(run, address), signer.key, str(run.algorithm["name"]), run.run.rounds
+        about = _told(run, address), signer.key, str(run.algorithm["name"]), run.run.rounds, run.rounds.deadline
         with view.watching():
             tell(Started(run.run.name, serving.shell.run_id, *about, at=serving.clock.wall()))
-            run_state = serving.run()
-        if serving.shell.artifacts.job:
-            _export(folder / MODEL, serving.shell.artifacts.job, run_state)
-        journal.Journal(FolderDisk(folder)).set(done="yes")  # the next run of its name begins anew
+            if page.shown:
+                view.tell(replace(page.shown, at=serving.clock.wall()))
+            with _failure_told(tell):
+                run_state = serving.run()
+        if job := serving.shell.artifacts.job:
+            _export(folder / MODEL, job, run_state)
+            _export_best(folder, job, run_state)
+        journal.Journal(FolderDisk(folder)).set(done="yes")  # from now on it is left alone
         return Results(run_state, folder)
+
+
+@contextmanager
+def _failure_told(tell: Tell) -> Iterator[None]:
+    """Whoever watches hears of an end that is nobody's wish."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except Exception as error:
+        tell(Failed(str(error) or type(error).__name__, at=time.time()))
+        raise
 
 
 def _told(run: RunFile, address: Address) -> str:
     """Where devices find the broker: coordinators of a fleet have a listener of their own."""
     fleet = fleet_of(run)
-    settings = fleet.read_settings() if fleet else None
-    return str(settings.broker if settings and settings.here == address else address)
-
-
-def settle(folder: Path, run: RunFile, *, fresh: bool) -> None:
-    """Make the folder ready: an unfinished run of this file is gone on with, a finished one moves aside."""
-    try:
-        make_private(folder)
-    except OSError as error:
-        raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose another run.folder") from None
-    disk = FolderDisk(folder)
-    if not journal.exists(disk):
-        return
-    book = None if fresh else journal.Journal(disk)  # a damaged one, or another version's, can be left behind
-    if book and not book.get("done"):
-        _resume(book, folder, run)
-    else:
-        number = 1
-        while folder.with_name(f"{folder.name}~{number}").exists():
-            number += 1
-        folder.rename(folder.with_name(f"{folder.name}~{number}"))
-        make_private(folder)
-
-
-def _resume(book: journal.Journal, folder: Path, run: RunFile) -> None:
-    """What may change takes effect and is written down; of what may not, everything is named at once."""
-    before = book.get("run")
-    if before is None:
-        return
-    changed = changes(json.loads(before), run.model_dump(mode="json"))
-    if refused := [str(change) for change in changed if not change.allowed]:
-        raise ConfigError(
-            f"{folder} holds an unfinished run, whose model depends on what was changed ({'; '.join(refused)}):"
-            " change it back and go on, or begin anew with --fresh"
-        )
-    for change in changed:
-        log.warning("changed key=%s before=%s now=%s", change.key, change.before, change.now)
-    state = book.rounds(rules(run, run.make_algorithm().cohort_rounds))
-    if state and any(change.key in ON_THE_WIRE for change in changed):
-        state = reopened(state)
-    if changed:
-        book.amend(
-            run.model_dump_json(),
-            state,
-            [Changed(change.key, change.before, change.now, at=time.time()) for change in changed],
-        )
-
-
-def finished(run: RunFile) -> bool | None:
-    """Whether the last run of this name came to its end; if not, the same command goes on with it. None: no run yet."""
-    disk = FolderDisk(run.run.folder / run.run.name)
-    return bool(journal.Journal(disk, reading=True).get("done")) if journal.exists(disk) else None
+    return str(fleet.read_settings().broker if fleet and fleet.here == address else address)
 
 
 def check_broker(run: RunFile) -> None:
@@ -200,12 +196,6 @@ def _stop_on_signals(serving: Threaded) -> Callable[[], None]:
 
 
 def _export(path: Path, job: Job, run_state: RunState) -> None:
-    from edgefl.deployment.deploy import save_onnx  # noqa: PLC0415 - onnx and torch only when there is a model to write
-    from edgefl.models.torch_backend import TorchModel  # noqa: PLC0415
-
-    shown = job.test if job.test is not None else job.public
-    tokens = isinstance(job.model, TorchModel) and job.model.reads_tokens(job.sample)
-    x = shown.x[:SHOWN] if len(shown) else made_up(job.sample, tokens=tokens)
     facts = card(
         job.run,
         round=run_state.round,
@@ -213,8 +203,36 @@ def _export(path: Path, job: Job, run_state: RunState) -> None:
         sample=job.sample,
         classes=job.classes,
         class_names=job.class_names,
-        scores=jobs.scores(run_state.evaluation),
+        targets=job.targets,
+        target_names=job.target_names,
+        scores=jobs.scores(jobs.chosen(job, run_state)),
+        origin=run_state.origin,
+        normalise=statistics.read(statistics.constants(run_state.states)),
     )
-    network, seed = job.run.task.model, job.run.run.seed
-    gap = save_onnx(path, network, job.model, run_state.params, x=x, classes=job.classes, seed=seed, facts=facts)
+    _write(path, job, run_state, run_state.params, facts)
+
+
+def _export_best(folder: Path, job: Job, run_state: RunState) -> None:
+    """The best model beside the last; where the last is the best, there is no other."""
+    path = folder / BEST_MODEL
+    if run_state.best_round in (None, run_state.round):
+        path.unlink(missing_ok=True)  # of the end that the run had before it was extended
+        return
+    try:
+        trained = read(folder, best=True)
+    except ConfigError as error:  # the run is over, and its last model is there
+        log.warning("the best model is not exported: %s", error)
+        return
+    _write(path, job, run_state, trained.params, trained.facts)
+
+
+def _write(path: Path, job: Job, run_state: RunState, params: Vector, facts: dict[str, str]) -> None:
+    """The model with these weights, one of the run, as it takes raw units."""
+    from edgefl.deployment.deploy import save_onnx  # noqa: PLC0415 - onnx only when there is a model to write
+
+    shown = job.test if job.test is not None else job.public
+    model, about = jobs.in_force(job, run_state).model, (job.run.task.model, job.sample, job.outputs, job.run.run.seed)
+    x = shown.x[:SHOWN] if len(shown) else made_up(model, job.sample, tokens=reads_tokens(job))
+    graphs = job.graphs or export_graphs(*about, like=x)
+    gap = save_onnx(path, unpack(graphs), model, params, x=x, facts=facts)
     log.info("exported path=%s largest_difference=%.1e", path, gap)

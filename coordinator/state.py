@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from coordinator import rounds
+from coordinator import modes, rounds
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.roster import Device
@@ -28,6 +28,7 @@ class State:
     devices: Mapping[str, Device] = field(default_factory=dict)
     fleet: frozenset[str] = frozenset()  # everybody who ever joined
     model: words.Model | None = None  # of the round in hand
+    models_since: int = 0  # the first round whose model was published in this life: those before cannot be fetched
     held: bool = False  # a round is open, and its invitations wait for the model
     announced: tuple[int, int] = (0, -1)  # the round that devices were last told of, and how large the fleet was then
     astray: int = 0  # the last round that somebody who was asked may still be at work on, though it is over
@@ -36,6 +37,8 @@ class State:
     opened: Mapping[bytes, words.Answered] = field(default_factory=dict)  # answers that the shell looks into
     answers: Mapping[str, words.Kept] = field(default_factory=dict)  # by device: of the round in hand
     late: Mapping[str, words.Kept] = field(default_factory=dict)  # by device: to be merged with it
+    unconfirmed: Mapping[str, words.Kept] = field(default_factory=dict)  # by device: safe, which it was not told yet
+    confirm_due: float | None = None
     unlooked: int = 0  # rounds whose reports wait for a look at every device's model
     population: int = 0  # of the fleet, when the round in hand was closed
     since_merge: words.Totals = words.NOTHING
@@ -44,6 +47,7 @@ class State:
     began: float = 0.0
     since: float = 0.0  # of the round in hand, its waiting for devices included
     waited: tuple[int, float] = (0, 0.0)  # the round in hand, and seconds of that until it was opened
+    severed: frozenset[str] = frozenset()  # sites whose bridge is gone
     unheard: frozenset[str] = frozenset()  # present before the connection, and not heard of since
     unheard_due: float | None = None
     listened: float | None = None  # when the broker was last asked who is there; None: it is away
@@ -123,4 +127,5 @@ def is_due(moment: float | None, at: float) -> bool:
 def say_state(s: State, standing: words.Standing | None = None) -> words.SayState:
     """What devices are told of the run; by default, as the rounds stand."""
     known: dict[rounds.Phase, words.Standing] = {"open": "training", "merging": "training", "finished": "finished"}
-    return words.SayState(standing or known.get(s.rounds.phase, "gathering"), s.rounds.round, len(s.fleet))
+    stands = standing or known.get(s.rounds.phase, "gathering")
+    return words.SayState(stands, modes.oldest_welcome(s.rounds), len(s.fleet))

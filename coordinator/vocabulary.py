@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from coordinator.roster import Announcement
 from coordinator.rounds import Busy, Declined
-from edgefl.events import Fact
+from edgefl.events import Fact, Vitals
 
 Standing: TypeAlias = Literal["gathering", "training", "finished"]  # what devices are told of the run
 
@@ -70,6 +70,7 @@ class Announced:
     retained: bool = False
     refusal: tuple[str, str] | None = None  # a code and a reason, where it cannot take part whoever it is
     key: str | None = None  # whose it is, where the name belongs to another
+    vitals: Vitals | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Progressed:
     device: str
     round: int
     steps: int
+    vitals: Vitals | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,22 @@ class Revoked:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteLost:
+    """The bridge of a site is gone: of its devices nothing is heard until it is back."""
+
+    at: float
+    site: str
+
+
+@dataclass(frozen=True, slots=True)
+class SiteBack:
+    """The bridge of a site is there, perhaps again."""
+
+    at: float
+    site: str
+
+
+@dataclass(frozen=True, slots=True)
 class Expiring:
     """The certificate of a device ends soon; it asks for another."""
 
@@ -205,6 +223,14 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
+class Handed:
+    """The model of the round that a gateway was asked for; None: the run has ended there."""
+
+    at: float
+    model: Model | None
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """The reports that had to wait until somebody had looked at every device's model."""
 
@@ -248,8 +274,8 @@ class Failed:
 
 
 Heard: TypeAlias = Announced | Declined | Busy | Begun | Progressed | Offered | Answered | Misbehaved | Expiring
-Worked: TypeAlias = Usable | Unusable | Prepared | Merged | Looked | Certified | Paused
-Outside: TypeAlias = Connected | Disconnected | Searched | Revoked | Woken | Stop | Failed
+Worked: TypeAlias = Usable | Unusable | Prepared | Merged | Handed | Looked | Certified | Paused
+Outside: TypeAlias = Connected | Disconnected | Searched | Revoked | SiteLost | SiteBack | Woken | Stop | Failed
 Event: TypeAlias = Heard | Worked | Outside
 
 
@@ -277,7 +303,9 @@ class SayState:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Put the model of the next round at the broker, as it was last made."""
+    """Put the model of the next round at the broker, as it was last made; models that are in use stay there too."""
+
+    in_use: frozenset[int] = frozenset()  # the rounds that somebody is at work on
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +341,8 @@ class Ask:
     round: int
     opening: int
     devices: tuple[Invitee, ...]
+    together: bool = False  # in one call, which all devices hear
+    bystanders: int = 0  # so many of them in vain
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +355,16 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The answer counts; the device may forget it."""
+    """The answer counts; the device is told so by a Confirm, or by its next task."""
+
+    device: str
+    round: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """The answer is safe; the device may forget it."""
 
     device: str
     round: int
@@ -451,7 +490,7 @@ class Leave:
 
 
 Verdict: TypeAlias = Accept | Late | Ignore | Refuse
-ToDevice: TypeAlias = Ask | Resend | TurnAway | HandOver | Verdict
+ToDevice: TypeAlias = Ask | Confirm | Resend | TurnAway | HandOver | Verdict
 ToBroker: TypeAlias = Listen | ListenAgain | SayState | Publish | PublishAgain | ClearModels | ClearLeftovers
 ToShell: TypeAlias = Prepare | Meet | Dismiss | Open | Certify | Merge | Forget | Tell | Leave
 Action: TypeAlias = ToDevice | ToBroker | ToShell

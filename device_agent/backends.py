@@ -44,7 +44,7 @@ def maker(compute: LocalCompute, samples: Callable[[], int] | None = None) -> Ma
             manifest.job,
             manifest.network,
             manifest.sample,
-            manifest.classes,
+            manifest.classes or manifest.targets,
             manifest.layout,
             hash(bytes(graphs or b"")),
         )
@@ -81,7 +81,7 @@ def _onnx(graphs: bytes | bytearray, manifest: Manifest, compute: LocalCompute, 
         threads=compute.threads,
         memory=compute.memory_mb << 20,
         batch=batch,
-        outputs=max(manifest.classes, 1),
+        outputs=manifest.classes or manifest.targets,
         frugal=True,
     )
 
@@ -99,7 +99,7 @@ def _torch(manifest: Manifest, compute: LocalCompute) -> Model:
         return build(
             manifest.network,
             manifest.sample,
-            manifest.classes,
+            manifest.classes or manifest.targets,
             manifest.seed,
             threads=compute.threads,
             device=compute.device,

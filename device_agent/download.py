@@ -18,6 +18,7 @@ class Download:
     trust: Trust
     limit: int
     manifest: Manifest | None = None
+    signed: bytes = b""  # the same as it came
     touched: float = 0.0  # when something last came, or was asked for again
     progressed: float = 0.0  # when something last came
     refused: int = 0  # manifests that were not believed
@@ -45,7 +46,7 @@ class Download:
         manifest = topics.manifest(self.fleet, self.target.job, self.id)
         return manifest, topics.group(self.fleet, self.target.job, self.id, self._group)
 
-    def add(self, last: str, payload: bytes) -> bool:
+    def add(self, last: str, payload: bytes | memoryview) -> bool:
         """Take in one message, whose topic ends in `last`; True when another group must be asked for."""
         if not payload:
             return False  # a retained chunk being cleared away
@@ -66,19 +67,19 @@ class Download:
             return False
         return self._next_group()
 
-    def _believe(self, payload: bytes) -> None:
+    def _believe(self, payload: bytes | memoryview) -> None:
         """Take the manifest in, if it is the coordinator's; one that was believed stays, whatever comes later."""
         if self.manifest is not None:
             return
         try:
-            manifest = self.trust.manifest(payload, self.target)
+            manifest = self.trust.manifest(bytes(payload), self.target)
             if manifest.size > self.limit:
                 limit = f"agent.limit_mb = {self.limit >> 20}"
                 raise WireError("model.too_large", f"model {self.id} has {manifest.size} bytes, more than {limit}")
         except WireError:
             self.refused += 1
             raise
-        self.manifest = manifest
+        self.manifest, self.signed = manifest, bytes(payload)
         for known_as in self._assembler.underway():
             if known_as.hex() != manifest.digest:
                 self._assembler.drop(known_as)

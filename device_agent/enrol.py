@@ -12,13 +12,13 @@ from typing import Any
 from device_agent import identity
 from edgefl.config import reader, toml_text
 from edgefl.config.schema import AgentFile
+from edgefl.data.files import existing, is_file, is_pattern
 from edgefl.errors import ConfigError
 from edgefl.fleet.folder import state_folder
 from edgefl.fleet.kit import Kit
 from edgefl.system.store import make_private, write_atomically
 
 NAME = "agent.toml"
-FILES = {"npz", "csv"}
 CA, TLS = "ca.crt", "tls.pem"
 
 
@@ -34,7 +34,9 @@ def install(kit: Kit, folder: Path, data: str | None = None, beside: Path | None
     tables = {"agent": _agent(kit, folder), **_without_agent(own)}
     if data is not None:
         tables["data"] = {"source": data}
-    elif "data" not in tables:
+    if "data" in tables:
+        tables["data"] = _from_anywhere(tables["data"], beside)
+    else:
         if kit.data is None:
             raise ConfigError(
                 f"the kit of '{kit.name}' names no data: give --data npz:/path/to/data.npz (or csv:..., or --with FILE)"
@@ -56,6 +58,17 @@ def install(kit: Kit, folder: Path, data: str | None = None, beside: Path | None
     return path
 
 
+def missing_data(path: Path) -> str:
+    """Why the files that an agent file names for its data cannot be read yet; empty: they are there."""
+    source = str(reader.read_toml(path).get("data", {}).get("source", ""))
+    try:
+        if is_file(source) and not source.startswith("images:"):  # which is a folder
+            existing(source)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 def only() -> Path:
     """The agent file of the one device that was enrolled here."""
     files = sorted(state_folder().glob(f"*/{NAME}"))
@@ -68,10 +81,21 @@ def only() -> Path:
     return files[0]
 
 
+def _from_anywhere(data: dict[str, Any], beside: Path | None) -> dict[str, Any]:  # Any: whatever TOML can say
+    """The same data, whichever folder the agent is started in: a path counts from here, or from the file `beside`."""
+    source = str(data.get("source", ""))
+    if not is_file(source):
+        return data
+    kind, _, path = source.partition(":")
+    folders = [Path.cwd(), *([beside.absolute().parent] if beside else [])]
+    places = [folder / path for folder in folders]  # a path that is absolute stays what it is
+    place = next((one for one in places if one.exists() or (is_pattern(one) and one.parent.is_dir())), places[0])
+    return {**data, "source": f"{kind}:{place}"}
+
+
 def _is_code(source: str) -> bool:
     """Whether data of this name come from a function, `package.module:name`, that is imported and called."""
-    kind, colon, _ = source.partition(":")
-    return bool(colon) and kind not in FILES
+    return ":" in source and not is_file(source)
 
 
 def _has(path: Path, text: str) -> bool:
@@ -90,6 +114,8 @@ def _agent(kit: Kit, folder: Path) -> dict[str, Any]:  # Any: whatever TOML can 
         "fleet": kit.fleet,
         "broker": kit.broker,
         "coordinator": kit.coordinator,
+        **({"site": kit.site} if kit.site else {}),
+        **({"models": kit.models} if kit.models else {}),
         "folder": str(folder),
         "tls": {"ca": str(home / CA), "certificate": str(home / TLS), "key": str(home / TLS)},
     }

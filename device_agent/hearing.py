@@ -5,12 +5,28 @@ is the one that is trusted, where none was given; until then states of anybody a
 them yet.
 """
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from device_agent.replay import Replays
 from device_agent.trust import Trust
 from edgefl.errors import WireError
-from edgefl.protocol import chunks, signed
-from edgefl.protocol.messages import SMALL, TO_DEVICE, Assignment, JobState, Receipt, ToDevice, read, read_json
+from edgefl.protocol import calls, chunks, signed
+from edgefl.protocol.messages import (
+    CALL,
+    CALLED,
+    SMALL,
+    TO_DEVICE,
+    Assignment,
+    JobState,
+    Receipt,
+    ToDevice,
+    read,
+    read_json,
+)
 from edgefl.protocol.signed import Envelope, Where
+
+Series: TypeAlias = tuple[str, str, int, bytes, bytes | None]  # key, run, counter, signature, what its chunks share
 
 
 class Stranger(WireError):  # noqa: N818 - who it is
@@ -24,16 +40,19 @@ class Stranger(WireError):  # noqa: N818 - who it is
 class Hearing:
     """Opens what comes from a coordinator; whatever is not its own or not new is a WireError."""
 
-    def __init__(self, fleet: str, device: str, trust: Trust, replays: Replays) -> None:
-        self.fleet, self.device, self.trust, self.replays = fleet, device, trust, replays
+    def __init__(self, fleet: str, device: str, installation: str, trust: Trust, replays: Replays) -> None:
+        self.fleet, self.device, self.installation = fleet, device, installation
+        self.trust, self.replays = trust, replays
         self.assembler = chunks.Assembler(SMALL)  # nothing that is said to one device has a body
+        self.calls = chunks.Assembler(SMALL + CALLED)
+        self.series: Series | None = None  # of the call that is coming in
 
-    def message(self, job: str, payload: bytes) -> ToDevice | None:
+    def message(self, job: str, payload: bytes | memoryview) -> ToDevice | None:
         """What is said to this device, once all of it has come."""
         envelope = signed.opened(payload)
         envelope.prove(Where("down", self.fleet, job, envelope.run_id, self.device))
         if not self.trust.trusts(envelope.key):
-            self._turn_down(envelope)
+            self._turn_down(envelope, _task_in)
         if self.trust.key is not None:
             self.replays.new_message(envelope.key, envelope.run_id, envelope.counter)
         whole = self.assembler.add(envelope.payload)
@@ -50,7 +69,35 @@ class Hearing:
                 self.replays.new_message(envelope.key, envelope.run_id, envelope.counter)
         return message
 
-    def state(self, job: str, payload: bytes) -> JobState:
+    def call(self, job: str, payload: bytes | memoryview) -> Assignment | None:
+        """The task of this device, if it is among those who are called, once all of the call has come."""
+        envelope = signed.opened(payload)
+        common = chunks.series(envelope.payload)
+        series = envelope.key, envelope.run_id, envelope.counter, envelope.signature, common
+        if common is None or series != self.series:  # of a frame in many chunks one signature serves all
+            envelope.prove(Where("round", self.fleet, job, envelope.run_id))
+            if not self.trust.trusts(envelope.key):
+                self._turn_down(envelope, lambda data: self._own_task(job, envelope, data))
+            if self.trust.key is not None:
+                self.replays.new_message(envelope.key, envelope.run_id, envelope.counter)
+            self.series = series
+        whole = self.calls.add(envelope.payload)
+        if whole is None:
+            return None
+        self.series = None  # what comes again is old
+        task = self._own_task(job, envelope, whole[1])
+        if task is not None and self.trust.key is None:
+            self.trust.pin(envelope.key)
+            self.replays.new_message(envelope.key, envelope.run_id, envelope.counter)
+        return task
+
+    def _own_task(self, job: str, envelope: Envelope, data: bytes | bytearray) -> Assignment | None:
+        call, frame = read(CALL, data, limit=CALLED)
+        if (call.task.job, call.task.run_id) != (job, envelope.run_id):
+            raise WireError("wire.malformed", f"run '{call.task.run_id}' of job '{call.task.job}' spoke as '{job}'")
+        return calls.own_task(self.fleet, call, self.device, self.installation, frame.body)
+
+    def state(self, job: str, payload: bytes | memoryview) -> JobState:
         """Where a job stands."""
         envelope = signed.opened(payload)
         envelope.prove(Where("state", self.fleet, job, envelope.run_id))
@@ -64,10 +111,16 @@ class Hearing:
             self.replays.new_state(envelope.key, envelope.run_id, envelope.counter, finished=finished)
         return state
 
-    def _turn_down(self, envelope: Envelope) -> None:
+    def _turn_down(self, envelope: Envelope, task_in: Callable[[bytes | bytearray], Assignment | None]) -> None:
+        """Whoever signed this is not the coordinator of this device; if it is a task, he is told."""
         why = self.trust.why(envelope.key)
-        whole = chunks.Assembler(SMALL).add(envelope.payload)
-        message = read(TO_DEVICE, whole[1], limit=0)[0] if whole else None
-        if isinstance(message, Assignment) and message.run_id == envelope.run_id:
-            raise Stranger(message, envelope.run_id, envelope.key, why)
+        whole = chunks.Assembler(self.calls.limit).add(envelope.payload)
+        task = task_in(whole[1]) if whole else None
+        if task is not None and task.run_id == envelope.run_id:
+            raise Stranger(task, envelope.run_id, envelope.key, why)
         raise WireError("message.key", why)
+
+
+def _task_in(data: bytes | bytearray) -> Assignment | None:
+    message = read(TO_DEVICE, data, limit=0)[0]
+    return message if isinstance(message, Assignment) else None

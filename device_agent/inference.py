@@ -11,17 +11,21 @@ import numpy as np
 
 from edgefl.config.schema import AgentFile, LocalData
 from edgefl.data import custom
-from edgefl.data.csv_table import read_table
+from edgefl.data.catalog import read_table
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import of_device
+from edgefl.data.reading import Reading
 from edgefl.data.source import arrays, check
-from edgefl.deployment.card import class_names
+from edgefl.data.tabular import unlabelled
+from edgefl.deployment.card import class_names, is_regression, target_names
 from edgefl.deployment.deployed import Deployed, Verdict, judge
 from edgefl.errors import ConfigError
 from edgefl.losses import softmax
 from edgefl.printable import printable
 from edgefl.run.local_data import local_data, local_source
 from edgefl.vector import Array
+
+TABLES = {".csv": "csv", ".parquet": "parquet"}
 
 
 def open_model(file: AgentFile, path: Path) -> Deployed:
@@ -36,9 +40,9 @@ def evaluate(file: AgentFile, model: Deployed, root: Path | None = None) -> Iter
 
 
 def _numbered(model: Deployed, data: Dataset) -> Dataset:
-    """The data with the labels that the model knows: by name where both have names, real numbers where it has one."""
-    if model.outputs == 1:
-        return of_device(data, 0, (), str(model.path))
+    """The data with the labels that the model knows: by name where both have names, or real targets."""
+    if is_regression(model.card, model.outputs):
+        return of_device(data, 0, (), str(model.path), target_names(model.card) or model.outputs)
     if data.class_names is None:
         return data
     names = class_names(model.card) or ()
@@ -54,32 +58,38 @@ def parts(settings: LocalData, root: Path | None) -> Iterator[tuple[str, Dataset
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a model says of each sample: a class, how sure it is and, where known, the class's name; or a number."""
+    """What a model says of each sample: a class, how sure it is and, where known, the class's name; or numbers."""
 
     values: Array
     confidence: Array | None
     names: Array | None = None
+    targets: tuple[str, ...] = ()  # what several numbers are called, where they have names
 
     def columns(self) -> dict[str, Array]:
         """What there is, by name."""
+        if self.values.ndim == 2:
+            names = self.targets or [f"prediction_{i}" for i in range(self.values.shape[1])]
+            return {name: self.values[:, i] for i, name in enumerate(names)}
         given = {"prediction": self.values, "confidence": self.confidence, "class": self.names}
         return {name: array for name, array in given.items() if array is not None}
 
 
 def predict(model: Deployed, x: Array) -> Predictions:
-    """The model's word on every sample; a model with one output gives numbers, not classes."""
+    """The model's word on every sample; a model of real targets gives numbers, not classes."""
     z = model.logits(x)
-    if model.outputs == 1:
-        return Predictions(z[:, 0], None)
+    if is_regression(model.card, model.outputs):
+        targets = tuple(printable(name) for name in target_names(model.card) or ())
+        known = targets if len(targets) == model.outputs else ()
+        return Predictions(z[:, 0] if model.outputs == 1 else z, None, targets=known)
     best, names = z.argmax(axis=1), class_names(model.card)
-    known = np.array([printable(name) for name in names])[best] if names and len(names) == model.outputs else None
-    return Predictions(best, softmax(z).max(axis=1), known)
+    named = np.array([printable(name) for name in names])[best] if names and len(names) == model.outputs else None
+    return Predictions(best, softmax(z).max(axis=1), named)
 
 
-def samples(path: Path, model: Deployed) -> Array:
-    """New samples from an .npz file (array `x`) or a .csv file (one sample a line), as the model wants them."""
+def samples(path: Path, model: Deployed, reading: Reading | None = None) -> Array:
+    """New samples as the model wants them: from an .npz file (array `x`), or from a table, read as `[data]` says."""
     try:
-        x = _table(path, model) if path.suffix == ".csv" else _archive(path)
+        x = _table(path, model, reading or Reading()) if path.suffix in TABLES else _archive(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{path}: no such file; give an .npz with an array x, or a .csv") from None
     features = int(np.prod(model.sample))
@@ -124,6 +134,7 @@ def _archive(path: Path) -> Array:
     return held["x"]
 
 
-def _table(path: Path, model: Deployed) -> Array:
-    """The samples of a .csv file; labels, if it has them, are left out."""
-    return read_table(path, str(path), features=int(np.prod(model.sample))).x.astype(np.float32)
+def _table(path: Path, model: Deployed, reading: Reading) -> Array:
+    """The samples of a table, as rows or windows; labels, if it has them, are left out."""
+    features = model.sample[0] if reading.window else int(np.prod(model.sample))
+    return unlabelled(read_table(f"{TABLES[path.suffix]}:{path}", reading, features=features), reading)

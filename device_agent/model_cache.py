@@ -26,6 +26,7 @@ class Item:
 
     manifest: Manifest
     frame: bytes | bytearray
+    signed: bytes = b""  # the manifest as it came, for whoever passes it on
 
 
 class ModelCache:
@@ -61,7 +62,7 @@ class ModelCache:
         still = set(targets)
         self.give_up([download.target for download in self.underway.values() if download.target not in still])
 
-    def take(self, id: str, last: str, payload: bytes) -> bool:
+    def take(self, id: str, last: str, payload: bytes | memoryview) -> bool:
         """Take in a message of a model's topic; True when something has just come whole."""
         download = self.underway.get(id)
         if download is None:
@@ -75,7 +76,7 @@ class ModelCache:
             return False
         del self.underway[id]
         self.transport.unsubscribe(*download.filters())
-        self._keep(id, Item(download.manifest, download.frame))
+        self._keep(id, Item(download.manifest, download.frame, download.signed))
         return True
 
     def enclose(self, one: Wanted, enclosed: Enclosed) -> None:
@@ -84,7 +85,7 @@ class ModelCache:
         if digest(enclosed.frame).hex() != manifest.digest:
             raise WireError("model.corrupt", f"model {one.id} came with its task, and is another one")
         self.give_up([one])
-        self._keep(one.id, Item(manifest, enclosed.frame))
+        self._keep(one.id, Item(manifest, enclosed.frame, enclosed.manifest))
 
     def _keep(self, id: str, fresh: Item) -> None:
         self.items[id] = fresh

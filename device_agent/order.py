@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from device_agent.model_cache import Item
 from device_agent.vocabulary import Tasked
-from edgefl.models.base import Interruptible
+from edgefl.models.base import Interruptible, interruptible
 from edgefl.privacy import Price
 from edgefl.run.work import Done, ModelRef
 from edgefl.vector import State
@@ -56,7 +56,7 @@ class Cancellation:
         with self._lock:
             if self._wanted.is_set():
                 raise Cancelled
-            if isinstance(running, Interruptible):
+            if interruptible(running):
                 running.resume()  # a task before this one may have been cancelled
                 self._running = running
 

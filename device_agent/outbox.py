@@ -1,12 +1,15 @@
 """What the device says to its coordinators, signed, and how much of it is on its way."""
 
+from collections import deque
 from collections.abc import Iterable
 
 from device_agent.spool import Held
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.messages import Absent, Busy, Declined, Holding, Presence, Renewal, Working, frame
 from edgefl.protocol.signed import Speaker
-from edgefl.protocol.transport import Transport
+from edgefl.protocol.transport import Payload, Transport
+
+KEPT = 32  # presences of its own that it remembers
 
 
 class Outbox:
@@ -16,6 +19,7 @@ class Outbox:
         self._transport, self._fleet, self._device, self._speaker = transport, fleet, device, speaker
         self.published = self._queued = 0  # messages so far; those up to the last chunk of an update
         self.announced = b""  # what should stand at the broker about this device
+        self.presences: deque[bytes] = deque(maxlen=KEPT)  # what it said of itself in this life
 
     def announce(self, here: Presence) -> None:
         """Stands at the broker until something else is said."""
@@ -24,7 +28,8 @@ class Outbox:
 
     def presence(self, presence: Presence) -> bytes:
         """Signed; a last will long before it is said."""
-        return self._speaker.seal("presence", presence.model_dump_json().encode(), device=self._device)
+        self.presences.append(self._speaker.seal("presence", presence.model_dump_json().encode(), device=self._device))
+        return self.presences[-1]
 
     def say(self, run_id: str, message: Declined | Busy | Working | Absent | Holding | Renewal) -> None:
         data = frame(message)
@@ -40,7 +45,8 @@ class Outbox:
         """These chunks of an update, each once, however often it is asked for; all of them if none are named."""
         count = chunks.count(len(held.frame))
         selected = range(count) if indexes is None else [index for index in dict.fromkeys(indexes) if index < count]
-        parts = (chunks.chunk(held.frame, held.digest, index) for index in selected)
+        runs = chunks.runs(selected, chunks.together(self._transport.largest()))
+        parts = (chunks.parts(held.frame, held.digest, *run) for run in runs)
         for sealed in self._speaker.seal_frame(parts, job=held.job, run_id=held.run_id, device=self._device):
             self._publish(topics.up(self._fleet, held.job, self._device), sealed)
         self._queued = self.published
@@ -53,6 +59,6 @@ class Outbox:
         sealed = self._speaker.seal("up", part, job=job, run_id=run_id, device=self._device)
         self._publish(topics.up(self._fleet, job, self._device), sealed)
 
-    def _publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+    def _publish(self, topic: str, payload: Payload, *, retain: bool = False) -> None:
         self.published += 1
         self._transport.publish(topic, payload, retain=retain)

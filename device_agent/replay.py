@@ -2,7 +2,8 @@
 
 Of each run the last counters are kept, those of the messages to this device and that of the state, and whether it has
 ended. A message to the device must be newer than the last one. A state may be the last one again, because the broker
-gives it to whoever connects. Of a run that has ended nothing is heard but its last state.
+gives it to whoever connects. Of a run that has ended nothing is heard but its last state, until its coordinator
+says in a newer one that it goes on; what was said before the end stays old.
 
 On disk there are two files. Each message is written to one of them without waiting for the disk: that outlives the end
 of the agent, however sudden. With the first message after a minute, when a run ends and when the agent does, that file
@@ -58,12 +59,14 @@ class Replays:
     def new_state(self, key: str, run: str, counter: int, *, finished: bool) -> None:
         """A state; a WireError if it is older than the last one."""
         heard = self._of(key, run, counter)
-        if counter < heard.state or (heard.ended and not finished):
+        if counter < heard.state or (counter == heard.state and finished < heard.ended):
             raise WireError("message.replayed", f"an old state of run {run} came again")
         if (counter, finished) == (heard.state, heard.ended):
             return
         ends = finished and not heard.ended
         heard.state, heard.ended = counter, finished
+        if finished:  # one speaker counts both: a task that was held back on its way does not come after the end
+            heard.down = max(heard.down, counter)
         self._keep(run, heard)
         if ends:
             self.sync()

@@ -1,24 +1,29 @@
 """The device's samples from task to task: what was added since the last one is used by the next.
 
-A file is read again when its size or its time has changed, a function is called again before every task. New data that
-cannot be used are said, and the old ones stay. The parts of a trial never change.
+Files are read again when the size or the time of one has changed, a function is called again before every task. New
+data that cannot be used are said, and the old ones stay. The parts of a trial never change.
+
+What is held back is never trained on: models are evaluated on it, where a run asks for that. A trial's part holds
+nothing back of its own; there a task says which share of it is set aside.
 """
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from edgefl.config.schema import LocalData
+from edgefl.data import files
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
-from edgefl.run.local_data import local_data
-from edgefl.system.user_files import located
+from edgefl.run.local_data import local_samples
 
 log = logging.getLogger(__name__)
 
-FILES = ("npz", "csv")
+Parts: TypeAlias = tuple[Dataset, Dataset | None]  # to train on, and held back
 
 
 class Samples:
@@ -27,11 +32,15 @@ class Samples:
     def __init__(
         self,
         data: Dataset,
-        read: Callable[[], Dataset] | None = None,
+        held_back: Dataset | None = None,
+        read: Callable[[], Parts] | None = None,
         version: Callable[[], object] = lambda: None,
         seen: object = None,
+        *,
+        describes: bool = True,
     ) -> None:
-        self.data = data
+        self.data, self.held_back = data, held_back
+        self.describes = describes  # whether sums over them may be told
         self._read, self._version, self._seen = read, version, seen
         self._complaint = ""
 
@@ -40,9 +49,9 @@ class Samples:
         try:
             fresh = self._fresh()
             if fresh is not None:
-                ready = fitted(fresh)
-                log.info("data read again samples=%d before=%d", len(fresh), len(self.data))
-                self.data, self._complaint = fresh, ""
+                ready = fitted(fresh[0])
+                log.info("data read again samples=%d before=%d", len(fresh[0]), len(self.data))
+                (self.data, self.held_back), self._complaint = fresh, ""
                 return ready
         except ConfigError as error:
             if self._complaint != str(error):  # the same is said once
@@ -50,7 +59,17 @@ class Samples:
                 log.warning("new data are not used, the old ones stay samples=%d why=%s", len(self.data), error)
         return fitted(self.data)
 
-    def _fresh(self) -> Dataset | None:
+    def changed(self) -> bool:
+        """Whether there may be something new: it has to be read to know."""
+        if self._read is None:
+            return False
+        try:
+            version = self._version()
+        except ConfigError:  # it cannot be read any more, which `current` will say
+            return True
+        return version is None or version != self._seen
+
+    def _fresh(self) -> Parts | None:
         """What is new, if anything is."""
         if self._read is None:
             return None
@@ -59,31 +78,20 @@ class Samples:
             return None
         self._seen = version
         fresh = self._read()
-        return None if _same(fresh, self.data) else fresh
+        return None if _same(fresh[0], self.data) else fresh
 
 
 def samples_of(settings: LocalData, root: Path | None = None) -> Samples:
     """The samples that an agent file names."""
-    kind, colon, rest = settings.source.partition(":")
-    if settings.partition is not None or not colon:
-        return Samples(local_data(settings, root))
-    if kind not in FILES:  # called before every task: not worth a line each time
-        return Samples(local_data(settings, root), lambda: local_data(settings, root, log_level=logging.DEBUG))
-    path = located(Path(rest))
-    seen = file_version(path)
-    return Samples(local_data(settings, root), lambda: local_data(settings, root), lambda: file_version(path), seen)
-
-
-def file_version(path: Path) -> tuple[int, ...]:
-    """What changes when a file does; nothing at all while there is none."""
-    try:
-        about = path.stat()
-    except OSError:
-        return ()
-    return about.st_mtime_ns, about.st_size, about.st_ino
+    source, tells, read = settings.source, settings.statistics, partial(local_samples, settings, root)
+    if settings.partition is not None or ":" not in source:
+        return Samples(*read(), describes=tells)
+    if not files.is_file(source):  # called before every task: not worth a line each time
+        return Samples(*read(), partial(read, log_level=logging.DEBUG), describes=tells)
+    seen = files.version(source)
+    return Samples(*read(), read, lambda: files.version(source), seen, describes=tells)
 
 
 def _same(a: Dataset, b: Dataset) -> bool:
-    if (a.classes, a.class_names, a.x.shape, a.x.dtype) != (b.classes, b.class_names, b.x.shape, b.x.dtype):
-        return False
-    return np.array_equal(a.y, b.y) and np.array_equal(a.x, b.x)
+    one, other = ((d.classes, d.class_names, d.target_names, d.x.shape, d.x.dtype) for d in (a, b))
+    return one == other and np.array_equal(a.y, b.y) and np.array_equal(a.x, b.x)

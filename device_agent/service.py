@@ -11,9 +11,10 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from functools import partial
+from logging import DEBUG, INFO, WARNING
 from typing import Any, TypeAlias
 
-from device_agent import identity, session
+from device_agent import identity, session, twin
 from device_agent import vocabulary as words
 from device_agent.backends import MakeModel
 from device_agent.birth import born
@@ -28,8 +29,9 @@ from device_agent.samples import Samples
 from device_agent.session import Session, step
 from device_agent.spool import Held, Spools
 from device_agent.states import States
-from device_agent.training import Computed, Failed, Outcome, Progressed, Trained, Trainer
+from device_agent.training import Computed, Failed, Outcome, Progressed, Trained, Trainer, Training
 from device_agent.trust import Trust, Wanted
+from device_agent.twin import Twin
 from device_agent.workers import DoWork, InProcess
 from edgefl import __version__
 from edgefl.config.schema import LIMIT_MB
@@ -50,6 +52,7 @@ from edgefl.protocol.messages import (
     Receipt,
     Refusal,
     Renewed,
+    Vitals,
     Working,
     read_json,
 )
@@ -69,6 +72,8 @@ log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 AGAIN = 1.0  # seconds before it announces itself again at once; sooner than that it waits
+VITALS = 60.0  # seconds between two looks at how the machine fares, while it works
+REST = 60.0  # seconds between two looks whether it may work again
 OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
 
 Event: TypeAlias = TransportEvent | Outcome | words.Stopped
@@ -82,6 +87,7 @@ class Agent:
         *,
         device: str,
         fleet: str,
+        site: str = "",
         transport: Transport,
         data: Dataset | Samples,
         make_model: MakeModel,
@@ -95,30 +101,47 @@ class Agent:
         connect_timeout: float = 0.0,
         broker: str = "",
         coordinator: str | None = None,
+        models: str | None = None,
         limit_mb: int = LIMIT_MB,
         allowed: Collection[str] = (),
         train: Train | None = None,
+        trainer: Training | None = None,
+        speaks_for: Callable[[], int] = lambda: 1,
+        heard: Callable[[JobState], None] = lambda _: None,
         work: DoWork = Worker.work,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         host: str | None = None,
         signer: Signer | None = None,
         renewal: Renewal | None = None,
         entropy: Entropy = SYSTEM,
+        machine: Callable[[], Vitals] | None = None,
+        unmet: Callable[[Vitals], str] | None = None,
     ) -> None:
         self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
+        self.site, self.severed = site, False  # whose broker it is at, and whether the bridge from there is gone
         self.birth = born(disk, new_id)
+        self.twin = Twin(self.birth)
         self.speaker = Speaker(signer or identity.signer(disk), fleet, self.birth.number)
         self.outbox = Outbox(transport, fleet, device, self.speaker)
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
         self.announced, self.announced_at = len(self.samples.data), 0.0
-        self.make_model, self.back_end, self.host = make_model, back_end, socket.gethostname() if host is None else host
+        self.back_end, self.host = back_end, socket.gethostname() if host is None else host
         self.connect_timeout, self.broker = connect_timeout, broker
         self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
-        self.trainer, self.train, self.work = Trainer(background, clock), train, work
+        self.trainer: Training = trainer or Trainer(background, clock)
+        self.train = train or InProcess(device, self.samples, make_model, self.allowed, work)
+        self.speaks_for = speaks_for  # devices behind it, of a gateway
+        self.heard = heard  # of every state that counts
         self.entropy = entropy  # for seals
-        self.model_cache = ModelCache(transport, fleet, Trust(disk, fleet, coordinator), limit_mb << 20, clock)
-        self.hearing = Hearing(fleet, device, self.model_cache.trust, Replays(disk, fleet, clock))
+        self.model_cache = ModelCache(transport, fleet, Trust(disk, fleet, coordinator, models), limit_mb << 20, clock)
+        self.hearing = Hearing(
+            fleet, device, self.birth.installation, self.model_cache.trust, Replays(disk, fleet, clock)
+        )
         self.renewal = renewal  # of its certificate, where it has one
+        self.machine = machine  # how it fares, unless it is simulated
+        self.looked_at, self.looked_for = 0.0, ""  # when that was last told, and to which run while it worked
+        self.unmet = unmet  # why it should not work now, where its operator has conditions
+        self.rests_until: float | None = None  # when it will be looked whether they hold again
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
         self.spools = Spools(disk, session.MOST_HELD)
@@ -167,9 +190,11 @@ class Agent:
     def deadline(self) -> float | None:
         """When it wants to be woken: a disk that is full holds up all else but the operator."""
         times = [self.retry_at] if self.full else [self.give_up_at]
+        if self.severed and not self.full:
+            times.append(self._listens_at())
         if self.session.online and not self.full:
             again = self.unconfirmed.until if self.pause.until is None else self.pause.until
-            times += [again, self._listens_at(), self.model_cache.deadline()]
+            times += [again, self._listens_at(), self.model_cache.deadline(), self.rests_until]
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -183,11 +208,16 @@ class Agent:
         elif self.give_up_at is not None and now >= self.give_up_at:
             remedy = self.last_seen.remedy or "start it, or correct agent.broker"
             self._end(2, f"broker {self.broker} is not reachable ({self.last_seen.reason}): {remedy}")
+        elif self.severed:
+            if now >= self._listens_at():
+                self._listen()
         elif self.session.online:
             if self.pause.due(now) or (self.pause.until is None and self.unconfirmed.due(now)):
                 self._announce()
             if now >= self._listens_at():
                 self._listen()
+            if self.rests_until is not None and now >= self.rests_until:
+                self._rest(now)
             for model, silent in self.model_cache.stalled():
                 self._feed(words.ModelOverdue(model, silent))
             self._go_on()
@@ -235,14 +265,16 @@ class Agent:
                     self.refusals[error.code] += 1
                     self._complain(f"ignored topic={printable(event.topic)} code={error.code} why={error}")
             case Connected():
-                log.info("connected device=%s", self.device)
-                self.give_up_at = None
+                log.log(DEBUG if self.twin.certain else INFO, "connected device=%s", self.device)
+                self.twin.connected()
+                self.give_up_at, self.severed = None, False
                 self.unconfirmed.confirmed()  # of another connection
                 self._listen()
                 self._feed(words.Connected())
             case Disconnected(taken_over=taken_over):
-                log.warning("disconnected device=%s reason=%s", self.device, event)
-                self.last_seen = event
+                level = DEBUG if self.twin.certain else WARNING
+                log.log(level, "disconnected device=%s broker=%s reason=%s", self.device, self.broker, event)
+                self.last_seen, self.severed = event, False
                 self._feed(words.Disconnected())
                 if taken_over:
                     self._complain(
@@ -255,37 +287,61 @@ class Agent:
                 self.ledger.spend(run, price)
             case Trained() | Failed() | Progressed() if event.number != self.trainer.number:
                 log.debug("of a training that was cancelled round=%d", event.round)
-            case Trained(_, _, done):
+            case Trained(_, round, done):
+                if vitals := self._vitals():  # a machine is never hotter
+                    self._working(round, done.steps, vitals)
                 self._trained(done.frame, done.kept)
             case Failed(_, round, reason, told, mistake):
                 if mistake:  # somebody's, and not the end: the next run may want something else
                     self._complain(reason)
                 self._feed(words.TrainingFailed(round, told, reason if mistake else ""))
             case Progressed(_, round, steps):
-                if task := self.session.task:
-                    self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps))
+                self._working(round, steps, self._vitals())
             case words.Stopped():
                 self._feed(event)
 
     def _message(self, message: Message) -> None:
         match topics.parts(message.topic):
             case (job, "dev", self.device, "down"):
-                try:
-                    content = self.hearing.message(job, message.payload)
-                except Stranger as error:  # another coordinator, who is told and nobody else
-                    told = Declined(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
-                    self.outbox.say(error.run_id, told)
-                    raise
-                if content is not None:
-                    self._said(job, content)
+                self._hear(job, self.hearing.message, message.payload)
+            case (job, "model", "round"):
+                self._hear(job, self.hearing.call, message.payload)
             case (_, "model", id, *_, last):
                 self._model(id, last, message.payload)
             case ("presence", self.device) if message.payload == self.outbox.announced:
                 self.unconfirmed.confirmed()
-            case ("presence", self.device) if message.payload and not message.retained:
-                self._echo(message.payload)
+            case ("presence", self.device) if message.payload:
+                self._echo(message)
+            case ("site", self.site) if message.payload in (b"0", b"1"):
+                self._bridge(there=message.payload == b"1", retained=message.retained)
             case (job, "state") if message.payload:
                 self._state(job, self.hearing.state(job, message.payload))
+
+    def _bridge(self, *, there: bool, retained: bool) -> None:
+        """What a cut line is to others, a cut bridge is to us: what was said meanwhile is lost, and said again."""
+        if not there and not self.severed:
+            log.warning("the site is cut off site=%s", self.site)
+            self.severed = True
+            self._feed(words.Disconnected())
+        elif there and (self.severed or not retained):
+            log.info("the site is there again site=%s", self.site)
+            self.severed = False
+            self._feed(words.Connected())
+
+    def _hear(
+        self,
+        job: str,
+        heard: Callable[[str, bytes | memoryview], messages.ToDevice | None],
+        payload: bytes | memoryview,
+    ) -> None:
+        try:
+            content = heard(job, payload)
+        except Stranger as error:  # another coordinator, who is told and nobody else
+            told = Declined(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
+            self.outbox.say(error.run_id, told)
+            raise
+        if content is not None:
+            self._said(job, content)
 
     def _said(self, job: str, message: messages.ToDevice) -> None:
         match message:
@@ -299,8 +355,6 @@ class Agent:
             case Receipt():
                 log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
                 self._feed(words.Receipted(message.round, message.digest.hex(), message.verdict))
-                if self.announced != len(self.samples.data) and self.session.online:
-                    self._announce()
             case Refusal() if message.installation in (None, self.birth.installation) and message.key in (
                 None,
                 self.speaker.key,
@@ -328,6 +382,7 @@ class Agent:
                 " install the same version of edgefl on both sides"
             )
             return
+        self.heard(state)
         self.transport.spread(state.spread)
         self._feed(words.StateSeen(state.job, state.run_id, state.round, state.phase))
         if state.phase == "finished":
@@ -335,7 +390,7 @@ class Agent:
         elif self.renewal and (request := self.renewal.request()):
             self.outbox.say(state.run_id, messages.Renewal(job=job, request=request))
 
-    def _model(self, id: str, last: str, payload: bytes) -> None:
+    def _model(self, id: str, last: str, payload: bytes | memoryview) -> None:
         """A piece of a model."""
         try:
             if self.model_cache.take(id, last, payload):
@@ -349,16 +404,25 @@ class Agent:
         if (task := self.session.task) and self.model_cache.has(_wanted(task)):
             self._feed(words.ModelArrived(task))
 
-    def _echo(self, payload: bytes) -> None:
+    def _echo(self, message: Message) -> None:
         """What stands at the broker under our name must be ours: coordinators that come later read it there."""
         try:
-            envelope = signed.opened(payload)
+            envelope = signed.opened(message.payload)
             envelope.prove(Where("presence", self.fleet, device=self.device))
             presence = read_json(Presence, envelope.payload)
         except WireError as error:
+            if message.retained:  # of whoever was there before; ours takes its place
+                return
             self._announce_later(f"somebody spoke in the name of this device code={error.code} why={error}")
             raise
-        match self.birth.echo(presence, ours=envelope.key == self.speaker.key):
+        ours = envelope.key == self.speaker.key
+        if ours:
+            self.twin.heard(presence, by_us=message.payload in self.outbox.presences)
+        if self.twin.certain:
+            self._complain(twin.words(self.device, presence.host))
+        if message.retained:
+            return
+        match self.birth.echo(presence, ours=ours):
             case "outdated":
                 log.info("announced again birth=%d", self.birth.number)
                 if self.clock.now() - self.announced_at > AGAIN:
@@ -366,9 +430,8 @@ class Agent:
                 else:  # or whoever says our last will again and again would have us flood the coordinator
                     self._announce_later("the last will of this device comes again while it is here")
             case "left":
-                log.warning(
-                    "announced again: another device with the id '%s' has left, host=%s", self.device, presence.host
-                )
+                level = DEBUG if self.twin.certain else WARNING
+                log.log(level, "announced again: another '%s' has left, host=%s", self.device, presence.host)
                 self._announce()
             case "rival":  # both would go on at once for ever
                 self._announce_later(
@@ -380,14 +443,17 @@ class Agent:
         task, digest = self.session.task, chunks.digest(data)
         if task is None:
             return
-        held = Held(task.job, task.run_key, task.round, task.attempt, task.model, data, digest, kept, task.seal)
+        about = task.job, task.run_key, task.round, task.attempt, task.model
+        held = Held(*about, data, digest, kept, task.seal, task.purpose)
         self.held[digest.hex()] = held
         try:
             self.spools.put(held)
         except StoreError as error:  # still worth sending: it only does not survive a power cut
             log.warning("the update is held in memory only: %s", error)
-        log.info("trained round=%d bytes=%d sha256=%s", task.round, len(data), digest.hex()[:16])
+        log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
         self._feed(words.Trained(task.round, digest.hex()))
+        if self.announced != len(self.samples.data) and self.session.online:
+            self.actions.append(words.Announce())  # behind the answer
 
     # ---- what is to be done ------------------------------------------------------------------------------------
 
@@ -398,8 +464,11 @@ class Agent:
             case words.AnnounceLater(code, reason):
                 self._announce_later(f"refused by a coordinator, tried again later code={code}: {reason}")
             case words.Fetch(task):
-                self.model_cache.fetch(_wanted(task))
-                self._arrived()
+                if why := self._unfit():
+                    self._feed(words.Unfit(task.round, why))
+                else:
+                    self.model_cache.fetch(_wanted(task))
+                    self._arrived()
             case words.AskAgain(task, model, forged):
                 self.outbox.say(task.run_id, Absent(job=task.job, model=model, forged=forged))
             case words.Train(task):
@@ -435,9 +504,8 @@ class Agent:
         earlier = self.model_cache[task.previous].frame if task.previous else None
         state = self.states.of(task.run_key)
         order = Order(task, self.model_cache[task.model], earlier, graphs, state, self.model_cache.limit)
-        here = InProcess(self.device, self.samples, self.make_model, self.allowed, self.work)
         seal = partial(sealed, to=task.seal, entropy=self.entropy) if task.seal else None
-        self.trainer.start(order, self.train or here, seal)
+        self.trainer.start(order, self.train, seal)
 
     # ---- words -------------------------------------------------------------------------------------------------
 
@@ -447,7 +515,9 @@ class Agent:
         Again from time to time: of what a broker has lost on its way nothing else would ever tell.
         """
         mine = topics.down(self.fleet, "+", self.device), topics.presence(self.fleet, self.device)
-        self.transport.subscribe(topics.state(self.fleet, "+"), *mine)
+        bridge = (topics.site(self.fleet, self.site),) if self.site else ()
+        all_hear = topics.state(self.fleet, "+"), topics.round(self.fleet, "+")
+        self.transport.subscribe(*all_hear, *mine, *bridge)
         self.listened_at = self.clock.now()
         self._expect_echo()
 
@@ -455,9 +525,41 @@ class Agent:
         return self.listened_at + (OPEN if session.known(self.session) else QUIET)
 
     def _announce(self) -> None:
-        self.announced, self.announced_at = len(self.samples.data), self.clock.now()
-        self.outbox.announce(self._presence(online=True))
+        """It is there; or it rests, which is to be nowhere for a while, and then nobody asks it in vain."""
+        now = self.announced_at = self.clock.now()
+        self.announced, self.looked_at = len(self.samples.data), now
+        vitals = self.machine() if self.machine else None
+        why = self.unmet(vitals) if self.unmet and vitals else ""
+        self.rests_until = now + REST if why else None
+        if why:
+            log.info("rests why=%s", why)
+        presence = self._presence(online=not why)
+        self.outbox.announce(presence.model_copy(update={"vitals": vitals, "resting": f"rests: {why}" if why else ""}))
         self._expect_echo()
+
+    def _rest(self, now: float) -> None:
+        """On, or no longer."""
+        if self._unfit():
+            self.rests_until = now + REST
+        else:
+            self._announce()
+
+    def _unfit(self) -> str:
+        """Why it should not work now."""
+        return self.unmet(self.machine()) if self.unmet and self.machine else ""
+
+    def _vitals(self) -> Vitals | None:
+        """How the machine fares, if that was not told for a while, or not for the run that it works for."""
+        now, run = self.clock.now(), self.session.task.run_key if self.session.task else ""
+        recent = now - self.looked_at < VITALS and run == self.looked_for
+        if self.machine is None or not self.session.online or recent:
+            return None
+        self.looked_at, self.looked_for = now, run
+        return self.machine()
+
+    def _working(self, round: int, steps: int, vitals: Vitals | None) -> None:
+        if task := self.session.task:
+            self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps, vitals=vitals))
 
     def _expect_echo(self) -> None:
         self.unconfirmed.until = None
@@ -476,6 +578,9 @@ class Agent:
             version=__version__,
             samples=self.announced,
             back_end=self.back_end,
+            site=self.site,
+            concise=True,
+            speaks_for=self.speaks_for(),
         )
 
     def _complain(self, what: str) -> None:
@@ -487,14 +592,15 @@ class Agent:
 
 def _resumed(held: Held) -> session.Update:
     """An update from before a restart: some of it may have been sent."""
-    task = words.Tasked(held.job, held.run_id, held.round, held.model, held.attempt, seal=held.seal)
+    about = held.job, held.run_id, held.round, held.model, held.attempt
+    task = words.Tasked(*about, seal=held.seal, purpose=held.purpose)
     return session.Update(task, held.digest.hex(), offered=True)
 
 
 def _tasked(task: Assignment) -> words.Tasked:
     needs, budget = (task.previous, task.graphs), (task.batches, task.seconds)
     about = task.job, task.run_id, task.round, task.model, str(task.attempt), task.overtime, task.counted
-    return words.Tasked(*about, *needs, *budget, task.seal)
+    return words.Tasked(*about, *needs, *budget, task.seal, task.purpose, task.evaluates, task.held_back)
 
 
 def _wanted(task: words.Tasked) -> tuple[Wanted, ...]:

@@ -4,7 +4,7 @@
     fetching ───────────────── ModelArrived ──────────────────────────────▶ training    Train
     training ───────────────── Trained ───────────────────────────────────▶ idle        an update more is held: Send
     fetching, training ─────── TrainingFailed, StateSeen ─────────────────▶ idle        Decline; or its round is over
-    fetching ───────────────── ModelDisbelieved ──────────────────────────▶ idle        Decline
+    fetching ───────────────── ModelDisbelieved, Unfit ───────────────────▶ idle        Decline
     training ───────────────── Trained, TrainingFailed, StateSeen, Tasked ▶ fetching    another task has waited
     idle, fetching, training ─ Stopped, StateSeen ────────────────────────▶ stopped     Quit: told to, or `once`
 
@@ -32,8 +32,8 @@ House rules
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias
 
 from device_agent import vocabulary as words
 
@@ -59,7 +59,7 @@ class Update:
     offered: bool = False  # it may have been sent, whole or in part
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Session:
     """Everything the machine knows. Spooled updates start it as `Session(held={run: update})`."""
 
@@ -78,6 +78,16 @@ class Session:
 
 Step: TypeAlias = tuple[Session, tuple[words.Action, ...]]
 
+FIELDS = frozenset(one.name for one in fields(Session))
+
+
+def but(s: Session, **changes: Any) -> Session:
+    """The same state but for these fields: `dataclasses.replace` would look at all of them for every event."""
+    assert changes.keys() <= FIELDS, changes.keys() - FIELDS  # noqa: S101 - a typing error of ours
+    other = object.__new__(Session)
+    other.__dict__.update(s.__dict__, **changes)
+    return other
+
 
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -88,9 +98,9 @@ def step(s: Session, event: words.Event) -> Step:  # noqa: C901, PLR0911, PLR091
         return s, ()
     match event:
         case words.Connected():
-            return _connected(replace(s, online=True))
+            return _connected(but(s, online=True))
         case words.Disconnected():
-            return replace(s, online=False), ()
+            return but(s, online=False), ()
         case words.Tasked():
             return _tasked(s, event)
         case words.ModelArrived(task):
@@ -103,6 +113,8 @@ def step(s: Session, event: words.Event) -> Step:  # noqa: C901, PLR0911, PLR091
             return _trained(s, round, digest)
         case words.TrainingFailed(round, reason, mistake):
             return _failed(s, round, reason, mistake)
+        case words.Unfit(round, reason):
+            return _unfit(s, round, reason)
         case words.Receipted(round, digest, verdict):
             return _receipted(s, round, digest, verdict)
         case words.Resend(digest, missing):
@@ -136,7 +148,7 @@ def _send(s: Session, update: Update) -> Step:
     if not s.online:
         return s, ()
     how = words.Offer if update.offered else words.Send
-    s = replace(s, held={**s.held, update.task.run_key: replace(update, offered=True)})
+    s = but(s, held={**s.held, update.task.run_key: replace(update, offered=True)})
     return s, (how(update.task.round, update.digest),)
 
 
@@ -163,11 +175,11 @@ def _tasked(s: Session, new: words.Tasked) -> Step:
 def _again(s: Session, new: words.Tasked) -> Step:
     """The same work, perhaps under a new name."""
     if s.task is not None and s.task.run_key == new.run_key:
-        s = replace(s, task=new)
+        s = but(s, task=new)
         return s, _fetching(s)
     if (update := s.held.get(new.run_key)) is not None:
         update = replace(update, task=new)
-        return _send(replace(s, held={**s.held, new.run_key: update}), update)
+        return _send(but(s, held={**s.held, new.run_key: update}), update)
     s = _queued(s, new)
     return s, _waits(s, new)
 
@@ -196,8 +208,8 @@ def _superseded(s: Session, new: words.Tasked) -> Step:
 def _queued(s: Session, new: words.Tasked) -> Session:
     """In the place of an older task of its run, or behind all others."""
     if any(task.run_key == new.run_key for task in s.queue):
-        return replace(s, queue=tuple(new if task.run_key == new.run_key else task for task in s.queue))
-    return replace(s, queue=(*s.queue, new))
+        return but(s, queue=tuple(new if task.run_key == new.run_key else task for task in s.queue))
+    return but(s, queue=(*s.queue, new))
 
 
 def _waits(s: Session, task: words.Tasked) -> tuple[words.Action, ...]:
@@ -211,7 +223,7 @@ def _next(s: Session) -> Step:
     """Whoever has waited longest, if the hands are free."""
     if s.task is not None or not s.queue:
         return s, ()
-    s = replace(s, phase="fetching", task=s.queue[0], queue=s.queue[1:])
+    s = but(s, phase="fetching", task=s.queue[0], queue=s.queue[1:])
     return s, _fetching(s)
 
 
@@ -221,7 +233,7 @@ def _next(s: Session) -> Step:
 def _arrived(s: Session, task: words.Tasked) -> Step:
     if s.phase != "fetching" or s.task is None or not s.task.same_work(task):
         return s, ()
-    return replace(s, phase="training"), (words.Train(s.task),)
+    return but(s, phase="training"), (words.Train(s.task),)
 
 
 def _overdue(s: Session, model: str, silent: float) -> Step:
@@ -258,7 +270,7 @@ def _trained(s: Session, round: int, digest: str) -> Step:
         case Session("training", words.Tasked(round=mine) as task) if mine == round:
             update = Update(task, digest)
             s, crowded = _make_room(s)
-            s = replace(s, held={**s.held, task.run_key: update}, failures=_without(s.failures, task.run_key))
+            s = but(s, held={**s.held, task.run_key: update}, failures=_without(s.failures, task.run_key))
             s, sent = _send(_rest(s), update)
             s, begun = _next(s)
             return s, (*crowded, *sent, *begun)
@@ -279,7 +291,7 @@ def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
         case Session("fetching" | "training", words.Tasked(round=mine) as task) if mine == round:
             if mistake:
                 older = list(_without(s.failures, task.run_key).items())[1 - MOST_FAILURES :]
-                s = replace(s, failures={**dict(older), task.run_key: mistake})
+                s = but(s, failures={**dict(older), task.run_key: mistake})
             # Offline nobody can be told, and nobody needs to be: whoever comes back is asked again.
             told = _online(s, words.Decline(task, reason))
             s, begun = _next(_rest(s))
@@ -288,24 +300,33 @@ def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
             return s, ()
 
 
+def _unfit(s: Session, round: int, reason: str) -> Step:
+    """The task is declined, and nobody asks again until this device says that it is there."""
+    if s.phase != "fetching":
+        return s, ()
+    s, declined = _failed(s, round, reason)
+    return s, (*declined, *_online(s, words.Announce())) if declined else ()
+
+
 def _receipted(s: Session, round: int, digest: str, verdict: words.Verdict) -> Step:
     for run_key, update in s.held.items():
         if update.digest == digest and (verdict == "refused" or update.task.round == round):
             round = update.task.round  # who could not read an update does not know its round
-            counts = verdict in ("accepted", "duplicate") and s.committed.get(run_key, 0) < round
-            s = replace(_let_go(s, run_key), answered={**s.answered, run_key: (round, update.task.attempt)})
+            merged = verdict in ("accepted", "duplicate") and update.task.purpose == "train"
+            counts = merged and s.committed.get(run_key, 0) < round
+            s = but(_let_go(s, run_key), answered={**s.answered, run_key: (round, update.task.attempt)})
             if not counts:
                 return s, (_forget(update),)
-            return replace(s, committed={**s.committed, run_key: round}), (words.Commit(round, digest), _forget(update))
+            return but(s, committed={**s.committed, run_key: round}), (words.Commit(round, digest), _forget(update))
     return s, ()  # a receipt that came twice, or for an update that was given up
 
 
 def _seen(s: Session, state: words.StateSeen) -> Step:
     """A round that is over is neither begun nor trained to its end; an update of it is still offered."""
     if state.run_key not in s.seen:
-        s = replace(s, seen=(*s.seen, state.run_key)[-MOST_SEEN:])
+        s = but(s, seen=(*s.seen, state.run_key)[-MOST_SEEN:])
     over = tuple(task for task in s.queue if task.run_key == state.run_key and task.round < state.round)
-    s = replace(s, queue=tuple(task for task in s.queue if task not in over))
+    s = but(s, queue=tuple(task for task in s.queue if task not in over))
     notes = tuple(words.Note(f"round {task.round} is over") for task in over)
     if s.task is None or s.task.run_key != state.run_key or s.task.round >= state.round:
         return s, notes
@@ -318,10 +339,10 @@ def _finished(s: Session, state: words.StateSeen) -> Step:
     """With `once` that is the end, if it is our own run and not one from long ago."""
     run_key, ours = state.run_key, state.run_key in s.seen
     failure, update = s.failures.get(run_key), s.held.get(run_key)
-    s = replace(
+    s = but(
         _let_go(s, run_key), failures=_without(s.failures, run_key), seen=tuple(one for one in s.seen if one != run_key)
     )
-    s = replace(s, queue=tuple(task for task in s.queue if task.run_key != run_key))
+    s = but(s, queue=tuple(task for task in s.queue if task.run_key != run_key))
     actions: tuple[words.Action, ...] = (_forget(update),) if update else ()
     if ours:
         actions = (*actions, words.Note(f"job {state.job} has finished"))
@@ -345,15 +366,15 @@ def _give_up(s: Session, why: str) -> Step:
 
 
 def _quit(s: Session, code: int, reason: str) -> Step:
-    return replace(s, phase="stopped"), (*_cancelled(s), words.Quit(code, reason))
+    return but(s, phase="stopped"), (*_cancelled(s), words.Quit(code, reason))
 
 
 def _rest(s: Session) -> Session:
-    return replace(s, phase="idle", task=None)
+    return but(s, phase="idle", task=None)
 
 
 def _let_go(s: Session, run_key: str) -> Session:
-    return replace(s, held={other: update for other, update in s.held.items() if other != run_key})
+    return but(s, held={other: update for other, update in s.held.items() if other != run_key})
 
 
 def _without(failures: Mapping[str, str], run_key: str) -> Mapping[str, str]:

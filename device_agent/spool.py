@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from edgefl.errors import StoreError
 from edgefl.protocol import chunks
+from edgefl.schedule import Purpose
 from edgefl.system import store
 from edgefl.system.disk import Disk
 from edgefl.vector import State
 
 log = logging.getLogger(__name__)
 
-NOTED = ("job", "run_key", "round", "attempt", "model", "number", "seal")  # of an update, beside its digest
+NOTED = ("job", "run_key", "round", "attempt", "model", "number", "seal", "purpose")  # of an update, beside its digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Held:
     digest: bytes
     kept: State
     seal: str | None = None  # the key it is sealed for
+    purpose: Purpose = "train"  # of its task
     number: int = field(default=0, compare=False)  # grows with every update that is put
 
     @property

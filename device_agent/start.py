@@ -3,7 +3,8 @@
 import logging
 import signal
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -12,16 +13,20 @@ from device_agent import identity
 from device_agent.backends import choose, maker
 from device_agent.box.keeper import Box
 from device_agent.box.zygote import Zygote
+from device_agent.conditions import silent, unmet
 from device_agent.renewal import Renewal
 from device_agent.samples import Samples, samples_of
 from device_agent.service import Agent
+from device_agent.vitals import Machine
 from device_agent.vocabulary import Stopped
 from edgefl.config import reader
+from edgefl.config.conditions import Conditions
 from edgefl.config.schema import AgentFile
 from edgefl.errors import ConfigError
 from edgefl.protocol import exposure
 from edgefl.protocol.address import parse
 from edgefl.protocol.first_use import missing_key
+from edgefl.protocol.messages import Vitals
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Transport
 from edgefl.system import logs, resident_memory
@@ -126,11 +131,15 @@ def open_agent(
     log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(samples.data), back_end)
     if top := unscaled(samples.data):
         log.warning("features go up to %.6g: scale them to about -1 to 1, or learning will probably fail", top)
+    machine = Machine(me.folder.expanduser())
+    for condition in silent(file.conditions, machine()):
+        log.warning("conditions.%s has no effect: this machine does not tell", condition)
     # A suffix, so that a second agent of this name is noticed by the coordinator and told, not silently swapped in.
     transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=me.tls)
     return Host(
         device=me.id,
         fleet=me.fleet,
+        site=me.site,
         transport=transport,
         box=_box(file, samples, zygote),
         data=samples,
@@ -142,10 +151,20 @@ def open_agent(
         connect_timeout=me.connect_timeout,
         broker=str(address),
         coordinator=me.coordinator,
+        models=me.models,
         limit_mb=me.limit_mb,
         allowed=file.compute.factories,
         renewal=Renewal(me.id, me.tls, SystemClock().wall),
+        machine=machine,
+        unmet=_unmet(file.conditions),
     )
+
+
+def _unmet(conditions: Conditions) -> Callable[[Vitals], str] | None:
+    """Why the device should not work at the moment, if its operator has conditions at all."""
+    if conditions == Conditions():
+        return None
+    return lambda vitals: unmet(conditions, vitals, datetime.now().astimezone().time())
 
 
 def _box(file: AgentFile, samples: Samples, zygote: Zygote) -> Box | None:

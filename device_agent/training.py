@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from device_agent.order import Cancellation, Cancelled, Order, Train, Watch
 from device_agent.verdict import Undone, judged
@@ -60,6 +60,16 @@ class Progressed:
 
 
 Outcome: TypeAlias = Computed | Trained | Failed | Progressed
+
+
+class Training(Protocol):
+    """Who has tasks done for a device, one at a time; the Outcome comes as an event."""
+
+    number: int  # of the training in hand: what is told of another one was already on its way
+
+    def start(self, order: Order, train: Train, seal: Seal | None = None) -> None: ...
+
+    def cancel(self) -> None: ...
 
 
 class Trainer:

@@ -29,7 +29,8 @@ class Wanted:
 class Trust:
     """Decides which manifests are believed; keeps the key of the first in the device's folder."""
 
-    def __init__(self, disk: Disk, fleet: str, given: str | None = None) -> None:
+    def __init__(self, disk: Disk, fleet: str, given: str | None = None, models: str | None = None) -> None:
+        self.models = models  # whose models these are, where who speaks is a gateway
         self._disk, self._name = disk, f"{fleet}.coordinator"
         self.path = disk.where(self._name)
         self.given, self.key = given, given or _pinned(disk, self._name)
@@ -40,9 +41,11 @@ class Trust:
         One that came inside a signed message is `proven` by that.
         """
         claim = signing.claim(payload)
-        if not self.trusts(claim.key):
+        if self.models not in (None, claim.key):
+            raise WireError("model.signature", f"signed by {claim.key}, but agent.models is {self.models}")
+        if self.models is None and not self.trusts(claim.key):
             raise WireError("model.signature", self.why(claim.key))
-        if not proven:
+        if self.models is not None or not proven:
             claim.prove()
         manifest = read_json(Manifest, claim.statement)
         if (manifest.job, manifest.run_id, manifest.round) != (target.job, target.run_id, target.round):
@@ -53,7 +56,7 @@ class Trust:
             )
         if not manifest.digest.startswith(target.id):
             raise WireError("model.foreign", f"signed for model {manifest.digest[:16]}; wanted is {target.id}")
-        if self.key is None:
+        if self.key is None and self.models is None:
             self.pin(claim.key)
         return manifest
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from edgefl.schedule import Purpose
+
 Verdict: TypeAlias = Literal["accepted", "duplicate", "late", "refused"]
 
 
@@ -35,6 +37,9 @@ class Tasked:
     batches: int | None = None  # at most so many steps
     seconds: float | None = None  # at most so long
     seal: str | None = None  # the key that the answer is sealed for; None: it is sent open
+    purpose: Purpose = "train"  # or only to evaluate: such an answer is never merged
+    evaluates: int | None = None  # count what the model does on data set aside, if there are so many samples
+    held_back: float | None = None  # share of a trial's part that is not trained on
 
     @property
     def run_key(self) -> str:
@@ -49,8 +54,12 @@ class Tasked:
 
     def same_work(self, other: "Tasked") -> bool:
         """Whether an answer to one is an answer to the other."""
-        ours, others = (self.round, self.model, self.seal), (other.round, other.model, other.seal)
-        return self.run_key == other.run_key and ours == others
+        return _work(self) == _work(other)
+
+
+def _work(task: Tasked) -> tuple[object, ...]:
+    """What an answer depends on, as far as it was said."""
+    return task.run_key, task.round, task.model, task.seal, task.purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,14 @@ class TrainingFailed:
     round: int
     reason: str  # for others: no values of the device's data
     mistake: str = ""  # for the operator, if somebody's configuration is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """The conditions of this device's operator do not hold: it cannot take up the task in hand."""
+
+    round: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +148,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    pass
+    """Say that this device is there; or that it rests, if its operator's conditions do not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +241,7 @@ class Note:
 
 
 Heard: TypeAlias = Connected | Disconnected | Tasked | Receipted | Resend | Refused | StateSeen | Stopped
-Worked: TypeAlias = ModelArrived | ModelOverdue | ModelDisbelieved | Trained | TrainingFailed
+Worked: TypeAlias = ModelArrived | ModelOverdue | ModelDisbelieved | Trained | TrainingFailed | Unfit
 Event: TypeAlias = Heard | Worked
 Said: TypeAlias = Announce | Fetch | AskAgain | Send | Offer | SendChunks | Decline | Busy  # only while online
 Done: TypeAlias = AnnounceLater | Train | CancelTraining | Commit | Forget | Quit | Note

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from device_agent.backends import MakeModel
@@ -13,17 +13,35 @@ from device_agent.vocabulary import Tasked
 from edgefl.algorithms import registry
 from edgefl.contract import Budget, Task
 from edgefl.data.dataset import Dataset
+from edgefl.data.held_back import set_aside
 from edgefl.data.labels import of_device
 from edgefl.errors import ConfigError
 from edgefl.losses import loss
 from edgefl.privacy import Price
-from edgefl.privacy.private import Private
+from edgefl.privacy.private import is_private
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.messages import Manifest
 from edgefl.run.work import Done, ModelRef, Worker, unpack_broadcast
 from edgefl.vector import State
 
 DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], Done]  # `Worker.work`, or somebody who has it done
+
+
+@dataclass(slots=True)
+class Bench:
+    """The worker of the last task: it does for the next one, if all that it was made of is still the same."""
+
+    worker: Worker | None = None
+    made_for: tuple[Manifest, bytes | bytearray | None, float | None] | None = None
+    made_from: tuple[Dataset, Dataset | None] | None = None  # the device's samples, and those held back
+
+    def fits(self, manifest: Manifest, graphs: bytes | bytearray | None, held_back: float | None) -> bool:
+        """Whether it was made for the same job: a model of another round changes nothing."""
+        if self.made_for is None:
+            return False
+        before, their_graphs, share = self.made_for
+        same = before.model_copy(update={name: getattr(manifest, name) for name in ("round", "digest", "size")})
+        return graphs is their_graphs and held_back == share and same == manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +53,28 @@ class InProcess:
     make_model: MakeModel
     allowed: AbstractSet[str] = frozenset()  # `package.module:name` of code that a job may name
     work: DoWork = Worker.work
+    bench: Bench = field(default_factory=Bench)
 
     def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> tuple[Done, Price | None]:
         """The work that was ordered, and what it cost."""
-        manifest = order.item.manifest
         task = open_task(order.task, order.item, order.previous, order.most, self.allowed)
-        here = self.device, self.samples, self.make_model
-        worker = make_worker(*here, manifest, order.graphs, allowed=self.allowed)
+        worker = self._worker(order.item.manifest, order.graphs, order.task.held_back)
         cancelled.covers(worker.model)
         done = self.work(worker, task, order.model_ref, order.state, watch)
-        return done, worker.price(task.round)
+        return done, worker.price(task.round) if task.purpose == "train" else None
+
+    def _worker(self, manifest: Manifest, graphs: bytes | bytearray | None, held_back: float | None) -> Worker:
+        bench, samples = self.bench, self.samples
+        if bench.worker is not None and bench.fits(manifest, graphs, held_back) and not samples.changed():
+            before, aside = bench.made_from or (None, None)
+            if samples.data is before and samples.held_back is aside:
+                return bench.worker
+        about = manifest, graphs
+        bench.worker = make_worker(
+            self.device, samples, self.make_model, *about, allowed=self.allowed, held_back=held_back
+        )
+        bench.made_for, bench.made_from = (*about, held_back), (samples.data, samples.held_back)
+        return bench.worker
 
 
 def open_task(
@@ -54,7 +84,8 @@ def open_task(
     size, coded = item.manifest.layout.layout().size, codec(item.manifest.down, "down", allowed=allowed)
     params, extra = unpack_broadcast(item.frame, size, most, coded)
     previous = unpack_broadcast(earlier, size, most, coded)[0] if earlier else None
-    return Task(task.round, params, Budget(task.batches, task.seconds), extra, previous)
+    budget = Budget(task.batches, task.seconds)
+    return Task(task.round, params, budget, extra, previous, task.purpose, task.evaluates)
 
 
 def make_worker(
@@ -65,9 +96,17 @@ def make_worker(
     graphs: bytes | bytearray | None,
     *,
     allowed: AbstractSet[str],
+    held_back: float | None = None,
 ) -> Worker:
-    """The device half of the job behind the manifest."""
-    data = samples.current(lambda data: fitted(device, data, manifest))
+    """The device half of the job behind the manifest; where models are evaluated here, with what was set aside.
+
+    In a trial that is the share `held_back` of the device's part.
+    """
+    data, aside = samples.current(lambda data: fitted(device, data, manifest)), None
+    if held_back is not None and samples.held_back is None:
+        data, aside = set_aside(data, held_back, manifest.seed, device)
+    elif held_back is not None and samples.held_back is not None:
+        aside = fitted(device, samples.held_back, manifest) if len(samples.held_back) else None
     return Worker(
         manifest.job,
         device,
@@ -79,6 +118,8 @@ def make_worker(
         manifest.seed,
         manifest.compress,
         secret=True,
+        held_back=aside,
+        describes=samples.describes,
     )
 
 
@@ -89,12 +130,13 @@ def fitted(device: str, data: Dataset, manifest: Manifest) -> Dataset:
             f"device '{device}': its samples have shape {list(data.shape)}, the model"
             f" '{manifest.network}' wants {list(manifest.sample)}; correct data.source or the run file's task"
         )
-    return of_device(data, manifest.classes, manifest.class_names, f"device '{device}'")
+    targets = manifest.target_names or manifest.targets
+    return of_device(data, manifest.classes, manifest.class_names, f"device '{device}'", targets)
 
 
-def price(manifest: Manifest, round: int, samples: int, allowed: AbstractSet[str]) -> Price | None:
-    """What must be counted when this round's update is computed, if the algorithm promises privacy."""
+def price(manifest: Manifest, task: Tasked, samples: int, allowed: AbstractSet[str]) -> Price | None:
+    """What must be counted when the task's update is computed, if the algorithm promises privacy."""
     algorithm = registry.algorithm(manifest.algorithm, allowed)
-    if not isinstance(algorithm, Private):
+    if not is_private(algorithm) or task.purpose != "train":
         return None
-    return algorithm.price(round, samples, manifest.layout.layout())
+    return algorithm.price(task.round, samples, manifest.layout.layout())

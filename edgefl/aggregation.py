@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from edgefl.contract import STRICT, Draft, Site, Stage, Update, rate
+from edgefl.contract import STRICT, Draft, Site, Stage, Stepping, Update, rate
 from edgefl.errors import Diverged, RunError
 from edgefl.training.divergence import likely_cause, quiet
 from edgefl.vector import State, Vector, norm
@@ -44,6 +44,8 @@ class Mean:
     name: Literal["mean"] = "mean"
 
     individual: ClassVar[bool] = False
+    nests: ClassVar[bool] = True
+    buffered: ClassVar[bool] = True
     makes_step: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
@@ -58,6 +60,8 @@ class Scale:
     factor: Annotated[float, Field(gt=0)] = 1.0
 
     individual: ClassVar[bool] = False
+    nests: ClassVar[bool] = True
+    buffered: ClassVar[bool] = True
     without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
@@ -74,6 +78,8 @@ class Clip:
     norm: Annotated[float, Field(gt=0)] = 1.0
 
     individual: ClassVar[bool] = False
+    nests: ClassVar[bool] = True
+    buffered: ClassVar[bool] = True
     without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
@@ -98,6 +104,8 @@ class Momentum:
     rate: Annotated[float, Field(gt=0)] = 1.0
 
     individual: ClassVar[bool] = False
+    nests: ClassVar[bool] = True
+    buffered: ClassVar[bool] = True
     without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
@@ -116,8 +124,9 @@ def merge(
     site: Site,
     population: int = 0,
     late: Mapping[str, Update] | None = None,
+    shrink: float = 1.0,
 ) -> tuple[Vector, dict[str, State]]:
-    """The next model, and the next state of every stage.
+    """The next model, and the next state of every stage; the step of the answers themselves is `shrink` times as long.
 
     Updates are sorted by device here, once, so that no result depends on the order of arrival.
     """
@@ -132,6 +141,8 @@ def merge(
             except Diverged as error:
                 cause = likely_cause(site.data, rate(stage)).replace("algorithm.lr", "its lr")
                 raise Diverged(f"{where}: {error} on the public data; {cause}") from None
+            if shrink != 1.0 and isinstance(stage, Stepping) and stage.makes_step:
+                draft = replace(draft, step=draft.step * draft.step.dtype.type(shrink))
             if not np.isfinite(draft.step).all():
                 raise Diverged(f"{where}: the model after it is not finite; lower the learning rate")
         merged = params + draft.step

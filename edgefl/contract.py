@@ -8,7 +8,7 @@ It is cut exactly where the network is, so the same file runs in a for-loop, in 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol, runtime_checkable
 
@@ -18,6 +18,9 @@ from pydantic import ConfigDict
 from edgefl.data.dataset import Dataset
 from edgefl.losses import Loss, cross_entropy
 from edgefl.models.base import Model
+from edgefl.models.rule import Rule
+from edgefl.products import ON_CPU, Products
+from edgefl.schedule import Purpose
 from edgefl.vector import Array, State, Vector
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)  # an unknown hyper-parameter is a mistake, never ignored
@@ -46,6 +49,7 @@ class Site:
     watch: Callable[[int], None] = _unwatched  # told after every step; may raise to abandon the work
     noise: Noise | None = None  # on a real device; without it a private version takes its noise from `rng`
     timer: Callable[[], float] = perf_counter  # seconds that only grow: a budget is counted in them
+    products: Products = ON_CPU  # who multiplies vectors as long as the model, for a stage that projects
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,29 @@ class Task:
     budget: Budget = field(default_factory=Budget)
     extra: State = field(default_factory=dict)
     previous: Vector | None = None  # the model one round earlier, for algorithms that look back; None in round 1
+    purpose: Purpose = "train"  # or only to evaluate
+    evaluates: int | None = None  # count what the model does on data set aside, if there are so many samples
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a device saw of one model on its samples, as edgefl/evaluation/counts.py counts it."""
+
+    table: Array  # int64; float64 where it was scaled down
+    loss: float
+    sums: Array  # float64, (4, targets); none where there are classes
+
+    @property
+    def samples(self) -> int:
+        return round(float(self.table.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a device saw on data it set aside: of the model it received and, where it trained, of its own."""
+
+    received: Counts
+    trained: Counts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +102,21 @@ class Update:
     weight: float
     steps: int
     extra: State = field(default_factory=dict)
+    seen: Seen | None = None  # where the run is judged by devices; no algorithm reads it
+    devices: int = 1  # whose weighted mean it is: a gateway answers for several
+
+    def weighing(self, weight: float) -> "Update":
+        """The same with another weight."""
+        return replace(self, weight=weight)
+
+    def through(self, change: "Callable[[Vector, State], tuple[Vector, State]]") -> "Update":
+        """The same with what `change` makes of its arrays."""
+        delta, extra = change(self.delta, self.extra)
+        return replace(self, delta=delta, extra=extra)
+
+    def opened(self) -> "Update":
+        """The same with all its arrays at hand. One that lies on disk reads it at each look: look once."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +184,13 @@ class Descending(Protocol):
 
 
 @runtime_checkable
+class Ruled(Protocol):
+    """It takes plain steps by this rule, if there is one: devices get a graph that takes whole ones."""
+
+    def rule(self) -> Rule | None: ...
+
+
+@runtime_checkable
 class Batched(Protocol):
     """Its device half goes through the data in mini-batches: how long that takes can be told in advance."""
 
@@ -188,6 +237,25 @@ class Summing(Protocol):
 
 
 @runtime_checkable
+class Torched(Protocol):
+    """A stage that asks more of `site.model` than a `Model` offers, if `needs_torch`: it is a `TorchModel` then.
+
+    Any other run is evaluated and merged on the graphs that devices train from, and its coordinator never loads torch.
+    """
+
+    @property
+    def needs_torch(self) -> bool: ...
+
+
+@runtime_checkable
+class Nesting(Protocol):
+    """A stage to which the weighted mean of several answers, with their weight, is as good as they are, if `nests`."""
+
+    @property
+    def nests(self) -> bool: ...
+
+
+@runtime_checkable
 class Stepping(Protocol):
     """A stage that makes the step out of `updates`, whatever step stood there, if `makes_step`."""
 
@@ -203,6 +271,22 @@ class Outvoting(Protocol):
     def outvotes(self) -> bool: ...
 
     def needs(self, answers: int) -> int: ...
+
+
+@runtime_checkable
+class Buffering(Protocol):
+    """An algorithm or a stage that does with answers which began from different models, if `buffered`."""
+
+    @property
+    def buffered(self) -> bool: ...
+
+
+@runtime_checkable
+class Cohesive(Protocol):
+    """An algorithm or a stage that does not: `one_model` says why all answers must have begun from the same one."""
+
+    @property
+    def one_model(self) -> str: ...
 
 
 @runtime_checkable

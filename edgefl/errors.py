@@ -7,6 +7,7 @@ EdgeflError
 ├── StoreError     the disk's                                   exit code 1
 ├── RunError       the run's: it could not finish               exit code 1
 │   └── Diverged   a loss or a model is not finite
+├── Finished       nobody's: the run has ended long ago         exit code 3
 └── Interrupted    nobody's: somebody pressed Ctrl-C            exit code 130
 
 A message names the thing, the value that was seen and what to do about it. A bug of ours is none of these:
@@ -60,6 +61,12 @@ class RunError(EdgeflError):
 
 class Diverged(RunError):  # noqa: N818 - what happened, as Interrupted
     """Learning failed: a loss or a model is not finite."""
+
+
+class Finished(EdgeflError):  # noqa: N818 - it is not an error either
+    """Nobody's: the run came to its end before, and is not trained again by accident."""
+
+    exit_code = 3
 
 
 class Interrupted(EdgeflError):  # noqa: N818 - it is not an error

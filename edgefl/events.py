@@ -26,6 +26,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from edgefl.schedule import Purpose
+
 Verdict: TypeAlias = Literal["accepted", "late", "ignored", "refused"]
 
 
@@ -53,6 +55,7 @@ class Started(Fact):
     key: str = ""
     algorithm: str = ""
     rounds: int = 0
+    deadline: float = 0.0  # seconds that a round may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,15 @@ class Preparing(Fact):
 
     lasting: ClassVar[bool] = False
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown(Fact):
+    """Where a browser can watch the run, and what else there is to know of that; without an address: why nowhere."""
+
+    lasting: ClassVar[bool] = False
+    url: str
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,25 @@ class Evaluating(Fact):
     public: int
     classes: int
     class_names: tuple[str, ...] | None
+    targets: int = 1  # real numbers that are predicted of each sample, where there are no classes
+    target_names: tuple[str, ...] | None = None
+    on: str = "coordinator"  # who evaluates: the coordinator, devices on data they set aside, or both
+    every: int = 1  # devices: the model of every so manieth round
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What the classes, or the targets, are called."""
+        return self.class_names or self.target_names
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited(Fact):
+    """The run begins with a model that was trained before: where it came from, and which it is."""
+
+    source: str  # run.from
+    model_sha256: str = ""
+    run: str = ""  # which run made it, and after how many rounds, as far as its file says
+    rounds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +171,7 @@ class Lost(Fact):
 
     device: str
     reason: str = ""
+    resting: bool = False  # it said so itself: its operator's conditions do not hold, and it will be back
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +255,31 @@ class Certified(Fact):
     device: str
 
 
+@dataclass(frozen=True, slots=True)
+class Vitals(Fact):
+    """How a device's machine fares; None where it does not tell. Simulated devices have none, and tell nothing."""
+
+    device: str
+    temperature: float | None = None  # degrees Celsius
+    throttled: bool | None = None  # slowed down just now: too hot, or too little power
+    load: float | None = None  # per processor, over a minute
+    memory_free: int | None = None  # bytes
+    memory_total: int | None = None
+    disk_free: int | None = None  # bytes, where its agent keeps its files
+    disk_total: int | None = None
+    battery: float | None = None  # 0 to 1
+    charging: bool | None = None  # or full, or on mains
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate(Fact):
+    """Until when a device can show a certificate, where its fleet has members: seconds since 1970."""
+
+    lasting: ClassVar[bool] = False
+    device: str
+    ends: float
+
+
 # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -234,6 +291,7 @@ class Asked(Fact):
     opening: int
     devices: tuple[str, ...]
     bytes_down: int
+    purpose: Purpose = "train"  # or only to evaluate the last model
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +331,7 @@ class Round(Fact):
     mae: float | None = None
     rmse: float | None = None
     r2: float | None = None
+    per_target: tuple[Mapping[str, float | None], ...] | None = None  # mae, rmse, r2 of each of several real targets
     forgetting: float | None = None
     local_forgetting: float | None = None
     aggregation_forgetting: float | None = None
@@ -283,12 +342,65 @@ class Round(Fact):
     updates: Mapping[str, float] = field(default_factory=dict)  # what updates counted, summed over the devices
     stages: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # what stages counted
     bounded: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # what was taken from whom
+    staleness: float | None = None  # where rounds wait for nobody: how many rounds ago its answers began, in the mean
     bytes_up: int = 0
     bytes_down: int = 0
     seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
     waiting_seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
     virtual_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # the same two,
     virtual_waiting_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # of an emulated fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated(Fact):
+    """What devices saw of the model after a round, on data they set aside; told when the next round closes.
+
+    `local_` is about the models that they trained from it. Nobody may have had enough data: then there are no figures.
+    """
+
+    round: int
+    accuracy: float | None = None
+    balanced_accuracy: float | None = None
+    loss: float | None = None
+    mae: float | None = None
+    rmse: float | None = None
+    r2: float | None = None
+    per_target: tuple[Mapping[str, float | None], ...] | None = None
+    forgetting: float | None = None  # since the evaluation before
+    per_class: tuple[float | None, ...] | None = None
+    confusion: tuple[tuple[int, ...], ...] | None = None  # rows: the class; columns: what it was taken for
+    samples: int = 0
+    devices: int = 0  # that evaluated
+    silent: int = 0  # that answered, and had too few samples set aside
+    median: float | None = None  # over devices, of the accuracy or the RMSE; of three devices at least
+    worst_tenth: float | None = None  # the same, the mean of the worst ones
+    local_accuracy: float | None = None
+    local_rmse: float | None = None
+    local_loss: float | None = None
+    per_device: Mapping[str, Mapping[str, float]] | None = None  # where the run tells it
+    bytes_up: int = 0  # of a round that was not merged, and of which no `Round` tells
+    bytes_down: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Described(Fact):
+    """What the devices of the round before the first said of their data, all together; it made no model.
+
+    Numbers of features and classes are told as far as there are not too many of them.
+    """
+
+    round: int
+    devices: int = 0  # that said something
+    samples: int = 0
+    silent: int = 0  # that answered, and have too few samples to say anything
+    features: int = 0
+    mean: tuple[float, ...] | None = None
+    deviation: tuple[float, ...] | None = None
+    class_counts: tuple[float, ...] | None = None
+    class_weights: tuple[float, ...] | None = None  # in the loss, from now on
+    class_names: tuple[str, ...] | None = None
+    bytes_up: int = 0
+    bytes_down: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,10 +416,14 @@ class Done(Fact):
     mae: float | None = None
     rmse: float | None = None
     r2: float | None = None
+    per_target: tuple[Mapping[str, float | None], ...] | None = None
     best_accuracy: float | None = None
     best_loss: float | None = None
+    best_round: int | None = None  # of the one or the other
+    stopped: str = ""  # why before its last round, if so
     per_class: tuple[float | None, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    target_names: tuple[str, ...] | None = None
     rounds_to_target: int | None = None
     bytes_up: int = 0
     bytes_down: int = 0
@@ -321,11 +437,25 @@ class Done(Fact):
     virtual_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)
     virtual_seconds_to_target: float | None = field(default=None, kw_only=True, metadata=CLOCK)
 
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What the classes, or the targets, are called."""
+        return self.class_names or self.target_names
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Fact):
+    """The run has ended with an error; told by whoever ran it."""
+
+    reason: str
+
 
 FACTS: tuple[type[Fact], ...] = (
     Started,
     Preparing,
+    Shown,
     Evaluating,
+    Inherited,
     Resumed,
     Changed,
     Connected,
@@ -343,12 +473,17 @@ FACTS: tuple[type[Fact], ...] = (
     Quarantined,
     Released,
     Certified,
+    Certificate,
+    Vitals,
     Asked,
     Extended,
     Abandoned,
     Closed,
+    Described,
     Round,
+    Evaluated,
     Done,
+    Failed,
 )
 _BY_NAME = {fact.__name__.lower(): fact for fact in FACTS}
 
@@ -378,4 +513,4 @@ def timeless(fact: Fact) -> dict[str, Any]:
 
 
 def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(_frozen(one) for one in value) if isinstance(value, list) else value

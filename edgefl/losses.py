@@ -1,10 +1,12 @@
 """Losses in numpy, on logits: each gives the batch mean and its gradient with respect to the logits.
 
 A package adds its own through the entry point `edgefl.losses`, one function each; a run file may also name one
-`package.module:function`.
+`package.module:function`. One that has a parameter `weights` can weigh classes (`task.class_weights`).
 """
 
 from collections.abc import Callable, Collection
+from functools import partial
+from inspect import signature
 from typing import TypeAlias
 
 import numpy as np
@@ -28,28 +30,36 @@ def softmax(z: Array) -> Array:
     return np.asarray(e / e.sum(axis=1, keepdims=True))
 
 
-def cross_entropy(z: Array, y: Array) -> tuple[float, Array]:
-    """Cross-entropy of logits against labels: integers (n,), or soft rows (n, classes) that sum to one."""
+def cross_entropy(z: Array, y: Array, weights: Array | None = None) -> tuple[float, Array]:
+    """Cross-entropy of logits against labels: integers (n,), or soft rows (n, classes) that sum to one.
+
+    With `weights` of the classes it is the mean over the batch of each sample's loss times what its class weighs.
+    """
     n = len(z)
     logp = log_softmax(z)
     dz = np.exp(logp)
     if y.ndim == 1:
         rows = np.arange(n)
-        loss = -float(logp[rows, y].mean())
+        right = logp[rows, y]
         dz[rows, y] -= 1
+        if weights is not None:
+            own = weights[y].astype(z.dtype)
+            right, dz = own * right, dz * own[:, None]
+        loss = -float(right.mean())
     else:
+        y = y if weights is None else (y * weights).astype(z.dtype)
         loss = -float((y * logp).sum(axis=1).mean())
         dz = dz * y.sum(axis=1, keepdims=True) - y
     return loss, np.asarray(dz / z.dtype.type(n))
 
 
-def double_softmax(z: Array, y: Array) -> tuple[float, Array]:
+def double_softmax(z: Array, y: Array, weights: Array | None = None) -> tuple[float, Array]:
     """Cross-entropy that takes the softmax of a softmax, as the published program of Upcycled-FL does.
 
     Kept to reproduce its results: for two classes the loss cannot fall below ln(1 + 1/e) = 0.313.
     """
     p = softmax(z)
-    loss, dp = cross_entropy(p, y)
+    loss, dp = cross_entropy(p, y, weights)
     return loss, np.asarray(p * (dp - (p * dp).sum(axis=1, keepdims=True)))
 
 
@@ -64,6 +74,17 @@ LOSSES: Registry[Loss] = Registry(
     "edgefl.losses",
     {"cross_entropy": cross_entropy, "double_softmax": double_softmax, "squared_error": squared_error},
 )
+
+
+def weighs(loss: Loss) -> bool:
+    """Whether a loss can weigh classes."""
+    return "weights" in signature(loss).parameters
+
+
+def weighted(loss: Loss, weights: Array) -> Loss:
+    """The loss in which a sample counts as much as its class weighs."""
+    function: Callable[..., tuple[float, Array]] = loss
+    return partial(function, weights=weights)
 
 
 def loss(name: str, allowed: Collection[str] | None = None) -> Loss:

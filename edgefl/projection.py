@@ -1,23 +1,20 @@
-"""The public name of `edgefl.training.projection`."""
+"""The public name of `edgefl.training.projection`, and of the products it is made of."""
 
+from edgefl.products import SHORT, Rows, inner, recover
 from edgefl.training.projection import (
     ACCEPTED,
     ENUMERATED,
     EXACT,
     NEGLIGIBLE,
     RIDGE,
-    SHORT,
     Dual,
     Granularity,
     Projection,
-    Rows,
     always_solved,
-    inner,
     least_distance,
     nnls,
     parts,
     project,
-    recover,
     solve_dual,
 )
 

@@ -29,17 +29,18 @@ class Registry(MutableMapping[str, T], Generic[T]):
 
     def __init__(self, group: str, ours: Mapping[str, str | T]) -> None:
         self.group = group
-        self._ours = dict(ours)
+        self._ours: dict[str, str | EntryPoint | T] = dict(ours)
         self._all: dict[str, str | EntryPoint | T] | None = None  # looked up when somebody asks
         self._named: dict[int, str] = {}  # things from elsewhere, as files name them
 
     def __getitem__(self, name: str) -> T:
-        place = self._places()[name]
+        known = self._places(name)
+        place = known[name]
         if isinstance(place, EntryPoint):
-            place = self._places()[name] = place.load()
+            place = known[name] = place.load()
         elif isinstance(place, str):
             module, _, word = place.partition(":")
-            place = self._places()[name] = vars(import_module(module))[word]
+            place = known[name] = vars(import_module(module))[word]
         return place
 
     def __setitem__(self, name: str, thing: T) -> None:
@@ -55,7 +56,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
         return len(self._places())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places()  # the mapping's own would import to find out
+        return name in self._places(name)  # the mapping's own would import to find out
 
     def find(self, name: object, where: str, allowed: Collection[str] | None = None) -> T:
         """What `name` means; `where` stands in messages. With `allowed`, nothing else is imported by its place."""
@@ -72,8 +73,11 @@ class Registry(MutableMapping[str, T], Generic[T]):
             raise ConfigError(f"{where} = {name!r} {self.unknown}; {nearest(str(name), self)}")
         return self[name]
 
-    def _places(self) -> dict[str, str | EntryPoint | T]:
+    def _places(self, name: object = None) -> dict[str, str | EntryPoint | T]:
+        """Where everything stands; for a name of ours, ours will do: to look through all packages takes time."""
         if self._all is None:
+            if name in self._ours:
+                return self._ours
             self._all = {**self._theirs(), **self._ours}
         return self._all
 

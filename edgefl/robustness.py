@@ -16,18 +16,22 @@ often, louder or to no purpose moves nothing, as long as fewer than half of the 
 weigh `weight_cap` times as much as the other, and one that claims more than that weighs no less than the other; one
 weight alone is not bounded, nor a length with nothing beside or before it.
 
+A gateway's answer is bounded as the devices that it speaks for would be, were they all alike: one that lies does what
+so many devices that lie could do. How many it may speak for is the operator's word (`guards.speaks_for`).
+
 The medians are part of the run's state (`RunState.states["guards"]`): they survive a restart, and are the same in loop,
 emulator and coordinator. Single numbers beside an update are counters: reported, not merged, not bounded.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from math import inf, sqrt
 
 import numpy as np
 
 from edgefl.contract import Update
-from edgefl.vector import Array, State, norm
+from edgefl.vector import Array, State, Vector, norm
 
 NAME = "guards"  # of the state; no stage may be called so
 ROUNDS = 16  # whose medians are remembered
@@ -73,17 +77,21 @@ def bound(
     if caps.off or not (updates or late):
         return Bounded(updates, late, state)
     fresh = dict(sorted(updates.items()))
-    lengths = {device: _lengths(update, trainable) for device, update in (fresh | dict(late)).items()}
+    lengths = {device: _lengths(update.opened(), trainable) for device, update in (fresh | dict(late)).items()}
     limits, medians = _limits([lengths[device] for device in fresh], state, caps)
     factors = {device: _factors(lengths[device], limits) for device in lengths}
     heard = {device: update.weight * _fading(factors[device].get(DELTA, 1.0)) for device, update in fresh.items()}
-    weights = _weights(heard, state, caps)
+    each = {device: weight / fresh[device].devices for device, weight in heard.items()}
+    allowed = _weights(each, state, caps, sum(update.devices for update in fresh.values()))
+    weights = {
+        device: heard[device] if one == each[device] else one * fresh[device].devices for device, one in allowed.items()
+    }
     changed = {device: dict(by_part) for device, by_part in factors.items() if by_part}
     for device, weight in weights.items():
         if weight < updates[device].weight:
             changed.setdefault(device, {})[WEIGHT] = weight / updates[device].weight
     if weights:
-        medians[WEIGHT] = _remembered(state, WEIGHT, lower_median(weights.values()))
+        medians[WEIGHT] = _remembered(state, WEIGHT, lower_median(allowed.values()))
     return Bounded(
         {device: _scaled(update, factors[device], weights[device], trainable) for device, update in updates.items()},
         {device: _scaled(update, factors[device], update.weight, trainable) for device, update in late.items()},
@@ -98,15 +106,15 @@ def lower_median(numbers: Iterable[float]) -> float:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def _weights(claimed: Mapping[str, float], state: State, caps: Caps) -> dict[str, float]:
-    """What each device weighs."""
+def _weights(claimed: Mapping[str, float], state: State, caps: Caps, fleet: int) -> dict[str, float]:
+    """What each device weighs, or each of those that a gateway speaks for; there are so many in all."""
     if len(claimed) < 2 or caps.weight == inf:
         return dict(claimed)
     usual = max(lower_median(claimed.values()), _known(state, WEIGHT))
     heard = {device: weight * factor(weight, caps.weight * usual) for device, weight in claimed.items()}
     if len(claimed) == 2:  # who whispers must not make the other one look like a shouter
         return {device: max(weight, min(claimed[device], usual)) for device, weight in heard.items()}
-    return {device: min(weight, (len(claimed) - 1) * usual) for device, weight in heard.items()}
+    return {device: min(weight, (fleet - 1) * usual) for device, weight in heard.items()}
 
 
 def _limits(answers: Iterable[Lengths], state: State, caps: Caps) -> tuple[dict[str, float], State]:
@@ -161,14 +169,20 @@ def _lengths(update: Update, trainable: int) -> dict[str, float]:
 
 
 def _scaled(update: Update, factors: Lengths, weight: float, trainable: int) -> Update:
-    if weight == update.weight and not factors:
-        return update
-    delta, extra = update.delta, dict(update.extra)
+    if weight != update.weight:
+        update = update.weighing(weight)
+    return update.through(partial(_within, factors, trainable)) if factors else update
+
+
+def _within(factors: Lengths, trainable: int, delta: Vector, extra: State) -> tuple[Vector, State]:
+    """The arrays of an answer, each multiplied by its factor."""
     if DELTA in factors or STATISTICS in factors:
         delta = delta.copy()
         delta[:trainable] *= delta.dtype.type(factors.get(DELTA, 1.0))
         delta[trainable:] *= delta.dtype.type(factors.get(STATISTICS, 1.0))
-    for name, array in update.extra.items():
-        if EXTRA + name in factors:
-            extra[name] = (array * factors[EXTRA + name]).astype(array.dtype)
-    return replace(update, delta=delta, weight=weight, extra=extra)
+    scaled = {
+        name: (array * factors[EXTRA + name]).astype(array.dtype)
+        for name, array in extra.items()
+        if EXTRA + name in factors
+    }
+    return delta, {**extra, **scaled}

@@ -81,5 +81,9 @@ def dot(a: Array, b: Array) -> float:
 
 
 def norm(a: Array) -> float:
-    """The Euclidean length, accumulated in float64."""
-    return float(np.sqrt(dot(a, a)))
+    """The Euclidean length, accumulated in float64: the root of `dot(a, a)`, with one copy of each block."""
+    total = 0.0
+    for i in range(0, a.size, BLOCK):
+        block = a[i : i + BLOCK].astype(np.float64)
+        total += float(np.dot(block, block))
+    return float(np.sqrt(total))

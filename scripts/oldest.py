@@ -47,14 +47,14 @@ def oldest(python: str) -> list[str]:
 
 def export(folder: Path) -> None:
     """The graphs of every network, where there is torch."""
-    from edgefl.bench.cases import CASES
+    from edgefl.bench.cases import CASES, PLAN
     from edgefl.models.build import build_module
     from edgefl.models.onnx.bundle import pack
     from edgefl.models.onnx_export import export as exported
 
     for case in CASES:
         module = build_module(case.network, case.sample, case.classes, seed=0)
-        bundle = exported(module, case.sample, dtype="int64" if case.tokens else "float32")
+        bundle = exported(module, case.sample, dtype="int64" if case.tokens else "float32", plan=PLAN)
         (folder / f"{case.network}.graphs").write_bytes(pack(bundle))
 
 
@@ -64,7 +64,7 @@ def train(folder: Path, out: Path) -> None:
     import onnxruntime
 
     import device_agent.start  # noqa: F401 - everything an agent imports must load
-    from edgefl.bench.cases import CASES
+    from edgefl.bench.cases import CASES, samples, training
     from edgefl.losses import cross_entropy
     from edgefl.models.onnx.bundle import unpack
     from edgefl.models.onnx_backend import OnnxModel
@@ -79,6 +79,7 @@ def train(folder: Path, out: Path) -> None:
             x = rng.integers(0, 4096, shape) if case.tokens else rng.standard_normal(shape, np.float32)
             z, pullback = model.vjp(w, x)
             w = w - np.float32(RATE) * pullback(cross_entropy(z, rng.integers(0, case.classes, BATCH))[1])
+        w = training(model, w, samples(case), BATCH)(STEPS)  # and the same in whole steps
         ends[case.network] = np.concatenate([w, model.logits(w, x).reshape(-1)])
     np.savez(out, **ends)
     print(f"Python {sys.version.split()[0]}, numpy {np.__version__}, onnxruntime {onnxruntime.__version__}")

@@ -1,6 +1,8 @@
 """What all tests share: brokers, each its own on a free loopback port; nobody's home is touched; no test is timed."""
 
+import logging
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def ctrl_c_is_heard() -> None:
+    """A shell starts `make test &` with SIGINT ignored, which what a test starts would inherit."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where coordinators keep their keys, those in child processes too."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
@@ -33,6 +42,16 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 def beside_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test's files stand beside is not found by the next one."""
     monkeypatch.setenv(user_files.FOLDERS, "")
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A command that is called in this process sets up logging for all of it."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture

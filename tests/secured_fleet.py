@@ -30,14 +30,13 @@ EDGEFL = [str(Path(sys.executable).with_name("edgefl"))]
 
 
 def free_ports() -> int:
-    """A port that is free, and the next two are too: for devices, coordinators and enrolment."""
+    """A port that is free, and so is the one for enrolment."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as first:
             port: int = first.getsockname()[1]
             if port < 65534:
                 try:
-                    for further in (port + 1, port + 2):
-                        socket.create_server(("127.0.0.1", further)).close()
+                    socket.create_server(("127.0.0.1", port + 2)).close()
                 except OSError:
                     continue
                 return port

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
-    path for package in ("edgefl", "coordinator", "device_agent") for path in (ROOT / package).rglob("*.py")
+    path for package in ("edgefl", "coordinator", "device_agent", "gateway") for path in (ROOT / package).rglob("*.py")
 )
 
 
@@ -76,7 +76,7 @@ def test_an_agent_imports_where_there_is_no_torch():
     )
 
 
-MACHINES = ["coordinator/rounds.py", "device_agent/session.py", "device_agent/vocabulary.py"]
+MACHINES = ["coordinator/rounds.py", "device_agent/session.py", "device_agent/vocabulary.py", "gateway/relay.py"]
 
 
 @pytest.mark.parametrize("path", MACHINES)
@@ -87,16 +87,24 @@ def test_state_machines_import_the_standard_library_and_seeds_only(path):
         "edgefl.selection.base.drawn",
         "edgefl.selection.registry.selection",
     }
-    assert ours <= {"device_agent.vocabulary", "edgefl.seeds", *selections}  # pure as well
+    schedule = {"edgefl.schedule.Purpose", "edgefl.schedule.Schedule"}
+    assert ours <= {"device_agent.vocabulary", "edgefl.seeds", *schedule, *selections}  # pure as well
 
 
-PURE = ["core", "state", "devices", "round_actions", "vocabulary", "conduct", "roster", "watching"]
+@pytest.mark.parametrize("name", ["buffered", "modes"])
+def test_so_does_the_one_that_waits_for_nobody_beside_the_one_that_waits(name):
+    ours = {m for m in ever(ROOT / f"coordinator/{name}.py") if m.partition(".")[0] not in sys.stdlib_module_names}
+    assert all(m.startswith(("coordinator.rounds", "coordinator.buffered")) for m in ours - CANDIDATE)
+
+
+CANDIDATE = {"edgefl.selection.base.Candidate"}
+PURE = ["core", "state", "devices", "round_actions", "vocabulary", "conduct", "roster"]
 
 
 @pytest.mark.parametrize("name", PURE)
 def test_what_is_decided_is_decided_without_anything_large_or_outside(name):
     """Ids, numbers and facts: no tensors, no messages, nothing that could be waited for."""
-    allowed = {f"coordinator.{one}" for one in (*PURE, "rounds")} | {
+    allowed = {f"coordinator.{one}" for one in (*PURE, "rounds", "buffered", "modes")} | {
         "edgefl.events",
         "edgefl.protocol.reconnect.spread",
     }
@@ -126,8 +134,9 @@ def test_an_agent_is_handed_its_clock_its_threads_and_its_disk(part):
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_the_core_knows_no_service_and_the_services_do_not_know_each_other(path):
     package, second = [*path.relative_to(ROOT).parts, ""][:2]
-    strangers = {"coordinator", "device_agent"} - {package}
+    strangers = {"coordinator", "device_agent", "gateway"} - {package}
     fleets = second == "chaos" or name(path).startswith("edgefl/simulation/emulat")  # both in one process
+    fleets = fleets or package == "gateway"  # which is both
     if second != "cli" and not fleets:
         assert not top(ever(path)) & strangers
 

@@ -1,20 +1,24 @@
 """The benches run, compare what they say they compare, and print it; how fast is nobody's business here."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from edgefl.bench import algorithms, device, report, secured, transport, unsigned
+from coordinator import stored
+from edgefl.bench import algorithms, device, memory, report, secured, simulator, transport, unsigned
 from edgefl.bench.cases import CASES, Case
 from edgefl.bench.clock import turns
 from edgefl.bench.report import Comparison
+from edgefl.cli import bench_merge
 from edgefl.cli.app import app
 from edgefl.cli.bench_transport import Secured, Services, Unsigned
 from edgefl.errors import ConfigError
 from edgefl.fleet.folder import FleetFolder
 from edgefl.protocol.address import Address
+from edgefl.vector import Layout
 
 ONE = Comparison("a thing", "ms", (3.0, 1.0, 2.0), (1.0, 2.0, 4.0), bar=1.5, limit=2.0)
 
@@ -120,6 +124,24 @@ def test_the_algorithms_bench_compares_each_with_its_reference():
     assert findings[1].what == "GradMA's memory of 6, 2 new, to one pass"
 
 
+def test_the_simulator_bench_compares_one_worker_and_two_with_torch_and_with_the_products():
+    tiny = simulator.Fleet("mlp", (1, 2, 2), 3, devices=10, samples=4, rounds=1, one=0.5, two=0.25)
+    products, one, two = simulator.compare([tiny], repeats=1)
+    assert (products.bar, one.bar, two.bar) == (1.5, 0.5, 0.25)
+    assert products.ours == one.ours
+    assert not simulator.job_of(tiny).run.judged_by_devices  # training is measured, not evaluation
+    assert min(*products.reference, *one.reference, *two.ours, *two.reference) > 0
+
+
+def test_a_step_of_dense_layers_has_three_products_for_each_but_the_first():
+    given, products = simulator.dense(Layout(("a", "b", "c"), ((5, 7), (5,), (3, 5))))
+    assert [(one.a, one.b, one.shape) for one in products] == [
+        *(("x.0", "w.0", (32, 5)), ("dz.0", "x.0", (5, 7))),
+        *(("x.1", "w.1", (32, 3)), ("dz.1", "x.1", (3, 5)), ("dz.1", "w.1", (32, 5))),
+    ]
+    assert (given["x.1"], given["dz.1"]) == ((32, 5), (32, 3))
+
+
 def test_the_command_prints_the_machine_and_then_a_line_for_each_finding(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("edgefl.bench.algorithms.compare", lambda _sizes: iter([ONE, ONE]))
     result = CliRunner().invoke(app, ["bench", "algorithms", "--json"])
@@ -139,3 +161,31 @@ def test_a_network_that_is_not_measured_is_named():
 
 def _files(home: Path) -> set[str]:
     return {path.name for path in home.iterdir()} & {"device.key", "tls.pem"}
+
+
+@pytest.mark.parametrize("kind", ["sums", "rows"])
+def test_a_round_of_the_memory_bench_is_the_same_from_memory_and_from_the_journal(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    told = []
+    for held in (stored.HELD, 0):
+        monkeypatch.setattr(stored, "HELD", held)
+        bench_merge.main(3000, 7, tmp_path, kind)
+        told.append(json.loads(capsys.readouterr().out))
+    assert told[0]["sha256"] == told[1]["sha256"]
+    assert all(one["extra"] >= 0 for one in told)
+
+
+def test_the_memory_bench_compares_with_torch_and_with_the_answers_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(memory, "coordinator", lambda *_: (100.0, 200.0))
+    monkeypatch.setattr(memory, "_peak", lambda *_: 250.0)
+    merge = [sys.executable, "-c", "print('{\"extra\": 50.0}')"]
+    rows = list(memory.measure(memory.Plan(params=10**6, answers=100), lambda *_: merge, tmp_path))
+    assert [(row.ours, row.reference, row.met) for row in rows] == [
+        ((100.0,), (250.0,), True),
+        ((200.0,), (250.0,), True),
+        ((50.0,), (400.0,), True),
+        ((50.0,), (40.0,), True),
+    ]

@@ -167,12 +167,13 @@ def test_plain_safetensors_opens_a_checkpoint_and_the_torch_module_takes_it(tmp_
     module = build_module(model, job.sample, job.classes, seed=12345)
     assert module.load_state_dict(load_file(path), strict=True)
     x = np.random.default_rng(0).normal(size=(5, *job.sample)).astype(np.float32)
-    frozen = {name: p for name, p in job.model._module.named_parameters() if not p.requires_grad}
+    made = build_module(model, job.sample, job.classes, seed=job.run.run.seed)
+    frozen = {name: p for name, p in made.named_parameters() if not p.requires_grad}
     held = dict(module.named_parameters())
     assert all(torch.equal(p, held[name]) for name, p in frozen.items())
     with torch.no_grad():
         outputs = module.eval()(torch.tensor(x)).numpy()
-    np.testing.assert_allclose(outputs, job.model.logits(run_state.params, x), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(outputs, job.model.logits(run_state.params, x), rtol=1e-5, atol=1e-5)  # two back-ends
     assert set(numpy_load_file(path)) == set(module.state_dict())
     saved = checkpoint.latest(FolderDisk(tmp_path), job)
     assert saved is not None
@@ -252,7 +253,7 @@ def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[
             book.write((Answered(name, round, 0),), after, answer(job, name, round), 2 if closing else None)
             s = after
         recalled, by_digest = recovery.promised(book, job, s)
-        updates = {name: by_digest[kept.digest] for name, kept in recalled.answers.items()}
+        updates = {name: by_digest.updates[kept.digest] for name, kept in recalled.answers.items()}
         assert (set(updates), recalled.population) == (set(DEVICES), 2)
         run_states.append(jobs.advance(job, run_states[-1], updates, population=2))
         s, _ = step(s, Merged(round, 0))
@@ -263,7 +264,7 @@ def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[
 @pytest.mark.parametrize("behind", [0, 1, 2])
 def test_rounds_behind_a_damaged_checkpoint_are_merged_again_to_the_same_model(tmp_path, job, behind):
     book, s, run_states = played(job, tmp_path, 5)
-    again = recovery.catch_up(book, job, run_states[5 - behind], s)
+    again = (run_states[5 - behind], *recovery.catch_up(book, job, run_states[5 - behind], s))[-1]
     book.close()
     assert (again.round, again.sha256()) == (5, run_states[5].sha256())
     assert np.array_equal(again.states["variates"]["c"], run_states[5].states["variates"]["c"])
@@ -284,4 +285,4 @@ def test_late_answers_that_were_accepted_are_promised_to_the_next_merge(tmp_path
     book.close()
     assert recalled.answers == {}
     assert (list(recalled.late), recalled.late["c"].round) == (["c"], 1)
-    assert list(by_digest) == [recalled.late["c"].digest]
+    assert list(by_digest.updates) == [recalled.late["c"].digest]

@@ -203,7 +203,7 @@ def test_a_run_that_fails_costs_the_exit_code_and_no_other_run(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (("--algorithms", "fedavg,gradma:memories=1"), "gradma:memories=1: memory of 1 devices: 2 answered"),
+        (("--algorithms", "fedavg,gradma:memories=1"), "gradma:memories=1: a memory of 1 devices is smaller"),
         (("--set", "task.public=0.0", "--algorithms", "fedavg,feddf"), "feddf: "),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_mistake_is_one_line_and_nothing_is_played(tmp_path: Path, change: tup
     done = compare(tmp_path, "fedavg", "--seeds", "3", *change)  # the last of an option counts
     assert isinstance(done.exception, ConfigError)
     assert done.exception.exit_code == 2
-    assert str(done.exception).startswith(line)
+    assert line in str(done.exception)
     assert not done.stdout
     assert not done.stderr
     assert not (tmp_path / "out" / NAME).exists()

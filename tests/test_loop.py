@@ -9,6 +9,7 @@ from edgefl import seeds
 from edgefl.algorithms.fedavg import FedAvg
 from edgefl.algorithms.fedprox import FedProx
 from edgefl.algorithms.registry import describe
+from edgefl.algorithms.scaffold import Scaffold
 from edgefl.algorithms.upcycled import Upcycled
 from edgefl.config.schema import RunFile
 from edgefl.contract import Algorithm
@@ -17,6 +18,7 @@ from edgefl.losses import cross_entropy
 from edgefl.protocol.codecs import CODECS
 from edgefl.run.job import Job
 from edgefl.run.work import pack_broadcast
+from edgefl.simulation.device_states import DeviceStates
 from edgefl.simulation.engines import InProcess
 from edgefl.simulation.loop import cohort_key, simulate
 
@@ -32,6 +34,7 @@ def tiny_job(
     codec: str = "float32",
     compress: bool = False,
     target: float | None = None,
+    state_mb: float = 256.0,
 ) -> Job:
     run = RunFile.model_validate(
         {
@@ -39,6 +42,7 @@ def tiny_job(
             "algorithm": describe(algorithm),
             "rounds": {"cohort": cohort},
             "wire": {"codec": codec, "compress": compress},
+            "compute": {"state_mb": state_mb},
         }
     )
     test = clouds(40, seed=99)
@@ -66,9 +70,9 @@ class Listening:
     def __init__(self, job):
         self.here, self.asked = InProcess(job, DEVICES), []
 
-    def train(self, place, orders):
+    def results(self, orders):
         self.asked.append(tuple(order.device for order in orders))
-        return self.here.train(place, orders)
+        return self.here.results(orders)
 
 
 def play(algorithm=None, **more):
@@ -82,6 +86,15 @@ def play(algorithm=None, **more):
 def test_the_same_run_ends_with_the_same_model_bit_for_bit(algorithm, codec):
     first, again = play(algorithm, codec=codec)[2], play(algorithm, codec=codec)[2]
     assert first["model_sha256"] == again["model_sha256"]
+
+
+@pytest.mark.parametrize("codec", ["float32", "int8"])  # whose residual is a state too
+def test_what_devices_keep_may_lie_on_disk(codec, monkeypatch):
+    files, close = [], DeviceStates.close
+    monkeypatch.setattr(DeviceStates, "close", lambda states: (files.append(states.on_disk), close(states)))
+    here, there = (play(Scaffold(batch=4), codec=codec, rounds=4, state_mb=mb)[0].sha256() for mb in (256, 0))
+    assert here == there
+    assert files[0] == 0 < files[1]
 
 
 def test_another_seed_is_another_run():

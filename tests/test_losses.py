@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from edgefl import seeds
-from edgefl.losses import LOSSES, cross_entropy, double_softmax, log_softmax, softmax, squared_error
+from edgefl.losses import (
+    LOSSES,
+    cross_entropy,
+    double_softmax,
+    log_softmax,
+    softmax,
+    squared_error,
+    weighs,
+    weighted,
+)
 
 RNG = seeds.stream(0, "losses")
 Z = 2 * RNG.standard_normal((5, 3))
@@ -84,3 +93,25 @@ def test_logits_and_labels_stay_as_they_were(name):
     LOSSES[name](z, y)
     assert np.array_equal(z, Z)
     assert np.array_equal(y, Y)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, double_softmax])
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_weighted_loss_is_the_mean_of_weighted_losses_and_its_gradient_is_true(loss, soft):
+    rng = np.random.default_rng(0)
+    z, weights = rng.normal(size=(6, 3)), np.array([0.5, 1.0, 4.0])
+    hard = np.array([0, 1, 2, 2, 0, 1])
+    y = np.eye(3)[hard] if soft else hard
+    heavy = weighted(loss, weights)
+    value, dz = heavy(z, y)
+    one_by_one = [weights[c] * loss(z[i : i + 1], hard[i : i + 1])[0] for i, c in enumerate(hard)]
+    assert value == pytest.approx(np.mean(one_by_one))
+    for i, j in np.ndindex(z.shape):
+        step = np.zeros_like(z)
+        step[i, j] = 1e-6
+        slope = (heavy(z + step, y)[0] - heavy(z - step, y)[0]) / 2e-6
+        assert dz[i, j] == pytest.approx(slope, abs=1e-7)
+
+
+def test_losses_for_targets_cannot_weigh_classes():
+    assert [weighs(loss) for loss in (cross_entropy, double_softmax, squared_error)] == [True, True, False]

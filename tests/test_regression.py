@@ -9,7 +9,10 @@ from facts import summed_up
 
 from coordinator import checkpoint
 from coordinator.exporting import export_checkpoint
+from coordinator.picture import heights
 from coordinator.view import LineView, LiveView, plain_line
+from device_agent.inference import predict
+from device_agent.inference import table as predictions
 from edgefl.cli.export import told as exported
 from edgefl.cli.simulate import play
 from edgefl.compare.outcomes import Played
@@ -20,6 +23,10 @@ from edgefl.compare.table import Score, as_json, scores, text
 from edgefl.compare.variants import variants
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
+from edgefl.data.dataset import Dataset
+from edgefl.data.labels import of_device
+from edgefl.deployment.deployed import Deployed
+from edgefl.errors import ConfigError
 from edgefl.evaluation import wording
 from edgefl.events import Evaluating, Fact, Round
 from edgefl.run import job as jobs
@@ -76,12 +83,12 @@ def test_lines_say_loss_and_errors(table: dict[str, Any], capsys: pytest.Capture
     assert "%" not in lines[-1]
     view = LiveView()
     view.tell(first)
-    assert view.curve == [first.r2]
+    assert heights(view.overview.snapshot().rounds) == [first.r2]
 
 
 def test_a_target_loss_ends_a_run(table: dict[str, Any]) -> None:
     _, *rounds, done = told(table, "run.target_loss=100.0")
-    assert (len(rounds), done.rounds_to_target) == (0, 0)
+    assert (len(rounds), done.rounds_to_target) == (1, 1), "a run has one round at least"
     assert told(table, "run.target_loss=0.0")[-1].rounds_to_target is None
 
 
@@ -127,3 +134,68 @@ def test_an_exported_model_is_judged_by_its_errors(table: dict[str, Any], tmp_pa
     report = export_checkpoint(path, tmp_path / "model.onnx")
     assert report.exported_rmse == pytest.approx(report.rmse, rel=1e-4)
     assert any(line.startswith("RMSE: ") for line in exported(report))
+
+
+@pytest.fixture(scope="module")
+def planes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A run file that learns two planes at once from 100 points; devices train from graphs."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 3)).astype(np.float32)
+    y = np.stack([x @ [1.0, 2.0, -1.0], x @ [0.5, 0.0, 1.0]], axis=1)
+    path = tmp_path_factory.mktemp("planes") / "planes.npz"
+    np.savez(path, x=x, y=y.astype(np.float32))
+    task = {"model": "softmax", "loss": "squared_error", "targets": ["height", "slope"]}
+    return {
+        "run": {"name": "planes", "rounds": 4},
+        "task": {"data": f"npz:{path}", "partition": {"kind": "iid", "devices": 2}, **task},
+        "algorithm": {"name": "fedavg", "lr": 0.1},
+    }
+
+
+def test_several_targets_are_learnt_and_told_one_by_one(planes: dict[str, Any]) -> None:
+    opening, *rounds, done = told(planes)
+    assert (opening.targets, opening.names, opening.classes) == (2, ("height", "slope"), 0)
+    assert done.target_names == ("height", "slope")
+    first, last = rounds[0], rounds[-1]
+    assert [sorted(one) for one in last.per_target] == [["mae", "r2", "rmse"]] * 2
+    assert all(after["rmse"] < before["rmse"] for before, after in zip(first.per_target, last.per_target, strict=True))
+    assert last.rmse == pytest.approx(np.sqrt(np.mean([one["rmse"] ** 2 for one in last.per_target])))
+    assert last.r2 == pytest.approx(np.mean([one["r2"] for one in last.per_target]))
+    worst = min(zip((one["r2"] for one in done.per_target), opening.names, strict=True))[1]
+    assert f"weakest target '{worst}' R2" in wording.weakest(done, done.names)
+    assert "2 real targets (height, slope)" in wording.evaluating(opening)
+
+
+def test_a_model_of_several_targets_says_their_names_in_its_file(planes: dict[str, Any], tmp_path: Path) -> None:
+    job, _ = jobs.prepare(parse(RunFile, planes, "test", environment={}))
+    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(jobs.begin(job), (), 0, 0))
+    report = export_checkpoint(path, tmp_path / "model.onnx")
+    assert report.exported_rmse == pytest.approx(report.rmse, rel=1e-4)
+    model = Deployed(tmp_path / "model.onnx")
+    assert (model.outputs, model.card["target_names"]) == (2, '["height", "slope"]')
+    said = predict(model, np.ones((2, 3), np.float32))
+    assert list(said.columns()) == ["height", "slope"]
+    assert next(iter(predictions(said))) == "height,slope"
+
+
+def test_a_device_gives_its_targets_in_the_runs_order(tmp_path: Path) -> None:
+    own = Dataset(np.ones((2, 1), np.float32), np.float32([[1, 2], [3, 4]]), 0, target_names=("slope", "height"))
+    assert of_device(own, 0, (), "pi", ("height", "slope")).y.tolist() == [[2, 1], [4, 3]]
+    with pytest.raises(ConfigError, match=r"pi: its samples have 2 real targets .* the run has 3"):
+        of_device(own, 0, (), "pi", 3)
+    with pytest.raises(ConfigError, match="'depth' of the run is not among them"):
+        of_device(own, 0, (), "pi", ("height", "depth"))
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"targets": 2, "classes": 3}, "a run learns one or the other"),
+        ({"targets": 2, "loss": "cross_entropy"}, "set task.loss = 'squared_error'"),
+        ({"targets": 3}, "its samples have 2 real targets"),
+        ({"data": "none"}, "task.sample"),
+    ],
+)
+def test_targets_that_cannot_be_meant_are_refused(planes: dict[str, Any], task: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        jobs.prepare(parse(RunFile, {**planes, "task": {**planes["task"], **task}}, "test", environment={}))

@@ -87,3 +87,9 @@ def test_blocks_of_a_long_dot_product_are_all_counted():
 
 def test_a_length_whose_square_float32_cannot_hold_is_right():
     assert norm(np.array([3e30, 4e30], np.float32)) == pytest.approx(5e30, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8192, 8193, 50_001])
+def test_a_length_is_the_root_of_the_product_with_itself_to_the_last_bit(size):
+    a = np.random.default_rng(size).normal(size=size).astype(np.float32)
+    assert norm(a) == float(np.sqrt(dot(a, a.copy())))

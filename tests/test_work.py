@@ -17,7 +17,7 @@ from edgefl.privacy.noise import Output
 from edgefl.protocol import tensors
 from edgefl.protocol.codecs import CODECS, codec
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
-from edgefl.run.work import ModelRef, Worker, pack_broadcast, unpack_answer, unpack_broadcast
+from edgefl.run.work import ModelRef, Worker, heard_broadcast, pack_broadcast, unpack_answer, unpack_broadcast
 
 FLOAT32, FLOAT16 = CODECS["float32"], CODECS["float16"]
 MODEL_REF = ModelRef("life-1", "model-1")
@@ -43,6 +43,10 @@ def worker(algorithm=None, code=FLOAT32, **more):
 def opened(done, size=4):
     header, frame = read(TO_COORDINATOR, done.frame, limit=1 << 20)
     return header, unpack_answer(header, frame.body, size)
+
+
+def bits(state):
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in state.items()}
 
 
 def answer(arrays, weight=1.0):
@@ -91,6 +95,49 @@ def test_an_answer_says_whose_it_is_and_what_was_done():
     assert (sent.job, sent.run_id, sent.round, sent.device, sent.model) == ("job", "life-1", 3, "pi-1", "model-1")
     assert (update.weight, update.steps) == (12, 2)
     assert np.abs(update.delta).max() > 0
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("table", ["float32", "float16", "int8", {"codec": "topk", "share": 0.5}])
+def test_where_nothing_is_sent_the_coordinator_has_the_same_and_the_same_bytes_are_counted(table, compress):
+    extra = {"c": np.linspace(0.1, 1, 4, dtype=np.float32), "n": np.array([3]), "none": np.zeros((0, 2), np.float32)}
+    coded = codec(table)
+    device = worker(
+        Says(Update(np.array([1, 1e-3, 0.3, 0.123456], np.float32), 2.5, 1, extra)),
+        coded,
+        compress=compress,
+        pace=0.25,
+        held_back=clouds(),
+    )
+    task, state = Task(2, W, evaluates=1), {"wire/residual": np.full(4, 0.01, np.float32)}
+    done, result = device.work(task, MODEL_REF, state), device.result(task, MODEL_REF, state)
+    header, frame = read(TO_COORDINATOR, done.frame, limit=1 << 20)
+    sent = unpack_answer(header, frame.body, 4, coded)
+    assert (result.size, result.steps, sent.weight) == (len(done.frame), 1, result.update.weight)
+    assert bits({"delta": sent.delta, **sent.extra}) == bits({"delta": result.update.delta, **result.update.extra})
+    assert bits(done.kept) == bits(result.kept)
+    assert sent.seen.received.table.tolist() == result.update.seen.received.table.tolist()
+    assert (sent.seen.received.loss, sent.seen.trained.loss) == (
+        result.update.seen.received.loss,
+        result.update.seen.trained.loss,
+    )
+    assert not result.update.delta.flags.writeable  # as what was received
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("name", ["float32", "float16", "int8"])
+def test_a_broadcast_that_nobody_sends_is_heard_as_one_that_is(name, compress):
+    extra = {"c": np.linspace(0.1, 1, 4, dtype=np.float32), "n": np.array(3)}
+    frame = pack_broadcast("job", 1, W, extra, codec(name), compress=compress)
+    params, told = unpack_broadcast(frame, 4)
+    heard, also, size = heard_broadcast("job", 1, W, extra, codec(name), compress=compress)
+    assert (bits({"w": heard, **also}), size) == (bits({"w": params, **told}), len(frame))
+    assert not heard.flags.writeable
+
+
+def test_numbers_that_are_not_finite_are_refused_where_nothing_is_sent():
+    with pytest.raises(WireError, match="'c' has numbers that are not finite"):
+        worker(Says(Update(W, 1.0, 1, {"c": np.array([np.inf])}))).result(Task(1, W), MODEL_REF, {})
 
 
 def test_the_same_task_gives_the_same_numbers_and_another_round_others():

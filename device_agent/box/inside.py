@@ -2,7 +2,7 @@
 
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from time import monotonic
 from typing import Any
@@ -16,7 +16,7 @@ from device_agent.order import Cancellation, Order
 from device_agent.samples import Samples
 from device_agent.verdict import Verdict, judged
 from device_agent.vocabulary import Tasked
-from device_agent.workers import InProcess
+from device_agent.workers import Bench, InProcess
 from edgefl.config.schema import LocalCompute
 from edgefl.data.dataset import Dataset
 from edgefl.protocol.messages import Manifest
@@ -75,11 +75,12 @@ def serve(channel: Channel, setup: Setup, engine: str) -> None:
 
 
 class Held:
-    """What a box has from order to order: the samples, the last graphs, and the model made of them."""
+    """What a box has from order to order: the samples, the last graphs, and what was made of them."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup, self.samples = setup, NONE
         self.graphs: tuple[str, bytearray] | None = None
+        self.bench = Bench()
         self.make_model = maker(setup.compute, lambda: len(self.samples.data))
 
     def take(self, parcel: Parcel) -> None:
@@ -87,11 +88,12 @@ class Held:
         about, handle = parcel.about, parcel.handle
         if handle is None:
             raise Gone("samples without memory")
-        x, y = mapped(handle, tuple((kind, tuple(shape)) for kind, shape in about["arrays"]))
+        x, y, *others = mapped(handle, tuple((kind, tuple(shape)) for kind, shape in about["arrays"]))
         os.close(handle)
-        names = about["class_names"]
-        data = Dataset(x, y, about["classes"], None if names is None else tuple(names), about["numbered"])
-        self.samples = Samples(data)
+        names, targets = (None if about[key] is None else tuple(about[key]) for key in ("class_names", "target_names"))
+        data = Dataset(x, y, about["classes"], names, about["numbered"], targets)
+        aside = replace(data, x=others[0], y=others[1]) if others else None
+        self.samples = Samples(data, aside, describes=about["describes"])
 
     def order(self, parcel: Parcel) -> Order:
         """What was ordered."""
@@ -115,7 +117,8 @@ def _answer(channel: Channel, parcel: Parcel, held: Held) -> None:
             channel.send({"kind": "step", "steps": steps})
 
     setup = held.setup
-    train = InProcess(setup.device, held.samples, held.make_model, frozenset(setup.compute.factories))
+    factories = frozenset(setup.compute.factories)
+    train = InProcess(setup.device, held.samples, held.make_model, factories, bench=held.bench)
     try:
         done, _ = train(held.order(parcel), watch, Cancellation())
     except Gone:

@@ -23,6 +23,7 @@ from device_agent.verdict import Undone, Verdict
 from device_agent.workers import fitted, price
 from edgefl.config.schema import LocalCompute
 from edgefl.data.dataset import Dataset
+from edgefl.data.held_back import aside_of
 from edgefl.errors import RemoteError, WireError
 from edgefl.printable import printable
 from edgefl.privacy import Price
@@ -61,7 +62,7 @@ class Box:
         cancelled.covers(self)
         manifest, allowed = order.item.manifest, frozenset(self._compute.factories)
         data = self._samples.current(lambda data: fitted(self._device, data, manifest))
-        cost = price(manifest, order.task.round, len(data), allowed)
+        cost = price(manifest, order.task, _trained_on(data, self._samples, order), allowed)
         try:
             channel = self._opened(order)
             self._hand_over(channel, order)
@@ -116,6 +117,8 @@ class Box:
         """End what there is."""
         self._kill()
         self._zygote.close()
+        if self._channel is not None:
+            self._channel.close()
 
     def _start(self, engine: str) -> Channel:
         with self._lock:
@@ -170,23 +173,26 @@ class Box:
         engine = "torch" if self._compute.backend == "torch" or order.graphs is None else "onnx"
         channel = self._open(engine, order.task.run_key)
         channel.end.settimeout(STARTING)
-        data = self._samples.data
-        if self._has_samples is not data:
-            self._has_samples = self._lend(channel, data)
+        if self._has_samples is not self._samples.data:
+            self._lend(channel)
+            self._has_samples = self._samples.data
         return channel
 
-    def _lend(self, channel: Channel, data: Dataset) -> Dataset:
+    def _lend(self, channel: Channel) -> None:
         """Let the box read the samples; they are in memory once, for both."""
+        data, held_back = self._samples.data, self._samples.held_back
         if self._shared is None or data.x is not self._shared.arrays[0]:
             if self._shared is not None:
                 self._shared.close()
-            self._shared = share([data.x, data.y])
-            x, y = self._shared.arrays
-            data = replace(data, x=x, y=y)
-            self._samples.data = data
+            aside = [] if held_back is None else [held_back.x, held_back.y]
+            self._shared = share([data.x, data.y, *aside])
+            x, y, *others = self._shared.arrays
+            self._samples.data = data = replace(data, x=x, y=y)
+            if held_back is not None:
+                self._samples.held_back = replace(held_back, x=others[0], y=others[1])
         about = {"classes": data.classes, "class_names": data.class_names, "numbered": data.numbered}
+        about |= {"target_names": data.target_names, "describes": self._samples.describes}
         channel.send({"kind": "samples", "arrays": self._shared.described, **about}, handle=self._shared.handle)
-        return data
 
     def _hand_over(self, channel: Channel, order: Order) -> None:
         """Say what is to be done; graphs are said once."""
@@ -221,6 +227,12 @@ class Box:
             watch(_number(parcel.about, "steps", int))
 
 
+def _trained_on(data: Dataset, samples: Samples, order: Order) -> int:
+    """How many samples the task trains on."""
+    share = order.task.held_back if samples.held_back is None else None
+    return len(data) - (0 if share is None else aside_of(len(data), share))
+
+
 def cpu_seconds(pid: int) -> float:
     """The time of the processor that a process has used."""
     return time.clock_gettime((~pid << 3) | 2)  # the number of its clock, as clock_getcpuclockid makes it
@@ -253,13 +265,14 @@ def _check_answer(frame: bytearray, device: str, order: Order) -> None:
     except WireError as error:
         raise Gone(f"an update that is none: {error}") from None
     task = order.task
-    asked = device, task.job, task.run_id, task.round, task.model
+    asked = device, task.job, task.run_id, task.round, task.model, task.purpose
     if not isinstance(answer, Answer) or asked != (
         answer.device,
         answer.job,
         answer.run_id,
         answer.round,
         answer.model,
+        answer.purpose,
     ):
         raise Gone(f"'{answer.kind}' where an answer to round {task.round} was asked for")
 

@@ -29,6 +29,9 @@ class FedCurv(LocalTraining):
     name: Literal["fedcurv"] = "fedcurv"
     lam: Annotated[float, Field(ge=0)] = 1e-4
 
+    buffered: ClassVar[bool] = False
+    one_model: ClassVar[str] = "devices pull towards where the others stood in the last round"
+
     def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
         sums, nothing = server.get("curvature", {}), np.zeros_like(params)
         return {"P": sums.get("P", nothing), "Q": sums.get("Q", nothing)}
@@ -48,6 +51,9 @@ class FedCurv(LocalTraining):
         update = self.update(task, site, walked, {"F": f})
         return update, {"F": f, "Q": f * (task.params + update.delta)}  # theta as the coordinator will compute it
 
+    def rule(self) -> None:
+        """No step of it is plain."""
+
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Curvature())
 
@@ -59,13 +65,14 @@ class Curvature:
     name: Literal["curvature"] = "curvature"
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "a Fisher information holds around the model where it was measured"
     believes: ClassVar[str] = "the Fisher information that devices send"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         rows = {key: row for key, row in state.items() if key not in {"P", "Q"}}
-        for device, f in gather(draft, "F", self.name).items():
+        for device, f in gather(draft, "F", self.name):
             theta = draft.params + draft.updates[device].delta
-            rows |= {f"F {device}": f, f"Q {device}": f * theta}
+            rows |= {f"F {device}": np.array(f), f"Q {device}": f * theta}
         return draft, {**rows, "P": total(rows, "F ", draft.params), "Q": total(rows, "Q ", draft.params)}
 
 

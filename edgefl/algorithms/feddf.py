@@ -44,6 +44,7 @@ class Ensemble:
     patience_on: Literal["divergence", "loss", "accuracy"] = "divergence"  # the last two do look at labels
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "it adds each update to the model in hand to get the device's own model back"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         classified(site, "aggregation 'ensemble'")

@@ -11,8 +11,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
-from edgefl.algorithms.fedprox import pull
 from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
+from edgefl.training.descent import pull
 from edgefl.training.local import LocalTraining, gradient
 from edgefl.vector import Array, State, Vector
 
@@ -24,6 +24,9 @@ class FedDyn(LocalTraining):
     name: Literal["feddyn"] = "feddyn"
     alpha: Annotated[float, Field(gt=0)] = 0.01
 
+    buffered: ClassVar[bool] = False
+    one_model: ClassVar[str] = "what a device owes the others is counted from round to round"
+
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         sgd, k = self.sgd(site), site.model.layout.trainable
         h = state.get("h", np.zeros_like(task.params))
@@ -33,6 +36,9 @@ class FedDyn(LocalTraining):
 
         walked = self.walk(task, site, step)
         return self.update(task, site, walked), {"h": h - pull(self.alpha, walked.params, task.params, k)}
+
+    def rule(self) -> None:
+        """No step of it is plain."""
 
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Dynamic(alpha=self.alpha))
@@ -46,6 +52,7 @@ class Dynamic:
     alpha: Annotated[float, Field(gt=0)] = 0.01
 
     individual: ClassVar[bool] = False
+    one_model: ClassVar[str] = "what devices owe each other is summed around one model"
     believes: ClassVar[str] = "that every device is counted as it counts itself"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:

@@ -21,8 +21,9 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
 from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
-from edgefl.training.local import LocalTraining, gradient
-from edgefl.training.projection import NEGLIGIBLE, Granularity, Projection, Rows, inner, parts, recover, solve_dual
+from edgefl.products import ON_CPU, Products, Rows
+from edgefl.training.local import LocalTraining
+from edgefl.training.projection import NEGLIGIBLE, Granularity, Projection, parts, solve_dual
 from edgefl.vector import Layout, State, Vector, dot, norm
 
 
@@ -40,12 +41,13 @@ class FedGC(LocalTraining):
     c_rel: Annotated[float, Field(gt=0)] | None = None  # the guard of `pulls`
     granularity: Granularity = "tensor"  # of CGC; SGC looks at the whole model
 
+    buffered: ClassVar[bool] = False
+    one_model: ClassVar[str] = "devices correct themselves by the server's last step, as of the round before"
+
     uses_previous: ClassVar[bool] = True
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
-        sgd = self.sgd(site)
-        walked = self.walk(task, site, lambda w, x, y: sgd(w, gradient(site, w, x, y)))
-        update = self.update(task, site, walked)
+        update = self.update(task, site, self.descend(task, site))
         if not self.cgc:
             return update, state
         # In the first round there is nothing to agree with.
@@ -102,19 +104,21 @@ def noted(state: State, pushes: list[tuple[slice, float]]) -> State:
     return {**state, "corrected": np.array(corrected, np.int64), "largest": np.array(largest)}
 
 
-def sgc(mean: Vector, gradients: Rows, margin: float = 1e-3, strict: bool = False) -> Projection:
+def sgc(
+    mean: Vector, gradients: Rows, margin: float = 1e-3, strict: bool = False, products: Products = ON_CPU
+) -> Projection:
     """The nearest g to `mean` with <g, g_k> >= margin for every gradient; `mean` itself where there is none.
 
     A device that sent nothing but zeros is left out; with `strict` it makes the problem infeasible.
     """
     k = len(gradients)
-    table = inner([*gradients, mean])
+    table = products.inner([*gradients, mean])
     lengths = np.sqrt(np.diagonal(table)[:k])
     keep = np.arange(k) if strict else np.flatnonzero(lengths > NEGLIGIBLE * lengths.max(initial=0.0))
     dual = solve_dual(table[np.ix_(keep, keep)], table[keep, k], margin, sqrt(table[k, k]))
     multipliers = np.zeros(k)
     multipliers[keep] = dual.multipliers
-    return Projection(recover(mean, gradients, multipliers), multipliers, dual.feasible)
+    return Projection(products.recover(mean, gradients, multipliers), multipliers, dual.feasible)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -133,13 +137,14 @@ class Sgc:
     strict: bool = False
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "it compares updates with one another, as gradients at one point"
     without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         step, infeasible, largest = draft.step.copy(), 0, 0.0
         for s in parts(site.model.layout, self.granularity):
             deltas = [update.delta[s] for update in draft.updates.values()]
-            solution = sgc(draft.step[s], deltas, self.margin * self.lr**2, self.strict)
+            solution = sgc(draft.step[s], deltas, self.margin * self.lr**2, self.strict, site.products)
             step[s] = solution.x
             infeasible += not solution.feasible
             largest = max(largest, solution.multipliers.max(initial=0.0))

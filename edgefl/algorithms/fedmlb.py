@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from edgefl.aggregation import Mean
 from edgefl.contract import STRICT, Site, Stage, Task, Update
-from edgefl.losses import cross_entropy, log_softmax
+from edgefl.losses import Loss, cross_entropy, log_softmax
 from edgefl.models.blocks import inside
 from edgefl.training.local import LocalTraining
 from edgefl.training.public import classified
@@ -32,7 +32,7 @@ class FedMLB(LocalTraining):
         def step(w: Vector, x: Array, y: Array) -> Vector:
             joined, pullback = model.vjp(w, x)
             z = joined.reshape(len(x), -1, classes)
-            _, dz = multi_level(z[:, 0], z[:, 1:], y, self.lambda1, self.lambda2)
+            _, dz = multi_level(z[:, 0], z[:, 1:], y, self.lambda1, self.lambda2, site.loss)
             g = pullback(dz.reshape(joined.shape))
             length = norm(g[:k])
             if self.clip is not None and length > self.clip:
@@ -41,24 +41,29 @@ class FedMLB(LocalTraining):
 
         return self.update(task, site, self.walk(task, site, step)), state
 
+    def rule(self) -> None:
+        """No step of it is plain."""
+
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(),)
 
 
-def multi_level(z: Array, paths: Array, y: Array, lambda1: float, lambda2: float) -> tuple[float, Array]:
+def multi_level(  # noqa: PLR0917 - the paper's own symbols
+    z: Array, paths: Array, y: Array, lambda1: float, lambda2: float, plain: Loss = cross_entropy
+) -> tuple[float, Array]:
     """The loss of local logits `z` (samples, classes) with `paths` (samples, paths, classes), batch mean.
 
     Its gradient comes as (samples, 1 + paths, classes): the local logits first.
     """
     n, count, _ = paths.shape
     real = z.dtype.type
-    loss, own = cross_entropy(z, y)
+    loss, own = plain(z, y)
     logq, dpaths = log_softmax(z), np.empty_like(paths)
     for i in range(count):
         logp = log_softmax(paths[:, i])
         p, gap = np.exp(logp), logp - logq
         kl = (p * gap).sum(axis=1, keepdims=True)
-        ce, dce = cross_entropy(paths[:, i], y)
+        ce, dce = plain(paths[:, i], y)
         loss += (lambda1 * ce + lambda2 * float(kl.mean())) / count
         dpaths[:, i] = real(lambda1 / count) * dce + real(lambda2 / (count * n)) * p * (gap - kl)
         own = own + real(lambda2 / (count * n)) * (np.exp(logq) - p)

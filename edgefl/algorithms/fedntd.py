@@ -33,6 +33,9 @@ class FedNTD(LocalTraining):
 
         return self.update(task, site, self.walk(task, site, step)), state
 
+    def rule(self) -> None:
+        """No step of it is plain."""
+
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(),)
 

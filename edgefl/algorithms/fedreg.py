@@ -76,6 +76,9 @@ class FedReg(LocalTraining):
         walked = walk(old, step, site, task.budget, batch=size, epochs=epochs, batches=self.batches, stream=stream)
         return self.update(task, site, walked), state
 
+    def rule(self) -> None:
+        """No step of it is plain."""
+
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(),)
 

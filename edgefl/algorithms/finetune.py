@@ -25,6 +25,8 @@ class Finetune(PublicTraining):
     patience: Annotated[int, Field(ge=1)] | None = None
 
     individual: ClassVar[bool] = False
+    nests: ClassVar[bool] = True
+    buffered: ClassVar[bool] = True
     without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002

@@ -48,6 +48,9 @@ class Flashback(LocalTraining):
     patience_on: Literal["loss", "accuracy"] = "loss"
     keep_start: bool = True
 
+    buffered: ClassVar[bool] = False
+    one_model: ClassVar[str] = "devices are told what all of them together have seen of each class"
+
     def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
         if server and "distill" not in server:
             raise ConfigError("algorithm 'flashback' needs the stage 'distill' in [[aggregation]]: it keeps the counts")
@@ -73,6 +76,9 @@ class Flashback(LocalTraining):
         walked = self.walk(task, site, step)
         told = {} if "told" in state else {"counts": counts}
         return self.update(task, site, walked, told), {"told": np.array(True)}
+
+    def rule(self) -> None:
+        """No step of it is plain."""
 
     def stages(self) -> tuple[Stage, ...]:
         distill = Distill(
@@ -200,6 +206,7 @@ class Distill(PublicTraining):
     counts: Counts = "raw"
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "it adds each update to the model in hand to get the device's own model back"
     believes: ClassVar[str] = "the label counts that devices send"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:

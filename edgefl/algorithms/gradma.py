@@ -21,8 +21,9 @@ from pydantic.dataclasses import dataclass
 from edgefl.aggregation import Mean, Momentum
 from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.errors import ConfigError
-from edgefl.training.local import LocalTraining, Step, gradient
-from edgefl.training.projection import NEGLIGIBLE, Granularity, Rows, inner, parts, project, recover, solve_dual
+from edgefl.products import ON_CPU, Products, Rows
+from edgefl.training.local import LocalTraining, Rule, Step, gradient
+from edgefl.training.projection import NEGLIGIBLE, Granularity, parts, project, solve_dual
 from edgefl.vector import Array, State, Vector
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -47,11 +48,13 @@ class GradMA(LocalTraining):
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         if self.variant == "server":
-            sgd = self.sgd(site)
-            walked = self.walk(task, site, lambda w, x, y: sgd(w, gradient(site, w, x, y)))
-            return self.update(task, site, walked), state
+            return self.update(task, site, self.descend(task, site)), state
         walked = self.walk(task, site, self.careful(task.params, state.get("last", task.params), site))
         return self.update(task, site, walked), {"last": walked.params} if self.prev == "local" else {}
+
+    def rule(self) -> Rule | None:
+        """GradMA-S has FedAvg's devices; the gradient of the others is projected."""
+        return super().rule() if self.variant == "server" else None
 
     def careful(self, received: Vector, last: Vector, site: Site) -> Step:
         """A step along the projected gradient; all three gradients are of the same mini-batch."""
@@ -139,6 +142,7 @@ class Memory:
     name: Literal["memory"] = "memory"
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "it bends the step so that no device objects, and they object from one point"
     without_devices: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
@@ -150,7 +154,7 @@ class Memory:
         late = [device for device in draft.late if device not in draft.updates]
         arrived = {**draft.updates, **{d: draft.late[d] for d in late[: max(0, self.size - len(draft.updates))]}}
         memory = self.remember(state, {device: update.delta[:k] for device, update in arrived.items()})
-        mt, record = restrain(mo, memory, state.get("gram"), parts(layout, self.granularity))
+        mt, record = restrain(mo, memory, state.get("gram"), parts(layout, self.granularity), site.products)
         record["unsolved"] += state.get("unsolved", 0)
         kept = {
             "members": np.array(memory.members, np.str_),
@@ -192,7 +196,9 @@ class Remembered(NamedTuple):
     was: Array
 
 
-def restrain(mo: Vector, memory: Remembered, old: Array | None, slices: Sequence[slice]) -> tuple[Vector, State]:
+def restrain(
+    mo: Vector, memory: Remembered, old: Array | None, slices: Sequence[slice], products: Products = ON_CPU
+) -> tuple[Vector, State]:
     """The nearest vector to `mo` that opposes no row, part by part; and what is worth keeping of the computation.
 
     `gram` has the products of the rows without their scales, one matrix per part: a constraint <y, row> >= 0 does not
@@ -201,13 +207,13 @@ def restrain(mo: Vector, memory: Remembered, old: Array | None, slices: Sequence
     mt, n = mo.copy(), len(memory.rows)
     gram, unsolved, largest, before, after = np.zeros((len(slices), n, n)), 0, 0.0, 0.0, 0.0
     for part, s in enumerate(slices):
-        gram[part], against, square = renewed(mo, memory, None if old is None else old[part], s)
+        gram[part], against, square = renewed(mo, memory, None if old is None else old[part], s, products)
         lengths = memory.scales * np.sqrt(np.diagonal(gram[part]))
         alive = np.flatnonzero(lengths > NEGLIGIBLE * lengths.max(initial=0.0))
         lively = gram[part][np.ix_(alive, alive)]
         dual = solve_dual(lively, against[alive], length=sqrt(square))
         z = dual.multipliers
-        mt[s] = recover(mo[s], [memory.rows[i][s] for i in alive.tolist()], z)
+        mt[s] = products.recover(mo[s], [memory.rows[i][s] for i in alive.tolist()], z)
         unsolved, largest = unsolved + (not dual.feasible), max(largest, z.max(initial=0.0))
         before, after = before + square, after + square + 2 * z @ against[alive] + z @ lively @ z
     shrunk = sqrt(max(0.0, after) / before) if before else 1.0  # towards 0 when many rows are in conflict
@@ -215,11 +221,13 @@ def restrain(mo: Vector, memory: Remembered, old: Array | None, slices: Sequence
     return mt, {"gram": gram, **report}
 
 
-def renewed(mo: Vector, memory: Remembered, old: Array | None, s: slice) -> tuple[Array, Array, float]:
+def renewed(
+    mo: Vector, memory: Remembered, old: Array | None, s: slice, products: Products = ON_CPU
+) -> tuple[Array, Array, float]:
     """Products of the rows with each other, with `mo`, and of `mo` with itself; old ones are used where they hold."""
     touched, same = np.flatnonzero(memory.was < 0), np.flatnonzero(memory.was >= 0)
     order = np.concatenate([touched, same])
-    table = inner([mo[s], *(memory.rows[i][s] for i in order.tolist())], lead=1 + len(touched))
+    table = products.inner([mo[s], *(memory.rows[i][s] for i in order.tolist())], lead=1 + len(touched))
     gram, against = np.empty((len(order), len(order))), np.empty(len(order))
     if old is not None:
         gram[np.ix_(same, same)] = old[np.ix_(memory.was[same], memory.was[same])]

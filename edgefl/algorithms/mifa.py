@@ -51,6 +51,7 @@ class Table:
     name: Literal["table"] = "table"
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "it keeps every device's newest update whatever its age, in place of weighing it"
     makes_step: ClassVar[bool] = True
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:

@@ -21,6 +21,9 @@ class MimeLite(LocalTraining):
     name: Literal["mimelite"] = "mimelite"
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
+    buffered: ClassVar[bool] = False
+    one_model: ClassVar[str] = "devices follow statistics of gradients at the model they received"
+
     def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
         return {"m": server.get("statistics", {}).get("m", np.zeros_like(params))}
 
@@ -35,6 +38,9 @@ class MimeLite(LocalTraining):
         full = full_gradient(site, task.params, self.batch)
         return self.update(task, site, self.walk(task, site, step), {"gradient": full}), state
 
+    def rule(self) -> None:
+        """No step of it is plain."""
+
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Statistics(beta=self.beta))
 
@@ -47,12 +53,14 @@ class Statistics:
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9
 
     individual: ClassVar[bool] = False
+    nests: ClassVar[bool] = True
+    one_model: ClassVar[str] = "it averages gradients that must be of one point"
     believes: ClassVar[str] = "the gradients that devices send"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         shares, real = weights(draft.updates), draft.params.dtype.type
         m = real(self.beta) * state.get("m", np.zeros_like(draft.params))
-        for device, full in gather(draft, "gradient", self.name).items():
+        for device, full in gather(draft, "gradient", self.name):
             m += real((1 - self.beta) * shares[device]) * full
         return draft, {"m": m}
 

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from edgefl.aggregation import Mean
 from edgefl.contract import STRICT, Site, Stage, Task, Update
 from edgefl.models.blocks import inside
-from edgefl.training.local import LocalTraining, Step, gradient, loss_gradient
+from edgefl.training.local import LocalTraining, Rule, Step, loss_gradient
 from edgefl.training.public import classified
 from edgefl.vector import Array, State, Vector
 
@@ -23,13 +23,12 @@ class Moon(LocalTraining):
     tau: Annotated[float, Field(gt=0)] = 0.5
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
-        walked = self.walk(task, site, self.contrasting(task, state, site) if self.mu else self.plain(site))
+        walked = self.walk(task, site, self.contrasting(task, state, site)) if self.mu else self.descend(task, site)
         return self.update(task, site, walked), {"previous": walked.params}
 
-    def plain(self, site: Site) -> Step:
-        """FedAvg's step, on any back-end."""
-        sgd = self.sgd(site)
-        return lambda w, x, y: sgd(w, gradient(site, w, x, y))
+    def rule(self) -> Rule | None:
+        """FedAvg's steps, where there is nothing to contrast."""
+        return None if self.mu else super().rule()
 
     def contrasting(self, task: Task, state: State, site: Site) -> Step:
         """A step on the loss and the contrast together."""

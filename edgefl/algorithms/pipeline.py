@@ -9,6 +9,7 @@ something that it does not vote on (`believes`), or makes the step anew behind i
 
 from collections.abc import Sequence
 
+from edgefl.algorithms.gradma import Memory
 from edgefl.contract import Algorithm, Believing, Lasting, Outvoting, Pushing, Resting, Stage, Stepping
 from edgefl.errors import ConfigError
 
@@ -35,6 +36,16 @@ def check(algorithm: Algorithm, stages: Sequence[Stage]) -> None:
             raise ConfigError(
                 f"aggregation '{stage.name}' needs answers, and algorithm '{algorithm.name}' asks nobody in every"
                 " second round; leave the stage out, or set algorithm.even = 'device' with 'mean' in front"
+            )
+
+
+def check_memory(stages: Sequence[Stage], cohort: int) -> None:
+    """Nothing, if a memory of devices holds all that may answer in one round; otherwise a ConfigError."""
+    for stage in stages:
+        if isinstance(stage, Memory) and 0 < stage.size < cohort:
+            raise ConfigError(
+                f"a memory of {stage.size} devices is smaller than rounds.cohort = {cohort}; raise algorithm.memories"
+                f" (of an aggregation: size) to at least {cohort}, or set 0 for plain momentum"
             )
 
 

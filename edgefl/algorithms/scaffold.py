@@ -24,6 +24,9 @@ class Scaffold(LocalTraining):
     name: Literal["scaffold"] = "scaffold"
     rate: Annotated[float, Field(gt=0)] = 1.0
 
+    buffered: ClassVar[bool] = False
+    one_model: ClassVar[str] = "devices correct their drift by the mean of all control variates at one model"
+
     def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
         return {"c": server.get("variates", {}).get("c", np.zeros_like(params))}
 
@@ -41,6 +44,9 @@ class Scaffold(LocalTraining):
         dc[k:] = 0
         return self.update(task, site, walked, {"dc": dc}), {"c_i": c_i + dc}
 
+    def rule(self) -> None:
+        """No step of it is plain."""
+
     def stages(self) -> tuple[Stage, ...]:
         return (Mean(), Scale(factor=self.rate), Variates())
 
@@ -52,11 +58,12 @@ class Variates:
     name: Literal["variates"] = "variates"
 
     individual: ClassVar[bool] = False
+    one_model: ClassVar[str] = "the control variate that devices correct by must be of the model they began from"
     believes: ClassVar[str] = "the control variates that devices send"
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:  # noqa: ARG002
         c = state.get("c", np.zeros_like(draft.params)).copy()
-        for dc in gather(draft, "dc", self.name).values():
+        for _, dc in gather(draft, "dc", self.name):
             c += dc / c.dtype.type(draft.population)
         return draft, {"c": c}
 

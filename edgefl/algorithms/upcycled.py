@@ -22,7 +22,7 @@ from edgefl.aggregation import Mean, mean
 from edgefl.algorithms.fedprox import descend
 from edgefl.contract import STRICT, Draft, Site, Stage, Task, Update
 from edgefl.privacy import Mechanism, Price, counted
-from edgefl.training.local import LocalTraining, Walked
+from edgefl.training.local import LocalTraining, Rule, Walked
 from edgefl.vector import Layout, State, Vector
 
 Schedule: TypeAlias = Literal["constant", "sqrt"]
@@ -43,6 +43,9 @@ class Upcycled(LocalTraining):
     even: Literal["server", "device"] = "server"
     privacy: Mechanism | None = None
 
+    buffered: ClassVar[bool] = False
+    one_model: ClassVar[str] = "both halves of a pair of rounds belong to the same devices"
+
     cohort_rounds: ClassVar[int] = 2  # both halves of a pair belong to the same devices
 
     @property
@@ -54,9 +57,9 @@ class Upcycled(LocalTraining):
         return None if self.even == "server" and is_even(round) else {}
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
-        return self.push(task, state, site) if is_even(task.round) else self.descend(task, state, site)
+        return self.push(task, state, site) if is_even(task.round) else self.odd(task, state, site)
 
-    def descend(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
+    def odd(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         """The odd half: FedProx, made private if asked; the state counts it, because it used the data."""
         walked = descend(self, self.mu, self.privacy, task, site)
         update = self.update(task, site, walked)
@@ -69,6 +72,10 @@ class Upcycled(LocalTraining):
                 "weight": np.array(update.weight, np.float64),
             }
         return update, kept
+
+    def rule(self) -> Rule:
+        """Plain steps with an elastic band."""
+        return Rule(self.lr, self.momentum, self.weight_decay, self.mu)
 
     def price(self, round: int, samples: int, layout: Layout) -> Price | None:
         """What a device must count when it has computed this round's update; None where no data were touched."""
@@ -102,6 +109,8 @@ class Upcycle:
     schedule: Schedule = "constant"
 
     individual: ClassVar[bool] = False
+    nests: ClassVar[bool] = True
+    one_model: ClassVar[str] = "its free step repeats the one before it, which must be of the same devices"
     without_devices: ClassVar[bool] = True
     makes_free_rounds: ClassVar[bool] = True
     makes_step: ClassVar[bool] = True

@@ -1,9 +1,35 @@
-"""CPU time of two pieces of work that take turns, so that a busy moment of the machine hits both."""
+"""Time of pieces of work that take turns, so that a busy moment of the machine hits all of them."""
 
-from collections.abc import Callable
-from time import process_time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter, process_time
 
 Work = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Milliseconds per call: of all our processors together, and of the clock on the wall."""
+
+    cpu: float
+    wall: float
+
+
+def interleaved(sides: Mapping[str, Work], *, repeats: int, calls: int = 1) -> dict[str, list[Taken]]:
+    """What each side took in each of its turns; a turn is one call, which does what counts as `calls` of them.
+
+    A first turn of everybody is not counted.
+    """
+    taken: dict[str, list[Taken]] = {side: [] for side in sides}
+    for work in sides.values():
+        work()
+    for _ in range(repeats):
+        for side, work in sides.items():
+            cpu, wall = process_time(), perf_counter()
+            work()
+            cpu, wall = process_time() - cpu, perf_counter() - wall
+            taken[side].append(Taken(1000 * cpu / calls, 1000 * wall / calls))
+    return taken
 
 
 def turns(ours: Work, reference: Work, *, repeats: int, calls: int = 1) -> tuple[list[float], list[float]]:

@@ -4,32 +4,43 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from edgefl.bench.cases import Case, batch, stepper
+from edgefl.bench.cases import PLAN, RATE, Case, samples, training
 from edgefl.bench.clock import turns
 from edgefl.bench.report import Comparison
 from edgefl.errors import RunError
 from edgefl.models.build import build_module
-from edgefl.models.onnx.bundle import pack
+from edgefl.models.onnx.bundle import Bundle, pack
 from edgefl.models.onnx_backend import OnnxModel
 from edgefl.system.processes import Child
 
 
 def steps(cases: Sequence[Case], repeats: int) -> Iterator[Comparison]:
-    """CPU milliseconds of a training step (forward and pullback) on both back-ends, case by case."""
-    from edgefl.models.onnx_export import export  # noqa: PLC0415 - torch, which trainees of this module go without
-    from edgefl.models.torch_backend import TorchModel, initial_params  # noqa: PLC0415
+    """CPU milliseconds of a training step, from the choice of its samples to the new weights, beside eager torch."""
+    from edgefl.models.bare_torch import descended  # noqa: PLC0415 - torch, which trainees of this module go without
+    from edgefl.models.torch_backend import initial_params, use_threads  # noqa: PLC0415
 
+    use_threads(1)
     for case in cases:
-        module = build_module(case.network, case.sample, case.classes, seed=0)
-        bundle = export(module, case.sample, dtype="int64" if case.tokens else "float32")
-        w, x = initial_params(module), batch(case)
-        ours, reference = stepper(OnnxModel(bundle), w, x), stepper(TorchModel(module), w, x)
-        samples = turns(ours, reference, repeats=repeats, calls=case.calls)
-        yield Comparison(f"{case.network}, batch of {case.batch}", "ms", *samples, bar=case.bar)
+        module, data = build_module(case.network, case.sample, case.classes, seed=0), samples(case)
+        model = OnnxModel(exported(case), batch=case.batch)
+        ours = partial(training(model, initial_params(module), data, case.batch), case.calls)
+        reference = partial(descended, module.train(), data, case.batch, RATE, case.calls)
+        walks = turns(ours, reference, repeats=repeats)
+        ours_each, bare = ([walk / case.calls for walk in side] for side in walks)
+        yield Comparison(f"{case.network}, batch of {case.batch}", "ms", ours_each, bare, bar=case.bar)
+
+
+def exported(case: Case) -> Bundle:
+    """The graphs that a device gets."""
+    from edgefl.models.onnx_export import export  # noqa: PLC0415 - as above
+
+    module = build_module(case.network, case.sample, case.classes, seed=0)
+    return export(module, case.sample, dtype="int64" if case.tokens else "float32", plan=PLAN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +54,8 @@ class Trainee:
 
 def trainees(case: Case, command: Callable[[str, Path], list[str]], folder: Path, repeats: int) -> Iterator[Comparison]:
     """Memory and cold start of a training process for each back-end; `command` starts one, given its graphs' file."""
-    from edgefl.models.onnx_export import export  # noqa: PLC0415 - as above
-
     graphs = folder / "graphs"
-    graphs.write_bytes(pack(export(build_module(case.network, case.sample, case.classes, seed=0), case.sample)))
+    graphs.write_bytes(pack(exported(case)))
     ours, reference = list[Trainee](), list[Trainee]()
     for turn in range(repeats):
         for kind, seen in (("onnx", ours), ("torch", reference)):
@@ -63,10 +72,8 @@ def trainees(case: Case, command: Callable[[str, Path], list[str]], folder: Path
 
 def boxed(case: Case, command: Callable[[Path], list[str]], folder: Path) -> Iterator[Comparison]:
     """A whole agent with its box, beside the same in one process: memory, and a round."""
-    from edgefl.models.onnx_export import export  # noqa: PLC0415 - as above
-
     graphs = folder / "graphs"
-    graphs.write_bytes(pack(export(build_module(case.network, case.sample, case.classes, seed=0), case.sample)))
+    graphs.write_bytes(pack(exported(case)))
     numbers = _numbers(command(graphs), folder / "boxed.log")
     whole = [numbers["pss_mb"]]
     yield Comparison(f"{case.network}, agent and box, memory (PSS)", "MB", whole, [numbers["here_mb"]], limit=100.0)

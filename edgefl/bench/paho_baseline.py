@@ -2,7 +2,7 @@
 
 A server publishes a model to everybody, each client takes it in and sends as many bytes back; when all have come the
 next round begins. No hashes, no receipts, no repair. `python -m edgefl.bench.paho_baseline URL NAME` is a
-client.
+client, with `LINE CLIENTS` behind it a server that plays what it is told on its line (`peers/side.py`).
 """
 
 import socket
@@ -15,6 +15,7 @@ from typing import Any
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
+from edgefl.bench.peers.line import serve as serve_orders
 from edgefl.errors import RunError
 from edgefl.protocol.address import Address, parse
 
@@ -102,5 +103,15 @@ def _no_delay(_client: paho.Client, _userdata: Any, sock: Any) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+def serve_line(address: Address, line: str, clients: int) -> None:
+    """A server in a process of its own."""
+    server = Server(address, clients)
+    serve_orders(line, lambda order, mark: server.play(order["params"], order["rounds"], mark))
+    server.close()
+
+
 if __name__ == "__main__":
-    serve(parse(sys.argv[1]), sys.argv[2])
+    if len(sys.argv) == 3:
+        serve(parse(sys.argv[1]), sys.argv[2])
+    else:
+        serve_line(parse(sys.argv[1]), sys.argv[3], int(sys.argv[4]))

@@ -70,17 +70,22 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
-        "load_before": [round(load, 2) for load in os.getloadavg()],
+        "load_before": load_now(),
     }
 
 
 def heading(facts: dict[str, Any]) -> str:
     """The machine in one line."""
-    loads = " ".join(f"{load:.2f}" for load in facts["load_before"])
+    before, after = (" ".join(f"{load:.2f}" for load in facts.get(f"load_{when}", ())) for when in ("before", "after"))
     return (
         f"{facts['machine']}, {facts['cores']} cores, {facts['memory_gb']} GB, Python {facts['python']};"
-        f" load before: {loads}"
+        f" load before: {before}" + (f", after: {after}" if after else "")
     )
+
+
+def load_now() -> list[float]:
+    """Of one, five and fifteen minutes."""
+    return [round(load, 2) for load in os.getloadavg()]
 
 
 WIDTHS = (56, 26, 24, 14, 20, 7)  # fixed, so that a line can be shown as soon as it is known

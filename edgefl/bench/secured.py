@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefl.errors import ConfigError
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
-from edgefl.fleet.broker import running
+from edgefl.fleet.broker import plan_of, running
 from edgefl.fleet.kit import Kit
 from edgefl.protocol.address import Address
 from edgefl.protocol.broker import free_port
@@ -37,9 +36,9 @@ class SecuredFleet:
 def secured_fleet(folder: Path, devices: Iterable[str]) -> Iterator[SecuredFleet]:
     """A fleet of these devices whose files are in this folder."""
     with _state_in(folder):
-        fleet = Fleet.new(NAME, [HOST], _two_ports(), clock())
+        fleet = Fleet.new(NAME, [HOST], free_port(HOST, 0), clock())
         kits = {device: fleet.add(device, clock()) for device in devices}
-        with running(fleet) as (broker, _):
+        with running(plan_of(fleet)) as (broker, _):
             yield SecuredFleet(fleet, kits, broker)
 
 
@@ -55,14 +54,3 @@ def _state_in(folder: Path) -> Iterator[None]:
             del os.environ["XDG_STATE_HOME"]
         else:
             os.environ["XDG_STATE_HOME"] = before
-
-
-def _two_ports() -> int:
-    """A free port whose neighbour is free too: that of the coordinators."""
-    while True:
-        port = free_port(HOST, 0)
-        try:
-            free_port(HOST, port + 1)
-        except (ConfigError, OverflowError):
-            continue
-        return port

@@ -106,7 +106,7 @@ class Plan:
 def against_bare(plan: Plan, ours: Ours, folder: Path) -> Iterator[Comparison]:
     """Our rounds beside those of bare paho clients, at the same broker; and what sealing adds."""
     with ExitStack() as until_done:
-        address, served_by = until_done.enter_context(_broker(plan.broker))
+        address, served_by = until_done.enter_context(started_broker(plan.broker))
         agents = _agents(until_done, plan, ours, address, folder)
         bare = [_start(until_done, _client(address, n), folder / f"bare-{n}.log") for n in plan.names]
         server = Server(address, plan.devices)
@@ -135,7 +135,7 @@ def against_plain(
     with ExitStack() as until_done:
         fleet = until_done.enter_context(secured_fleet(folder / "fleet", plan.names))
         (fleet_broker,) = _pids([fleet.broker])
-        address, plain_broker = until_done.enter_context(_broker("mosquitto"))
+        address, plain_broker = until_done.enter_context(started_broker("mosquitto"))
         sides = []
         for name, ours, at, broker_pid in (
             ("secured", secured(fleet), fleet.address, fleet_broker),
@@ -165,7 +165,7 @@ def _turns(plan: Plan, sides: Sequence[Side]) -> Iterator[tuple[int, Samples, Sa
 
 
 @contextmanager
-def _broker(kind: Literal["auto", "mosquitto", "iotcore"]) -> Iterator[tuple[Address, int]]:
+def started_broker(kind: Literal["auto", "mosquitto", "iotcore"]) -> Iterator[tuple[Address, int]]:
     """A broker of our own, and its process."""
     before = {child.pid for child in psutil.Process().children()}
     with broker.start(prefer=kind) as running:

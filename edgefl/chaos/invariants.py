@@ -10,11 +10,14 @@ present      a device that is gone is not said to be there, one that is there is
 spent        no more private updates left a device than its ledger counts
 tidy         at the end nothing is left at the broker, and nothing held on a device
 progress     a quorum that is healthy for long enough closes a round (progress.py); once all is mended, every run ends
-undisturbed  where everybody counted in every round, the model is the plain loop's, bit for bit
+judged       what is told of a model is told alike for ever, and is what the journal's answers say of it
+undisturbed  where everybody counted in every round, model and evaluations are the plain loop's, bit for bit
+
+Where rounds wait for nobody some of these are others: buffered_rules.py.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coordinator import journal
@@ -22,13 +25,17 @@ from device_agent.service import Agent
 from device_agent.session import known
 from device_agent.spool import Held
 from edgefl import events
+from edgefl.chaos import buffered_rules
+from edgefl.chaos.buffered_rules import trains
 from edgefl.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine
 from edgefl.chaos.overheard import Listener, Said, overheard
-from edgefl.chaos.remerge import divided, merged_again
+from edgefl.chaos.remerge import divided, merged_again, together
+from edgefl.data.dataset import Dataset
 from edgefl.errors import EdgeflError
-from edgefl.protocol import topics
-from edgefl.protocol.messages import Answer, Assignment, JobState, Receipt
+from edgefl.protocol import calls, topics
+from edgefl.protocol.messages import Answer, Assignment, Call, JobState, Receipt
 from edgefl.protocol.sealing import Opener
+from edgefl.run import job as jobs
 from edgefl.run.job import RunState
 from edgefl.simulation.loop import simulate
 from edgefl.simulation.network import SILENCE, Passing, VirtualBroker
@@ -59,6 +66,8 @@ class RunSeen:
         default_factory=dict
     )  # a late answer: the round it is merged in at the latest
     reported: list[int] = field(default_factory=list)
+    evaluated: dict[int, events.Evaluated] = field(default_factory=dict)  # by the round of the model
+    closed: dict[int, set[str]] = field(default_factory=dict)  # round: with whose answers
     abandoned: int = 0
     run_state: RunState | None = None  # of the life in hand
     life: int = 0
@@ -77,6 +86,7 @@ class Invariants:
         self.runs = {name: RunSeen() for name in coordinators}
         self.sent: dict[bytes, Told] = {}  # answers, by what they are known by
         self.receipts: dict[tuple[str, int, str, bytes], int] = {}  # said to be accepted: the opening then
+        self.promises: dict[tuple[str, int, str, bytes], int] = {}  # the same: the round that merges it at the latest
         self.took: set[Told] = set()  # rounds that a device was told to be counted in
         self.tasks: dict[tuple[str, str], int] = defaultdict(int)  # run, device: the last round it was asked for
         self.answered: set[tuple[str, str, bytes]] = set()  # run, device, digest: any receipt
@@ -100,9 +110,12 @@ class Invariants:
         match place, heard:
             case (run, "dev", device, "down"), (message, _) if run in self.runs:
                 self._said_to_device(run, device, message)
+            case (run, "model", "round"), (Call() as call, _) if run in self.runs:
+                self._called(run, call)
             case (run, "dev", device, "up"), (Answer() as message, known_as):
                 self.sent[known_as] = message.job, message.round, device
-                self.left[run, device].add(known_as)
+                if message.purpose == "train":  # to look at a model is no update
+                    self.left[run, device].add(known_as)
             case (run, "state"), (JobState(phase="finished"), _):
                 self.over.add(run)
 
@@ -122,6 +135,8 @@ class Invariants:
                     self.took.add((run, round, device))
                 if verdict == "accepted" and not reason:  # with one it came late, and is kept by policy
                     self.receipts.setdefault((run, round, device, known_as), self._opening(run))
+                    if (shell := self.coordinators[run].shell) and trains(self.coordinators[run].run, round):
+                        self.promises.setdefault((run, round, device, known_as), buffered_rules.due(shell.state.rounds))
             case Assignment(round=round, counted=counted, installation=meant) as task:
                 agent = self.devices[device].agent if device in self.devices else None
                 own = agent.birth.installation if agent else None
@@ -130,6 +145,13 @@ class Invariants:
                 self.tasks[run, device] = max(self.tasks[run, device], task.round)
                 if counted:
                     self.took.add((run, counted, device))
+
+    def _called(self, run: str, call: Call) -> None:
+        """A round is asked at once: each device that finds its slot is asked."""
+        agents = {name: machine.agent for name, machine in self.devices.items() if machine.agent}
+        for name, agent in agents.items():
+            if task := calls.own_task(FLEET, call, name, agent.birth.installation, b""):
+                self._said_to_device(run, name, task)
 
     def _opening(self, run: str) -> int:
         shell = self.coordinators[run].shell
@@ -158,6 +180,12 @@ class Invariants:
                     raise Violation("forward", f"{run} counts less than nothing: {fact}")
                 if round == last + 1:
                     seen.reported.append(round)
+            case events.Closed(round=round, devices=devices):
+                seen.closed[round] = set(devices)
+            case events.Evaluated(round=round):
+                plain = _plain(fact)
+                if seen.evaluated.setdefault(round, plain) != plain:
+                    raise Violation("judged", f"{run} tells of the model after round {round} in two ways")
 
     def _coordinator(self, machine: CoordinatorMachine) -> None:
         shell, seen = machine.shell, self.runs[machine.name]
@@ -167,7 +195,8 @@ class Invariants:
             seen.life, seen.run_state = machine.lives, None
         state = shell.state
         now = state.rounds
-        if now.round < seen.round or now.attempt < seen.attempt:
+        back = now.round < seen.round and now.phase != "finished"  # without the round that only evaluated
+        if back or now.attempt < seen.attempt:
             was = f"round {seen.round}, attempt {seen.attempt}"
             raise Violation("forward", f"{machine.name} is at round {now.round}, attempt {now.attempt} after {was}")
         before = seen.next
@@ -190,8 +219,7 @@ class Invariants:
         name, sha = machine.name, run_state.sha256()
         if seen.models.setdefault(run_state.round, sha) != sha:
             raise Violation("counted", f"{name} has two models after round {run_state.round}")
-        asked = machine.asks
-        missing = [round for round in range(1, run_state.round + 1) if round in asked and round not in seen.merged]
+        missing = [round for round in machine.asked(run_state.round) if round not in seen.merged]
         if not missing:
             return
         book = journal.Journal(machine.disk, reading=True)
@@ -199,13 +227,20 @@ class Invariants:
             closed = book.merge(round)
             if closed is None:
                 raise Violation("promised", f"{name} has merged round {round}, which its journal never closed")
-            fresh, behind = divided(book.answers(round), round, closed[0])
+            buffered = trains(machine.run, round)
+            fresh, behind = (together if buffered else divided)(book.answers(round), round, closed[0])
             self._closed(machine, seen, round, closed[0], fresh, behind)
             before = seen.run_state
             if before is not None and before.round == round - 1 and round == missing[-1]:
                 policy, unseal = machine.run.rounds.late, Opener(machine.around.signer)
-                if merged_again(machine.job, before, policy, closed[1], fresh, behind, unseal).sha256() != sha:
+                if buffered:
+                    after = buffered_rules.merged_again(machine.job, before, closed[1], fresh, unseal)
+                else:
+                    after = merged_again(machine.job, before, policy, closed[1], fresh, behind, unseal)
+                if after.sha256() != sha:
                     raise Violation("counted", f"{name}: round {round} is not what its journal makes of it")
+                if after.judged != run_state.judged:
+                    raise Violation("judged", f"{name}: {run_state.judged}, and by its journal {after.judged}")
 
     def _closed(  # noqa: PLR0917 - all that is known about it
         self,
@@ -217,7 +252,10 @@ class Invariants:
         behind: dict[str, journal.Kept],
     ) -> None:
         name, rules = machine.name, machine.run
-        if set(fresh) != counted or len(counted) < rules.quorum:
+        buffered = trains(rules, round)
+        if buffered and (old := buffered_rules.too_old(rules, round, fresh.values())):
+            raise Violation("counted", f"{name} merges in round {round} what began too long ago: {old}")
+        if set(fresh) != counted or len(counted) < (1 if buffered else rules.quorum):
             raise Violation("promised", f"{name} closed round {round} with {sorted(counted)}, and has {sorted(fresh)}")
         before = {known_as: earlier for earlier, merged in seen.merged.items() for known_as in merged.values()}
         for kept in (*fresh.values(), *behind.values()):
@@ -231,11 +269,15 @@ class Invariants:
         if behind and rules.rounds.late == "drop":
             raise Violation("counted", f"{name} merges late answers of {sorted(behind)} in round {round}")
         seen.merged[round] = {(kept.round, kept.device): kept.digest for kept in (*fresh.values(), *behind.values())}
-        self._kept_promises(name, seen, round)
+        self._kept_promises(machine, seen, round)
 
-    def _kept_promises(self, name: str, seen: RunSeen, round: int) -> None:
+    def _kept_promises(self, machine: CoordinatorMachine, seen: RunSeen, round: int) -> None:
         """Whoever was told that his answer to this round counts is in it, unless its opening was given up."""
-        merged = seen.merged[round]
+        name, merged = machine.name, seen.merged[round]
+        if trains(machine.run, round):
+            if lost := buffered_rules.lost(self.promises, name, round, seen.merged.values()):
+                raise Violation("promised", f"{name} receipted, and did not merge by round {round}: {lost}")
+            return
         for (run, of, device, known_as), then in self.receipts.items():
             opening = seen.accepted.get((of, device, known_as), then)
             promised = (run, of) == (name, round) and opening == seen.openings.get(round, opening)
@@ -315,11 +357,13 @@ class Invariants:
     def _ended(self, machine: CoordinatorMachine, seen: RunSeen) -> None:
         shell = machine.shell
         assert shell is not None  # noqa: S101 - it has ended
-        run_state, rounds = shell.result(), machine.run.run.rounds
-        if run_state.round != rounds or seen.reported != list(range(1, rounds + 1)):
+        run_state = shell.result()
+        if not jobs.finished(machine.job, run_state) or seen.reported != list(range(1, run_state.round + 1)):
             raise Violation("forward", f"{machine.name} ended after {run_state.round} rounds, told of {seen.reported}")
-        for round in machine.asks:
-            self._kept_promises(machine.name, seen, round)
+        if machine.run.judge == "devices" and run_state.round not in seen.evaluated:
+            raise Violation("judged", f"{machine.name} ended, and its model was never evaluated")
+        for round in machine.asked(run_state.round):
+            self._kept_promises(machine, seen, round)
 
     def _at_rest(self, name: str, device: DeviceMachine, broker: VirtualBroker, over: set[str]) -> None:
         agent = device.agent
@@ -337,7 +381,12 @@ class Invariants:
         """Whether this run could be compared with the plain loop, and was the same."""
         seen, scenario = self.runs[machine.name], machine.around.scenario
         everybody = {name: device.data for name, device in self.devices.items()}
-        complete = all({device for _, device in seen.merged.get(round, {})} == set(everybody) for round in machine.asks)
+        if machine.run.buffered:
+            return self._same_as_its_record(machine, everybody, full_disks)
+        last, judged = max(seen.models), machine.run.judged_by_devices
+        counted = ({device for _, device in seen.merged.get(round, {})} for round in machine.asked(last))
+        complete = all(devices == set(everybody) for devices in counted)
+        complete &= not judged or seen.closed.get(last + 1) == set(everybody)
         complete &= machine.run.cohort == len(everybody)  # with spares a round may count more than the loop asks
         lies = any(member.lie for member in scenario.members)
         if (
@@ -349,12 +398,37 @@ class Invariants:
             or any(of != round for round, merged in seen.merged.items() for of, _ in merged)
         ):
             return False
-        expected = simulate(machine.job, everybody)
-        if expected.sha256() != seen.models[expected.round]:
+        told: dict[int, events.Evaluated] = {}
+        expected = simulate(machine.job, everybody, lambda fact: _keep(told, fact))
+        if expected.sha256() != seen.models.get(expected.round):
             raise Violation(
                 "undisturbed", f"{machine.name}: everybody counted in every round, and the model is another"
             )
+        if told != seen.evaluated:
+            raise Violation("undisturbed", f"{machine.name}: everybody counted, and {seen.evaluated} is not {told}")
         return True
+
+    def _same_as_its_record(self, machine: CoordinatorMachine, everybody: dict[str, Dataset], full_disks: bool) -> bool:
+        """The same where rounds wait for nobody: the loop is told in which order answers came."""
+        if any(device.member.lie for device in self.devices.values()) or self.twins or full_disks:
+            return False
+        seen, name = self.runs[machine.name], machine.name
+        expected, told = buffered_rules.by_the_record(machine.job, machine.disk, everybody)
+        if expected.sha256() != seen.models.get(expected.round) or expected.round != max(seen.models):
+            raise Violation("undisturbed", f"{name}: its facts do not make its model")
+        if {fact.round: _plain(fact) for fact in told} != seen.evaluated:
+            raise Violation("undisturbed", f"{name}: {seen.evaluated}, and by its facts {told}")
+        return True
+
+
+def _plain(fact: events.Evaluated) -> events.Evaluated:
+    """What was seen, without when it was told and what it cost: after a restart that is not known any more."""
+    return replace(fact, at=0.0, bytes_up=0, bytes_down=0)
+
+
+def _keep(told: dict[int, events.Evaluated], fact: events.Fact) -> None:
+    if isinstance(fact, events.Evaluated):
+        told[fact.round] = _plain(fact)
 
 
 def _finished(broker: VirtualBroker, run: str) -> bool:

@@ -190,13 +190,16 @@ class CoordinatorMachine(Machine):
     def __init__(self, run: RunFile, around: Surroundings, tell: Callable[[str, Fact], None]) -> None:
         super().__init__(run.run.name, around)
         self.run, self.job, self.tell = run, make_job(run), tell
-        free = isinstance(self.job.algorithm, Resting) and self.job.algorithm.free_rounds
-        self.asks = range(1, run.run.rounds + 1, 2 if free else 1)  # the rounds that ask devices
         self.shell: Coordinator | None = None
 
     @property
     def client(self) -> str:
         return f"coordinator-{self.name}"
+
+    def asked(self, last: int) -> list[int]:
+        """The rounds up to the last that ask devices for updates, or first for what their data are like."""
+        free = isinstance(self.job.algorithm, Resting) and self.job.algorithm.free_rounds
+        return [*range(self.run.schedule.first, min(1, last + 1)), *range(1, last + 1, 2 if free else 1)]
 
     def begin(self, process: Process) -> None:
         around = self.around
@@ -260,5 +263,17 @@ def _lied(lie: Lie, data: bytes | bytearray, round: int) -> bytes:  # noqa: PLR0
             return frame(answer.model_copy(update={"device": "d9"}), (body,))
         case "model":
             return frame(answer.model_copy(update={"model": "0" * 16}), (body,))
+        case "counts":
+            return frame(answer, (_miscounted(answer, body),))
         case "stale":
             return frame(answer.model_copy(update={"round": max(1, round - 1)}), (body,))
+
+
+def _miscounted(answer: Answer, body: bytes) -> bytes:
+    """The same, with fewer samples than none in every table."""
+    parts, start = [], 0
+    for tensor in answer.tensors:
+        part = body[start : start + tensor.bytes]
+        parts.append(b"\xff" * len(part) if tensor.name.endswith(("/table", "/samples")) else part)
+        start += tensor.bytes
+    return b"".join(parts)

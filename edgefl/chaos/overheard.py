@@ -6,8 +6,10 @@ from edgefl.errors import WireError
 from edgefl.protocol import chunks, signed, topics
 from edgefl.protocol.chunks import Assembler
 from edgefl.protocol.messages import (
+    CALL,
     TO_COORDINATOR,
     TO_DEVICE,
+    Call,
     JobState,
     Presence,
     ToCoordinator,
@@ -16,8 +18,8 @@ from edgefl.protocol.messages import (
     read_json,
 )
 
-Said: TypeAlias = ToDevice | ToCoordinator | Presence | JobState
-LIMIT = 1 << 20
+Said: TypeAlias = ToDevice | ToCoordinator | Call | Presence | JobState
+LIMIT = 1 << 21
 
 
 class Listener:
@@ -26,7 +28,7 @@ class Listener:
     def __init__(self) -> None:
         self._assemblers: dict[str, Assembler] = {}  # by topic
 
-    def hear(self, topic: str, payload: bytes) -> tuple[Said, bytes] | None:
+    def hear(self, topic: str, payload: bytes | memoryview) -> tuple[Said, bytes] | None:
         """What is said with this payload as its last piece, and what its frame is known by."""
         try:
             part = signed.opened(payload).payload
@@ -35,7 +37,7 @@ class Listener:
                     return read_json(Presence, part), b""
                 case (_, "state"):
                     return read_json(JobState, part), b""
-                case (_, "dev", _, way):
+                case (_, "dev", _, way) | (_, "model", "round" as way):
                     assembler = self._assemblers.setdefault(topic, Assembler(LIMIT, transfers=8))
                     whole = assembler.add(part)
                     if whole is not None:
@@ -45,21 +47,23 @@ class Listener:
         return None
 
 
-def _frame(way: str, data: bytes | bytearray) -> ToDevice | ToCoordinator:
+def _frame(way: str, data: bytes | bytearray) -> ToDevice | ToCoordinator | Call:
+    if way == "round":
+        return peek(CALL, data)[0]
     return peek(TO_DEVICE, data)[0] if way == "down" else peek(TO_COORDINATOR, data)[0]
 
 
-def overheard(topic: str, payload: bytes) -> Said | None:
+def overheard(topic: str, payload: bytes | memoryview) -> Said | None:
     """The message in this payload; None for models, for pieces, and for what cannot be read."""
     heard = Listener().hear(topic, payload)
     return heard[0] if heard else None
 
 
-def kind(topic: str, payload: bytes) -> str:
+def kind(topic: str, payload: bytes | memoryview) -> str:
     """What sort of message this is: one of `scenario.LOST`, or something else."""
     place = topics.parts(topic)
     match place:
-        case (_, "model", *_, last):
+        case (_, "model", *_, last) if last != "round":
             return "manifest" if last == "manifest" else "model"
     message = overheard(topic, payload)
     match message:
@@ -67,11 +71,13 @@ def kind(topic: str, payload: bytes) -> str:
             return "piece"
         case Presence(online=False):
             return "will"
+        case Call():  # of several devices at once
+            return "assignment"
         case _:
             return type(message).__name__.lower()
 
 
-def piece(payload: bytes) -> str:
+def piece(payload: bytes | memoryview) -> str:
     """How a payload that says nothing by itself is called."""
     try:
         part = chunks.read(signed.opened(payload).payload, LIMIT)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from coordinator import core, journal, recovery, rounds
+from coordinator import buffered, checkpoint, core, journal, merging, recovery, rounds
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.outbox import Outbox
@@ -54,11 +54,11 @@ def _spool_not_synced() -> Change:
 def _receipt_before_journal() -> Change:
     write = Coordinator._write
 
-    def promised(self: Coordinator, state: Any, actions: Any, facts: Any) -> None:
-        for action in actions:
+    def promised(self: Coordinator, *decided: Any) -> None:
+        for action in (action for one in decided for action in one.actions):
             if isinstance(action, words.Accept):
-                self.outbox.verdict(action)
-        write(self, state, actions, facts)
+                self.outbox.receipt(action.device, action.round, action.digest, "accepted")
+        write(self, *decided)
 
     return Coordinator, "_write", promised
 
@@ -196,10 +196,7 @@ def _models_left_behind() -> Change:
 
 
 def _nothing_merged_again() -> Change:
-    def unchanged(book: Any, job: Any, run_state: Any, state: Any) -> Any:  # noqa: ARG001
-        return run_state
-
-    return recovery, "catch_up", unchanged
+    return recovery, "catch_up", lambda *_: ()
 
 
 def _merged_twice() -> Change:
@@ -238,12 +235,12 @@ def _receipt_of_any_round() -> Change:
 
 
 def _abandoned_is_kept() -> Change:
-    cleared = rounds._cleared
+    cleared = rounds.cleared
 
     def kept(s: Any) -> Any:
         return replace(cleared(s), answered=s.answered if s.phase == "open" else frozenset())
 
-    return rounds, "_cleared", kept
+    return rounds, "cleared", kept
 
 
 def _quorum_of_one_less() -> Change:
@@ -327,6 +324,45 @@ def _absent_are_waited_for() -> Change:
     return rounds, "_joined", waiting
 
 
+def _judgement_forgotten() -> Change:
+    return checkpoint, "_judged", lambda _told: None
+
+
+def _answered_is_asked_again() -> Change:
+    restored = journal.Journal.rounds
+
+    def forgetful(self: journal.Journal, rules: Any) -> Any:
+        state = restored(self, rules)
+        if state is None or not state.rules.buffered:
+            return state
+        again = {device: rounds.Work(round, state.attempt) for device, round in state.counted.items()}
+        return replace(state, counted={}, work={**again, **state.work})
+
+    return journal.Journal, "rounds", forgetful
+
+
+def _staleness_of_the_model_before() -> Change:
+    work = merging.Merging.work
+
+    def younger(self: merging.Merging, *about: Any) -> None:
+        work(replace(self, ages={device: max(0, age - 1) for device, age in self.ages.items()}), *about)
+
+    return merging.Merging, "work", younger
+
+
+def _no_answer_is_too_old() -> Change:
+    return buffered, "oldest_welcome", lambda _s: 1
+
+
+def _forgotten_while_merging() -> Change:
+    merged = buffered._merged
+
+    def forgetful(s: Any, *about: Any) -> Any:
+        return merged(replace(s, later=frozenset()), *about)
+
+    return buffered, "_merged", forgetful
+
+
 BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "journal-not-synced": ("the journal's appends are not synced", _journal_not_synced),
     "spool-not-synced": ("a device's spooled update is not synced", _spool_not_synced),
@@ -361,6 +397,14 @@ BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "no-spares": ("nobody is asked in the place of a device that does not answer", _no_spares),
     "waits-for-everybody": ("a quorum at the deadline does not close a round", _waits_for_everybody),
     "absent-are-waited-for": ("a round waits for every device that was ever there", _absent_are_waited_for),
+    "judgement-forgotten": ("what devices said of a model is lost at a restart", _judgement_forgotten),
+    "answered-is-asked-again": (
+        "after a restart who has answered is taken to be at work still",
+        _answered_is_asked_again,
+    ),
+    "staleness-of-the-model-before": ("staleness is counted from the wrong version", _staleness_of_the_model_before),
+    "no-answer-is-too-old": ("the bound on staleness is not looked at", _no_answer_is_too_old),
+    "forgotten-while-merging": ("answers that come while a round is merged are lost", _forgotten_while_merging),
     "state-of-another-run": ("two runs share what a device keeps between rounds", _state_of_another_run),
 }
 

@@ -81,7 +81,7 @@ class Play:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario, self.story = scenario, Story()
         self.world = World(self._watch)
-        self.broker = VirtualBroker(self.world, self._fate, brutal=True)
+        self.broker = VirtualBroker(self.world, self._fate, brutal=True, largest=scenario.largest)
         signer = simulated_keys.signer("coordinator", scenario.seed)
         self.around = Surroundings(scenario, self.world, self.broker, signer, DeviceKeys(), self._note)
         self.devices = {one.name: DeviceMachine(one, self.around) for one in scenario.members}

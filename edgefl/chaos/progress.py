@@ -2,12 +2,14 @@
 
 Healthy is a machine that runs, is connected, has room on its disk and does not lie; whoever has just started or
 connected, or lost a message, is so from then on. Where a coordinator and a quorum of devices have been healthy for
-`bound` seconds, without a storm between them, a round must have been closed in that time.
+`bound` seconds, without a storm between them, a round must have been closed in that time. Where rounds wait for nobody
+one device is enough.
 """
 
 from collections.abc import Mapping
 
 from coordinator.devices import LACKING, PATIENCE
+from coordinator.modes import waits_for_nobody
 from device_agent.session import HOPELESS
 from edgefl.chaos.machines import CoordinatorMachine, DeviceMachine, Machine
 from edgefl.config.schema import RunFile
@@ -58,7 +60,7 @@ class Progress:
             closed = rounds.round + (rounds.phase == "merging")
             if closed != self._closed[name][0]:
                 self._closed[name] = closed, now
-            needed = machine.run.quorum
+            needed = 1 if waits_for_nobody(rounds) else machine.run.quorum  # whose answer is merged at the deadline
             if rounds.phase == "starting":
                 needed = max(needed, machine.run.start_with or 0)
             healthy = sorted(self._since[device] for device in self.devices if device in self._since)

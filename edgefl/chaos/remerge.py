@@ -18,6 +18,11 @@ def divided(answers: Iterable[Kept], round: int, counted: frozenset[str]) -> tup
     return fresh, {kept.device: kept for kept in answers if kept.round < round}
 
 
+def together(answers: Iterable[Kept], _round: int, counted: frozenset[str]) -> tuple[dict[str, Kept], dict[str, Kept]]:
+    """The same where rounds wait for nobody: whenever they began, none of them is late."""
+    return {kept.device: kept for kept in answers if kept.device in counted}, {}
+
+
 def merged_again(  # noqa: PLR0917 - all that a merge depends on
     job: Job,
     before: RunState,
@@ -31,8 +36,8 @@ def merged_again(  # noqa: PLR0917 - all that a merge depends on
     latecomers = {device: Latecomer(kept.round, _update(job, kept, unseal)) for device, kept in behind.items()}
     arrived = {device: _update(job, kept, unseal) for device, kept in fresh.items()}
     updates, late_ones = staleness.fold(policy, before.round + 1, arrived, latecomers)
-    *_, after = jobs.onward(job, before, updates, population=population, late=late_ones)
-    return after
+    judged = jobs.judged(job, before, arrived)
+    return [judged, *jobs.onward(job, judged, updates, population=population, late=late_ones)][-1]
 
 
 def _update(job: Job, kept: Kept, unseal: Unseal) -> Update:

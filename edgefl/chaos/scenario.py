@@ -11,13 +11,13 @@ from typing import Any, Literal, TypeAlias, get_args
 from edgefl.algorithms.registry import ALGORITHMS
 from edgefl.config.schema import RunFile
 from edgefl.hardware.line import Line
-from edgefl.protocol.chunks import CHUNK
+from edgefl.protocol.chunks import AROUND, CHUNK, HEAD, TOGETHER
 
 Kind: TypeAlias = Literal[
     "kill", "power", "torn", "stop", "rot", "cut", "silence", "storm", "lost", "broker", "full", "clock", "twin",
     "noise",
 ]  # fmt: skip
-Lie: TypeAlias = Literal["torn", "not a number", "huge", "round", "run", "name", "model", "stale"]
+Lie: TypeAlias = Literal["torn", "not a number", "huge", "round", "run", "name", "model", "stale", "counts"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LOST = (  # what a broker may lose, though it said that it has it
@@ -25,6 +25,7 @@ LOST = (  # what a broker may lose, though it said that it has it
     "holding", "absent", "declined", "busy",
 )  # fmt: skip
 LIES: tuple[Lie, ...] = ("torn", "not a number", "huge", "round", "run", "name", "model", "stale")
+SAMPLES = 8  # more for each device of a fleet that is asked what its data are like: some have enough to say it
 MOST_FAULTS = 10
 LONG = 400.0  # virtual seconds that somebody may be away for, in which the others must get on
 CHEAP: dict[str, dict[str, Any]] = {  # where an algorithm's own defaults would take long
@@ -34,6 +35,7 @@ CHEAP: dict[str, dict[str, Any]] = {  # where an algorithm's own defaults would 
     "feddf": {"steps": 2},
     "flashback": {"max_epochs": 1},
 }
+BUFFERED = 0.2  # the share of runs whose rounds wait for nobody
 PER_ROUND = 7.0  # virtual seconds in which faults may come, for each round
 
 
@@ -87,7 +89,12 @@ class Scenario:
     weather: Weather
     preparing: float  # seconds that a coordinator's slow work takes
     merging: float
-    piece: int  # bytes of a frame that go into one message
+    piece: int  # bytes of a chunk of a frame
+
+    @property
+    def largest(self) -> int:
+        """Bytes of a packet that the broker takes: for one piece, or for several."""
+        return Random(f"{self.seed}/packets").choice(TOGETHER) * self.piece + HEAD + AROUND
 
     @property
     def healed(self) -> float:
@@ -96,7 +103,8 @@ class Scenario:
 
     def exact(self, run: RunFile) -> bool:
         """Whether every round of this run must have everybody's answer."""
-        return run.rounds.quorum == run.rounds.cohort == len(self.members) and run.rounds.over_select == 1.0
+        everybody = run.rounds.quorum == run.rounds.cohort == len(self.members)
+        return everybody and run.rounds.over_select == 1.0 and not run.buffered
 
 
 def draw(seed: int) -> Scenario:
@@ -104,14 +112,15 @@ def draw(seed: int) -> Scenario:
     fleet = Random(f"{seed}/fleet")
     count = fleet.choice((2, 3, 3, 4, 4, 5))
     liars = fleet.choice((0, 0, 0, 1)) if count > 2 else 0
+    more = SAMPLES if _describes(seed) else 0
     lines = (Line(), Line(0.02), Line(0.2, 20_000.0, 50_000.0))
     members = tuple(
         Member(
             f"d{number}",
-            fleet.randint(3, 9),
+            fleet.randint(3, 9) + more,
             fleet.choice((0.2, 0.8, 2.5)),
             fleet.choice(lines),
-            fleet.choice(LIES) if number <= liars else None,
+            _lie(seed, fleet.choice(LIES)) if number <= liars else None,
         )
         for number in range(1, count + 1)
     )
@@ -124,6 +133,25 @@ def draw(seed: int) -> Scenario:
     slow = Random(f"{seed}/work")
     pieces = Random(f"{seed}/pieces").choice((CHUNK, CHUNK, 150))  # small ones are lost, doubled and asked for again
     return Scenario(seed, members, runs, faults, chances, slow.choice((0.0, 1.0)), slow.choice((0.0, 0.3, 2.0)), pieces)
+
+
+def _lie(seed: int, usual: Lie) -> Lie:
+    """What a liar lies about: what it did, or what it saw."""
+    return "counts" if Random(f"{seed}/counts").random() < 0.3 else usual
+
+
+def _describes(seed: int) -> bool:
+    """Whether runs of this seed ask what their fleet's data are like, unless they are private."""
+    return Random(f"{seed}/described").random() < 0.3
+
+
+def _evaluation(seed: int, name: str) -> dict[str, Any]:
+    """Who judges the model, and whether that may end the run."""
+    rng = Random(f"{seed}/evaluation/{name}")
+    on = rng.choice(("coordinator", "coordinator", "devices", "devices", "both"))
+    every, patience, least = rng.choice((1, 1, 2)), rng.choice((None, None, 1)), rng.choice((1, 1, 2, 3))
+    about = {"every": every, "patience": patience, "least": least, "per_device": rng.random() < 0.5}
+    return {"on": on, "held_back": 0.34, "beside_privacy": True, **about}
 
 
 def _run(seed: int, name: str, count: int) -> RunFile:
@@ -139,9 +167,16 @@ def _run(seed: int, name: str, count: int) -> RunFile:
     algorithm, privacy = _algorithm(rng)
     if privacy:
         rounds["late"] = "drop"
+    if Random(f"{seed}/pace/{name}").random() < BUFFERED:
+        rounds, algorithm = _impatient(seed, name, rounds, algorithm, "fedprox" if privacy else "")
+    evaluation = _evaluation(seed, name)
+    data = "none" if evaluation["on"] == "devices" else "digits"  # whose place softmax.py takes
+    statistics = {"normalise": "fleet", "class_weights": "balanced"} if _describes(seed) and not privacy else {}
+    task = {"data": data, "sample": [3], "classes": 3, "backend": "torch", "model": "softmax", **statistics}
     table: dict[str, Any] = {
         "run": {"name": name, "rounds": rng.randint(2, 4), "seed": seed},
-        "task": {"data": "none", "sample": [3], "classes": 3, "backend": "torch", "model": "softmax"},
+        "task": task,
+        "evaluation": evaluation,
         "algorithm": algorithm,
         "privacy": privacy,
         "rounds": rounds,
@@ -154,6 +189,22 @@ def _run(seed: int, name: str, count: int) -> RunFile:
         "guards": {"strikes": 3, "quarantine_seconds": 20.0},
     }
     return RunFile.model_validate({key: value for key, value in table.items() if value is not None})
+
+
+def _impatient(
+    seed: int, name: str, rounds: dict[str, Any], algorithm: dict[str, Any], private: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same in rounds that wait for nobody, of an algorithm that can; of a private run the one that is."""
+    rng = Random(f"{seed}/impatient/{name}")
+    kept = {key: value for key, value in rounds.items() if key in {"deadline", "start_with"}}
+    sizes = {"concurrency": rounds["cohort"], "buffer": rounds["quorum"]}
+    able = algorithm["name"] in {"fedavg", "fedprox", "fedavgm", "fedntd", "fedreg"}
+    plain = (
+        algorithm
+        if able
+        else {"name": private or rng.choice(("fedavg", "fedavgm")), "epochs": 1, "batch": 4, "lr": 0.1}
+    )
+    return {"mode": "buffered", "staleness": rng.choice((0, 1, 2, 20)), **kept, **sizes}, plain
 
 
 def _algorithm(rng: Random) -> tuple[dict[str, Any], dict[str, Any] | None]:

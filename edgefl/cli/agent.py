@@ -54,9 +54,7 @@ def enrol(  # noqa: PLR0917 - options of a command
     data: Annotated[
         str | None, typer.Option(help="This device's data: npz:/path, csv:/path, package.module:name.")
     ] = None,
-    with_: Annotated[
-        Path | None, typer.Option("--with", help="An agent file, whose [data] and [compute] are taken.")
-    ] = None,
+    with_: Annotated[Path | None, typer.Option("--with", help="An agent file; all but its [agent] is taken.")] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Where the agent keeps everything.", show_default="~/.local/state/edgefl")
     ] = None,
@@ -88,6 +86,8 @@ def enrol(  # noqa: PLR0917 - options of a command
     opened = kits.read(kit or Path())
     path = enrolment.install(opened, home, data, with_)
     typer.echo(f"this machine is '{opened.name}' of fleet '{opened.fleet}'; everything is in {path.parent}")
+    if install_only and (missing := enrolment.missing_data(path)):
+        typer.echo(f"edgefl: its agent will not start yet: {missing}", err=True)
     if token is not None and kit is not None:
         kit.unlink()
     else:
@@ -155,7 +155,7 @@ def predict(
 
     file = load(AgentFile, agent, set_ or ())
     deployed = inference.open_model(file, model)
-    predictions = inference.predict(deployed, inference.samples(samples, deployed))
+    predictions = inference.predict(deployed, inference.samples(samples, deployed, file.data))
     if out is not None:
         inference.write(out, predictions)
         typer.echo(f"{out}: {len(predictions.values)} predictions", err=True)

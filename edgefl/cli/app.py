@@ -1,6 +1,7 @@
 """The command line: `edgefl VERB FILE`. Results go to stdout, logs to stderr.
 
-Exit codes: 0 done, 1 the run failed, 2 a file or an option is wrong, 130 interrupted.
+Exit codes: 0 done, 1 the run failed, 2 a file or an option is wrong, 3 the run has finished before,
+130 interrupted.
 """
 
 import sys
@@ -22,11 +23,17 @@ from edgefl.cli import (
     doctor,
     export,
     fleet,
+    gateway,
     init,
+    page,
+    plan,
     privacy,
     rehearse,
     replay,
+    report,
     simulate,
+    status,
+    tutorial,
 )
 from edgefl.errors import EdgeflError
 
@@ -40,11 +47,16 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(init.init)
+app.command()(tutorial.tutorial)
 app.command()(doctor.doctor)
 app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(rehearse.rehearse)
+app.command()(plan.plan)
+app.command()(status.status)
 app.command()(replay.replay)
+app.command()(report.report)
+app.command()(page.page)
 app.command()(chaos.chaos)
 app.command()(export.export)
 app.add_typer(config.app, name="config")
@@ -52,6 +64,7 @@ app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(agent.app, name="agent")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(broker.app, name="broker")
+app.add_typer(gateway.app, name="gateway")
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(bench.app, name="bench")
 

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from edgefl.cli.bench_peers import peers
+from edgefl.cli.bench_scale import scale
 from edgefl.cli.options import Json
 
 if TYPE_CHECKING:
     from edgefl.bench.report import Comparison
 
 app = typer.Typer(no_args_is_help=True, help="Measure against a reference in the same run.")
+app.command()(peers)
+app.command()(scale)
 
 
 @app.callback()
@@ -93,6 +97,28 @@ def device(
 
 
 @app.command()
+def coordinator(
+    params: Annotated[int, typer.Option(min=1000, help="Size of the model.")] = 1_000_000,
+    devices: Annotated[int, typer.Option(min=1, help="Real agents.")] = 10,
+    answers: Annotated[int, typer.Option(min=10, help="Of one large round, merged without a network.")] = 1_000,
+    json: Json = False,
+) -> None:
+    """How much memory a coordinator takes: waiting, working, and for a round of many answers."""
+    import sys
+    import tempfile
+    from pathlib import Path
+
+    from edgefl.bench.memory import Plan, measure
+
+    def merge(params: int, answers: int, folder: Path) -> list[str]:
+        return [sys.executable, "-m", "edgefl.cli.bench_merge", str(params), str(answers), str(folder)]
+
+    with tempfile.TemporaryDirectory(prefix="edgefl-bench-", dir=Path.cwd()) as folder:  # /tmp may be memory
+        plan = Plan(params=params, devices=devices, answers=answers)
+        _print("Memory of a coordinator", ("ours", "reference"), measure(plan, merge, Path(folder)), json)
+
+
+@app.command()
 def algorithms(
     params: Annotated[int, typer.Option(min=1, help="Size of the model at the coordinator.")] = 1_000_000,
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 3,
@@ -102,6 +128,24 @@ def algorithms(
     from edgefl.bench.algorithms import Sizes, compare
 
     _print("CPU time", ("edgefl", "reference"), compare(Sizes(params=params, repeats=repeats)), json)
+
+
+@app.command()
+def simulator(
+    networks: Annotated[list[str] | None, typer.Option("--network", help="mlp, cnn, lstm; may be given again.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 5,
+    json: Json = False,
+) -> None:
+    """A simulated round, against a bare loop in torch and against its matrix products alone."""
+    from edgefl.bench.simulator import FLEETS, compare
+    from edgefl.errors import ConfigError, nearest
+
+    known = {fleet.network: fleet for fleet in FLEETS}
+    for name in networks or ():
+        if name not in known:
+            raise ConfigError(f"--network {name}: not among those measured; {nearest(name, known)}")
+    chosen = [known[name] for name in networks or known]
+    _print("A simulated round of 10 devices", ("edgefl", "reference"), compare(chosen, repeats), json)
 
 
 def _print(title: str, names: tuple[str, str], comparisons: "Iterable[Comparison]", as_json: bool) -> None:

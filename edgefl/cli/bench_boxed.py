@@ -29,6 +29,7 @@ def main(network: str, graphs: Path, rounds: int) -> None:
     from device_agent.box.zygote import Zygote
     from edgefl.system import resident_memory
 
+    gc.freeze()
     gc.enable()
     resident_memory.one_heap()
     zygote = Zygote()
@@ -41,6 +42,7 @@ def main(network: str, graphs: Path, rounds: int) -> None:
     order, data = _order(network, graphs)
     compute = LocalCompute()
     box = Box(zygote, "bench", compute, Samples(data), 1 << 28)
+    resident_memory.release_code()  # as an agent before it serves
     box.warm()
 
     def boxed() -> None:

@@ -6,6 +6,7 @@ took.
 
 import gc
 import json
+import os
 import sys
 from pathlib import Path
 from time import monotonic, process_time
@@ -18,22 +19,25 @@ if TYPE_CHECKING:
 
 def main(back_end: str, network: str, graphs: Path) -> None:
     """Train, and say so."""
-    gc.disable()  # as at the door
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as at the door, all of this
+    gc.disable()
+    from dataclasses import replace
+
     import device_agent.start  # noqa: F401 - its weight is what we measure
     from edgefl.algorithms import registry
-    from edgefl.bench.cases import CASES, STEPS, batch, stepper
+    from edgefl.bench.cases import CASES, STEPS, samples, training
     from edgefl.system import resident_memory
 
+    gc.freeze()
     gc.enable()
     resident_memory.one_heap()
     case = next(case for case in CASES if case.network == network)
-    model, w = _onnx(graphs) if back_end == "onnx" else _torch(network, case.sample, case.classes)
+    model, w = _onnx(graphs, case.batch) if back_end == "onnx" else _torch(network, case.sample, case.classes)
     registry.algorithm({"name": "fedavg"})  # imported when a task names it, so part of a training agent
-    step = stepper(model, w, batch(case))
-    step()
+    train = training(model, w, samples(replace(case, calls=1)), case.batch)
+    train(1)
     first = {"first_step_at": monotonic(), "first_step_cpu": process_time()}
-    for _ in range(STEPS - 1):
-        step()
+    train(STEPS - 1)
     print(json.dumps({**first, "peak_mb": peak_mb()}))
 
 
@@ -44,13 +48,13 @@ def peak_mb() -> float:
     return int(peak) / 1024
 
 
-def _onnx(graphs: Path) -> "tuple[Model, Vector]":
+def _onnx(graphs: Path, batch: int) -> "tuple[Model, Vector]":
     import numpy as np
 
     from edgefl.models.onnx.bundle import unpack
     from edgefl.models.onnx_backend import OnnxModel
 
-    model = OnnxModel(unpack(graphs.read_bytes()), frugal=True)  # as an agent makes it
+    model = OnnxModel(unpack(graphs.read_bytes()), frugal=True, batch=batch)  # as an agent makes it
     return model, np.full(model.layout.size, 0.01, np.float32)
 
 

@@ -16,18 +16,19 @@ from edgefl.bench import unsigned
 from edgefl.bench.noop import NOTHING, Blank, Noop, register
 from edgefl.bench.secured import SecuredFleet
 from edgefl.bench.transport import Play
-from edgefl.config.schema import Broker, Learning, RoundRules, Run, RunFile
+from edgefl.config.schema import Broker, Learning, RoundRules, Run, RunFile, Wire
 from edgefl.errors import RunError
 from edgefl.events import Fact, Round
 from edgefl.fleet.members import MembersFile
 from edgefl.losses import LOSSES
 from edgefl.protocol.address import Address
-from edgefl.protocol.codecs import codec
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer
 from edgefl.run.job import Job
 from edgefl.system.processes import Child
 from edgefl.vector import Layout
+
+DEADLINE = 600.0  # seconds: a bench waits for everybody
 
 
 class Services:
@@ -105,17 +106,20 @@ class Secured(Services):
         return super().command(address, name, folder)
 
     def connect(self, address: Address, name: str) -> MqttTransport:  # noqa: ARG002 - coordinators have one of theirs
-        return MqttTransport(self.fleet.settings.here, name, tls=self.fleet.folder.coordinator_tls())
+        return MqttTransport(self.fleet.folder.here, name)
 
 
-def still_job(name: str, params: int, rounds: int, devices: int) -> Job:
-    """A job whose devices have nothing to do."""
+def still_job(
+    name: str, params: int, rounds: int, cohort: int, *, wire: str = "float32", devices: int | None = None
+) -> Job:
+    """A job whose devices have nothing to do; vectors travel as `wire` says. It begins with so many `devices`."""
     run = RunFile(
         run=Run(name=name, rounds=rounds),
         task=Learning(data=None, model="still", sample=NOTHING.shape, classes=NOTHING.classes, backend="torch"),
         algorithm={"name": "still"},
-        rounds=RoundRules(cohort=devices, quorum=devices),
+        rounds=RoundRules(cohort=cohort, quorum=cohort, deadline=DEADLINE, start_with=devices),
         broker=Broker(fleet="bench"),
+        wire=Wire(codec=wire),
     )
     model = Blank(Layout(("w",), ((params,),)))
     return Job(
@@ -127,8 +131,8 @@ def still_job(name: str, params: int, rounds: int, devices: int) -> Job:
         graphs=None,
         start=np.zeros(params, np.float32),
         loss=LOSSES["cross_entropy"],
-        up=codec("float32"),
-        down=codec("float32"),
+        up=run.wire.up_codec(),
+        down=run.wire.down_codec(),
         sample=NOTHING.shape,
         classes=NOTHING.classes,
         public=NOTHING,

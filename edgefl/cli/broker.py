@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -20,6 +21,10 @@ def group() -> None:
 @app.command()
 def start(  # noqa: PLR0917 - options of a command
     fleet: FleetName = "default",
+    site: Annotated[
+        Path | None,
+        typer.Option(help="NAME.site, as `edgefl fleet site` wrote it: the broker of a site, with its bridge."),
+    ] = None,
     insecure: Insecure = False,
     port: Annotated[
         int | None, typer.Option(help="Without a fleet: its port; 0 takes any free one.", show_default="1883")
@@ -40,7 +45,10 @@ def start(  # noqa: PLR0917 - options of a command
     from edgefl.system import logs
 
     logs.set_up(log)
-    if FleetFolder(fleet).exists() and not insecure:
+    if site is not None:
+        _not_for_a_fleet(fleet, {"--port": port, "--bind": bind, "--user": user})
+        _site(site)
+    elif FleetFolder(fleet).exists() and not insecure:
         _not_for_a_fleet(fleet, {"--port": port, "--bind": bind, "--user": user})
         _secured(fleet)
     else:
@@ -58,9 +66,18 @@ def _not_for_a_fleet(fleet: str, options: Mapping[str, object]) -> None:
         )
 
 
-def _secured(fleet: str) -> None:
-    from pathlib import Path
+def _site(path: Path) -> None:
+    from edgefl.fleet import site_broker
 
+    def ready(site: site_broker.Site) -> None:
+        where = site.settings.broker
+        typer.echo(f"the broker of site '{site.file.name}' listens on {where} for its members only; Ctrl-C ends it")
+        typer.echo(f"its bridge goes to {site.file.centre}; devices: {', '.join(site.members.devices) or 'none yet'}")
+
+    site_broker.serve(path, ready)
+
+
+def _secured(fleet: str) -> None:
     from edgefl.fleet import broker
     from edgefl.fleet.administration import Fleet
 
@@ -81,6 +98,7 @@ def _plain(
     port: int, bind: str, user: str | None, prefer: Literal["auto", "mosquitto", "iotcore"], *, insecure: bool
 ) -> None:
     import os
+    from queue import SimpleQueue
 
     from edgefl.errors import ConfigError
     from edgefl.protocol import broker
@@ -92,9 +110,12 @@ def _plain(
         if not os.environ.get(PASSWORD):
             raise ConfigError(f"--user {user}: put its password into the environment as {PASSWORD}")
         users[user] = os.environ[PASSWORD]
+    ended: SimpleQueue[int] = SimpleQueue()  # an Event set by a handler can wait for itself for ever
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _frame: ended.put(number))
     with broker.start(port, bind=bind, prefer=prefer, users=users, insecure=insecure) as running:
         if not is_loopback(bind):
             who = f"the user '{user}'" if user else "everybody"
             warn(f"at {bind} {who} may read and forge what any device says, and nothing is encrypted")
         typer.echo(f"{running.kind} listens on {running.address}; Ctrl-C ends it")
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        ended.get()

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefl.cli.options import Json, Sets
-from edgefl.config.toml_text import Way, name, written
 
 if TYPE_CHECKING:  # the command imports it when it runs: --help is instant
+    from edgefl.config.listing import Kind
     from edgefl.config.origin import Entry
 
 app = typer.Typer(no_args_is_help=True, help="What a file comes to.")
-
-COLUMN, WIDTH = 40, 80  # where origins begin, and where a plain terminal ends
 
 
 @app.callback()
@@ -35,6 +33,7 @@ def show(
 
     What it prints is a run file (or an agent file) again.
     """
+    from edgefl.config.listing import listing
     from edgefl.config.origin import entries, kind_of, strays
     from edgefl.config.reader import read_toml
     from edgefl.config.schema import AgentFile
@@ -47,8 +46,8 @@ def show(
         typer.echo(_dim(f"# {file} as it is in force."))
         if origin:
             typer.echo(_dim("# Strongest first: --set, EDGEFL_ variables, the file, the defaults."))
-        for line in _as_toml(shown, origin=origin):
-            typer.echo(line)
+        for line, kind in listing(shown, origin=origin):
+            typer.echo(_painted(line, kind))
     for line in strays():
         typer.echo(f"edgefl: {line}", err=True)
 
@@ -84,36 +83,16 @@ def _tree(entries: "Sequence[Entry]") -> Any:  # Any: tables in tables
     return root
 
 
-def _as_toml(entries: "Sequence[Entry]", at: Way = (), *, origin: bool) -> list[str]:
-    """The lines of a TOML file; with `origin`, each with a comment that says where it comes from."""
-    lines = []
-    own = [entry for entry in entries if entry.way[:-1] == at]
-    if at and own:
-        lines += ["", _header(at)]
-    for entry in own:  # before the tables inside, or TOML would read them as theirs
-        lines += _line(entry, origin=origin) if at else ["", _dim(f"# [{entry.key}] is not there")]
-    for way in dict.fromkeys(entry.way[: len(at) + 1] for entry in entries if len(entry.way) > len(at) + 1):
-        lines += _as_toml([entry for entry in entries if entry.way[: len(way)] == way], way, origin=origin)
-    return lines
-
-
-def _header(at: Way) -> str:
-    dotted = ".".join(name(part) for part in at if isinstance(part, str))
-    return typer.style(f"[[{dotted}]]" if isinstance(at[-1], int) else f"[{dotted}]", bold=True)
-
-
-def _line(entry: "Entry", *, origin: bool) -> list[str]:
-    from edgefl.config.origin import DEFAULT
-
-    key = name(str(entry.way[-1]))
-    text = f"# {key} is not set" if entry.value is None else f"{key} = {written(entry.value)}"
-    quiet = entry.origin.startswith(DEFAULT) and not entry.over
-    if not origin or (entry.value is None and quiet):
-        return [_dim(text) if entry.value is None else text]
-    commented = f"{text:<{COLUMN - 2}}  # {entry.origin}"
-    over = [f"#   instead of {written(value)} ({who})" for who, value in entry.over]
-    placed = [" " * max(4, min(COLUMN, WIDTH - len(line))) + line for line in over]
-    return [_dim(commented) if quiet else commented, *(typer.style(line, fg=typer.colors.YELLOW) for line in placed)]
+def _painted(line: str, kind: "Kind") -> str:
+    match kind:
+        case "head":
+            return typer.style(line, bold=True)
+        case "over":
+            return typer.style(line, fg=typer.colors.YELLOW)
+        case "dim":
+            return _dim(line)
+        case _:
+            return line
 
 
 def _dim(text: str) -> str:

@@ -1,5 +1,7 @@
 """`edgefl coordinator`: the server's side of a run."""
 
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,6 +10,8 @@ from edgefl.cli.options import DataRoot, Forgetting, Insecure, Json, Log, RunPat
 from edgefl.cli.program import program
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
+    from coordinator.resuming import Stated
+    from edgefl.config.schema import RunFile
     from edgefl.fleet.folder import FleetFolder
 
 app = typer.Typer(no_args_is_help=True, help="The server's side of a run.")
@@ -28,46 +32,135 @@ def start(  # noqa: PLR0917 - options of a command
     rehearse: Annotated[
         bool, typer.Option(help="Play the first rounds without devices, to find what cannot work.")
     ] = True,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run was interrupted.")] = False,
-    unless_finished: Annotated[
-        bool, typer.Option("--unless-finished", help="Do nothing if the run has finished: for a service.")
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew, even if a run was interrupted or has finished.")
     ] = False,
+    unless_finished: Annotated[
+        bool, typer.Option("--unless-finished", help="Exit code 0, not 3, if the run has finished before.")
+    ] = False,
+    page: Annotated[
+        str | None,
+        typer.Option(help="Where a browser can watch: a port, or host:port (127.0.0.1:8600).", show_default=False),
+    ] = None,
+    no_page: Annotated[bool, typer.Option("--no-page", help="Serve no page.")] = False,
     insecure: Insecure = False,
     log: Log = "warning",
 ) -> None:
     """Coordinate a run: wait for devices, open rounds, merge what they send, keep the model.
 
-    The same command goes on with a run that was interrupted, whatever interrupted it.
+    The same command goes on with a run that was interrupted, whatever interrupted it. One that has finished is left
+    alone (exit code 3).
     """
-    from coordinator import identity
-    from coordinator.fleet_broker import fleet_of, located
-    from coordinator.start import check_broker, coordinate, finished
-    from coordinator.view import choose
+    from coordinator.resuming import Stated
+    from coordinator.settling import finished, has_finished
+    from edgefl.config import origin
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
-    from edgefl.protocol import exposure
-    from edgefl.protocol.address import parse
-    from edgefl.simulation.rehearsal import rehearse_apart
+    from edgefl.errors import Finished
     from edgefl.system import logs
 
     logs.set_up(log)
-    run_file = load(RunFile, run, with_flags(set_, forgetting=forgetting))
-    if unless_finished and not fresh and finished(run_file):
-        typer.echo(f"edgefl: run '{run_file.run.name}' has finished; --fresh begins it anew", err=True)
+    sets = with_flags(set_, forgetting=forgetting, page=page, no_page=no_page)
+    run_file = load(RunFile, run, sets)
+    if not fresh and finished(run_file):
+        if not unless_finished:
+            raise Finished(has_finished(run_file))
+        typer.echo(f"edgefl: {has_finished(run_file)}", err=True)
         return
+
+    stated = Stated.of(run, set_ or ())
+    origins = origin.as_json(origin.entries(RunFile, run, sets))
+    how = {"rehearse": rehearse, "fresh": fresh, "json": json, "insecure": insecure}
+    _coordinate(run_file, data_root, stated, origins, **how)
+
+
+@app.command()
+def extend(  # noqa: PLR0917 - options of a command
+    run: Annotated[
+        Path, typer.Argument(help="The run file, the run's folder, or its name in runs/.", show_default=False)
+    ],
+    rounds: Annotated[int, typer.Option(min=1, help="How many more.", show_default=False)],
+    set_: Sets = None,
+    data_root: DataRoot = None,
+    json: Json = False,
+    later: Annotated[
+        bool, typer.Option("--later", help="Do not go on now: the next `coordinator start` does, e.g. of a service.")
+    ] = False,
+    insecure: Insecure = False,
+    log: Log = "warning",
+) -> None:
+    """Give a run more rounds, and go on with it: one that has finished, or one that was interrupted.
+
+    It ends with the model that it would have had with so many rounds from the beginning.
+    """
+    from coordinator import known_runs
+    from coordinator.fleet_broker import located
+    from coordinator.resuming import Stated
+    from coordinator.settling import begun
+    from coordinator.settling import extend as extend_run
+    from edgefl.config.reader import load
+    from edgefl.config.schema import RunFile
+    from edgefl.system import logs
+    from edgefl.system.locks import own
+
+    logs.set_up(log)
+    if run.is_file():
+        run_file, stated = load(RunFile, run, set_ or ()), Stated.of(run, set_ or ())
+    else:
+        run_file, stated = begun(run if run.exists() else Path("runs") / run, set_ or ()), None
+    run_file = located(run_file)
+    folder = run_file.run.folder / run_file.run.name
+    with own(known_runs.lock_of(folder), remedy="end that first; nothing is lost"):
+        extended = extend_run(folder, run_file, rounds, stated=stated)
+    typer.echo(
+        f"edgefl: run '{extended.run.name}' has {extended.run.rounds} rounds now; its devices go on with it, but for"
+        " those that ended with it (--once): start these again",
+        err=True,
+    )
+    if not later:
+        _coordinate(extended, data_root, stated, json=json, insecure=insecure)
+
+
+def _coordinate(
+    run_file: "RunFile",
+    data_root: Path | None,
+    stated: "Stated | None",
+    origins: str | None = None,
+    *,
+    rehearse: bool = False,
+    fresh: bool = False,
+    json: bool = False,
+    insecure: bool = False,
+) -> None:
+    """Start, or go on; `rehearse` is for a run that begins."""
+    from coordinator import identity
+    from coordinator.fleet_broker import fleet_of, located
+    from coordinator.settling import finished
+    from coordinator.start import check_broker, coordinate
+    from coordinator.view import choose
+    from edgefl.exporters import opening
+    from edgefl.protocol import exposure
+    from edgefl.protocol.address import parse
+    from edgefl.simulation.apart import network_apart
+    from edgefl.system.resident_memory import one_heap
+
+    one_heap()  # of several each keeps models that it once held
     run_file = located(run_file)
     exposure.check(parse(run_file.broker.url), run_file.broker.tls, "broker", insecure=insecure)
+    opening.check(run_file.export)
     view = choose(as_json=json)
     if (fleet := fleet_of(run_file)) and not json:
         _tell_devices(fleet)
     tried = finished(run_file) is False and not fresh  # and its broker may come back later than we do
+    rehearse = rehearse and not tried
+    network = cache(partial(network_apart, run_file, data_root, rehearse=rehearse))
     if not tried:
         check_broker(run_file)
         identity.check(run_file)
-        if rehearse:
-            with view.busy(f"rehearsing run '{run_file.run.name}' without devices (--no-rehearse leaves it out)"):
-                rehearse_apart(run, set_ or (), data_root)
-    results = coordinate(run_file, data_root, view, fresh=fresh)
+    if rehearse:
+        with view.busy(f"rehearsing run '{run_file.run.name}' without devices (--no-rehearse leaves it out)"):
+            network()
+    results = coordinate(run_file, data_root, view, fresh=fresh, stated=stated, origins=origins, network=network)
     if not json:
         for what, path in results.files.items():
             typer.echo(f"{what}: {path}")

@@ -76,6 +76,7 @@ def serve(asked: Start) -> int:
     try:
         from device_agent.start import run
 
+        gc.freeze()
         gc.enable()
         code, reason = run(
             asked.agent,

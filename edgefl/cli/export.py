@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from coordinator.exporting import Exported
 
 
-def export(
+def export(  # noqa: PLR0917 - the options of the command
     checkpoint: Annotated[
         Path, typer.Argument(help="A run's folder, or one of its checkpoint-*.safetensors.", show_default=False)
     ],
     out: Annotated[Path, typer.Argument(help="The file to write, with the suffix .onnx.", show_default=False)],
+    best: Annotated[bool, typer.Option("--best", help="The best model of the run, not the last.")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="Weights of matrix products in eight bits.")] = False,
     data_root: DataRoot = None,
     json: Json = False,
@@ -25,7 +26,7 @@ def export(
     """Write a trained model as ONNX, compare it with the original, and say how good it is."""
     from coordinator.exporting import export_checkpoint
 
-    exported = export_checkpoint(checkpoint, out, int8=int8, root=data_root)
+    exported = export_checkpoint(checkpoint, out, best=best, int8=int8, root=data_root)
     if json:
         typer.echo(js.dumps({"event": "exported", **asdict(exported), "path": str(exported.path)}))
         return

@@ -38,6 +38,9 @@ def init(  # noqa: PLR0917 - options of a command
         int, typer.Option(help="The broker's port; the next is for coordinators here, the one after for tokens.")
     ] = 8883,
     trial: Trial = None,
+    models: Annotated[
+        str | None, typer.Option(help="Behind a gateway: the key of the coordinator whose models it passes on.")
+    ] = None,
     fleet: FleetName = "default",
     out: Out = Path(),
 ) -> None:
@@ -47,13 +50,15 @@ def init(  # noqa: PLR0917 - options of a command
     from edgefl.fleet.authority import check_host, clock
     from edgefl.fleet.members import device_names
 
+    if models is not None:
+        _check_key(models)
     check_new(fleet)  # before the kits: those of a first `fleet init` are there too
     names = device_names(devices) if devices else []
     data = _parts(trial, range(len(names))) if trial else [None] * len(names)
     addresses = [check_host(one) for one in host] if host else hosts.ours()
     for name in names:
         _free(out, name)
-    opened = Fleet.new(fleet, addresses, port, clock(), str(trial.absolute()) if trial else None)
+    opened = Fleet.new(fleet, addresses, port, clock(), str(trial.absolute()) if trial else None, models)
     typer.echo(
         f"made the fleet '{fleet}' in {opened.folder.path}; keep a copy of that folder, and of {fleet}.key beside"
     )
@@ -76,6 +81,7 @@ def add(  # noqa: PLR0917 - options of a command
     token: Annotated[
         bool, typer.Option("--token", help="No kit: a one-time token, with which the device makes its own keys.")
     ] = False,
+    site: Annotated[str, typer.Option(help="Whose broker it is at; `edgefl fleet site` makes one.")] = "",
     minutes: Annotated[int, typer.Option(min=1, max=7 * 24 * 60, help="With --token: how long it is good for.")] = 60,
     fleet: FleetName = "default",
     out: Out = Path(),
@@ -91,13 +97,43 @@ def add(  # noqa: PLR0917 - options of a command
     opened = Fleet(fleet)
     more = "" if table else " --data npz:/path/to/data.npz"
     if token:
-        word = tokens.issue(opened, name, clock(), timedelta(minutes=minutes), replace=replace, data=table).text()
+        word = tokens.issue(
+            opened, name, clock(), timedelta(minutes=minutes), replace=replace, data=table, site=site
+        ).text()
         typer.echo(f"on {name}, within {minutes} minutes, once:\n\n  edgefl agent enrol --token {word}{more}\n")
         _listen(opened, only=name)
         return
-    path = _kit(opened, name, table, out, replace=replace)
+    path = _kit(opened, name, table, out, replace=replace, site=site)
     _tell_the_broker(opened, reloaded=broker.reload(opened.folder))
     typer.echo(f"\nnext, on {name}, with this file:  edgefl agent enrol {path.name}{more}")
+
+
+@app.command()
+def site(  # noqa: PLR0917 - options of a command
+    name: Annotated[str, typer.Argument(help="The name of the site.", show_default=False)],
+    host: Annotated[
+        list[str], typer.Option(help="A name or address of the site's broker; the first is what its devices are told.")
+    ],
+    port: Annotated[int, typer.Option(help="The port of the site's broker.", min=1, max=65535)] = 8883,
+    replace: Annotated[bool, typer.Option("--replace", help="New keys for a site; the old ones are revoked.")] = False,
+    fleet: FleetName = "default",
+    out: Out = Path(),
+) -> None:
+    """Add a site with a broker of its own, bridged to the fleet's: NAME.site is all that its server needs."""
+    from edgefl.errors import ConfigError
+    from edgefl.fleet import broker, sites
+    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.authority import clock
+
+    opened, path = Fleet(fleet), out / f"{name}{sites.SUFFIX}"
+    if path.exists() and not replace:
+        raise ConfigError(f"{path} is there already: delete it if its server has it, or give --out FOLDER")
+    sites.write(sites.add(opened, name, host, port, clock(), replace=replace), path)
+    typer.echo(f"wrote {shown(path.absolute())}: it is for the site's server; delete it here once it is there")
+    typer.echo(f"its bridge will look for the fleet's broker at {opened.settings.broker}")
+    _tell_the_broker(opened, reloaded=broker.reload(opened.folder))
+    typer.echo(f"\nnext, there, with this file:  edgefl broker start --site {path.name}")
+    typer.echo(f"and for each of its devices, here:  {program()} fleet add DEVICE --site {name}")
 
 
 @app.command()
@@ -125,42 +161,54 @@ def revoke(name: DeviceName, fleet: FleetName = "default") -> None:
             _tell_the_broker(opened, reloaded=False)
             typer.echo(f"then again:  {program()} fleet revoke {name}", err=True)
             raise typer.Exit(1)
+    if site := opened.members.members[name].site:
+        if revocation.told_at(opened, site):
+            typer.echo(f"the broker of site '{site}' knows it: '{name}' has no rights there, and is not let in again")
+            return
+        typer.echo(f"edgefl: site '{site}' does not say that it knows; it is told when its bridge is there", err=True)
+        raise typer.Exit(1)
 
 
 @app.command("list")
 def list_(fleet: FleetName = "default", json: Json = False) -> None:
-    """Who belongs to the fleet: key, until when its certificate is valid, whether it was revoked, when it was seen."""
+    """Every device of the fleet: members, and who else was ever seen; when, in which runs, and why it is away."""
     import json as js
 
-    from edgefl.fleet import members
+    from edgefl.fleet import inventory
     from edgefl.fleet.folder import FleetFolder
-    from edgefl.fleet.sightings import read as sightings
+    from edgefl.printable import printable
 
-    folder = FleetFolder(fleet)
-    folder.read_settings()
-    seen = sightings(folder.path)
-    rows = []
-    for name, member in sorted(members.read(folder.members).members.items()):
-        last = seen.get(name)
-        rows.append(
-            {
-                "name": name,
-                "key": member.key,
-                "expires": _day(member.expires),
-                "revoked": _day(member.revoked),
-                "seen": _day(last.at) if last else None,
-                "version": last.version if last else None,
-            }
-        )
+    rows = inventory.known(FleetFolder(fleet))
     if json:
         for row in rows:
-            typer.echo(js.dumps(row))
+            typer.echo(js.dumps(row.as_json()))
         return
-    titles = ("name", "key", "expires", "revoked", "seen", "version")
-    table = [titles, *(tuple(_short(title, row[title]) for title in titles) for row in rows)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(titles))]
+    table: list[tuple[str, ...]] = [("name", "key", "expires", "revoked", "seen", "version", "runs", "why it is away")]
+    for row in rows:
+        key = f"{row.key.removeprefix('ed25519:')[:16]}..." if row.key else "no member"
+        runs = f"{row.runs[-1]}{f' and {len(row.runs) - 1} more' if len(row.runs) > 1 else ''}" if row.runs else ""
+        cells = row.name, key, _minute(row.expires), _minute(row.revoked), _minute(row.seen), row.version
+        table.append(tuple(printable(cell) or "-" for cell in (*cells, runs, row.reason)))
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+@app.command()
+def forget(name: DeviceName, fleet: FleetName = "default") -> None:
+    """Take a device out of the list, with all that was seen of it; one that comes again is seen again."""
+    from edgefl.errors import ConfigError
+    from edgefl.fleet import members, sightings
+    from edgefl.fleet.folder import FleetFolder
+
+    folder = FleetFolder(fleet)
+    known = sightings.forget(folder.seen, name)
+    if folder.exists() and name in members.read(folder.members).active():
+        typer.echo(f"'{name}' is still a member, and may come again:  {program()} fleet revoke {name}")
+    elif not known:
+        raise ConfigError(f"no device '{name}' was seen in fleet '{fleet}': `edgefl fleet list` shows who was")
+    if known:
+        typer.echo(f"forgot what was seen of '{name}'")
 
 
 @app.command()
@@ -234,13 +282,15 @@ def _parts(trial: Path, parts: Any) -> list[dict[str, Any] | None]:  # Any: numb
     return [trial_data(run, part) for part in parts]
 
 
-def _kit(fleet: "Fleet", name: str, data: dict[str, Any] | None, out: Path, *, replace: bool = False) -> Path:
+def _kit(
+    fleet: "Fleet", name: str, data: dict[str, Any] | None, out: Path, *, replace: bool = False, site: str = ""
+) -> Path:
     from edgefl.fleet import kit
     from edgefl.fleet.authority import clock
 
     member = name in fleet.members.active()  # then `add` refuses, or replaces
     path = out / f"{name}{kit.SUFFIX}" if replace or member else _free(out, name)
-    kit.write(fleet.add(name, clock(), replace=replace, data=data), path)
+    kit.write(fleet.add(name, clock(), replace=replace, data=data, site=site), path)
     typer.echo(f"wrote {shown(path.absolute())}: it is for {name} and nobody else; delete it here once it is there")
     return path
 
@@ -265,12 +315,15 @@ def _tell_the_broker(fleet: "Fleet", *, reloaded: bool) -> None:
         )
 
 
-def _day(moment: datetime | None) -> str | None:
-    return f"{moment:%Y-%m-%d %H:%M}" if moment else None
+def _check_key(key: str) -> None:
+    from edgefl.errors import ConfigError
+    from edgefl.protocol.signing import key_bytes
+
+    try:
+        key_bytes(key)
+    except ValueError as error:
+        raise ConfigError(f"--models: {error}") from None
 
 
-def _short(title: str, value: str | None) -> str:
-    """How it stands in the table: of a key as much as one can compare at a glance."""
-    if value is None:
-        return "-"
-    return f"{value.removeprefix('ed25519:')[:16]}..." if title == "key" else value
+def _minute(moment: datetime | None) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M %Z}" if moment else ""

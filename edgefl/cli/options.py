@@ -23,6 +23,13 @@ FleetName = Annotated[str, typer.Option("--fleet", help="The name of the fleet."
 Log = Annotated[str, typer.Option("--log", help="debug, info, warning or error.")]
 
 
-def with_flags(sets: list[str] | None, *, forgetting: bool) -> list[str]:
+def with_flags(
+    sets: list[str] | None, *, forgetting: bool, page: str | None = None, no_page: bool = False
+) -> list[str]:
     """What `--set` says, and the flags that are short for one."""
-    return [*(sets or ()), *(["run.forgetting=true"] if forgetting else [])]
+    flags = ["run.forgetting=true"] if forgetting else []
+    if page is not None:
+        from edgefl.config.page import place
+
+        flags += [f"page.{name}={value}" for name, value in place(page).items()]
+    return [*(sets or ()), *flags, *(["page.serve=false"] if no_page else [])]

@@ -9,14 +9,17 @@ import typer
 
 from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
 from edgefl.evaluation import wording
-from edgefl.events import Abandoned, Done, Evaluating, Fact, Round, Tell, as_json
+from edgefl.events import Abandoned, Described, Done, Evaluated, Evaluating, Fact, Inherited, Round, Tell, as_json
 
 if TYPE_CHECKING:
     from edgefl.config.schema import RunFile
     from edgefl.data.split import Split
     from edgefl.run.job import Job
 
-Workers = Annotated[int, typer.Option(min=1, help="Processes that train at the same time; the result is the same.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Devices that train at the same time; the result is the same. One, unless on Ray."),
+]
 
 
 def simulate(  # noqa: PLR0917 - the options of the command
@@ -26,7 +29,7 @@ def simulate(  # noqa: PLR0917 - the options of the command
     emulate: Annotated[
         bool, typer.Option("--emulate", help="On the virtual clock even without emulated hardware in [fleet].")
     ] = False,
-    workers: Workers = 1,
+    workers: Workers = None,
     forgetting: Forgetting = False,
     json: Json = False,
     log: Log = "warning",
@@ -50,7 +53,7 @@ def play(
     tell: Tell,
     *,
     emulated: bool = False,
-    workers: int = 1,
+    workers: int | None = None,
     prepare: "Callable[[RunFile, Path | None], tuple[Job, Split]] | None" = None,
 ) -> None:
     """The whole run, in the driver that its [fleet] asks for; `prepare` stands in for a job's own preparation."""
@@ -80,10 +83,12 @@ def _line(fact: Fact) -> None:
                 f"{_forgot(fact)}  up {wording.size(fact.bytes_up)}"
                 f"  down {wording.size(fact.bytes_down)}  {seconds}{wording.bounded(fact)}"
             )
+        case Evaluated(round=round):
+            typer.echo(f"after {round:4d}  {wording.evaluated(fact)}")
         case Abandoned(round=round, reason=reason):
             typer.echo(f"round {round:4d}  abandoned: {reason}")
         case Done(virtual_seconds=took):
-            words = (wording.scores(fact), wording.best(fact), wording.weakest(fact, fact.class_names))
+            words = (fact.stopped, wording.scores(fact), wording.best(fact), wording.weakest(fact, fact.names))
             typer.echo(
                 f"done: {fact.rounds} rounds{'' if took is None else f' in {took:.0f} virtual s'},"
                 f" {', '.join(word for word in words if word)}, model {fact.model_sha256[:16]}"
@@ -92,6 +97,10 @@ def _line(fact: Fact) -> None:
                 typer.echo(private)
         case Evaluating():
             typer.echo(wording.evaluating(fact))
+        case Described():
+            typer.echo(wording.described(fact))
+        case Inherited():
+            typer.echo(wording.inherited(fact))
 
 
 def _forgot(fact: Round) -> str:

@@ -20,6 +20,7 @@ from edgefl.config.schema import RunFile
 from edgefl.data.catalog import FOLDERS, data_root
 from edgefl.errors import StoreError
 from edgefl.events import Done, Round, from_json
+from edgefl.run import first_model
 from edgefl.system import user_files
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,8 @@ def _theirs(run: RunFile) -> Iterator[Path]:
             yield user_files.located(Path(rest))
         elif colon:
             yield from _source(kind)
+    if run.run.from_ is not None:
+        yield first_model.locate(run)
     for part in (run.make_algorithm(), *run.make_stages()):
         if type(part).__module__.split(".")[0] != "edgefl":
             yield from _source(type(part).__module__)

@@ -12,7 +12,8 @@ import numpy as np
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, EdgeflError, RunError
 from edgefl.evaluation import metrics
-from edgefl.events import Done, Fact, Round, Tell, as_json
+from edgefl.evaluation.judged_rounds import judged_rounds
+from edgefl.events import Done, Evaluated, Fact, Round, Tell, as_json
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Played:
     @property
     def regression(self) -> bool:
         """Whether it is judged by its loss, the lower the better, because its targets are real numbers."""
-        return self.rounds[0].accuracy is None
+        return self.paid[0].accuracy is None
 
     @property
     def quality(self) -> list[float]:
@@ -99,6 +100,10 @@ class Played:
         return sums
 
 
+def _is_judged(report: Round) -> bool:
+    return report.accuracy is not None or report.loss is not None
+
+
 def is_free(report: Round) -> bool:
     """Whether this round asked no device."""
     return report.devices == 0
@@ -131,7 +136,7 @@ class Order:
 
 def play_one(order: Order, root: Path | None, play: Play, progress: Progress) -> Outcome:
     """Play one run; whatever goes wrong in it is its own."""
-    rounds: list[Round] = []
+    told: list[Round | Evaluated] = []
     done = Done(order.run.run.name, "", 0)
 
     def tell(fact: Fact) -> None:
@@ -139,16 +144,25 @@ def play_one(order: Order, root: Path | None, play: Play, progress: Progress) ->
         if isinstance(fact, Done):
             done = fact
         elif isinstance(fact, Round):
-            rounds.append(fact)
-            if fact.accuracy is None and fact.loss is None:
+            told.append(fact)
+            if not _is_judged(fact) and not order.run.judged_by_devices:
                 raise RunError("nothing to compare by; give task.data with a test part")
             progress(order.label, order.seed)
+        elif isinstance(fact, Evaluated):
+            told.append(fact)
 
     try:
+        if order.run.judge == "devices" and order.run.evaluation.every > 1:
+            raise ConfigError(
+                f"evaluation.every = {order.run.evaluation.every}: a comparison needs every round judged; set it to 1"
+            )
         play(order.run, root, tell)
+        played = Played(order.label, order.seed, tuple(judged_rounds(told)), done)
+        if not all(map(_is_judged, played.paid)):
+            raise RunError("a round was judged by nobody: no device has so much data set aside (evaluation.least)")
     except EdgeflError as error:
         return Failed(order.label, order.seed, str(error), mistake=isinstance(error, ConfigError))
     except Exception as error:  # a model, data set or algorithm of the user's may raise anything
         log.debug("run failed label=%s seed=%d", order.label, order.seed, exc_info=True)
         return Failed(order.label, order.seed, f"{type(error).__name__}: {error} (--log debug shows where)")
-    return Played(order.label, order.seed, tuple(rounds), done)
+    return played

@@ -145,7 +145,8 @@ def _legend(figure: "Figure") -> None:
 
 
 def _running_mean(values: Sequence[float]) -> list[float]:
-    return [sum(values[: i + 1]) / (i + 1) for i in range(len(values))]
+    means: list[float] = (np.cumsum(values) / np.arange(1, len(values) + 1)).tolist()
+    return means
 
 
 def _labels(runs: Sequence[Played]) -> list[str]:

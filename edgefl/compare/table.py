@@ -10,6 +10,7 @@ from edgefl.compare.outcomes import Failed, Outcome, Played
 from edgefl.evaluation import metrics
 
 MEDIAN = "median"
+KNOWN = ("balanced", "mae", "rmse", "r2", "epsilon", "as_published")  # figures that not every run has
 UNSOLVED = ("infeasible", "unsolved")  # what stages call a projection that had to be given up
 
 
@@ -38,6 +39,7 @@ class Score:
     r2: float | None = None
     epsilon: float | None = None  # spent by the device that spent most, an upper bound; None: nothing is promised
     as_published: float | None = None  # by the formula of the paper, which is no bound
+    seconds_to: tuple[float | None, ...] = ()  # virtual ones, one for each level, where there is a clock
 
 
 Line: TypeAlias = Score | Failed
@@ -49,6 +51,8 @@ def score(run: Played, levels: Sequence[float]) -> Score:
     numbers = metrics.summary([nan, *run.judged], lower=run.regression)
     reached = tuple(metrics.rounds_to(curve, level) for level in levels)
     megabytes = [sent / 1e6 for sent in run.summed("bytes_up", "bytes_down")]
+    privacy = run.done.privacy or {}
+    clock, timed = run.summed("virtual_seconds"), run.done.virtual_seconds is not None
     return Score(
         run.label,
         run.seed,
@@ -65,8 +69,13 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         unsolved(run),
         sum(len(report.bounded) for report in run.rounds),
         run.regression,
-        *(getattr(run.rounds[-1], key) for key in ("balanced_accuracy", "mae", "rmse", "r2")),
-        *((run.done.privacy or {}).get(key) for key in ("epsilon", "as_published")),
+        run.rounds[-1].balanced_accuracy,
+        run.rounds[-1].mae,
+        run.rounds[-1].rmse,
+        run.rounds[-1].r2,
+        privacy.get("epsilon"),
+        privacy.get("as_published"),
+        seconds_to=tuple(None if round is None else clock[round - 1] for round in reached) if timed else (),
     )
 
 
@@ -81,6 +90,8 @@ def middle(scores: Sequence[Score]) -> Score:
     first = scores[0]
     levels = range(len(first.rounds_to))
     virtual = [s.virtual_seconds for s in scores if s.virtual_seconds is not None]
+    seconds = tuple(_or_never([s.seconds_to[i] for s in scores]) for i in range(len(first.seconds_to)))
+    known = {key: _known([getattr(s, key) for s in scores]) for key in KNOWN}
     return Score(
         first.label,
         MEDIAN,
@@ -97,10 +108,8 @@ def middle(scores: Sequence[Score]) -> Score:
         median(s.unsolved for s in scores),
         median(s.bounded for s in scores),
         first.regression,
-        *(
-            _known([getattr(s, key) for s in scores])
-            for key in ("balanced", "mae", "rmse", "r2", "epsilon", "as_published")
-        ),
+        **known,
+        seconds_to=seconds,
     )
 
 
@@ -133,6 +142,7 @@ def cells(lines: Sequence[Line], levels: Sequence[float]) -> tuple[list[str], li
     head = ["algorithm", "seed", *(["best loss", "last loss"] if real else ["best", "last"]), "last 5"]
     head += ["MAE", "RMSE", "R2"] if real else ["balanced"]
     head += [f"to {height}" for height in heights] + [f"MB to {height}" for height in heights]
+    head += [f"s to {height}" for height in heights] if shown["virtual s"] else []
     head += [*([] if real else ["forgetting"]), "MB", "CPU s", *rare]
     return head, [_cells(line, rare, width=len(head)) for line in lines]
 
@@ -155,6 +165,7 @@ def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
         *(_number(value, line) for value in ((line.mae, line.rmse, line.r2) if line.regression else (line.balanced,))),
         *("-" if rounds is None else f"{rounds:g}" for rounds in line.rounds_to),
         *map(_megabytes, line.megabytes_to),
+        *("-" if seconds is None else f"{seconds:.0f}" for seconds in line.seconds_to),
         *([] if line.regression else [f"{line.forgetting:.3f}"]),
         _megabytes(line.megabytes),
         f"{line.cpu_seconds:.1f}",

@@ -4,6 +4,7 @@ A key may be set by several: the defaults, the file, the environment, a flag. Th
 over is kept, because an operator who wonders why a value has no effect looks for exactly that.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,10 +45,25 @@ class Entry:
         return text.removeprefix(".")
 
 
+def as_json(entries: Sequence[Entry]) -> str:
+    """Entries to be kept: who set what when a run began."""
+    rows = [{"way": entry.way, "value": entry.value, "origin": entry.origin, "over": entry.over} for entry in entries]
+    return json.dumps(rows)
+
+
+def from_json(text: str) -> list[Entry]:
+    """The same entries."""
+    return [
+        Entry(tuple(row["way"]), row["value"], row["origin"], tuple((who, value) for who, value in row["over"]))
+        for row in json.loads(text)
+    ]
+
+
 def kind_of(table: Mapping[str, Any]) -> type[RunFile] | type[AgentFile]:
     """Which of the two files this is: an agent's names its `agent` or its `data`, and nothing of a run."""
     ours, runs = set(AgentFile.model_fields), set(RunFile.model_fields)
-    return AgentFile if (ours - runs) & table.keys() and not (runs - ours) & table.keys() else RunFile
+    own = {"data"} | (ours - runs)  # a run may say how to read its data too, but never that alone
+    return AgentFile if own & table.keys() and not (runs - ours) & table.keys() else RunFile
 
 
 def entries(
@@ -81,7 +97,8 @@ def effective(file: RunFile | AgentFile) -> dict[str, Any]:
         stages = [registry.describe(stage) for stage in file.make_stages()]
         table |= {"algorithm": {"name": algorithm.pop("name"), **algorithm}, "aggregation": stages}
         table["selection"] = SELECTIONS.describe(file.make_selection())
-        table["rounds"] |= {"cohort": file.cohort, "quorum": file.quorum, "start_with": file.start_with}
+        asked, needed = ("concurrency", "buffer") if file.buffered else ("cohort", "quorum")
+        table["rounds"] |= {asked: file.cohort, needed: file.quorum, "start_with": file.start_with}
         table["task"]["data"] = "none" if file.task.data is None else file.task.data
     return table
 

@@ -53,6 +53,17 @@ def check(privacy: Mapping[str, Any], algorithm: Algorithm, stages: Sequence[Sta
         ) from None
 
 
+def check_statistics(describes: bool, weighs: bool) -> None:
+    """Refuse what the proofs do not cover: sums over a device's data that leave it, and another loss."""
+    if describes:
+        raise ConfigError(
+            "[privacy] bounds what leaves a device, and task.normalise = 'fleet' or task.class_weights = 'balanced' has"
+            " it send sums over its data; scale features on the devices, and leave these keys out"
+        )
+    if weighs:
+        raise ConfigError("[privacy] is proved for the plain loss; leave task.class_weights out")
+
+
 def check_proof(algorithm: Algorithm, loss: str) -> None:
     """Nothing, if a proof covers this algorithm's mechanism with this loss, as far as a run file can tell."""
     if not isinstance(algorithm, Private) or not isinstance(algorithm.privacy, Objective):

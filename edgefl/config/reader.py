@@ -43,7 +43,7 @@ class Override(NamedTuple):
 
 def load(kind: type[F], path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> F:
     """The file behind `path`, with what the environment and `--set` override; what stands beside it is found too."""
-    table = read_toml(path)
+    table = read_toml(path, kind.missing)
     user_files.remember(path)
     if has_password(table) and path.stat().st_mode & 0o077:
         log.warning("holds a password and can be read by others, chmod 600 file=%s", path)
@@ -82,12 +82,12 @@ def overrides(kind: type[BaseModel], sets: Sequence[str], environment: Mapping[s
     return overriding
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file."""
+def read_toml(path: Path, missing: str = Section.missing) -> dict[str, Any]:
+    """The tables of a TOML file; `missing` says where one comes from that is not there."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; `edgefl init` writes a commented one") from None
+        raise ConfigError(f"{path}: no such file; {missing}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -124,11 +124,11 @@ def _put(table: dict[str, Any], key: str, value: Any, origin: str) -> None:
 
 def _fields(kind: type[BaseModel], loc: list[str]) -> list[str]:
     """The keys that are known at this place of the file."""
-    for part in loc:
+    for part in (part for part in loc if not part.isdigit()):  # a place in a list
         annotation = kind.model_fields[part].annotation if part in kind.model_fields else None
         inner = [t for t in (annotation, *getattr(annotation, "__args__", ())) if isinstance(t, type)]
         models = [t for t in inner if issubclass(t, BaseModel)]
         if not models:
             return []
         kind = models[0]
-    return list(kind.model_fields)
+    return [field.alias or name for name, field in kind.model_fields.items()]

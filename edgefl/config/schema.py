@@ -2,23 +2,43 @@
 
 import socket
 from collections.abc import Mapping
+from functools import cached_property
 from math import ceil, inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_serializer, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from edgefl.algorithms import registry
+from edgefl.config import buffering
+from edgefl.config import evaluation as judging
+from edgefl.config.conditions import Conditions
+from edgefl.config.evaluation import Evaluation
+from edgefl.config.export import Export
+from edgefl.config.page import Page
+from edgefl.config.strict import STRICT
 from edgefl.contract import Algorithm, Stage
+from edgefl.data.labels import REAL_TARGETS
 from edgefl.data.partition import Partition
+from edgefl.data.reading import Reading
 from edgefl.errors import ConfigError, nearest
 from edgefl.hardware.profiles import PROFILES, Availability, Profile
-from edgefl.losses import LOSSES, loss
+from edgefl.losses import LOSSES, loss, weighs
 from edgefl.protocol import codecs, signing
 from edgefl.protocol.address import without_password
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.topics import check_name
 from edgefl.robustness import Caps
+from edgefl.schedule import Schedule
 from edgefl.selection.base import Selection
 from edgefl.selection.registry import selection
 
@@ -28,9 +48,10 @@ Cap = Annotated[float, Field(ge=1)] | Literal["off"]
 
 
 class Section(BaseModel):
-    """A table of the file: frozen, and strict about its keys."""
+    """A table of the file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+    model_config = STRICT
+    missing: ClassVar[str] = "`edgefl init` writes a commented one"  # where a file comes from that is not there
 
 
 def _known(table: Mapping[str, Any], name: str) -> str:
@@ -42,36 +63,78 @@ def _known(table: Mapping[str, Any], name: str) -> str:
 class Run(Section):
     """What this run is called, how long it goes on, and what is told of it."""
 
-    name: str = "run"
-    rounds: Annotated[int, Field(ge=1)] = 20
-    seed: Annotated[int, Field(ge=0)] = 0
-    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    target_loss: Annotated[float, Field(ge=0)] | None = None  # on the test data; for regression, or beside the accuracy
+    name: str = "run"  # letters, digits, `.`, `_`, `-`; also the name of its folder
+    rounds: Annotated[int, Field(ge=1)] = 20  # how many there are
+    seed: Annotated[int, Field(ge=0)] = 0  # the same file and seed give the same model, bit for bit
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None  # the run ends where it is reached
+    target_loss: Annotated[float, Field(ge=0)] | None = None  # for regression, or beside the accuracy
     forgetting: bool = False  # also tell where each round forgets: in training, in merging
-    folder: Path = Path("runs")
+    folder: Path = Path("runs")  # the run's own folder is in this one
+    from_: Annotated[str | None, Field(alias="from")] = None  # begins with the model of this run or file
 
     @field_validator("name")
     @classmethod
     def _fits_a_topic(cls, name: str) -> str:
         return check_name("run.name", name)
 
+    @model_validator(mode="after")
+    def _is_another_run(self) -> "Run":
+        if self.from_ == self.name:
+            raise ValueError(
+                f"run.from = '{self.name}' is this run itself: `edgefl coordinator extend` goes on with it, another"
+                " run.name begins a new one"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_in_the_file(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        table: dict[str, Any] = plain(self)
+        return {("from" if key == "from_" else key): value for key, value in table.items()}  # a word of Python's own
+
 
 class Learning(Section):
     """What is learnt: the network, the loss, and the data that the coordinator itself can see."""
 
+    # What the coordinator evaluates on: a built-in name, "npz:path", "csv:path" or its like, "package.module:function",
+    # "none".
     data: str | None = "digits"
-    model: str = "mlp"
-    loss: str = "cross_entropy"
+    model: str = "mlp"  # one of the zoo (softmax, mlp, cnn, sensor_cnn, ...), or "package.module:factory"
+    loss: str = "cross_entropy"  # "squared_error" for real targets; or "package.module:function"
     backend: Literal["onnx", "torch"] = "onnx"  # what devices train with
-    partition: Partition | None = None
-    public: Annotated[float, Field(ge=0, le=0.9)] = 0.0
-    sample: tuple[int, ...] | None = None
+    partition: Partition | None = None  # simulation and trials: how one data set is divided among the devices
+    public: Annotated[float, Field(ge=0, le=0.9)] = 0.0  # share kept at the coordinator, for methods that use such data
+    sample: tuple[int, ...] | None = None  # the shape of one sample; needed where data is "none"
     classes: Annotated[int, Field(ge=0)] | tuple[str, ...] | None = None  # how many (0: real targets), or their names
+    # How many real targets each sample has, or their names in the order of the model's outputs.
+    targets: Annotated[int, Field(ge=1)] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+
+    # "fleet": features are normalised by their mean and deviation over all devices, which are part of the model: it
+    # takes raw units. Each device sends sums once, before the first round.
+    normalise: Literal["none", "fleet"] = "none"
+    # What classes weigh in the loss: by name or number, or "balanced" by the fleet's own counts: all weigh the same.
+    class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0, le=1000)]] | None = None
+
+    @property
+    def describes(self) -> bool:
+        """Whether devices are asked about their data before the first round."""
+        return self.normalise == "fleet" or self.class_weights == "balanced"
 
     @property
     def class_count(self) -> int | None:
-        """How many classes there are, where the file says so."""
+        """How many classes there are, where the file says so: none, where it names real targets."""
+        if self.classes is None and self.targets is not None:
+            return 0
         return len(self.classes) if isinstance(self.classes, tuple) else self.classes
+
+    @property
+    def target_count(self) -> int | None:
+        """How many real targets there are, where the file says so."""
+        return len(self.targets) if isinstance(self.targets, tuple) else self.targets
+
+    @property
+    def target_names(self) -> tuple[str, ...] | None:
+        """What they are called, where the file says so."""
+        return self.targets if isinstance(self.targets, tuple) else None
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -93,32 +156,52 @@ class Learning(Section):
 
     @model_validator(mode="after")
     def _shape_is_known(self) -> "Learning":
-        if self.data is None and (self.sample is None or self.classes is None):
-            raise ValueError("with task.data = 'none', give task.sample (the shape of one sample) and task.classes")
+        if self.data is None and (self.sample is None or self.class_count is None):
+            raise ValueError(
+                "with task.data = 'none', give task.sample (the shape of one sample) and task.classes, or task.targets"
+            )
+        if self.class_weights is not None and (self.class_count == 0 or not weighs(loss(self.loss))):
+            raise ValueError(f"task.class_weights are for classes; task.loss = '{self.loss}' cannot weigh them")
+        if self.targets is not None and self.class_count:
+            raise ValueError(
+                "task.targets names real numbers and task.classes classes; a run learns one or the other: leave one out"
+            )
+        if self.targets is not None and self.loss not in REAL_TARGETS and ":" not in self.loss:
+            raise ValueError(f"task.targets are real numbers; set task.loss = '{REAL_TARGETS[0]}'")
         return self
+
+
+Mode: TypeAlias = Literal["synchronous", "buffered"]
 
 
 class RoundRules(Section):
     """Whom a round asks, and how long it waits."""
 
-    cohort: Annotated[int, Field(ge=1)] | None = None
-    quorum: Annotated[int, Field(ge=1)] | None = None
-    deadline: Annotated[float, Field(gt=0)] = 60.0
-    over_select: Annotated[float, Field(ge=1, le=10)] = 1.0
-    start_with: Annotated[int, Field(ge=1)] | None = None
-    late: Literal["drop", "discount", "memory"] = "drop"
+    cohort: Annotated[int, Field(ge=1)] | None = None  # devices that a round asks; all parts of a partition unless said
+    quorum: Annotated[int, Field(ge=1)] | None = None  # answers that make a round; unless said, 0.8 of the cohort
+    deadline: Annotated[float, Field(gt=0)] = 60.0  # seconds; with a quorum the round then goes on without the rest
+    over_select: Annotated[float, Field(ge=1, le=10)] = 1.0  # 1.3 asks 30 % more devices and takes the fastest
+    start_with: Annotated[int, Field(ge=1)] | None = None  # devices that must be there before the first round
+    late: Literal["drop", "discount", "memory"] = "drop"  # what becomes of answers to a round that is over
+    # "buffered": rounds wait for nobody. Whoever answers is replaced at once by one that gets the newest model, and
+    # every `buffer` answers are merged, whichever model they began from (docs/operating.md). What follows is its own:
+    mode: Mode = "synchronous"
+    concurrency: Annotated[int, Field(ge=1)] | None = None  # devices at work at once; all of a partition unless said
+    buffer: Annotated[int, Field(ge=1)] | None = None  # answers that make a round; a quarter of concurrency unless said
+    staleness: Annotated[int, Field(ge=0)] = 20  # an answer that began more rounds ago is refused
 
 
 class Wire(Section):
     """How vectors travel: `codec` both ways, or a table with parameters for each."""
 
-    codec: str = "float32"
+    codec: str = "float32"  # of updates and models
     up: dict[str, Any] | None = None  # updates: { codec = "topk", share = 0.01 }
-    down: dict[str, Any] | None = None  # models
-    compress: bool = False
+    down: dict[str, Any] | None = None  # models, likewise
+    compress: bool = False  # by zstd, on top of the codec
     seal: bool | Literal["auto"] = False  # answers, for the coordinator alone; auto: unless the broker is on loopback
-    limit_mb: Annotated[int, Field(ge=1)] = 512
-    enclose_kb: Annotated[int, Field(ge=0, le=64)] = 64  # a model of so much comes with its task; 0: all are fetched
+    limit_mb: Annotated[int, Field(ge=1)] = 512  # the largest answer that is taken
+    # A model of so much comes with its task, one of 1 MB with a call to all devices; 0: all are fetched.
+    enclose_kb: Annotated[int, Field(ge=0, le=64)] = 64
 
     @field_validator("codec")
     @classmethod
@@ -154,8 +237,9 @@ class Guards(Section):
     weight_cap: Cap = 5.0  # times the usual weight of an answer, or "off"
     norm_cap: Cap = 4.0  # times the usual length of an update, or "off"
     extra_cap: Cap = 10.0  # times the usual length of an array that an algorithm sends beside it, or "off"
+    speaks_for: Annotated[int, Field(ge=1, le=10_000)] = 1  # devices that one answer may be the mean of: a gateway's
     strikes: Annotated[int, Field(ge=1)] = 3  # messages that cannot be used, before quarantine
-    quarantine_seconds: Annotated[float, Field(gt=0)] = 600.0
+    quarantine_seconds: Annotated[float, Field(gt=0)] = 600.0  # how long a device is not heard then
     megabytes_per_minute: Annotated[float, Field(gt=0)] = 6000.0  # from one device
     messages_per_minute: Annotated[float, Field(gt=0)] = 600.0  # from one device, answers to a round aside
 
@@ -168,10 +252,11 @@ class Guards(Section):
 class Broker(Section):
     """Where they meet."""
 
+    # "mqtts://host:8883" or "mqtt://..."; "embedded" is the fleet's own broker on this machine, or one for the demo.
     url: Annotated[str, Field(repr=False)] = "embedded"
-    fleet: str = "default"
+    fleet: str = "default"  # its name: devices of other fleets at the same broker are not heard
     identity: Path | None = None  # the key that signs this fleet's models; ~/.local/state/edgefl/fleets/FLEET.key
-    tls: Tls = Tls()
+    tls: Tls = Tls()  # files for mqtts://; those of the fleet on this machine unless said
 
     @field_validator("fleet")
     @classmethod
@@ -186,8 +271,13 @@ class Broker(Section):
 class Compute(Section):
     """What the coordinator computes with."""
 
+    # Where the coordinator evaluates, distils, trains on public data and projects (SGC, memory). "cuda": a GPU, with
+    # torch; "auto": one if there is one.
     device: Literal["auto", "cpu", "cuda"] = "cpu"
-    threads: Annotated[int, Field(ge=1)] = 1
+    threads: Annotated[int, Field(ge=1)] = 1  # of one forward or backward pass
+    # Simulation only: where devices train; auto takes threads, and processes where devices train with torch.
+    engine: Literal["auto", "threads", "processes", "ray"] = "auto"
+    state_mb: Annotated[float, Field(ge=0)] = 256.0  # simulation only: of what devices keep; the rest goes to a file
 
 
 class EmulatedFleet(Section):
@@ -223,16 +313,20 @@ class RunFile(Section):
 
     run: Run = Run()
     task: Learning = Learning()
-    algorithm: dict[str, Any] = {"name": "fedavg"}
-    aggregation: tuple[dict[str, Any], ...] = ()
+    data: Reading = Reading()  # how task.data is read, if it is a table or a folder of images
+    algorithm: dict[str, Any] = {"name": "fedavg"}  # what devices do, and what is done with their answers
+    aggregation: tuple[dict[str, Any], ...] = ()  # the stages of your own pipeline; the algorithm's own unless said
     rounds: RoundRules = RoundRules()
-    selection: dict[str, Any] = {"name": "uniform"}  # whom a round asks; edgefl/selection has one file for each
+    selection: dict[str, Any] = {"name": "uniform"}  # whom a round asks
     wire: Wire = Wire()
-    privacy: dict[str, Any] | None = None  # edgefl/config/privacy.py knows its keys
+    privacy: dict[str, Any] | None = None  # noise on what a device sends; of some algorithms
+    evaluation: Evaluation = Evaluation()
     broker: Broker = Broker()
     compute: Compute = Compute()
     guards: Guards = Guards()
+    page: Page = Page()
     fleet: EmulatedFleet | None = None
+    export: Export = Export()
     devices: dict[str, str] = {}  # name = "key": only these are heard; `edgefl agent key agent.toml` prints it
 
     @field_validator("devices")
@@ -257,18 +351,23 @@ class RunFile(Section):
 
         if self.privacy is not None:
             section.check(self.privacy, plain, stages, self.rounds.late)
+            section.check_statistics(self.task.describes, self.task.class_weights is not None)
         section.check_proof(self.make_algorithm(), self.task.loss)
+        data, forgetting = self.task.data is not None, self.run.forgetting
+        judging.check(self.evaluation, data=data, private=self._private, forgetting=forgetting)
         from edgefl.algorithms import pipeline  # noqa: PLC0415 - an agent does without it too
 
         pipeline.check(plain, stages)
+        buffering.check(self.rounds, plain, stages, forgetting=forgetting)
         pipeline.check_votes(stages, self.cohort, self.rounds.late)
-        if self.rounds.cohort is None and self.task.partition is None:
-            raise ValueError("rounds.cohort: say how many devices a round asks (only a partition gives it a default)")
+        pipeline.check_memory(stages, self.cohort)
+        cohort, quorum = ("concurrency", "buffer") if self.buffered else ("cohort", "quorum")
+        if getattr(self.rounds, cohort) is None and self.task.partition is None:
+            raise ValueError(f"{buffering.UNSAID[cohort]} (only a partition gives it a default)")
         if self.quorum > self.cohort:
-            raise ValueError(
-                f"rounds.quorum = {self.quorum} is larger than rounds.cohort = {self.cohort}; lower it to {self.cohort}"
-            )
-        if self.rounds.start_with is not None and self.rounds.start_with < self.quorum:
+            too_many = buffering.TOO_MANY[quorum].format(self.quorum, self.cohort)
+            raise ValueError(f"{too_many}; lower it to {self.cohort}")
+        if not self.buffered and self.rounds.start_with is not None and self.rounds.start_with < self.quorum:
             raise ValueError(
                 f"rounds.start_with = {self.rounds.start_with} is smaller than rounds.quorum = {self.quorum};"
                 f" raise it to {self.quorum}"
@@ -284,7 +383,7 @@ class RunFile(Section):
             )
         if held and self.cohort > held.devices:
             raise ValueError(
-                f"rounds.cohort = {self.cohort} is larger than task.partition.devices = {held.devices};"
+                f"rounds.{cohort} = {self.cohort} is larger than task.partition.devices = {held.devices};"
                 f" lower it to {held.devices}"
             )
         profiles = self.fleet.profiles if self.fleet else {}
@@ -296,14 +395,21 @@ class RunFile(Section):
         return self
 
     @property
+    def buffered(self) -> bool:
+        """Whether rounds wait for nobody."""
+        return self.rounds.mode == "buffered"
+
+    @property
     def cohort(self) -> int:
-        """How many devices a round asks."""
-        held = self.task.partition
-        return self.rounds.cohort or (held.devices if held else 1)
+        """How many devices a round asks; where rounds wait for nobody, how many are at work at once."""
+        held, given = self.task.partition, self.rounds.concurrency if self.buffered else self.rounds.cohort
+        return given or (held.devices if held else 1)
 
     @property
     def quorum(self) -> int:
-        """How many answers make a round; four fifths of the cohort unless said."""
+        """How many answers make a round; four fifths of the cohort unless said, a quarter of those who are at work."""
+        if self.buffered:
+            return self.rounds.buffer or ceil(self.cohort / 4)
         return self.rounds.quorum or ceil(0.8 * self.cohort)
 
     @property
@@ -311,6 +417,35 @@ class RunFile(Section):
         """How many devices must be there before the first round opens: in a trial all of them, else who comes."""
         held = self.task.partition
         return self.rounds.start_with or (held.devices if held else None)
+
+    @property
+    def judge(self) -> judging.Judge:
+        """Who evaluates the model."""
+        return self.evaluation.judge(data=self.task.data is not None, private=self._private)
+
+    @property
+    def judged_by_devices(self) -> bool:
+        """Whether devices set data aside, and evaluate the model on them."""
+        return self.judge != "coordinator"
+
+    @property
+    def schedule(self) -> Schedule:
+        """What each round is for."""
+        return Schedule(self.run.rounds, self.judged_by_devices, self.task.describes)
+
+    @cached_property
+    def _private(self) -> bool:
+        """Whether the algorithm promises privacy; found out once, because every answer of a run asks."""
+        from edgefl.privacy.private import Private  # noqa: PLC0415 - an agent does without it
+
+        algorithm = self.make_algorithm()
+        return isinstance(algorithm, Private) and algorithm.privacy is not None
+
+    def __copy__(self) -> "RunFile":
+        """A copy may be given another algorithm, of which nothing is known yet."""
+        copied = super().__copy__()
+        copied.__dict__.pop("_private", None)
+        return copied
 
     def code(self) -> list[str]:
         """What devices would have to import because this file names it by its place, `package.module:name`."""
@@ -344,25 +479,27 @@ class RunFile(Section):
 class Identity(Section):
     """Who this device is, and where it finds the others."""
 
-    id: str = Field(default_factory=lambda: socket.gethostname().split(".")[0])
-    broker: Annotated[str, Field(repr=False)] = "mqtt://localhost:1883"
-    fleet: str = "default"
-    folder: Path = Path("~/.local/state/edgefl")
+    id: str = Field(default_factory=lambda: socket.gethostname().split(".")[0])  # its name; the host's unless said
+    broker: Annotated[str, Field(repr=False)] = "mqtt://localhost:1883"  # its address; mqtts:// for TLS
+    fleet: str = "default"  # the same as in the run file
+    site: str = ""  # whose broker this is, where it is bridged to the fleet's (docs/operating.md, several sites)
+    folder: Path = Path("~/.local/state/edgefl")  # what the device keeps between rounds is in a folder of its name here
     connect_timeout: Annotated[float, Field(ge=0)] = 30.0  # seconds; 0 waits for ever
     coordinator: str | None = None  # the key whose models are trained on; unless said (loopback only), the first seen
+    models: str | None = None  # behind a gateway: the key of the coordinator whose models it passes on
     limit_mb: Annotated[int, Field(ge=1)] = LIMIT_MB  # the largest model that is fetched
-    tls: Tls = Tls()
+    tls: Tls = Tls()  # files for mqtts://
 
     @field_serializer("broker", when_used="json")
     def _without_password(self, url: str) -> str:
         return str(without_password(url))
 
-    @field_validator("id", "fleet")
+    @field_validator("id", "fleet", "site")
     @classmethod
     def _fits_a_topic(cls, name: str, info: ValidationInfo) -> str:
-        return check_name(f"agent.{info.field_name}", name)
+        return check_name(f"agent.{info.field_name}", name) if name or info.field_name != "site" else name
 
-    @field_validator("coordinator")
+    @field_validator("coordinator", "models")
     @classmethod
     def _is_a_key(cls, key: str | None) -> str | None:
         if key is not None:
@@ -370,23 +507,25 @@ class Identity(Section):
         return key
 
 
-class LocalData(Section):
+class LocalData(Reading):
     """The device's own data. `partition` and what follows are for trials: take part `part` of a divided set."""
 
-    source: str = "digits"
+    source: str = "digits"  # "csv:path", "npz:path", "sqlite:path", ..., "package.module:function", or a built-in name
     classes: tuple[str, ...] | None = None  # the names of text labels in the run's order, where the run has no names
-    partition: Partition | None = None
-    part: Annotated[int, Field(ge=0)] = 0
-    public: Annotated[float, Field(ge=0, le=0.9)] = 0.0
-    seed: int = 0
+    # Whether sums over these data may be sent, once a run that asks for them (task.normalise, task.class_weights).
+    statistics: bool = True
+    partition: Partition | None = None  # how the set is divided, as in the run file
+    part: Annotated[int, Field(ge=0)] = 0  # which part is this device's, from 0
+    public: Annotated[float, Field(ge=0, le=0.9)] = 0.0  # task.public of the run file
+    seed: int = 0  # run.seed of the run file
 
 
 class LocalCompute(Section):
     """What this device computes with."""
 
-    backend: Literal["auto", "torch", "onnx"] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "cpu"
-    threads: Annotated[int, Field(ge=1)] = 1
+    backend: Literal["auto", "torch", "onnx"] = "auto"  # auto: torch only for jobs that bring no graphs
+    device: Literal["auto", "cpu", "cuda"] = "cpu"  # cuda needs the backend torch
+    threads: Annotated[int, Field(ge=1)] = 1  # of the processor
     memory_mb: Annotated[int, Field(ge=1)] = 1024  # what training may need here; a larger graph is declined
     box: bool = True  # graphs run in a process that can do nothing else; False: in the agent's own
     task_seconds: Annotated[float, Field(gt=0)] = 21_600  # after so long a task is given up, whatever became of it
@@ -397,6 +536,9 @@ class LocalCompute(Section):
 class AgentFile(Section):
     """A whole agent."""
 
+    missing: ClassVar[str] = "`edgefl agent enrol NAME.kit` writes one, or `edgefl init`"
+
     agent: Identity = Identity()
     data: LocalData = LocalData()
     compute: LocalCompute = LocalCompute()
+    conditions: Conditions = Conditions()

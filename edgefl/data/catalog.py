@@ -2,7 +2,10 @@
 
     digits, synthetic, synthetic(a,b)     need no file
     mnist, uci_har, ...                   a folder of the data root
-    npz:path, csv:path                    the operator's own file, here or beside the run or agent file
+    npz:path                              the operator's own file, here or beside the run or agent file
+    csv:path, parquet:path, sqlite:path   a table, read as `[data]` says (edgefl/data/reading.py); of the first two also
+                                          a folder, or a pattern such as csv:logs/*.csv
+    images:path                           a folder of folders, one for each class
     package.module:function               the operator's own function, in a module that stands there or is installed
     a word                                a function that an installed package names in the entry point `edgefl.data`
 
@@ -14,11 +17,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from edgefl.data import custom, images, signals, synthetic, text
+from edgefl.data import custom, files, images, signals, synthetic, tabular, text
+from edgefl.data.csv_table import read_csv
+from edgefl.data.image_folder import from_images
+from edgefl.data.reading import Reading
 from edgefl.data.source import Source, checked
+from edgefl.data.table import Table
 from edgefl.errors import ConfigError, nearest
 from edgefl.registry import Registry
-from edgefl.system import user_files
 
 __all__ = ["FOLDERS", "NAMES", "Source", "data_root", "load"]
 
@@ -38,6 +44,7 @@ FOLDERS: dict[str, tuple[str, Callable[[Path], Source]]] = {
     "watch_rehab": ("watch_rehab", signals.watch_rehab),
 }
 THEIRS: Registry[Callable[[], object]] = Registry("edgefl.data", {})
+TABLES = ("csv", "sqlite", "parquet")
 NAMES = (*MADE, "synthetic(a,b)", "synthetic(iid)", *FOLDERS)
 
 
@@ -51,14 +58,23 @@ def data_root(explicit: Path | None = None) -> Path:
     return shared if shared.is_dir() else Path.home() / ".cache" / "edgefl"
 
 
-def load(name: str, root: Path | None = None) -> Source:
-    """The data set of this name, checked. A given name always means the same data in the same order."""
-    return checked(_read(name, root))
+def load(name: str, root: Path | None = None, reading: Reading | None = None) -> Source:
+    """The data set of this name, checked. A given name, read in a given way, always means the same data in order."""
+    return checked(_read(name, root, reading or Reading()))
 
 
-def _read(name: str, root: Path | None) -> Source:
-    if ":" in name:
-        return _read_own(name)
+def _read(name: str, root: Path | None, reading: Reading) -> Source:
+    kind, colon, rest = name.partition(":")
+    if colon and not (kind and rest):
+        raise ConfigError(f"data set '{name}' is half a name; write csv:path, npz:path or package.module:function")
+    if colon and kind in TABLES:
+        return tabular.source_of(read_table(name, reading), reading)
+    if reading.of_tables:
+        raise ConfigError(
+            f"data set '{name}' is no table: data.{reading.of_tables[0]} means nothing to it; leave it out"
+        )
+    if colon:
+        return _read_own(name, reading)
     if name.startswith("synthetic("):
         return synthetic.named(name)
     if name in MADE:
@@ -68,18 +84,33 @@ def _read(name: str, root: Path | None) -> Source:
     if name in THEIRS:
         return custom.called(THEIRS[name], name, name)
     hint = nearest(name, (*NAMES, *THEIRS))
-    raise ConfigError(f"unknown data set '{name}'; {hint} (your own: npz:path, csv:path, package.module:function)")
+    raise ConfigError(f"unknown data set '{name}'; {hint} (your own: csv:path, npz:path, package.module:function)")
 
 
-def _read_own(name: str) -> Source:
-    kind, _, rest = name.partition(":")
-    if not kind or not rest:
-        raise ConfigError(f"data set '{name}' is half a name; write npz:path, csv:path or package.module:function")
-    if kind == "npz":
-        return custom.from_npz(user_files.located(Path(rest)), name)
-    if kind == "csv":
-        return custom.from_csv(user_files.located(Path(rest)), name)
-    return custom.from_function(name)
+def read_table(name: str, reading: Reading, *, features: int | None = None) -> Table:
+    """The table of this name; there must be labels, unless it is known how many `features` there are."""
+    paths = files.existing(name)
+    match name.partition(":")[0]:
+        case "csv":
+            return read_csv(paths, name, reading, features=features)
+        case "sqlite":
+            from edgefl.data.sqlite_rows import read_sqlite  # noqa: PLC0415 - an agent without such a file needs none
+
+            return read_sqlite(paths[0], name, reading, features=features)
+        case _:
+            from edgefl.data.parquet_rows import read_parquet  # noqa: PLC0415 - likewise
+
+            return read_parquet(paths, name, reading, features=features)
+
+
+def _read_own(name: str, reading: Reading) -> Source:
+    match name.partition(":")[0]:
+        case "npz":
+            return custom.from_npz(files.existing(name)[0], name)
+        case "images":
+            return from_images(files.paths_of(name)[0], name, reading)
+        case _:
+            return custom.from_function(name)
 
 
 def _read_folder(name: str, root: Path) -> Source:

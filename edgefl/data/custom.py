@@ -1,8 +1,8 @@
-"""The operator's own data: an .npz file, a .csv file, or a function.
+"""The operator's own data: an .npz file, or a function (tables are in `edgefl/data/tabular.py`).
 
 Samples become float32 as they are, with two exceptions: bytes (uint8) are pixels and become [0, 1], int64 stays,
 for those are token numbers. Whole-number labels are classes 0, 1, 2, ...; other labels are real targets. What has
-no test part gives a fixed fifth to it.
+no test part gives a fixed fifth to it. Labels in several columns, y of shape (n, targets), are as many real targets.
 """
 
 import logging
@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl.data.csv_table import classes_of, read_table
 from edgefl.data.dataset import Dataset
-from edgefl.data.source import Source, arrays, check, held_out, pixels
+from edgefl.data.source import Source, arrays, check, one_of_five, pixels
 from edgefl.errors import ConfigError, nearest
 from edgefl.system import user_files
 from edgefl.vector import Array
@@ -28,7 +27,7 @@ def from_npz(path: Path, name: str) -> Source:
     Optional: `group`, the owner of each training sample; `classes`, how many there are (or their names) where a
     device may not hold a sample of the last one, and 0 where whole numbers are real targets after all.
     """
-    d = arrays(_existing(path, name))
+    d = arrays(path)
     split = "x_train" in d or "y_train" in d
     required = ("x_train", "y_train", "x_test", "y_test") if split else ("x", "y")
     missing = [key for key in required if key not in d]
@@ -46,14 +45,6 @@ def from_npz(path: Path, name: str) -> Source:
     classes = max(part.classes for part in parts) if all(part.classes for part in parts) else 0
     train, test = (replace(dataset(part.x, part.y, classes, name), class_names=names) for part in parts)
     return Source(train, test, owners(d.get("group")), name)
-
-
-def from_csv(path: Path, name: str) -> Source:
-    """The source in a .csv file: one sample a line, its label in a column of that name, else in the last."""
-    table = read_table(_existing(path, name), name)
-    labels, names = classes_of(table, name)
-    whole = dataset(table.x, labels, None if names is None else len(names), name)
-    return divided(replace(whole, class_names=names, numbered=names is None), None, name)
 
 
 def from_function(name: str) -> Source:
@@ -91,11 +82,13 @@ def called(function: Callable[[], object], name: str, word: str) -> Source:
 
 def dataset(x: Array, y: Array, classes: int | None, name: str) -> Dataset:
     """Arrays from outside as a dataset of the right types; None: count the classes."""
-    if x.ndim < 2 or x.dtype.kind not in "fiub" or y.ndim != 1 or y.dtype.kind not in "fiub":
+    if x.ndim < 2 or x.dtype.kind not in "fiub" or y.ndim not in {1, 2} or y.dtype.kind not in "fiub":
         raise ConfigError(
             f"data set '{name}': x is {x.dtype} {x.shape} and y is {y.dtype} {y.shape}; "
-            "expected numbers of shape (n, ...) and (n,)"
+            "expected numbers of shape (n, ...) and (n,), or (n, targets)"
         )
+    if y.ndim == 2:
+        classes = _no_classes(y, classes, name)
     whole = bool(np.isfinite(y).all() and (y == np.floor(y)).all())
     if classes is None:  # whole numbers below 0 are no classes
         classes = int(y.max(initial=0)) + 1 if whole and y.min(initial=0) >= 0 else 0
@@ -105,9 +98,20 @@ def dataset(x: Array, y: Array, classes: int | None, name: str) -> Dataset:
     return Dataset(x, y.astype(np.int64 if classes else np.float32, copy=False), classes)
 
 
+def _no_classes(y: Array, classes: int | None, name: str) -> int:
+    """The number of classes of labels in several columns: none, for they are real targets."""
+    if classes or not y.shape[1]:
+        raise ConfigError(
+            f"data set '{name}': y is {y.dtype} {y.shape}, several real targets for each sample, and there are"
+            f" {classes or 0} classes; give one column of class numbers, or real targets and no classes"
+        )
+    return 0
+
+
 def _typed(given: Dataset, name: str) -> Dataset:
     """A dataset from outside, with arrays of the right types."""
-    return replace(dataset(given.x, given.y, given.classes, name), class_names=given.class_names)
+    typed = dataset(given.x, given.y, given.classes, name)
+    return replace(typed, class_names=given.class_names, target_names=given.target_names)
 
 
 def divided(whole: Dataset, groups: Array | None, name: str) -> Source:
@@ -115,11 +119,11 @@ def divided(whole: Dataset, groups: Array | None, name: str) -> Source:
     check(whole, f"data set '{name}'")
     if len(whole) < 2:
         raise ConfigError(f"data set '{name}' has 1 sample; give at least 2, one to train and one to test")
-    if groups is not None and groups.shape != whole.y.shape:
+    if groups is not None and groups.shape != (len(whole),):
         raise ConfigError(
             f"data set '{name}': group of shape {groups.shape} for {len(whole)} samples; give one for each"
         )
-    train, test = held_out(len(whole))
+    train, test = one_of_five(len(whole))
     return Source(whole.take(train), whole.take(test), None if groups is None else owners(groups[train]), name)
 
 
@@ -128,9 +132,3 @@ def owners(groups: Array | None) -> Array | None:
     if groups is None or groups.dtype.kind in "iu":
         return groups if groups is None else groups.astype(np.int64)
     return np.unique(groups, return_inverse=True)[1].reshape(groups.shape).astype(np.int64)
-
-
-def _existing(path: Path, name: str) -> Path:
-    if not path.is_file():
-        raise ConfigError(f"data set '{name}': {path.absolute()} is not a file; give a path that exists")
-    return path

@@ -9,13 +9,18 @@ from edgefl.vector import Array
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """`x` is (n, ...), `y` is (n,): class numbers below `classes`, or real targets when `classes` is 0."""
+    """`x` is (n, ...), `y` is (n,): class numbers below `classes`, or real targets when `classes` is 0.
+
+    Several real targets are (n, targets).
+    """
 
     x: Array
     y: Array
     classes: int
     class_names: tuple[str, ...] | None = None  # one for each class, where the data name them
     numbered: bool = True  # whether somebody said which class has which number; False: they are in alphabetical order
+
+    target_names: tuple[str, ...] | None = None  # one for each real target, where the data name them
 
     def __len__(self) -> int:
         return len(self.x)
@@ -24,6 +29,11 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
         return tuple(self.x.shape[1:])
+
+    @property
+    def targets(self) -> int:
+        """How many real numbers are to be predicted of each sample; 1 where it is a class."""
+        return 1 if self.y.ndim == 1 else int(self.y.shape[1])
 
     def take(self, rows: Array) -> "Dataset":
         """These rows, copied."""
@@ -35,4 +45,4 @@ class Dataset:
 
     def as_targets(self) -> "Dataset":
         """The same samples with their labels as real numbers, whole though they may be."""
-        return Dataset(self.x, self.y.astype(np.float32), 0)
+        return Dataset(self.x, self.y.astype(np.float32), 0, target_names=self.target_names)

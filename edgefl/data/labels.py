@@ -16,10 +16,15 @@ REAL_TARGETS = ("squared_error",)  # losses that take real numbers; the others t
 MANY = 20  # up to so many classes may well lack samples
 
 
-def settled(source: Source, loss: str, classes: Classes) -> Source:
-    """The coordinator's data as its run file means them: `task.loss`, `task.classes`."""
+def settled(source: Source, loss: str, classes: Classes, targets: Classes = None) -> Source:
+    """The coordinator's data as its run file means them: `task.loss`, `task.classes`, `task.targets`."""
+    classes = 0 if classes is None and targets is not None else classes
     _ask(source, loss, classes)
-    return understood_source(source, classes, f"data set '{source.name}'")
+    understood = understood_source(source, classes, f"data set '{source.name}'")
+    if targets is None:
+        return understood
+    train, test = (aimed(part, targets, f"data set '{source.name}'") for part in (understood.train, understood.test))
+    return replace(understood, train=train, test=test)
 
 
 def understood_source(source: Source, classes: Classes, where: str) -> Source:
@@ -28,10 +33,32 @@ def understood_source(source: Source, classes: Classes, where: str) -> Source:
     return replace(source, train=train, test=test)
 
 
-def of_device(data: Dataset, classes: int, names: tuple[str, ...], where: str) -> Dataset:
+def aimed(data: Dataset, targets: Classes, where: str) -> Dataset:
+    """The data with their real targets in the run's order: by name where both have names, else as many as there are."""
+    names = None if targets is None or isinstance(targets, int) else targets
+    count = len(names) if names else targets
+    if count is not None and data.targets != count:
+        have = ", ".join((data.target_names or ("unnamed",))[:10])
+        raise ConfigError(
+            f"{where}: its samples have {data.targets} real targets ({have}), the run has {count};"
+            " correct data.label or task.targets"
+        )
+    if not names or data.targets == 1 or data.target_names in {None, names}:
+        return replace(data, target_names=names or data.target_names)
+    own = data.target_names or ()
+    if lacking := [name for name in names if name not in own]:
+        raise ConfigError(
+            f"{where}: its targets are {', '.join(own[:10])}, and '{lacking[0]}' of the run is not among them; correct"
+            " data.label or task.targets"
+        )
+    return replace(data, y=data.y[:, [own.index(name) for name in names]], target_names=names)
+
+
+def of_device(data: Dataset, classes: int, names: tuple[str, ...], where: str, targets: Classes = None) -> Dataset:
     """A device's data as the run at the coordinator means them: so many classes, with these names if it has any.
 
-    Names that a file happens to hold are no numbers: a device that lacks one would count differently from the others.
+    Without classes they have the run's `targets`. Names that a file happens to hold are no numbers: a device that lacks
+    one would count differently from the others.
     """
     if classes and not names and not data.numbered:
         how = (
@@ -42,7 +69,8 @@ def of_device(data: Dataset, classes: int, names: tuple[str, ...], where: str) -
             f"{where} has texts as labels ({', '.join((data.class_names or ())[:10])}) and {how}",
             told=f"{where} has texts as labels and {how}",
         )
-    return understood(data, names or classes, where)
+    ready = understood(data, names or classes, where)
+    return ready if classes else aimed(ready, targets, where)
 
 
 def understood(data: Dataset, classes: Classes, where: str) -> Dataset:

@@ -10,7 +10,14 @@ SAMPLES = 8
 
 
 def made_up(
-    shape: tuple[int, ...], classes: int, like: Array, *, seed: int, name: str, count: int = SAMPLES
+    shape: tuple[int, ...],
+    classes: int,
+    like: Array,
+    *,
+    seed: int,
+    name: str,
+    count: int = SAMPLES,
+    targets: int = 1,
 ) -> Dataset:
     """Samples that look like the real ones as far as shape, type and labels go; every one has length one."""
     rng = seeds.stream(seed, "made up", name)
@@ -18,5 +25,6 @@ def made_up(
     x /= np.sqrt((x.reshape(count, -1) ** 2).sum(axis=1)).reshape(-1, *[1] * len(shape)) + np.float32(1e-6)
     if like.dtype.kind in "iu":
         x = rng.integers(0, int(like.max()) + 1 if len(like) else 2, (count, *shape))
-    y: Array = np.arange(count) % classes if classes else rng.random(count, np.float32)
-    return Dataset(x, y, classes)
+    if classes:
+        return Dataset(x, np.arange(count) % classes, classes)
+    return Dataset(x, rng.random(count if targets == 1 else (count, targets), np.float32), 0)

@@ -5,7 +5,7 @@ They are pure: the same labels and the same stream give the same division in eve
 """
 
 import heapq
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -143,10 +143,11 @@ class Partition(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # By chance, one-sided by chance, some classes each, by the data's own groups (as persons), or in unequal sizes.
     kind: Literal["iid", "dirichlet", "classes", "natural", "power_law"] = "iid"
-    devices: int = Field(default=10, ge=1)
-    omega: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    per_device: int | None = Field(default=None, ge=1)
+    devices: Annotated[int, Field(ge=1)] = 10  # how many parts
+    omega: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # dirichlet: small is one-sided
+    per_device: Annotated[int, Field(ge=1)] | None = None  # classes, power_law: classes that each device has
 
     @model_validator(mode="before")
     @classmethod

@@ -23,6 +23,7 @@ class Source:
     test: Dataset
     groups: Array | None
     name: str
+    notes: tuple[str, ...] = ()  # what its reader saw and an operator may want to know
 
 
 def checked(source: Source) -> Source:
@@ -30,10 +31,10 @@ def checked(source: Source) -> Source:
     for part, data in (("train", source.train), ("test", source.test)):
         check(data, f"data set '{source.name}', {part} part")
     train, test = source.train, source.test
-    if (train.shape, train.classes) != (test.shape, test.classes):
+    if (train.shape, train.classes, train.targets) != (test.shape, test.classes, test.targets):
         raise ConfigError(
-            f"data set '{source.name}': samples of shape {train.shape} in {train.classes} classes to train but "
-            f"{test.shape} in {test.classes} to test; both parts must agree"
+            f"data set '{source.name}': samples of shape {train.shape} with {_kinds(train)} to train but "
+            f"{test.shape} with {_kinds(test)} to test; both parts must agree"
         )
     if source.groups is not None and source.groups.shape != (len(train),):
         raise ConfigError(
@@ -41,6 +42,10 @@ def checked(source: Source) -> Source:
             "give one owner for each"
         )
     return source
+
+
+def _kinds(data: Dataset) -> str:
+    return f"{data.classes} classes" if data.classes else f"{data.targets} real targets"
 
 
 def check(data: Dataset, where: str) -> None:
@@ -57,6 +62,8 @@ def check(data: Dataset, where: str) -> None:
         raise ConfigError(f"{where} has NaN or infinity among its labels; clean or drop those samples")
     if data.class_names is not None and len(data.class_names) != data.classes:
         raise ConfigError(f"{where} names {len(data.class_names)} of {data.classes} classes; give each a name")
+    if data.target_names is not None and len(data.target_names) != data.targets:
+        raise ConfigError(f"{where} names {len(data.target_names)} of {data.targets} targets; give each a name")
     low, high = data.y.min(), data.y.max()
     if data.classes and not 0 <= low <= high < data.classes:
         raise ConfigError(f"{where} has labels from {low} to {high}; expected 0 to {data.classes - 1}")
@@ -67,6 +74,17 @@ def held_out(n: int) -> tuple[Array, Array]:
     order = seeds.stream(0, "held out").permutation(n)
     test = max(1, round(n / 5))
     return np.sort(order[test:]), np.sort(order[:test])
+
+
+def one_of_five(n: int) -> tuple[Array, Array]:
+    """Rows to train and rows to test of data that grow: one of every five is tested on, chosen by chance.
+
+    Rows that are added behind change nothing for those before: what was trained on is never tested on later.
+    """
+    picks = 5 * np.arange(-(-n // 5)) + seeds.stream(0, "one of five").integers(0, 5, -(-n // 5))
+    test = picks[picks < n]
+    test = test if len(test) else np.array([n - 1])
+    return np.setdiff1d(np.arange(n), test), test
 
 
 def pixels(raw: Array, white: float = 255.0) -> Array:

@@ -9,6 +9,8 @@ from typing import Any
 
 from edgefl import __version__
 from edgefl.config.schema import RunFile
+from edgefl.run.first_model import Origin
+from edgefl.vector import Array, State
 
 
 def card(
@@ -19,7 +21,11 @@ def card(
     sample: Sequence[int],
     classes: int,
     class_names: Sequence[str] | None,
+    targets: int = 1,
+    target_names: Sequence[str] | None = None,
     scores: Mapping[str, Any],
+    origin: Origin | None = None,
+    normalise: State | None = None,
 ) -> dict[str, str]:
     """Name, version, what goes in and comes out, and how it was trained; what is not known is not there."""
     facts: dict[str, Any] = {
@@ -31,11 +37,20 @@ def card(
         "input_shape": list(sample),  # of one sample, without the batch
         "classes": classes or None,
         "class_names": None if class_names is None else list(class_names),
+        "targets": None if classes else targets,
+        "target_names": None if classes or target_names is None else list(target_names),
+        "input_units": "raw: the file itself takes off the fleet's mean and divides by its deviation"
+        if normalise
+        else None,
+        "input_mean": _short(normalise["mean"]) if normalise else None,
+        "input_deviation": _short(1 / normalise["scale"]) if normalise else None,
         "loss_function": run.task.loss,
         "data": run.task.data,
         "algorithm": run.algorithm["name"],
         "rounds": round,
         "seed": run.run.seed,
+        "from": origin.source if origin else None,  # the model that the run began with, and which it was
+        "from_sha256": origin.sha256 if origin else None,
         **scores,
     }
     return {key: _text(value) for key, value in facts.items() if value is not None}
@@ -43,8 +58,22 @@ def card(
 
 def class_names(facts: Mapping[str, str]) -> tuple[str, ...] | None:
     """The names of the classes on a card, if it has them and they are what they should be."""
+    return _names(facts, "class_names")
+
+
+def target_names(facts: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The names of the real targets on a card, likewise."""
+    return _names(facts, "target_names")
+
+
+def is_regression(facts: Mapping[str, str], outputs: int) -> bool:
+    """Whether a model with this card and so many outputs gives real numbers: one output always is one."""
+    return outputs == 1 or facts.get("targets") == str(outputs)
+
+
+def _names(facts: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     try:
-        names = json.loads(facts["class_names"])
+        names = json.loads(facts[key])
     except (KeyError, ValueError):
         return None
     return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
@@ -68,6 +97,10 @@ def _is_number(text: str | None) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _short(values: Array) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def _text(value: Any) -> str:

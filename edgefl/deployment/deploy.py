@@ -11,29 +11,36 @@ from onnx import helper, numpy_helper
 from edgefl import __version__
 from edgefl.errors import RunError
 from edgefl.models.base import Model
-from edgefl.models.build import build_module
-from edgefl.models.onnx_export import export
+from edgefl.models.normalised import Normalised, along
+from edgefl.models.onnx.bundle import Bundle
 from edgefl.system.store import write_atomically
 from edgefl.vector import Array, Vector
 
 TOLERANCE = 1e-4  # relative; two float32 back-ends differ in the last digits
+CENTRED, SCALED = "x.centred", "x.normalised"  # values of a model that takes raw units
 WEIGHT = "w."  # how the exporter names the inputs that are weights
 
 
 def save_onnx(
     path: Path,
-    network: str,
+    bundle: Bundle,
     model: Model,
     params: Vector,
     *,
     x: Array,
-    classes: int,
-    seed: int,
     facts: Mapping[str, str],
     private: bool = True,
 ) -> float:
-    """Write the model and its card; the largest relative difference from `model` itself on `x`, which is small."""
-    data = with_card(onnx_model(network, x, classes, params, seed), facts)
+    """Write the model and its card; the largest relative difference from `model` itself on `x`, which is small.
+
+    The file is the graph that devices evaluate with, of the network's bundle, with these weights inside.
+
+    A model that takes raw units (`Normalised`) is written so that the file does too.
+    """
+    data = onnx_model(bundle, params)
+    if isinstance(model, Normalised):
+        data = on_raw_units(data, model, x.ndim)
+    data = with_card(data, facts)
     gap = difference(data, model, params, x)
     if not gap <= TOLERANCE:
         raise RunError(f"{path}: the exported model differs from the trained one by {gap:.1e}; it was not written")
@@ -59,10 +66,28 @@ def difference(data: bytes, model: Model, params: Vector, x: Array) -> float:
     return float(np.abs(got - expected).max() / max(1e-12, np.abs(expected).max()))
 
 
-def onnx_model(network: str, x: Array, classes: int, params: Vector, seed: int) -> bytes:
-    """The network with these parameters, as ONNX; what is frozen in it follows from the seed of the run."""
-    module = build_module(network, tuple(x.shape[1:]), classes, seed)
-    bundle = export(module, tuple(x.shape[1:]), dtype="int64" if x.dtype.kind in "iu" else "float32")
+def on_raw_units(data: bytes, known: Normalised, ndim: int) -> bytes:
+    """The same model with its samples normalised inside: (x - mean) * scale, before anything else."""
+    model = onnx.load_from_string(data)
+    graph, (given,) = model.graph, [value for value in model.graph.input if value.name == "x"]
+    for node in graph.node:
+        node.input[:] = [SCALED if name == "x" else name for name in node.input]
+    steps = {"normalise.mean": known.mean, "normalise.scale": known.scale}
+    for name, values in steps.items():
+        graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(along(values, ndim)), name))
+    graph.node.insert(0, helper.make_node("Mul", [CENTRED, "normalise.scale"], [SCALED]))
+    graph.node.insert(0, helper.make_node("Sub", ["x", "normalise.mean"], [CENTRED]))
+    for name in (CENTRED, SCALED):  # a device wants to know how large each value is
+        sized = onnx.ValueInfoProto()
+        sized.CopyFrom(given)
+        sized.name = name
+        graph.value_info.append(sized)
+    onnx.checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString())
+
+
+def onnx_model(bundle: Bundle, params: Vector) -> bytes:
+    """The network with these parameters, as ONNX."""
     model = onnx.load_from_string(bundle.forward)
     weights = {WEIGHT + name: tensor for name, tensor in bundle.layout.layers(params).items()}
     used = [value for value in model.graph.input if value.name in weights]

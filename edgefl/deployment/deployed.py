@@ -74,6 +74,7 @@ class Verdict:
     mae: float | None = None
     rmse: float | None = None
     r2: float | None = None
+    per_target: dict[str, dict[str, float | None]] | None = None  # the last three of each of several targets
 
 
 def judge(model: Deployed, data: Dataset) -> Verdict:
@@ -88,9 +89,16 @@ def judge(model: Deployed, data: Dataset) -> Verdict:
     took = perf_counter() - began
     pace = 1000 * took / max(1, len(data))
     if not data.classes:
-        missed = errors(z[:, 0].astype(np.float64) - data.y, data.y)
-        loss = squared_error(z, data.y)[0]
-        return Verdict(len(data), None, loss, pace, mae=missed.mae, rmse=missed.rmse, r2=missed.r2)
+        if data.targets != model.outputs:
+            raise ConfigError(
+                f"{model.path}: predicts {model.outputs} real numbers, these samples have {data.targets} targets;"
+                " use the data it was trained for"
+            )
+        missed = errors(z.reshape(data.y.shape).astype(np.float64) - data.y, data.y)
+        names = data.target_names or [str(i) for i in range(data.targets)]
+        each = {names[i]: {"mae": one.mae, "rmse": one.rmse, "r2": one.r2} for i, one in enumerate(missed.per_target)}
+        scored = missed.mae, missed.rmse, missed.r2
+        return Verdict(len(data), None, squared_error(z, data.y)[0], pace, None, *scored, per_target=each or None)
     hits = z.argmax(axis=1) == data.y
     shares = [float(hits[data.y == label].mean()) for label in np.unique(data.y)]
     loss, balanced = cross_entropy(z, data.y)[0], sum(shares) / max(1, len(shares))

@@ -9,6 +9,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edgefl.protocol.address import Address
+from edgefl.protocol.mqtt import place_of, transport_of
 
 PATIENCE = 5.0  # seconds
 
@@ -49,7 +50,8 @@ class BrokerProbe:
 def probe_broker(address: Address, context: ssl.SSLContext | None, topic: str) -> BrokerProbe:
     """A visit at the broker there; `topic` is where the message goes to and comes from."""
     probe = BrokerProbe(topic)
-    client = paho.Client(CallbackAPIVersion.VERSION2, client_id=f"doctor-{secrets.token_hex(4)}", protocol=paho.MQTTv5)
+    name, way = f"doctor-{secrets.token_hex(4)}", transport_of(address)
+    client = paho.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=paho.MQTTv5, transport=way)
     client.on_connect, client.on_subscribe = probe.on_connect, probe.on_subscribe
     client.on_publish, client.on_message = probe.on_publish, probe.on_message
     if address.username is not None:
@@ -58,7 +60,7 @@ def probe_broker(address: Address, context: ssl.SSLContext | None, topic: str) -
         client.tls_set_context(context)
     until = time.monotonic() + PATIENCE
     try:
-        client.connect(address.host, address.port, keepalive=10)
+        client.connect(*place_of(address), keepalive=10)
         while not probe.over and time.monotonic() < until and client.loop(0.1) == paho.MQTT_ERR_SUCCESS:
             pass
         client.disconnect()

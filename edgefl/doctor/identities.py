@@ -15,17 +15,17 @@ from edgefl.errors import ConfigError
 from edgefl.fleet import hosts, members, mosquitto
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import Members
-from edgefl.protocol.address import Address
+from edgefl.protocol.address import Address, reachable
 
 DEVICE_KEY = "device.key"  # in the agent's folder
 
 
 def at_its_broker(run: RunFile) -> RunFile:
-    """The run as a coordinator starts it: one that names no broker is at that of its fleet, if there is one here."""
+    """The run at the broker of its fleet, if it names none and there is one here: where devices come to it."""
     folder = FleetFolder(run.broker.fleet)
     if "url" in run.broker.model_fields_set or not folder.exists():
         return run
-    about = {"url": str(folder.read_settings().here), "tls": folder.coordinator_tls()}
+    about = {"url": str(folder.read_settings().broker), "tls": folder.coordinator_tls()}
     return run.model_copy(update={"broker": run.broker.model_copy(update=about)})
 
 
@@ -34,6 +34,7 @@ def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
     folder = FleetFolder(run.broker.fleet)
     if folder.exists() and not address.embedded:
         yield from _authority(folder, now)
+        yield from _socket(folder)
         yield _revocations(folder.broker / mosquitto.REVOKED, now)
         yield from _members(folder, now)
     elif not run.devices and not address.local:
@@ -70,6 +71,17 @@ def of_agent(file: AgentFile, address: Address) -> Iterator[Finding]:
             "this device proves who it is with a password, which can be copied, and not with a certificate",
             f"`edgefl fleet add {file.agent.id}` on the server makes its kit",
         )
+
+
+def _socket(folder: FleetFolder) -> Iterator[Finding]:
+    """Whether coordinators find the broker on this machine."""
+    if folder.here.socket is None or not folder.here.socket.is_symlink():
+        return  # it was not started yet, or is elsewhere
+    try:
+        reachable(folder.here)
+    except ConfigError as error:
+        text, _, remedy = str(error).rpartition(": ")
+        yield wrong("socket", text, remedy)
 
 
 def _authority(folder: FleetFolder, now: datetime) -> Iterator[Finding]:

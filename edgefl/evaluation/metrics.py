@@ -29,14 +29,35 @@ class Evaluation:
         known = self.per_class[~np.isnan(self.per_class)]
         return float(known.mean()) if known.size else None
 
+    @property
+    def mae(self) -> float | None:
+        return self.errors.mae if self.errors else None
+
+    @property
+    def rmse(self) -> float | None:
+        return self.errors.rmse if self.errors else None
+
+    @property
+    def r2(self) -> float | None:
+        return self.errors.r2 if self.errors else None
+
+    @property
+    def per_target(self) -> tuple[dict[str, float | None], ...] | None:
+        """The errors of each target, by name, where there are several."""
+        each = self.errors.per_target if self.errors else ()
+        return tuple({"mae": one.mae, "rmse": one.rmse, "r2": one.r2} for one in each) or None
+
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How far real-valued predictions are from their targets."""
+    """How far real-valued predictions are from their targets; of several, over all of them alike."""
 
     mae: float  # mean absolute error
     rmse: float  # root of the mean squared error
-    r2: float | None  # share of the targets' variance that is explained; None where they do not vary
+    r2: (
+        float | None
+    )  # share of the targets' variance that is explained, its mean over them; None where they do not vary
+    per_target: tuple["Errors", ...] = ()  # of each one, where there are several
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +86,7 @@ def evaluate(model: Model, w: Vector, data: Dataset, loss: Loss = cross_entropy)
         if data.classes:
             hits += np.bincount(y[z.argmax(axis=1) == y], minlength=data.classes)
         else:
-            gaps.append(z.reshape(len(y), -1)[:, 0].astype(np.float64) - y)
+            gaps.append(z.reshape(y.shape).astype(np.float64) - y)
     if not data.classes:
         return Evaluation(None, total / len(data), np.zeros(0), errors(np.concatenate(gaps), data.y))
     counts = data.counts()
@@ -74,7 +95,12 @@ def evaluate(model: Model, w: Vector, data: Dataset, loss: Loss = cross_entropy)
 
 
 def errors(gaps: Array, targets: Array) -> Errors:
-    """The errors of predictions that miss their targets by these gaps."""
+    """The errors of predictions that miss their targets by these gaps, both (n,) or (n, targets)."""
+    if gaps.ndim == 2:
+        each = tuple(errors(gaps[:, i], targets[:, i]) for i in range(gaps.shape[1]))
+        known = [one.r2 for one in each if one.r2 is not None]
+        rmse = float(np.sqrt(np.mean([one.rmse**2 for one in each])))
+        return Errors(float(np.mean([one.mae for one in each])), rmse, float(np.mean(known)) if known else None, each)
     squared = float((gaps * gaps).mean())
     variance = float(np.asarray(targets, np.float64).var())
     return Errors(float(np.abs(gaps).mean()), float(np.sqrt(squared)), 1 - squared / variance if variance else None)

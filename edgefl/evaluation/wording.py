@@ -1,9 +1,12 @@
 """How a model's scores are said: the same words in views, logs, simulations and comparisons."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol
 
-from edgefl.events import Done, Evaluating, Round
+from edgefl.events import Described, Done, Evaluated, Evaluating, Inherited, Round
+
+SCORES = ("accuracy", "balanced_accuracy", "loss", "mae", "rmse", "r2", "per_target")
 
 
 class Scored(Protocol):
@@ -33,20 +36,64 @@ def scores(event: Scored) -> str:
     return f"accuracy {event.accuracy:5.1%}  balanced {event.balanced_accuracy:5.1%}  loss {event.loss:6.3f}"
 
 
+def evaluated(event: Evaluated) -> str:
+    """What devices saw of a model, and who they are."""
+    if event.loss is None:
+        return f"of {event.silent} devices none has enough data set aside (evaluation.least)"
+    return f"{scores(event)}  {fleet(event)}"
+
+
+def fleet(event: Evaluated) -> str:
+    """Who evaluated a model, how far they are apart, and what their own training made of it."""
+    words = [f"on {event.samples} samples of {event.devices} devices"]
+    if event.median is not None and event.worst_tenth is not None:
+        shown = "{:.1%}" if event.accuracy is not None else "{:.4g}"
+        words.append(f"median {shown.format(event.median)}  worst tenth {shown.format(event.worst_tenth)}")
+    if event.local_accuracy is not None:
+        words.append(f"own models {event.local_accuracy:.1%}")
+    elif event.local_rmse is not None:
+        words.append(f"own models RMSE {event.local_rmse:.4g}")
+    return "  ".join(words)
+
+
+def described(event: Described) -> str:
+    """What a fleet said of its data before the first round."""
+    if not event.devices:
+        return f"no device said anything of its data ({event.silent} have too few): features stay as they are"
+    words = [f"{event.devices} devices with {event.samples} samples described their data"]
+    if event.silent:
+        words.append(f"{event.silent} have too few to say anything")
+    if event.mean is not None and event.deviation is not None:
+        few = [f"{m:.4g} ± {d:.4g}" for m, d in zip(event.mean[:4], event.deviation[:4], strict=True)]
+        words.append(f"{event.features} features: {', '.join(few)}{', ...' if event.features > 4 else ''}")
+    if event.class_weights is not None:
+        each = [f"{_named(i, event.class_names)} {weight:.3g}" for i, weight in enumerate(event.class_weights[:6])]
+        words.append(f"classes weigh {', '.join(each)}{', ...' if len(event.class_weights) > 6 else ''}")
+    return "; ".join(words)
+
+
 def best(event: Done) -> str:
     """The best that a run came to, from its last word; empty if nobody looked."""
+    when = "" if event.best_round in (None, event.rounds) else f" after round {event.best_round}"
     if event.best_accuracy is not None:
-        return f"best accuracy {event.best_accuracy:.1%}"
-    return "" if event.best_loss is None else f"best loss {event.best_loss:.4g}"
+        return f"best accuracy {event.best_accuracy:.1%}{when}"
+    return "" if event.best_loss is None else f"best loss {event.best_loss:.4g}{when}"
 
 
-def weakest(event: Round | Done, names: Sequence[str] | None) -> str:
-    """The class that a model knows least, by its name; empty where there are no classes to tell apart."""
+def weakest(event: Round | Evaluated | Done, names: Sequence[str] | None) -> str:
+    """The class, or the target of several, that a model knows least; empty where there is nothing to tell apart."""
+    if event.per_target:
+        r2, i = min((-inf if one["r2"] is None else one["r2"], i) for i, one in enumerate(event.per_target))
+        return f"weakest target {_named(i, names)} R2 {number(None if r2 == -inf else r2)}"
     known = [(share, i) for i, share in enumerate(event.per_class or ()) if share is not None]
     if len(known) < 2:
         return ""
     share, i = min(known)
-    return f"weakest class '{names[i]}' {share:.1%}" if names else f"weakest class {i} {share:.1%}"
+    return f"weakest class {_named(i, names)} {share:.1%}"
+
+
+def _named(i: int, names: Sequence[str] | None) -> str:
+    return f"'{names[i]}'" if names and i < len(names) else str(i)
 
 
 def spent(event: Done) -> str:
@@ -75,19 +122,36 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+def inherited(event: Inherited) -> str:
+    """Where a run's first model came from."""
+    maker = f", which run '{event.run}' made in {event.rounds} rounds" if event.run else ""
+    return f"begins with the model of '{event.source}'{maker}: {event.model_sha256[:16]}"
+
+
 def evaluating(event: Evaluating) -> str:
     """What a run will be judged by, as it is said at its start."""
+    how_often = f", every {event.every} rounds" if event.every > 1 else ""
+    by_devices = f"devices evaluate each model on data that they set aside{how_often}"
+    if event.on == "devices":
+        return f"is judged by its devices, on data that they set aside{how_often}"
     if not event.samples:
         return "has no test data: neither accuracy nor loss will be known (task.data names them)"
-    classes = event.class_names
-    kinds = f" in {event.classes} classes" if event.classes else ", real targets"
+    classes = event.class_names or (event.target_names if event.targets > 1 else None)
+    kinds = (
+        f" in {event.classes} classes"
+        if event.classes
+        else ", real targets"
+        if event.targets == 1
+        else f", {event.targets} real targets"
+    )
     named = f" ({', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''})" if classes else ""
     aside = event.set_aside
     rest = f"; {aside} more are set aside, its training part (x_test and y_test in an .npz divide it)" if aside else ""
     public = f"; {event.public} are public data" if event.public else ""
     top = event.unscaled
     scale = f"; features go up to {top:.6g}: scale them to about -1 to 1, or learning will probably fail" if top else ""
-    return f"evaluates on {event.samples} samples of '{event.data}'{kinds}{named}{public}{rest}{scale}"
+    both = f"; {by_devices}" if event.on == "both" else ""
+    return f"evaluates on {event.samples} samples of '{event.data}'{kinds}{named}{public}{rest}{scale}{both}"
 
 
 def size(count: float) -> str:

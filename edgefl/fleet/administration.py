@@ -16,8 +16,9 @@ from edgefl.fleet import members, mosquitto
 from edgefl.fleet.authority import Authority, Issued, key_pem, new_key
 from edgefl.fleet.folder import FleetFolder, Settings
 from edgefl.fleet.kit import Kit, Membership
-from edgefl.fleet.members import COORDINATOR, Certificate, Members, check_device
+from edgefl.fleet.members import COORDINATOR, Certificate, Member, Members, check_device
 from edgefl.protocol import key_file
+from edgefl.protocol.address import Address
 from edgefl.system.store import make_private, write_atomically
 
 DEVICE, SERVER = timedelta(days=90), timedelta(days=365)  # how long certificates last
@@ -50,7 +51,15 @@ class Fleet:
             raise ConfigError(f"the authority of fleet '{name}' is damaged: {error} ({key}); restore it") from None
 
     @classmethod
-    def new(cls, name: str, hosts: Sequence[str], port: int, now: datetime, trial: str | None = None) -> "Fleet":
+    def new(  # noqa: PLR0917 - what a fleet is made of
+        cls,
+        name: str,
+        hosts: Sequence[str],
+        port: int,
+        now: datetime,
+        trial: str | None = None,
+        models: str | None = None,
+    ) -> "Fleet":
         """A fleet without members; its broker is reached by the first of these names, and has all of them."""
         folder = check_new(name)
         make_private(folder.path)
@@ -59,7 +68,7 @@ class Fleet:
         certificate, key = folder.authority
         write_atomically(key, key_pem(authority.key))
         write_atomically(certificate, authority.pem)
-        settings = Settings(fleet=name, hosts=tuple(hosts), port=port, trial=trial)
+        settings = Settings(fleet=name, hosts=tuple(hosts), port=port, trial=trial, models=models)
         write_atomically(folder.members, Members().model_dump_json(indent=1).encode())
         write_atomically(folder.settings, settings.model_dump_json(indent=1).encode())  # last: now it exists
         fleet = cls(name)
@@ -78,11 +87,25 @@ class Fleet:
         elsewhere = "let this user read it"
         return key_file.opened(self.folder.signing_key, "the coordinator's", elsewhere=elsewhere, lost=lost).key
 
-    def add(self, name: str, now: datetime, *, replace: bool = False, data: dict[str, Any] | None = None) -> Kit:
-        """A kit for a new device, or for one that begins anew."""
+    @property
+    def revocations(self) -> bytes:
+        """The list of certificates that no longer count, as it stands on disk."""
+        return (self.folder.broker / mosquitto.REVOKED).read_bytes()
+
+    def add(
+        self,
+        name: str,
+        now: datetime,
+        *,
+        replace: bool = False,
+        data: dict[str, Any] | None = None,
+        site: str = "",
+    ) -> Kit:
+        """A kit for a new device, or for one that begins anew; it goes to the broker of the site, if one is named."""
         key, pem = new_key(), key_file.new_pem()
         public = key_file.checked(pem, 0o600, name, "the device's", lost="").key
-        joined = self.admit(name, key.public_key(), public, now, replace=replace, data=data)
+        with self.folder.changing():
+            joined = self.admit(name, key.public_key(), public, now, replace=replace, data=data, site=site)
         return Kit(**joined.model_dump(), key=key_pem(key).decode(), device_key=pem.decode())
 
     def admit(
@@ -94,27 +117,51 @@ class Fleet:
         *,
         replace: bool = False,
         data: dict[str, Any] | None = None,
+        site: str = "",
     ) -> Membership:
-        """A new member, whose keys are somewhere else; what its device is told."""
+        """A new member, whose keys are somewhere else; what its device is told. Call it within `folder.changing()`."""
         check_device(name)
-        with self.folder.changing():
-            current = self.members
-            if name in current.active() and not replace:
-                raise ConfigError(
-                    f"'{name}' is a member of fleet '{self.folder.name}' already: --replace gives it new keys"
-                    " and revokes the old ones"
-                )
-            issued = self.authority.client(name, tls_key, now, DEVICE)
-            self._write(current.with_member(name, key, _noted(issued), now), now)
+        current = self.members
+        if name in current.members and current.members[name].hosts:
+            raise ConfigError(f"'{name}' is a site of fleet '{self.folder.name}': give the device another name")
+        if name in current.active() and not replace:
+            raise ConfigError(
+                f"'{name}' is a member of fleet '{self.folder.name}' already: --replace gives it new keys"
+                " and revokes the old ones"
+            )
+        broker = self.broker_of(site)
+        pem = self.certify(name, tls_key, Member(key=key, added=now, site=site), now, DEVICE)
         return Membership(
             name=name,
             fleet=self.folder.name,
-            broker=str(self.settings.broker),
+            broker=str(broker),
             coordinator=self.coordinator_key,
             ca=self.authority.pem.decode(),
-            certificate=issued.pem.decode(),
+            certificate=pem.decode(),
             data=data,
+            site=site,
+            models=self.settings.models,
         )
+
+    def broker_of(self, site: str) -> Address:
+        """Where devices of this site connect; without a name, those of no site."""
+        if not site:
+            return self.settings.broker
+        sites = {name: member for name, member in self.members.active().items() if member.hosts}
+        if site not in sites:
+            known = ", ".join(sites) or "none yet"
+            raise ConfigError(
+                f"there is no site '{site}' ({known}): `edgefl fleet site {site} --host ADDRESS` makes it"
+            )
+        return Address("mqtts", sites[site].hosts[0], sites[site].port)
+
+    def certify(
+        self, name: str, tls_key: ec.EllipticCurvePublicKey, member: Member, now: datetime, lasts: timedelta
+    ) -> bytes:
+        """The certificate (PEM) of a new member, who is written down. Call it within `folder.changing()`."""
+        issued = self.authority.client(name, tls_key, now, lasts)
+        self._write(self.members.with_member(name, member, _noted(issued), now), now)
+        return issued.pem
 
     def renew(self, name: str, tls_key: ec.EllipticCurvePublicKey, now: datetime, key: str | None = None) -> bytes:
         """A further certificate (PEM) for a member that is in good standing, and still has this key for messages."""

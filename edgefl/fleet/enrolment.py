@@ -176,10 +176,13 @@ def admitted(fleet: Fleet, message: bytes, now: datetime) -> tuple[str, bytes]:
         raise RemoteError("enrolment.malformed", f"the request cannot be used: {str(error).splitlines()[0]}") from None
     if not proven:
         raise RemoteError("enrolment.proof", "the request is not signed with the key that it names")
-    expected = tokens.redeem(fleet, asked.secret, asked.name, now)
-    if expected is None:
-        raise RemoteError("enrolment.token", "this token is not known, was used already, or has expired")
-    joined = fleet.admit(asked.name, tls_key, asked.key, now, replace=expected.replace, data=expected.data)
+    with fleet.folder.changing():  # no revocation comes between the two: it withdraws the token, or finds a member
+        expected = tokens.redeem(fleet, asked.secret, asked.name, now)
+        if expected is None:
+            raise RemoteError("enrolment.token", "this token is not known, was used already, or has expired")
+        joined = fleet.admit(
+            asked.name, tls_key, asked.key, now, replace=expected.replace, data=expected.data, site=expected.site
+        )
     return asked.name, joined.model_dump_json().encode()
 
 

@@ -3,6 +3,7 @@
 fleets/default.key              the coordinator's Ed25519 key, which signs models and messages
 fleets/default/fleet.json       where the broker is
               /members.json     who belongs to it
+              /seen.json        every device that was ever seen; default.seen.json where there are no identities
               /authority.key    whoever has it can make members; .crt is its certificate
               /coordinator.key  the coordinator at the broker, .crt
               /broker/          all that Mosquitto reads: configuration, ACL, certificates, revocation list
@@ -20,12 +21,13 @@ from pydantic import Field, ValidationError
 from edgefl.errors import ConfigError
 from edgefl.fleet import members
 from edgefl.fleet.members import Record
-from edgefl.protocol.address import Address, is_loopback
+from edgefl.protocol.address import UNIX, Address, is_loopback
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.topics import check_name
 from edgefl.system.store import OURS
 
 SETTINGS = "fleet.json"
+SOCKET = "socket"  # a link to it
 LIMIT = 64 << 10  # bytes of the settings
 PORT = 8883
 
@@ -38,17 +40,13 @@ class Settings(Record):
     fleet: str
     hosts: tuple[str, ...] = Field(min_length=1)
     port: Annotated[int, Field(ge=1, le=65533)] = PORT
+    models: str | None = None  # of a fleet behind a gateway: the key of the coordinator whose models it passes on
     trial: str | None = None  # the run file whose data the first devices were given
 
     @property
     def broker(self) -> Address:
         """As devices reach it."""
         return Address("mqtts", self.hosts[0], self.port)
-
-    @property
-    def here(self) -> Address:
-        """As coordinators on the broker's own machine reach it: any number of them, see mosquitto.py."""
-        return Address("mqtts", "127.0.0.1", self.port + 1)
 
     @property
     def enrolment_port(self) -> int:
@@ -73,6 +71,13 @@ class FleetFolder:
         self.coordinator = self.path / "coordinator.crt", self.path / "coordinator.key"
         self.broker = self.path / "broker"
         self.signing_key = signing_key(name)
+        # As coordinators on the broker's own machine reach it: any number of them, see mosquitto.py.
+        self.here = Address(UNIX, str(self.broker / SOCKET))
+
+    @property
+    def seen(self) -> Path:
+        """The inventory of its devices; a fleet without identities has one too, beside where its folder would be."""
+        return self.path / "seen.json" if self.exists() else self.path.with_name(f"{self.name}.seen.json")
 
     def exists(self) -> bool:
         """Whether there is a fleet of this name here."""

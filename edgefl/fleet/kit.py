@@ -16,7 +16,7 @@ from edgefl.fleet import authority
 from edgefl.fleet.members import Record, check_device
 from edgefl.protocol import key_file, signing
 from edgefl.protocol.address import parse
-from edgefl.protocol.topics import check_name
+from edgefl.protocol.topics import NAME, check_name
 from edgefl.system.store import write_atomically
 
 LIMIT = 64 << 10  # bytes; one is about 3 KiB
@@ -36,6 +36,8 @@ class Membership(Record):
     coordinator: str
     ca: Pem
     certificate: Pem
+    site: Annotated[str, Field(pattern=f"^({NAME})?$")] = ""  # whose broker it is, if not the fleet's own
+    models: str | None = None  # behind a gateway: whose models it passes on
     data: dict[str, Any] | None = None  # [data] of its agent file, for a trial; Any: whatever TOML can say
 
     @field_validator("name")
@@ -48,10 +50,11 @@ class Membership(Record):
     def _fits_a_topic(cls, fleet: str) -> str:
         return check_name("fleet", fleet)
 
-    @field_validator("coordinator")
+    @field_validator("coordinator", "models")
     @classmethod
-    def _is_a_key(cls, key: str) -> str:
-        signing.key_bytes(key)
+    def _is_a_key(cls, key: str | None) -> str | None:
+        if key is not None:
+            signing.key_bytes(key)
         return key
 
     @field_validator("broker")

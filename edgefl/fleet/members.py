@@ -8,6 +8,7 @@ again and again. Writing is the business of `administration.py`.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -26,6 +27,7 @@ NAME = "members.json"
 COORDINATOR = "coordinator"  # its name at the broker, which no device may have
 LIMIT = 32 << 20  # bytes; a member takes some 300
 RESERVED = {COORDINATOR: "the coordinator's own name", "fleets": "the name of the folder where fleets are kept"}
+LOOK = 1.0  # seconds between looks at the file, where a look for each question would be too many
 KEPT = 16  # certificates that have expired are forgotten beyond so many
 
 
@@ -48,12 +50,15 @@ class Certificate(Record):
 
 
 class Member(Record):
-    """A device; `revoked` since when it is no longer heard."""
+    """A device, or a site of devices; `revoked` since when it is no longer heard."""
 
     key: str
     added: datetime
     certificates: tuple[Certificate, ...] = ()
     revoked: datetime | None = None
+    site: str = ""  # whose broker it is at; unless said, the fleet's own
+    hosts: tuple[str, ...] = ()  # of a site, which is no device: where its broker is
+    port: int = 0
 
     @field_validator("key")
     @classmethod
@@ -72,6 +77,7 @@ class Members(Record):
 
     format: Literal["edgefl members"] = "edgefl members"
     version: Literal[1] = 1
+    changes: int = 0  # how often this was changed: of two lists the larger one counts
     members: Mapping[str, Member] = {}
 
     @field_validator("members")
@@ -94,10 +100,11 @@ class Members(Record):
         each = (certificate for member in self.members.values() for certificate in member.certificates)
         return {one.number: one.revoked for one in each if one.revoked is not None and one.expires > now}
 
-    def with_member(self, name: str, key: str, certificate: Certificate, now: datetime) -> "Members":
+    def with_member(self, name: str, member: Member, certificate: Certificate, now: datetime) -> "Members":
         """A new member, or one that begins anew: what it had before no longer counts."""
         before = _taken_back(self.members[name].certificates, now) if name in self.members else ()
-        return self._put(name, Member(key=key, added=now, certificates=_recent((*before, certificate), now)))
+        recent = _recent((*before, certificate), now)
+        return self._put(name, member.model_copy(update={"certificates": recent}))
 
     def with_certificate(self, name: str, certificate: Certificate, now: datetime) -> "Members":
         """A member with one more certificate; the older ones count until they expire."""
@@ -114,19 +121,23 @@ class Members(Record):
         return self._put(name, member.model_copy(update={"revoked": since, "certificates": _recent(gone, now)}))
 
     def _put(self, name: str, member: Member) -> "Members":
-        return self.model_copy(update={"members": {**self.members, name: member}})
+        return self.model_copy(update={"members": {**self.members, name: member}, "changes": self.changes + 1})
 
 
 class MembersFile:
     """The members on disk; what has changed there is noticed when somebody asks."""
 
-    def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
-        self.path, self.wall = path, wall
+    def __init__(
+        self, path: Path, wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path, self.wall, self.clock = path, wall, clock
         self._stamp: tuple[int, int, int] | None = None
+        self._looked = -math.inf
         self._members = Members()
 
     def now(self) -> Members:
         """Who they are at this moment; a file that cannot be read at this moment leaves them as they were."""
+        self._looked = self.clock()
         try:
             status = self.path.stat()
             stamp = status.st_mtime_ns, status.st_size, status.st_ino
@@ -147,7 +158,15 @@ class MembersFile:
 
         A broker looks at certificates when a connection is made. One that has been open since is ended by nobody else.
         """
-        member = self.now().members.get(device)
+        return self._key(self.now(), device)
+
+    def still(self, device: str, key: str) -> bool:
+        """Whether this is the key of a member that is heard, or was a second ago: messages come by the thousand."""
+        recent = self._members if self.clock() - self._looked < LOOK else self.now()
+        return self._key(recent, device) == key
+
+    def _key(self, members: Members, device: str) -> str | None:
+        member = members.members.get(device)
         if member is None or member.revoked is not None or member.expires is None:
             return None
         return member.key if member.expires.timestamp() > self.wall() else None

@@ -6,20 +6,23 @@ is revoked together with the device's own and shows when the broker has read the
 """
 
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from queue import Empty, SimpleQueue
 from typing import Literal, TypeAlias
 
 from edgefl.errors import ConfigError
-from edgefl.fleet import broker, tokens
+from edgefl.fleet import broker, sites, tokens
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import Issued, clock, key_pem, new_key
 from edgefl.protocol.address import Address, reachable
-from edgefl.protocol.mqtt import admitted
+from edgefl.protocol.mqtt import MqttTransport, admitted
 from edgefl.protocol.tls import Tls
+from edgefl.protocol.transport import Message, TransportEvent
+from edgefl.system.scratch import Scratch
 from edgefl.system.store import write_atomically
 
 LASTS = timedelta(minutes=10)  # of the two certificates
@@ -31,8 +34,8 @@ Outcome: TypeAlias = Literal["out", "broker not running", "still let in"]
 
 def revoke(fleet: Fleet, name: str, reload: Callable[[], bool] | None = None) -> Outcome:
     """Revoke a device, or see to it that one that was revoked is out; `reload` tells the broker to read its files."""
-    with TemporaryDirectory(prefix="edgefl-revoke-") as folder:
-        revoked, own = (_certificate(fleet, name, Path(folder) / which) for which in ("revoked", "own"))
+    with Scratch("edgefl-revoke-") as scratch:
+        revoked, own = (_certificate(fleet, name, scratch.path / which) for which in ("revoked", "own"))
         tokens.withdraw(fleet, name)  # first: one that is used up before is revoked with the rest
         fleet.revoke(name, clock(), also=(revoked[0],))
         running = (reload or (lambda: broker.reload(fleet.folder)))()
@@ -65,3 +68,21 @@ def _let_in(address: Address, files: Tls) -> bool:
         admitted(address, files)
         return True
     return False
+
+
+def told_at(fleet: Fleet, site: str, patience: float = PATIENCE) -> bool:
+    """Whether the list that is on disk is in force at a site by now; it may be cut off."""
+    number, told = fleet.members.changes, SimpleQueue[TransportEvent]()
+    line = MqttTransport(fleet.folder.here, f"revoke-{uuid.uuid4().hex[:8]}")
+    line.start(told.put)
+    line.subscribe(sites.read_topic(fleet.folder.name, site))
+    until = time.monotonic() + patience
+    try:
+        while (left := until - time.monotonic()) > 0:
+            with suppress(Empty, ValueError):
+                event = told.get(timeout=left)
+                if isinstance(event, Message) and int(event.payload) >= number:
+                    return True
+        return False
+    finally:
+        line.close()

@@ -1,46 +1,110 @@
-"""When a fleet's devices were last seen, and with which version: written by coordinators, read by `edgefl fleet list`.
+"""The inventory of a fleet: every device that was ever seen, when, why it was last away, and which runs it served.
 
-{"pi-01": {"at": "2026-01-31T12:00:00Z", "version": "0.1.0"}}
+    {"pi-01": {"at": "2026-01-31T12:00:00Z", "version": "0.1.0", "first": "2025-12-01T08:00:00Z", "host": "pi-01",
+               "reason": "declined round 3: too warm", "runs": ["sensors"]}}
+
+Coordinators of all runs write it, one after the other; it outlives them. `edgefl fleet list` reads it, and
+`edgefl fleet forget` takes a device out, which is written again when it is seen again.
 """
 
-from collections.abc import Mapping
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import RootModel, ValidationError
+from pydantic import ConfigDict, RootModel, ValidationError
 
+from edgefl.errors import StoreError
 from edgefl.fleet.members import LIMIT, Record
-from edgefl.system.store import write_atomically
+from edgefl.system.store import OURS, make_folder, write_atomically
 
-NAME = "seen.json"
+RUNS = 20  # of which a device's last ones are kept
+DEVICES = 20_000  # beyond them, those that were not seen for longest are forgotten
 
 
 class Sighting(Record):
-    """The last time that a device announced itself."""
+    """What is known of a device; `at` is when it was last heard, `reason` why it is not there or not at work."""
+
+    model_config = ConfigDict(extra="ignore")  # a later version may know more
 
     at: datetime
     version: str = ""
+    first: datetime | None = None
+    host: str = ""
+    reason: str = ""
+    runs: tuple[str, ...] = ()  # the last one last
+
+    def followed_by(self, later: "Sighting") -> "Sighting":
+        """The same device, seen again."""
+        runs = tuple(dict.fromkeys([*(run for run in self.runs if run not in later.runs), *later.runs]))[-RUNS:]
+        first = self.first or self.at
+        return later.model_copy(
+            update={
+                "runs": runs,
+                "first": min(first, later.first or later.at),
+                "version": later.version or self.version,
+                "host": later.host or self.host,
+            }
+        )
 
 
 class _Sightings(RootModel[dict[str, Sighting]]):
     """By device."""
 
 
-def write(folder: Path, seen: Mapping[str, Sighting]) -> None:
-    """All that is known; runs of one fleet share the file, and who writes adds what others wrote."""
-    known = read(folder)
-    for device, sighting in seen.items():
-        if device not in known or known[device].at <= sighting.at:
-            known[device] = sighting
-    write_atomically(folder / NAME, _Sightings(known).model_dump_json(indent=1).encode())
+def write(file: Path, seen: Mapping[str, Sighting]) -> None:
+    """What is new; runs of one fleet share the file, and who writes adds to what others wrote."""
+    with _changing(file):
+        known = read(file)
+        for device, sighting in seen.items():
+            before = known.get(device)
+            if before is None:
+                known[device] = sighting
+            elif before.at <= sighting.at:
+                known[device] = before.followed_by(sighting)
+            else:
+                known[device] = sighting.followed_by(before)
+        kept = dict(sorted(known.items(), key=lambda item: item[1].at)[-DEVICES:])
+        _save(file, kept)
 
 
-def read(folder: Path) -> dict[str, Sighting]:
+def forget(file: Path, device: str) -> bool:
+    """Whether the device was known; it is no more."""
+    if not file.exists():
+        return False
+    with _changing(file):
+        known = read(file)
+        if known.pop(device, None) is None:
+            return False
+        _save(file, known)
+        return True
+
+
+def read(file: Path) -> dict[str, Sighting]:
     """What is known; nothing, where there is no record or none that can be read."""
-    path = folder / NAME
     try:
-        if path.stat().st_size > LIMIT:
+        if file.stat().st_size > LIMIT:
             return {}
-        return _Sightings.model_validate_json(path.read_bytes()).root
+        return _Sightings.model_validate_json(file.read_bytes()).root
     except (OSError, ValidationError):
         return {}
+
+
+def _save(file: Path, known: Mapping[str, Sighting]) -> None:
+    write_atomically(file, _Sightings(dict(known)).model_dump_json(indent=1).encode())
+
+
+@contextmanager
+def _changing(file: Path) -> Iterator[None]:
+    """Whoever else wants to change the file waits until the block has ended."""
+    try:
+        make_folder(file.parent)
+        lock = file.with_name(f".{file.name}.lock").open("a+")
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be changed ({error.strerror})") from None
+    with lock:
+        os.fchmod(lock.fileno(), OURS)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

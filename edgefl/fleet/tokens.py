@@ -48,6 +48,7 @@ class Expected(Record):
     expires: datetime
     replace: bool = False
     data: dict[str, Any] | None = None  # Any: whatever TOML can say
+    site: str = ""
 
 
 class Waiting(RootModel[dict[Hex, Expected]]):
@@ -68,16 +69,24 @@ def read(text: str) -> Token:
 
 
 def issue(
-    fleet: Fleet, name: str, now: datetime, lasts: timedelta, *, replace: bool, data: dict[str, Any] | None
+    fleet: Fleet,
+    name: str,
+    now: datetime,
+    lasts: timedelta,
+    *,
+    replace: bool,
+    data: dict[str, Any] | None,
+    site: str = "",
 ) -> Token:
     """A token for a device that is not a member yet, or that begins anew."""
     check_device(name)
     if name in fleet.members.active() and not replace:
         raise ConfigError(f"'{name}' is a member already: --replace gives it new keys and revokes the old ones")
+    fleet.broker_of(site)
     secret = secrets.token_urlsafe(24)
     with fleet.folder.changing():
         waiting = {key: one for key, one in _waiting(fleet).items() if one.name != name and one.expires > now}
-        waiting[_hash(secret)] = Expected(name=name, expires=now + lasts, replace=replace, data=data)
+        waiting[_hash(secret)] = Expected(name=name, expires=now + lasts, replace=replace, data=data, site=site)
         _write(fleet, waiting)
     settings = fleet.settings
     return Token(
@@ -90,15 +99,16 @@ def issue(
 
 
 def redeem(fleet: Fleet, secret: str, name: str, now: datetime) -> Expected | None:
-    """Who this secret is for, once: from now on nobody has it. None if there is no such token, or no longer."""
-    digest = _hash(secret)
-    with fleet.folder.changing():
-        waiting = _waiting(fleet)
-        match = [key for key in waiting if hmac.compare_digest(key, digest)]
-        if not match or waiting[match[0]].expires <= now or waiting[match[0]].name != name:
-            return None
-        expected = waiting.pop(match[0])
-        _write(fleet, waiting)
+    """Who this secret is for, once: from now on nobody has it. None if there is no such token, or no longer.
+
+    Call it within `folder.changing()` and admit the device there too: who revokes it meanwhile then finds either.
+    """
+    digest, waiting = _hash(secret), _waiting(fleet)
+    match = [key for key in waiting if hmac.compare_digest(key, digest)]
+    if not match or waiting[match[0]].expires <= now or waiting[match[0]].name != name:
+        return None
+    expected = waiting.pop(match[0])
+    _write(fleet, waiting)
     return expected
 
 

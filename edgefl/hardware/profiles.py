@@ -26,8 +26,8 @@ class Availability(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    on: Annotated[float, Field(gt=0)]
-    off: Annotated[float, Field(gt=0)]
+    on: Annotated[float, Field(gt=0)]  # seconds
+    off: Annotated[float, Field(gt=0)]  # seconds
 
 
 class Profile(BaseModel):

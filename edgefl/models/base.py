@@ -1,8 +1,9 @@
 """What a training back-end offers: a forward pass and its pullback, nothing else."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
+from edgefl.models.rule import Rule
 from edgefl.vector import Array, Layout, Vector
 
 
@@ -33,6 +34,48 @@ class Model(Protocol):
         ...
 
 
+class Descent(Protocol):
+    """A walk in progress. The model has its weights, until it is closed."""
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the network gives for a sample."""
+        ...
+
+    def most(self, batch: int) -> int:
+        """How many mini-batches of this size one call takes; it depends on sizes alone, and changes no bit."""
+        ...
+
+    def take(self, x: Array, y: Array, rows: Array) -> Array:
+        """One step for each row of `rows`, which numbers the samples of a mini-batch; their losses."""
+        ...
+
+    def back(self) -> None:
+        """Undo the last call."""
+        ...
+
+    def is_finite(self) -> bool:
+        """Whether all weights are."""
+        ...
+
+    def params(self) -> Vector:
+        """The weights now."""
+        ...
+
+    def close(self) -> None:
+        """Leave its memory to the next walk."""
+        ...
+
+
+@runtime_checkable
+class Descending(Protocol):
+    """A model that may take whole steps by itself."""
+
+    def descent(self, loss: str, rule: Rule, w: Vector) -> Descent | None:
+        """A walk from `w` down this loss; None if there is no graph for such steps."""
+        ...
+
+
 @runtime_checkable
 class Interruptible(Protocol):
     """A model whose work can be ended from another thread in the middle of a pass."""
@@ -44,3 +87,8 @@ class Interruptible(Protocol):
     def resume(self) -> None:
         """Let work begin again."""
         ...
+
+
+def interruptible(model: object) -> TypeGuard[Interruptible]:
+    """As isinstance has it, which looks at every method anew and takes longer than a small step."""
+    return issubclass(type(model), Interruptible)

@@ -5,7 +5,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from inspect import signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefl.errors import ConfigError, EdgeflError, nearest
+from edgefl.models import processor
+from edgefl.models.doors import door
 from edgefl.models.source_lines import model_line, reason
 from edgefl.system import user_files
 from edgefl.vector import Vector
@@ -22,16 +23,14 @@ if TYPE_CHECKING:
 
     from edgefl.models.torch_backend import TorchModel
 
-NO_TORCH = "this needs PyTorch: pip install 'edgefl[coordinator]'"
-
 
 def build(
     model: str, shape: tuple[int, ...], classes: int, seed: int, *, threads: int = 1, device: str = "auto"
 ) -> tuple["TorchModel", Vector]:
     """The back-end and its first weights, the same for the same seed; tried once on a made-up batch."""
     module = build_module(model, shape, classes, seed)
-    backend = _door("torch_backend")
-    built: TorchModel = backend.TorchModel(module, threads=threads, device=_device(device))
+    backend = door("torch_backend")
+    built: TorchModel = backend.TorchModel(module, threads=threads, device=processor.chosen(device))
     params: Vector = backend.initial_params(module)
     _try(model, built, params, shape, max(classes, 1))
     return built, params
@@ -42,7 +41,7 @@ def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int) ->
 
     With `classes` 0 the target is one real number, so the network gets one output.
     """
-    backend = _door("torch_backend")
+    backend = door("torch_backend")
     torch = backend.torch
     backend.use_threads(1)  # some initial values (orthogonal ones) are solutions of linear systems
     outputs = max(classes, 1)
@@ -55,7 +54,7 @@ def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int) ->
         raise
     except Exception as error:
         if _is_torchvision(error):  # imported inside the factory
-            _door("torchvision_import").import_torchvision()
+            door("torchvision_import").import_torchvision()
             return build_module(model, shape, classes, seed)
         if (where := model_line(error)) is None:
             raise  # it is our own
@@ -79,19 +78,9 @@ def _other_generators(seed: int) -> Iterator[None]:
         np.random.set_state(before[1])
 
 
-def _door(name: str) -> ModuleType:
-    """A module of ours that imports torch, or the operator's hint to install it."""
-    try:
-        return import_module(f"edgefl.models.{name}")
-    except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] != "torch":
-            raise
-        raise ConfigError(NO_TORCH) from None
-
-
 # Any: the factory is the user's; what it gives back is checked.
 def _factory(model: str) -> Callable[..., Any]:
-    zoo: dict[str, Callable[..., Any]] = _door("zoo").ZOO
+    zoo: dict[str, Callable[..., Any]] = door("zoo").ZOO
     if model in zoo:
         return zoo[model]
     package, colon, name = model.partition(":")
@@ -113,7 +102,7 @@ def _import(model: str, package: str) -> ModuleType:
         except RuntimeError as e:
             if not _is_torchvision(e):
                 raise
-            _door("torchvision_import").import_torchvision()
+            door("torchvision_import").import_torchvision()
             return user_files.import_module(package)
     except (ImportError, SyntaxError, ValueError) as e:  # ValueError: an empty or relative name
         where = f" at {line}" if (line := model_line(e)) else ""
@@ -126,15 +115,6 @@ def _takes_two(factory: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):  # ValueError: written in C, without a signature
         return False
     return True
-
-
-def _device(device: str) -> str:
-    if device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"unknown device '{device}'; {nearest(device, ('auto', 'cpu', 'cuda'))}")
-    there = bool(_door("torch_backend").torch.cuda.is_available())
-    if device == "cuda" and not there:
-        raise ConfigError("device 'cuda' was asked for, but torch sees no GPU; use 'auto' or 'cpu'")
-    return "cuda" if there and device != "cpu" else "cpu"
 
 
 def _try(model: str, built: "TorchModel", w: Vector, shape: tuple[int, ...], outputs: int) -> None:

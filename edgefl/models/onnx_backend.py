@@ -10,17 +10,21 @@ No memory is handed over on the word of a graph: names, types and shapes are tho
 from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 import onnxruntime
 
-from edgefl.errors import ConfigError, Interrupted, RemoteError
+from edgefl.errors import ConfigError
 from edgefl.models.onnx.bundle import Bundle
 from edgefl.models.onnx_bindings import Bindings
+from edgefl.models.onnx_descent import Lane
 from edgefl.models.onnx_file import BOOL, DOUBLE, FLOAT, INT32, INT64
 from edgefl.models.onnx_guard import Signature
 from edgefl.models.onnx_handover import Kept, cut, fresh
+from edgefl.models.onnx_masks import drawn
+from edgefl.models.onnx_session import loaded, run, run_options
+from edgefl.models.rule import Rule, StepPlan
+from edgefl.models.state_names import StateNames
 from edgefl.system.resident_memory import release_code
 from edgefl.vector import Array, Layout, Vector, check
 
@@ -45,18 +49,21 @@ class OnnxModel:
         batch: int = BATCH,
         outputs: int | None = None,
         frugal: bool = False,
+        names: StateNames | None = None,
     ) -> None:
         """`memory` is what a graph may need for a `batch`, `outputs` how many the job says a sample has.
 
+        `names` are those of the network's `state_dict`; without them only what is trained is known, by the layout's.
         `frugal` is for a process that does nothing else: what only loading needed leaves its memory.
         """
         np.empty(31 << 20, np.uint8)  # freeing one large block teaches glibc to keep our large vectors' pages
         self.layout = bundle.layout
         self._bundle = bundle
+        self._names = names or StateNames.of(bundle.layout)
         self._threads, self._batch, self._frugal = threads, batch, frugal
         self._bindings = Bindings(bundle, memory, outputs)
         self._sessions: dict[str, Session] = {}
-        self._running = onnxruntime.RunOptions()
+        self._running = run_options()
         trained, k = len(self.layout.names) - self.layout.buffers, self.layout.trainable
         named = list(zip(self.layout.names, self.layout.slices, strict=True))
         self._places = {
@@ -64,6 +71,8 @@ class OnnxModel:
             **{f"new.{name}": slice(s.start - k, s.stop - k) for name, s in named[trained:]},
         }
         self._lock = Lock()  # a binding holds the arguments of one call
+        self._walker: onnxruntime.InferenceSession | None = None  # of whole steps
+        self._lanes: list[Lane] = []  # in which nobody walks now
 
     def logits(self, w: Vector, x: Array) -> Array:
         """The outputs for `x`, in evaluation mode."""
@@ -85,7 +94,7 @@ class OnnxModel:
         moved = np.zeros(self.layout.size - k, np.float32)
         with self._lock:
             self._signature(f"{kind}training", len(x))  # before anything is drawn that is as large as the bundle says
-            feeds = {"x": self._input(x), **({} if single else self._masks(w, x))}
+            feeds = {"x": self._input(x), **({} if single else drawn(self._bundle.masks, lambda: w, x))}
             z, kept = self._run(f"{kind}training", weights, feeds, moved)
         if not single:
             np.subtract(w[k:], moved, out=moved)
@@ -105,6 +114,15 @@ class OnnxModel:
 
         return z, pullback
 
+    def descent(self, loss: str, rule: Rule, w: Vector) -> Lane | None:
+        """A walk from `w` down this loss; None if there is no graph for such steps. Each thread may have its own."""
+        if self._bundle.plan != StepPlan(loss, rule.terms):
+            return None
+        weights = self._weights(w)
+        with self._lock:
+            lane = self._lanes.pop() if self._lanes else self._lane()
+        return lane.begin(weights, rule, self._running)
+
     def input_gradient(self, w: Vector, x: Array, dz: Array) -> Array:
         """The gradient of `x`, in evaluation mode, for this gradient of the outputs."""
         if not self._bundle.input_gradient:
@@ -123,11 +141,15 @@ class OnnxModel:
 
     def resume(self) -> None:
         """Let graphs run again."""
-        self._running = onnxruntime.RunOptions()
+        self._running = run_options()
 
     def tensors(self, w: Vector) -> dict[str, Array]:
-        """What is trained, by name; what is frozen is part of the graphs."""
-        return self.layout.layers(w)
+        """What is trained, by name; what is frozen is part of the graphs, and here only if the names tell it."""
+        return self._names.tensors(self.layout, w)
+
+    def state_names(self) -> StateNames:
+        """What its `state_dict` calls the entries of the layout, and what stands there besides."""
+        return self._names
 
     def _weights(self, w: Vector) -> Vector:
         if w.dtype != np.float32:
@@ -138,18 +160,6 @@ class OnnxModel:
         if x.shape[1:] != self._bundle.shape:
             raise ValueError(f"expected samples of shape {self._bundle.shape}, got {x.shape[1:]}")
         return np.ascontiguousarray(x, self._bundle.dtype)
-
-    def _masks(self, w: Vector, x: Array) -> dict[str, Array]:
-        """Dropout masks, drawn from a stream that depends on nothing but `w` and `x`."""
-        if not self._bundle.masks:
-            return {}
-        some = w[:: 1 + len(w) // 1024].tobytes()
-        rng = np.random.Generator(np.random.PCG64(crc32(some, crc32(x.tobytes()))))
-        drawn = {}
-        for mask in self._bundle.masks:
-            shape = [-d * len(x) if d < 0 else d for d in mask.shape]
-            drawn[mask.name] = (rng.random(shape, np.float32) < mask.keep).astype(np.float32)
-        return drawn
 
     def _run(
         self, graph: str, w: Vector, feeds: Mapping[str, Array], out: Vector | None = None, kept: Kept | None = None
@@ -162,6 +172,18 @@ class OnnxModel:
             self._sessions[graph] = Session(getattr(self._bundle, graph), signature, self.layout, places, self._threads)
             self._tidy()
         return self._sessions[graph].run(signature, self._running, w, feeds, out, kept)
+
+    def _lane(self) -> Lane:
+        if self._walker is None:
+            self._bindings.signature("descent", self._batch)  # it must fit for a whole batch
+            self._tidy()
+            self._walker = loaded(self._bundle.descent, self._threads)
+            self._tidy()
+        return Lane(self._bundle, self._walker, self._signed, self._lanes.append)
+
+    def _signed(self, steps: int, batch: int) -> Signature:
+        with self._lock:
+            return self._bindings.signature("descent", batch, steps)
 
     def _signature(self, graph: str, rows: int) -> Signature:
         """What the graph binds for so many samples; one that trains must at first fit for a whole batch too."""
@@ -181,7 +203,7 @@ class Session:
         self, graph: bytes, signature: Signature, layout: Layout, places: Mapping[str, slice], threads: int
     ) -> None:
         """`places` tells which outputs are written to which part of the array given to `run`."""
-        self._session = _loaded(graph, threads)
+        self._session = loaded(graph, threads)
         self._binding = self._session.io_binding()
         where = {f"w.{n}": (s, shape) for n, s, shape in zip(layout.names, layout.slices, layout.shapes, strict=True)}
         inputs, outputs = signature.inputs, signature.outputs
@@ -222,12 +244,7 @@ class Session:
             for name, offset, shape in self._into:
                 bind.bind_output(name, "cpu", 0, np.float32, shape, at + offset)
         outcome = self._outcome(signature, len(feeds["x"]))
-        try:
-            self._session.run_with_iobinding(bind, options)
-        except Exception as error:  # onnxruntime's errors have no class of their own
-            if options.terminate:
-                raise Interrupted("the model was told to stop") from None
-            raise RemoteError("model.failed", f"onnxruntime: {' '.join(str(error).split())}") from error
+        run(self._session, bind, options)
         return outcome
 
     def _outcome(self, signature: Signature, batch: int) -> "Outcome":
@@ -256,18 +273,3 @@ class Outcome(NamedTuple):
 
     result: Array  # logits or dx
     kept: Kept  # for the pullback
-
-
-def _loaded(graph: bytes, threads: int) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 4
-    options.enable_mem_pattern = False  # planned memory is a second copy of the arena's: megabytes, and no faster
-    # One level below the highest, which only adds a memory layout that pays off where weights are constants.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # an idle device should be idle
-    options.add_session_config_entry("session.load_model_format", "ONNX")  # and not what else its first bytes may mean
-    try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors have no class of their own
-        raise RemoteError("model.failed", f"onnxruntime: {' '.join(str(error).split())}") from error

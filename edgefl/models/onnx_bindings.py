@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from edgefl.errors import RemoteError
 from edgefl.models.onnx.bundle import Bundle
-from edgefl.models.onnx_file import FLOAT, INT64
+from edgefl.models.onnx_file import FLOAT, INT64, Graph, read_file
 from edgefl.models.onnx_guard import Signature, verify
 from edgefl.models.onnx_values import Known
 
@@ -31,13 +31,16 @@ class Bindings:
         self._weights = {f"w.{name}": value for name, value in tensors.items()}
         self._gradients = {f"grad.{name}": tensors[name] for name in layout.names[:trained]}
         self._statistics = {f"new.{name}": tensors[name] for name in layout.names[trained:]}
-        self._known: dict[tuple[str, int], Signature] = {}
+        self._trained = layout.names[:trained]
+        self._files: dict[str, Graph] = {}
+        self._known: dict[tuple[str, int, int], Signature] = {}
 
-    def signature(self, graph: str, batch: int) -> Signature:
-        """What a graph binds for a batch of this size; RemoteError if it must not run."""
-        if (graph, batch) not in self._known:
-            self._known[graph, batch] = self._check(graph, batch)
-        return self._known[graph, batch]
+    def signature(self, graph: str, batch: int, steps: int = 1) -> Signature:
+        """What a graph binds for so many batches of this size; RemoteError if it must not run."""
+        if (graph, batch, steps) not in self._known:
+            check = self._descent(batch, steps) if graph == "descent" else self._check(graph, batch)
+            self._known[graph, batch, steps] = check
+        return self._known[graph, batch, steps]
 
     def handed(self, graph: str, batch: int) -> dict[str, Known]:
         """What a training graph hands over to its pullback."""
@@ -54,7 +57,7 @@ class Bindings:
             offered["dz"] = self.signature(ahead, batch).outputs["logits"]
         if kind == "backward" and ahead:
             offered |= self.handed(ahead, batch)
-        signature = verify(getattr(self._bundle, graph), offered, self._weights, batch=batch, limit=self._limit)
+        signature = verify(self._file(graph), offered, self._weights, batch=batch, limit=self._limit)
         if kind == "backward":
             _same(signature.outputs, self._gradients, ())
             return signature
@@ -66,6 +69,40 @@ class Bindings:
             others = {bad} if bad else set()
         _same({n: v for n, v in signature.outputs.items() if n in expected or n in others}, expected, expected)
         return signature
+
+    def _descent(self, batch: int, steps: int) -> Signature:
+        """A graph of whole steps: what it makes of the weights must be all of them, each in its shape."""
+        plan, outputs = self._bundle.plan, self._bundle.outputs
+        if plan is None or self._outputs not in (None, outputs):
+            raise RemoteError("model.binding", f"whole steps for {outputs} outputs, expected are {self._outputs}")
+        weights = {name[2:]: value for name, value in self._weights.items()}
+        velocities = self._trained if "momentum" in plan.terms else ()
+        anchors = self._trained if "pull" in plan.terms else ()
+        states = {f"from.{name}": value for name, value in weights.items()}
+        states |= {f"velocity_from.{name}": weights[name] for name in velocities}
+        fixed = {f"anchor.{name}": weights[name] for name in anchors}
+        x, classes = self._input(batch), plan.loss == "cross_entropy"
+        offered = {
+            **states,
+            **fixed,
+            **dict.fromkeys(("gain", *plan.terms), Known(FLOAT, ())),
+            **self._masks(batch),
+            "xs": Known(x.type, (steps, *x.shape)),
+            "ys": Known(INT64, (steps, batch)) if classes else Known(FLOAT, (steps, batch, outputs)),
+        }
+        steady = {*states, *fixed, "gain", *plan.terms}
+        signature = verify(self._file("descent"), offered, steady, batch=batch, limit=self._limit, steps=steps)
+        expected = {f"to.{name}": value for name, value in weights.items()}
+        expected |= {f"velocity_to.{name}": weights[name] for name in velocities}
+        expected["losses"] = Known(FLOAT, (steps,))
+        _same(signature.outputs, expected, expected)
+        return signature
+
+    def _file(self, graph: str) -> Graph:
+        """The graph, read once: it is checked for each size that it is used with."""
+        if graph not in self._files:
+            self._files[graph] = read_file(getattr(self._bundle, graph))
+        return self._files[graph]
 
     def _input(self, batch: int) -> Known:
         return Known(INT64 if self._bundle.dtype == "int64" else FLOAT, (batch, *self._bundle.shape))

@@ -17,30 +17,40 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefl.errors import ConfigError
 from edgefl.models.onnx.bundle import Bundle, Mask
+from edgefl.models.onnx.descent import Traced, descent
 from edgefl.models.onnx.graph import Graph, Value
 from edgefl.models.onnx.sizes import UncoveredError, is_symbolic, multiple, static
 from edgefl.models.onnx.split import OPSET, assemble, cut, needed, types
 from edgefl.models.onnx.tracing import BATCH, trace
 from edgefl.models.onnx.translate import translate
+from edgefl.models.rule import StepPlan
 from edgefl.models.source_lines import model_line, reason
 from edgefl.models.torch_backend import layout_of, tensors_of
 
 DTYPES = {"float32": torch.float32, "int64": torch.int64}
 
 
-def export(module: nn.Module, shape: tuple[int, ...], *, dtype: str = "float32") -> Bundle:
-    """The bundle of a module whose samples have this shape and type (`int64` for tokens)."""
+def export(
+    module: nn.Module, shape: tuple[int, ...], *, dtype: str = "float32", plan: StepPlan | None = None
+) -> Bundle:
+    """The bundle of a module whose samples have this shape and type (`int64` for tokens).
+
+    With a `plan` it has a graph for whole steps too, unless the network gives more than one row for each sample.
+    """
     if dtype not in DTYPES:
         raise ConfigError(f"samples of type '{dtype}' cannot be exported: use float32 or int64")
     layout = layout_of(module)
     joint = Joint(deepcopy(module).cpu().float(), torch.zeros((BATCH, *shape), dtype=DTYPES[dtype]))
     normed = any(isinstance(m, _BatchNorm) for m in module.modules())
-    training, backward, masks = joint.pair(training=True)
-    single_training, single_backward, _ = joint.pair(training=False) if normed else (b"", b"", ())
+    outputs = int(joint.dz.shape[1]) if joint.dz.ndim == 2 else 0
+    plan = plan if outputs else None
+    training, backward, descending, masks = joint.pair(training=True, plan=plan)
+    single_training, single_backward, _, _ = joint.pair(training=False) if normed else (b"", b"", b"", ())
     forward, input_gradient = joint.evaluation()
     return Bundle(
-        forward, training, backward, input_gradient, single_training, single_backward,
-        layout=layout, masks=masks, shape=tuple(shape), dtype=dtype, opset=OPSET,
+        forward, training, backward, input_gradient, single_training, single_backward, descending,
+        layout=layout, masks=masks, shape=tuple(shape), dtype=dtype, outputs=outputs, opset=OPSET,
+        plan=plan,
     )  # fmt: skip
 
 
@@ -64,8 +74,8 @@ class Joint:
             )
         self.dz = torch.zeros((BATCH, *z.shape[1:]))
 
-    def pair(self, *, training: bool) -> tuple[bytes, bytes, tuple[Mask, ...]]:
-        """The graph that runs forward, the one that pulls back, and the masks both need."""
+    def pair(self, *, training: bool, plan: StepPlan | None = None) -> tuple[bytes, bytes, bytes, tuple[Mask, ...]]:
+        """The graph that runs forward, the one that pulls back, the one for whole steps, and the masks all need."""
         names = list(self.params)
 
         def step(params: dict[str, Tensor], statistics: dict[str, Tensor], x: Tensor, dz: Tensor) -> Sequence[Any]:
@@ -83,7 +93,10 @@ class Joint:
         ahead, behind, handed = cut(g, [v.name for _, v in first], [v.name for _, v in second])
         known = types(g, inputs)
         masks = tuple(Mask(m.value.name, _shape(m.value), m.keep) for m in g.noise)
-        return assemble(g, ahead, known, first, handed), assemble(g, behind, known, second), masks
+        after, gradients = dict(zip(self.statistics, moved, strict=True)), dict(zip(names, grads, strict=True))
+        traced = Traced(g, {v.name: v for v in inputs}, z, after, gradients)
+        whole = descent(traced, plan) if plan else b""
+        return assemble(g, ahead, known, first, handed), assemble(g, behind, known, second), whole, masks
 
     def evaluation(self) -> tuple[bytes, bytes]:
         """The graph of the outputs and that of the gradient of x, both in evaluation mode."""

@@ -9,10 +9,11 @@ and the longest step that nothing can interrupt, are known before any of it runs
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from edgefl.errors import RemoteError
-from edgefl.models.onnx_file import WIDTH, Dim, Value, read_file
-from edgefl.models.onnx_infer import Step, infer
+from edgefl.models.onnx_file import WIDTH, Dim, Graph, Value, read_file
+from edgefl.models.onnx_infer import Step, infer, peak
 from edgefl.models.onnx_values import Known
 
 
@@ -25,23 +26,25 @@ class Signature:
     need: int  # bytes
 
 
-def verify(data: bytes, given: Mapping[str, Known], steady: Iterable[str], *, batch: int, limit: int) -> Signature:
+def verify(
+    graph: Graph, given: Mapping[str, Known], steady: Iterable[str], *, batch: int, limit: int, steps: int = 1
+) -> Signature:
     """What a graph from the network binds of what it is `given`; RemoteError if it must not run.
 
-    The shapes of `steady` are the same for every batch.
+    The shapes of `steady` are the same for every batch; one call is for `steps` batches.
     """
-    graph = read_file(data)
-    _fits(graph.inputs, given, batch, "asks for", "model.binding")
+    sizes = Sizes(batch, steps)
+    _fits(graph.inputs, given, sizes, "asks for", "model.binding")
     asked = {value.name: given[value.name] for value in graph.inputs}
     known = infer(graph, asked, set(steady))
-    _fits(graph.outputs, known.values, batch, "gives", "model.binding")
-    _fits(graph.value_info, known.values, batch, "speaks of", "model.shape")
+    _fits(graph.outputs, known.values, sizes, "gives", "model.binding")
+    _fits(graph.value_info, known.values, sizes, "speaks of", "model.shape")
     outputs = {value.name: known.values[value.name] for value in graph.outputs}
     if set(outputs) & (given.keys() | graph.constants.keys()):
         raise RemoteError("model.binding", "the graph gives back what it was given")
-    sizes = {name: value.bytes for name, value in (*given.items(), *known.values.items())}
+    room = {name: value.bytes for name, value in (*given.items(), *known.values.items())}
     held = [name for name in (*given, *outputs) if name not in known.lasting]
-    need = peak(known.steps, sizes, held, known.lasting) + known.constants
+    need = peak(known.steps, room, held, known.lasting) + known.constants
     _within(need, batch, limit)
     return Signature(asked, outputs, need)
 
@@ -64,48 +67,33 @@ def verify_own(data: bytes, *, batch: int, limit: int) -> int:
     return need
 
 
-def peak(steps: list[Step], sizes: Mapping[str, int], held: Iterable[str], lasting: set[str]) -> int:
-    """The most bytes alive at one time, if each value lives from its making to its last use.
+class Sizes(NamedTuple):
+    """What stands for the letters in a graph's sizes."""
 
-    What is `held` is there from beginning to end; what is `lasting` is counted elsewhere.
-    """
-    always = set(held)
-    last: dict[str, int] = {}
-    for i, step in enumerate(steps):
-        last.update(dict.fromkeys((*step.writes, *step.reads), i))
-    now = most = sum(sizes.get(name, 0) for name in always)
-    alive: dict[str, int] = {}
-    for i, step in enumerate(steps):
-        for name in step.writes:
-            if name not in always and name not in lasting:
-                alive[name] = sizes.get(name, 0)
-                now += alive[name]
-        most = max(most, now + step.scratch)
-        for name in {*step.reads, *step.writes}:
-            if last[name] == i:
-                now -= alive.pop(name, 0)
-    return most
+    batch: int
+    steps: int = 1
+
+    def of(self, dim: Dim) -> int:
+        """A size of a value; below zero if it is not said."""
+        if dim == "K":
+            return self.steps
+        if isinstance(dim, str):
+            return int(dim[:-1] or 1) * self.batch
+        return -1 if dim is None else dim
 
 
-def size(dim: Dim, batch: int) -> int:
-    """A size of a value, for a batch of so many samples; below zero if it is not said."""
-    if isinstance(dim, str):
-        return int(dim[:-1] or 1) * batch
-    return -1 if dim is None else dim
-
-
-def _fits(declared: list[Value], known: Mapping[str, Known], batch: int, what: str, code: str) -> None:
+def _fits(declared: list[Value], known: Mapping[str, Known], sizes: Sizes, what: str, code: str) -> None:
     if len({value.name for value in declared}) != len(declared):
         raise RemoteError(code, "the graph names a value twice")
     for value in declared:
         true = known.get(value.name)
         if true is None:
             raise RemoteError(code, f"the graph {what} '{value.name}', which is not there")
-        shape = None if value.dims is None else tuple(size(d, batch) for d in value.dims)
+        shape = None if value.dims is None else tuple(sizes.of(d) for d in value.dims)
         if value.type != true.type or shape != true.shape:
             raise RemoteError(
                 code,
-                f"the graph {what} '{value.name}' of type {value.type} and shape {shape} for a batch of {batch},"
+                f"the graph {what} '{value.name}' of type {value.type} and shape {shape} for a batch of {sizes.batch},"
                 f" where type {true.type} and shape {true.shape} is true",
             )
 
@@ -122,7 +110,7 @@ def _has_size(value: Value | None) -> bool:
 
 
 def _bytes(value: Value, batch: int) -> int:
-    dims = [size(d, batch) for d in value.dims or ()]
+    dims = [Sizes(batch).of(d) for d in value.dims or ()]
     if any(d < 0 for d in dims):
         raise RemoteError("model.malformed", f"'{value.name}' has sizes below zero")
     return prod(dims) * WIDTH.get(value.type, 8)

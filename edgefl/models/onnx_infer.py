@@ -1,7 +1,7 @@
 """How large every value of a graph is: found out and not believed, node by node, for one batch size."""
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 from edgefl.errors import RemoteError
@@ -146,10 +146,34 @@ def _scan(c: Call, known: Inferred) -> tuple[list[Known], tuple[str, ...]]:
     for before, after in zip(states, finals, strict=False):
         need((before.type, before.shape) == (after.type, after.shape), "a state that changes")
     here = own.values.maps[0] if isinstance(own.values, ChainMap) else own.values
-    c.scratch = 2 * sum(v.bytes for v in here.values())
+    handed = [v.name for v in (*body.inputs[: len(states)], *body.outputs)]  # two of each state: one read, one written
+    c.scratch = peak(own.steps, {name: v.bytes for name, v in here.items()}, handed, own.lasting)
     known.constants += own.constants  # a body's constants stay as those around it do
     known.loading += own.loading
     captured = {name for step in own.steps for name in step.reads if name not in here}
     length = walked[0].shape[0]
     stacked = [sized(v.type, (length, *v.shape)) for v in finals[len(states) :]]
     return [*(Known(v.type, v.shape) for v in states), *stacked], tuple(sorted(captured))
+
+
+def peak(steps: list[Step], sizes: Mapping[str, int], held: Iterable[str], lasting: set[str]) -> int:
+    """The most bytes alive at one time, if each value lives from its making to its last use.
+
+    What is `held` is there from beginning to end; what is `lasting` is counted elsewhere.
+    """
+    always = set(held)
+    last: dict[str, int] = {}
+    for i, step in enumerate(steps):
+        last.update(dict.fromkeys((*step.writes, *step.reads), i))
+    now = most = sum(sizes.get(name, 0) for name in always)
+    alive: dict[str, int] = {}
+    for i, step in enumerate(steps):
+        for name in step.writes:
+            if name not in always and name not in lasting:
+                alive[name] = sizes.get(name, 0)
+                now += alive[name]
+        most = max(most, now + step.scratch)
+        for name in {*step.reads, *step.writes}:
+            if last[name] == i:
+                now -= alive.pop(name, 0)
+    return most

@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from edgefl.errors import ConfigError
+from edgefl.models.state_names import StateNames
 from edgefl.vector import Array, Layout, Vector, check
 
 SLICE = 512  # samples per evaluation pass: bounds memory, whatever the size of the test set
@@ -169,14 +170,17 @@ class TorchModel:
 
     def tensors(self, w: Vector) -> dict[str, Array]:
         """The module's `state_dict` with these weights: frozen parameters, counters and tied tensors included."""
-        learnt = self.layout.layers(w)
+        return self.state_names().tensors(self.layout, w)
+
+    def state_names(self) -> StateNames:
+        """What its `state_dict` calls the entries of the layout, and what stands there besides."""
         with self._lock:
             trained, statistics = tensors_of(self._module)
             names = {id(tensor): name for name, tensor in (trained | statistics).items()}
             held = self._module.state_dict(keep_vars=True)  # the tensors themselves, so that they are known again
-            known = {n: learnt[names[id(t)]] for n, t in held.items() if id(t) in names}
-            rest = {n: t.detach().cpu().numpy() for n, t in held.items() if n not in known and isinstance(t, Tensor)}
-            return known | rest | {n: a for n, a in self._integers.items() if n in held}
+            learnt = {n: names[id(t)] for n, t in held.items() if id(t) in names}
+            rest = {n: t.detach().cpu().numpy() for n, t in held.items() if n not in learnt and isinstance(t, Tensor)}
+            return StateNames(learnt, rest | {n: a for n, a in self._integers.items() if n in held})
 
     def _cut(self, w: Vector) -> list[Tensor]:
         """Private tensors with the numbers of `w`, one per entry of the layout."""

@@ -98,7 +98,7 @@ def loaded(net: nn.Sequential, layout: Layout, w: Vector) -> nn.Sequential:
     params, statistics = tensors_of(copy)
     with torch.no_grad():
         for tensor, values in zip([*params.values(), *statistics.values()], layout.layers(w).values(), strict=True):
-            tensor.copy_(torch.tensor(values))
+            tensor.copy_(torch.tensor(values, device=tensor.device))
     for parameter in copy.parameters():
         parameter.requires_grad_(False)
     return copy

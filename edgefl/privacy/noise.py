@@ -37,11 +37,11 @@ class Output:
     """
 
     mechanism: Literal["output"] = "output"
-    clip: Annotated[float, Field(gt=0)] = 10.0
-    sigma: Annotated[float, Field(gt=0)] = 1.0
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-3
-    clips: Literal["model", "update"] = "model"
-    noise: Literal["secret", "seeded"] = "secret"
+    clip: Annotated[float, Field(gt=0)] = 10.0  # the longest that is sent
+    sigma: Annotated[float, Field(gt=0)] = 1.0  # of the noise on each number
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-3  # at which epsilon is told
+    clips: Literal["model", "update"] = "model"  # what is clipped
+    noise: Literal["secret", "seeded"] = "secret"  # seeded repeats, and the coordinator can take it off again
 
     def perform(self, train: Callable[[], Walked], received: Vector, site: Site, mu: float) -> Walked:  # noqa: ARG002
         """What `train` makes, as others may see it."""
@@ -79,9 +79,9 @@ class Objective:
     """
 
     mechanism: Literal["objective"] = "objective"
-    alpha: Annotated[float, Field(gt=0)] = 20.0
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6
-    noise: Literal["secret", "seeded"] = "secret"
+    alpha: Annotated[float, Field(gt=0)] = 20.0  # of the density: the smaller, the stronger the tilt
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6  # at which epsilon is told
+    noise: Literal["secret", "seeded"] = "secret"  # as with output perturbation
 
     def perform(self, train: Callable[[], Walked], received: Vector, site: Site, mu: float) -> Walked:  # noqa: ARG002
         """The minimiser of the tilted objective, as others may see it; `train` is not asked."""

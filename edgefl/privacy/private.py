@@ -1,6 +1,6 @@
 """What an algorithm with a private version has."""
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from edgefl.privacy.noise import Mechanism, Price
 from edgefl.vector import Layout
@@ -23,3 +23,14 @@ class Private(Protocol):
     def price(self, round: int, samples: int, layout: Layout) -> Price | None:
         """What a device must count when it has computed this round's update; None where that costs nothing."""
         ...
+
+
+_private: dict[type, bool] = {}  # a class of algorithms: whether it has a private version
+
+
+def is_private(algorithm: object) -> TypeGuard[Private]:
+    """As isinstance has it, which is slow, and asked in every round."""
+    kind = type(algorithm)
+    if kind not in _private:
+        _private[kind] = isinstance(algorithm, Private)
+    return _private[kind]

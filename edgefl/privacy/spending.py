@@ -3,7 +3,7 @@
 On real devices each keeps its own ledger (`device_agent/privacy_ledger.py`), and nobody else needs to know.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from math import isfinite
 from typing import Any
 
@@ -13,17 +13,16 @@ from edgefl.privacy.private import Private
 from edgefl.vector import Layout, State
 
 
-def spending(
-    algorithm: Algorithm, layout: Layout, devices: Mapping[str, tuple[int, State]]
-) -> dict[str, dict[str, Any]]:
+def spending(algorithm: Algorithm, layout: Layout, devices: Iterable[tuple[int, State]]) -> dict[str, dict[str, Any]]:
     """`{"privacy": ...}` for the last word of a run, or nothing if it promises none; each device by samples and state.
 
     `epsilon` is an upper bound for every device, None where the noise is no secret; `as_published` is the paper's.
     """
+    if not isinstance(algorithm, Private):
+        return {}
     bills: list[tuple[Price, int]] = []
-    for samples, state in devices.values():
-        # The first round always costs.
-        price = algorithm.price(1, samples, layout) if isinstance(algorithm, Private) else None
+    for samples, state in devices:
+        price = algorithm.price(1, samples, layout)  # the first round always costs
         if price is not None and "odd_updates" in state:
             bills.append((price, int(state["odd_updates"])))
     if not bills:

@@ -1,15 +1,18 @@
-"""Where the broker is: `mqtt://[user[:password]@]host[:port]`, `mqtts://…`, or `embedded`."""
+"""Where the broker is: `mqtt://[user[:password]@]host[:port]`, `mqtts://…`, `unix:///path/of/socket`, or `embedded`."""
 
 import ipaddress
 import os
 import socket
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from edgefl.errors import ConfigError, nearest
+from edgefl.protocol import local_socket
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}
+UNIX = "unix"
 PASSWORD = "EDGEFL_MQTT_PASSWORD"  # noqa: S105  the name of the variable, not a secret
 
 
@@ -18,7 +21,7 @@ class Address:
     """A broker to connect to; as text it never shows the password."""
 
     scheme: str
-    host: str = ""
+    host: str = ""  # of a socket in the file system, its path
     port: int = 0
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -32,13 +35,20 @@ class Address:
         return self.scheme == "mqtts"
 
     @property
+    def socket(self) -> Path | None:
+        """The socket in the file system, where it is one."""
+        return Path(self.host) if self.scheme == UNIX else None
+
+    @property
     def local(self) -> bool:
         """Whether only this machine can listen in or speak first."""
-        return self.embedded or is_loopback(self.host)
+        return self.embedded or self.scheme == UNIX or is_loopback(self.host)
 
     def __str__(self) -> str:
         if self.embedded:
             return "embedded"
+        if self.socket:
+            return f"{UNIX}://{quote(self.host)}"
         user = f"{quote(self.username, safe='')}@" if self.username else ""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{user}{host}:{self.port}"
@@ -48,6 +58,8 @@ def parse(url: str) -> Address:
     """The address an operator wrote; a password in the environment goes before one in the file."""
     if url == "embedded":
         return Address("embedded")
+    if url.startswith(f"{UNIX}:"):
+        return _socket(url)
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -66,6 +78,13 @@ def parse(url: str) -> Address:
     username = unquote(parts.username) if parts.username else None
     password = os.environ.get(PASSWORD) or (unquote(parts.password) if parts.password else None)
     return Address(scheme, parts.hostname, port or PORTS[scheme], username, password if username else None)
+
+
+def _socket(url: str) -> Address:
+    path = unquote(url.removeprefix(f"{UNIX}://"))
+    if not path.startswith("/"):
+        raise ConfigError(f"broker.url '{url}' names no socket: write unix:///path/of/the/socket")
+    return Address(UNIX, path)
 
 
 def is_loopback(host: str) -> bool:
@@ -112,15 +131,18 @@ def on_the_command_line(option: str, value: Any) -> None:
 def reachable(address: Address, timeout: float = 3.0) -> None:
     """Nothing, if something listens there; otherwise a ConfigError that says what is wrong."""
     try:
-        socket.create_connection((address.host, address.port), timeout).close()
+        if address.socket:
+            local_socket.connect(address.socket).close()
+        else:
+            socket.create_connection((address.host, address.port), timeout).close()
     except (socket.gaierror, UnicodeError):  # a name like `a..b` is not even asked for
         raise ConfigError(
             f"broker {address} is not reachable (host name '{address.host}' is unknown): correct broker.url"
         ) from None
     except TimeoutError:
         why, remedy = f"no answer within {timeout:g} s", "check the network and firewall, or correct broker.url"
-    except ConnectionRefusedError:
-        why, remedy = "connection refused", "start it with `edgefl broker start`, or correct broker.url"
+    except (ConnectionRefusedError, FileNotFoundError) as failed:
+        why, remedy = (failed.strerror or "").lower(), "start it with `edgefl broker start`, or correct broker.url"
     except OSError as failed:
         why, remedy = (failed.strerror or str(failed)).lower(), "check the network, or correct broker.url"
     else:

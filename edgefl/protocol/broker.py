@@ -15,23 +15,25 @@ import secrets
 import shutil
 import socket
 import stat
+import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from edgefl.errors import ConfigError, RunError
 from edgefl.protocol.address import Address, is_loopback
-from edgefl.protocol.mqtt import LARGEST
+from edgefl.protocol.transport import LARGEST
 from edgefl.system.processes import Child
+from edgefl.system.scratch import Scratch
 
 Kind = Literal["mosquitto", "iotcore"]
 PATIENCE = 10.0  # seconds until a broker must accept connections
 NOBODY = "nobody"  # who runs mosquitto when root starts it
+SCRATCH = "edgefl-broker-"  # how folders of running brokers begin
 
 
 class Broker(AbstractContextManager["Broker"]):
@@ -68,34 +70,34 @@ def start(
         )
     kind = _choose(prefer)
     port = free_port(bind, port)
-    home = directory or Path(tempfile.mkdtemp(prefix="edgefl-broker-"))
-    home.mkdir(parents=True, exist_ok=True)
-    # As root we become nobody; but only in a folder of our own may files change hands, and nobody must reach them.
-    nobody = os.geteuid() == 0 and directory is None and all(p.stat().st_mode & stat.S_IXOTH for p in home.parents)
     address = Address("mqtt", "127.0.0.1" if bind == "0.0.0.0" else bind, port)  # noqa: S104  only compared
-    plan = _Plan(home, bind, port, users or {}, NOBODY if nobody else None)
-
-    def tidy() -> None:
+    with ExitStack() as undoing:
         if directory is None:
-            shutil.rmtree(home, ignore_errors=True)
-
-    try:
+            home = undoing.enter_context(Scratch(SCRATCH)).path
+        else:
+            home = directory
+            home.mkdir(parents=True, exist_ok=True)
+        # As root we become nobody; but only in a folder of our own may files change hands, and nobody must reach them.
+        nobody = os.geteuid() == 0 and directory is None and all(p.stat().st_mode & stat.S_IXOTH for p in home.parents)
+        plan = _Plan(home, bind, port, users or {}, NOBODY if nobody else None)
         child = _mosquitto(plan) if kind == "mosquitto" else _iotcore(plan)
+        undoing.callback(child.stop)
         wait_until_up(child, address)
-    except BaseException:
-        tidy()
-        raise
-
-    def close() -> None:
-        child.stop()
-        tidy()
-
-    return Broker(kind, address, close)
+        return Broker(kind, address, undoing.pop_all().close)
 
 
 def find_mosquitto() -> str | None:
     """The mosquitto program, also where Debian hides it from ordinary users."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin")
+
+
+def mosquitto_version() -> str:
+    """Of the mosquitto program, or that there is none."""
+    program = find_mosquitto()
+    if program is None:
+        return "not installed"
+    help_text = subprocess.run([program, "-h"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+    return help_text.split("\n", 1)[0].removeprefix("mosquitto version ") or "unknown"
 
 
 def has_iotcore() -> bool:
@@ -156,18 +158,19 @@ def _mosquitto(plan: _Plan) -> Child:
         "log_type error",
         "log_type warning",
     ]
+    files = [plan.home / "mosquitto.conf"]
     if plan.users:
         hashes = "".join(f"{user}:{_hashed(password)}\n" for user, password in plan.users.items())
-        lines.append(f"password_file {_private(plan.home / 'passwords', hashes)}")
+        files.append(_private(plan.home / "passwords", hashes))
+        lines.append(f"password_file {files[-1]}")
     if os.geteuid() == 0:
         lines.append("user root")  # stay who you are: a change of user now would undo the kernel's watch
-    config = plan.home / "mosquitto.conf"
-    config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files[0].write_text("\n".join(lines) + "\n", encoding="utf-8")
     if plan.user is not None:
         plan.home.chmod(0o711)  # it stays ours: in a folder of nobody's own, links would lead our writing elsewhere
-        for path in plan.home.iterdir():
+        for path in files:
             shutil.chown(path, plan.user)
-    return Child([find_mosquitto() or "mosquitto", "-c", str(config)], plan.home / "mosquitto.log", user=plan.user)
+    return Child([find_mosquitto() or "mosquitto", "-c", str(files[0])], plan.home / "mosquitto.log", user=plan.user)
 
 
 def _private(path: Path, text: str) -> Path:

@@ -30,8 +30,8 @@ class TopK:
     """The `share` of the numbers that is largest; of equals the first. BatchNorm's statistics travel as they are."""
 
     name: Literal["topk"] = "topk"
-    share: Annotated[float, Field(gt=0, le=1)] = 0.01
-    values: Literal["float16", "float32"] = "float16"
+    share: Annotated[float, Field(gt=0, le=1)] = 0.01  # of the numbers: those that changed most
+    values: Literal["float16", "float32"] = "float16"  # how they are written
 
     lossless: ClassVar[bool] = False
     fixed: ClassVar[bool] = False

@@ -1,16 +1,13 @@
 """Off this machine nothing is said without TLS, and nobody is let in without a name that is proven.
 
-Who wants it otherwise says `--insecure`, and is told what that means: at the start, in the log, and by the doctor.
+Who wants it otherwise says `--insecure`, and is told what that means: at the start, once, and by the doctor.
 """
 
-import logging
 import sys
 
 from edgefl.errors import ConfigError
 from edgefl.protocol.address import Address
 from edgefl.protocol.tls import Tls
-
-log = logging.getLogger(__name__)
 
 
 def exposed(broker: Address, files: Tls) -> str | None:
@@ -37,7 +34,6 @@ def check(broker: Address, files: Tls, section: str, *, insecure: bool) -> None:
 
 
 def warn(danger: str) -> None:
-    """Say it so that nobody overlooks it."""
+    """Say it so that nobody overlooks it, also in the log of a service, which has what stands on stderr."""
     line = "!" * 78
     sys.stderr.write(f"{line}\n!!!  INSECURE: {danger}\n{line}\n")
-    log.warning("insecure: %s", danger)

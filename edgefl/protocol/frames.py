@@ -58,6 +58,14 @@ def pack(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = (), *,
     return b"".join([_PREFIX.pack(MAGIC, VERSION, flags, len(head), size), head, bytes(_padding(len(head))), *parts])
 
 
+def length(header: Mapping[str, Any], parts: Sequence[bytes | memoryview] = (), *, compress: bool = False) -> int:
+    """How many bytes `pack` would give; only what is compressed has to be packed to be known."""
+    if compress:
+        return len(pack(header, parts, compress=True))
+    head_size = len(msgpack.packb(dict(header)))
+    return _PREFIX.size + head_size + _padding(head_size) + sum(len(part) for part in parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Unread:
     """A frame whose header has been read, and whose body has not."""

@@ -15,7 +15,17 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
-from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Will
+from edgefl.protocol.transport import (
+    LARGEST,
+    Connected,
+    Deliver,
+    Disconnected,
+    Message,
+    Payload,
+    TransportEvent,
+    Will,
+    joined,
+)
 
 
 def matches(filter: str, topic: str) -> bool:
@@ -47,6 +57,7 @@ class InMemoryClient:
         self.deliver: Deliver | None = None
         self.will: Will | None = None
         self.online = False
+        self.line = inf  # bytes per second to the broker, as far as its owner asks
         self.session = 0  # counts connections: what was on its way in an older one is lost
         self.outbox: list[tuple[str, bytes, bool, float]] = []  # what was published while there was no connection
         self._broker = broker
@@ -61,12 +72,13 @@ class InMemoryClient:
     def unsubscribe(self, *filters: str) -> None:
         self._broker.unsubscribe(self, filters)
 
-    def publish(
-        self, topic: str, payload: bytes | memoryview, *, retain: bool = False, expires: int | None = None
-    ) -> None:
+    def publish(self, topic: str, payload: Payload, *, retain: bool = False, expires: int | None = None) -> None:
         if not topic or "+" in topic or "#" in topic:
             raise ValueError(f"cannot publish to topic {topic!r}")
-        self._broker.publish(self, topic, bytes(payload), retain, inf if expires is None else expires)
+        self._broker.publish(self, topic, joined(payload), retain, inf if expires is None else expires)
+
+    def largest(self) -> int:
+        return int(min(LARGEST, self.line))
 
     def backlog(self) -> int:
         return len(self.outbox)

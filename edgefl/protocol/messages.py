@@ -3,6 +3,7 @@
 Keys that a newer peer adds are ignored; everything we rely on is required and bounded.
 """
 
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import (
@@ -21,6 +22,7 @@ from edgefl.printable import printable
 from edgefl.protocol import frames
 from edgefl.protocol.frames import HEADER_LIMIT, Frame, Unread, Unseal, pack
 from edgefl.protocol.topics import NAME, PROTOCOL
+from edgefl.schedule import Purpose
 from edgefl.vector import Layout
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]  # may become part of a path or a topic
@@ -30,18 +32,37 @@ TEXT = 2000  # characters
 Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for people: one line, whatever came
 Label = Annotated[str, Field(max_length=255), AfterValidator(printable)]  # a short one, quoted in others
 MOST_TENSORS = 4096  # in one frame
+USUAL = 256  # tensors of a model
 ENCLOSED = 1 << 16  # bytes of a model that comes with its task, and of its manifest
+CALLED = 1 << 20  # bytes of a model that comes with the call of a round
+MOST_CALLED, SLOT = 4096, 36  # devices in one call, and bytes that are for each alone (calls.py)
 INDEXES = 16384  # chunks that are asked for at once: those of a frame of 2 GB
-Round = Annotated[int, Field(ge=0, le=2**31)]
+MOST_ROUNDS = 2**31
+Round = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
 Count = Annotated[int, Field(ge=0, le=2**53)]  # of anything: JSON would take thousands of digits
 Version = Annotated[int, Field(ge=0, le=2**31)]
+Speaks = Annotated[int, Field(ge=1, le=10_000)]  # how many devices stand behind a name
 SealingKey = Annotated[str, Field(pattern=r"^x25519:[A-Za-z0-9_-]{43}$")]
 Digest = Annotated[bytes, Field(min_length=32, max_length=32)]
 
 
 class _Said(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="base64")
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="base64", defer_build=True)
     limit: ClassVar[int] = 1 << 14  # bytes of its JSON
+
+
+class Vitals(_Said):
+    """How a device's machine fares, as far as the machine tells; it comes with what is sent anyway."""
+
+    temperature: Annotated[float, Field(ge=-100, le=200, allow_inf_nan=False)] | None = None  # degrees Celsius
+    throttled: bool | None = None  # slowed down just now: too hot, or too little power
+    load: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None  # per processor, over a minute
+    memory_free: Count | None = None  # bytes
+    memory_total: Count | None = None
+    disk_free: Count | None = None  # bytes, where the agent keeps its files
+    disk_total: Count | None = None
+    battery: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    charging: bool | None = None  # or full, or on mains
 
 
 # ---- retained JSON -------------------------------------------------------------------------------------------------
@@ -58,6 +79,11 @@ class Presence(_Said):
     version: Label = ""
     samples: Count = 0
     back_end: Label = ""
+    site: Annotated[str, Field(pattern=f"^({NAME})?$")] = ""  # whose broker it is at, if that is bridged to another
+    speaks_for: Speaks = 1  # devices behind it, of a gateway
+    resting: Label = ""  # why it is not there though its agent runs: its operator's conditions do not hold
+    concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
+    vitals: Vitals | None = None  # when it said so
 
 
 class JobState(_Said):
@@ -102,7 +128,13 @@ class Shape(_Said):
         return cls(names=layout.names, shapes=layout.shapes, buffers=layout.buffers)
 
     def layout(self) -> Layout:
-        return Layout(self.names, self.shapes, self.buffers)
+        about = self.names, self.shapes, self.buffers
+        return _layout(*about) if len(self.names) <= USUAL else Layout(*about)
+
+
+@lru_cache(8)  # the same one comes with every model of a job; what is kept stays small, whoever sent it
+def _layout(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], buffers: int) -> Layout:
+    return Layout(names, shapes, buffers)
 
 
 class Manifest(_Said):
@@ -127,6 +159,8 @@ class Manifest(_Said):
     seed: int
     compress: bool = False
     class_names: Annotated[tuple[Label, ...], Field(max_length=100_000), FailFast()] = ()  # where a run names its own
+    targets: Annotated[int, Field(ge=1, le=100_000)] = 1  # real numbers to predict, where there are no classes
+    target_names: Annotated[tuple[Label, ...], Field(max_length=100_000), FailFast()] = ()
 
 
 # ---- headers of frames ---------------------------------------------------------------------------------------------
@@ -170,23 +204,44 @@ class Assignment(_Said):
     counted: Round = 0  # the last round this device's answer was merged in: stands in for a lost receipt
     batches: Annotated[int, Field(ge=1)] | None = None
     seconds: Annotated[float, Field(gt=0)] | None = None
+    purpose: Purpose = "train"
+    evaluates: Annotated[int, Field(ge=1, le=2**53)] | None = None  # counts are asked for, of so many samples at least
+    held_back: Annotated[float, Field(gt=0, lt=1)] | None = None  # share of a trial's part that is not trained on
     installation: Name | None = None  # which device is meant, when two share an id
     enclosed: Enclosed | None = None  # the model, if it is small: to fetch it would cost more than its bytes
     seal: SealingKey | None = None  # whom the answer is sealed for; None: it is sent open
 
 
+class Call(_Said):
+    """All devices of a round are asked at once; the body is the model, if it is small. See `calls.py`."""
+
+    kind: Literal["call"] = "call"
+    task: Assignment  # what they share
+    number: Annotated[int, Field(ge=0, lt=2**63)]  # never the same twice
+    slots: Annotated[bytes, Field(min_length=SLOT, max_length=SLOT * MOST_CALLED)]  # what each is told alone
+    manifest: Annotated[bytes, Field(max_length=ENCLOSED)] = b""  # of the model that is the body; none: it is fetched
+
+    @model_validator(mode="after")
+    def _has_whole_slots(self) -> "Call":
+        if len(self.slots) % SLOT:
+            raise ValueError("slots of another size")
+        return self
+
+
 class Answer(_Said):
-    """What a device did."""
+    """What a device did, and what it saw: its counts are in the body, which may be sealed."""
 
     kind: Literal["answer"] = "answer"
     job: Name
     run_id: Name
     round: Round
+    purpose: Purpose = "train"
     device: Name
     model: Name
     weight: Annotated[float, Field(ge=1e-9, le=1e12, allow_inf_nan=False)]  # never so small that it vanishes
     steps: Annotated[int, Field(ge=0, le=2**40)]
     seconds_per_step: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    devices: Speaks = 1  # whose weighted mean this is
     tensors: Tensors
 
 
@@ -265,6 +320,7 @@ class Working(_Said):
     job: Name
     round: Round
     steps: Count
+    vitals: Vitals | None = None  # now and then
 
 
 class Renewal(_Said):
@@ -287,12 +343,14 @@ ToCoordinator: TypeAlias = Annotated[
     Answer | Holding | Missing | Absent | Declined | Busy | Working | Renewal, Field(discriminator="kind")
 ]
 
-TO_DEVICE: TypeAdapter[ToDevice] = TypeAdapter(ToDevice)
-TO_COORDINATOR: TypeAdapter[ToCoordinator] = TypeAdapter(ToCoordinator)
+LATER = ConfigDict(defer_build=True)  # when first read: a device reads few of them, and starts often
+CALL: TypeAdapter[Call] = TypeAdapter(Call)
+TO_DEVICE: TypeAdapter[ToDevice] = TypeAdapter(ToDevice, config=LATER)
+TO_COORDINATOR: TypeAdapter[ToCoordinator] = TypeAdapter(ToCoordinator, config=LATER)
 BROADCAST: TypeAdapter[Broadcast] = TypeAdapter(Broadcast)
 GRAPHS: TypeAdapter[Graphs] = TypeAdapter(Graphs)
 
-WITH_BODY = Broadcast, Graphs, Answer
+WITH_BODY = Broadcast, Graphs, Call, Answer
 SMALL = HEADER_LIMIT + 128  # bytes of a frame that has no body
 
 T = TypeVar("T")
@@ -304,27 +362,39 @@ def frame(message: BaseModel, parts: tuple[bytes | memoryview, ...] = (), *, com
     return pack(message.model_dump(), parts, compress=compress)
 
 
-def peek(kind: TypeAdapter[T], data: bytes | bytearray) -> tuple[T, Unread]:
+def frame_size(message: BaseModel, parts: tuple[bytes | memoryview, ...] = (), *, compress: bool = False) -> int:
+    """How many bytes `frame` would give."""
+    return frames.length(message.model_dump(), parts, compress=compress)
+
+
+def peek(kind: TypeAdapter[T], data: bytes | bytearray | memoryview) -> tuple[T, Unread]:
     """What a frame says, checked; its body is not opened yet."""
     unread = frames.peek(data)
+    return checked(kind, unread.header), unread
+
+
+def checked(kind: TypeAdapter[T], header: dict[str, Any]) -> T:
+    """What a header says."""
     try:
-        return kind.validate_python(unread.header), unread
+        return kind.validate_python(header)
     except ValidationError as error:
         raise WireError("wire.malformed", _first(error)) from None
 
 
-def read(kind: TypeAdapter[T], data: bytes | bytearray, limit: int, unseal: Unseal | None = None) -> tuple[T, Frame]:
+def read(
+    kind: TypeAdapter[T], data: bytes | bytearray | memoryview, limit: int, unseal: Unseal | None = None
+) -> tuple[T, Frame]:
     """What a frame says, checked, and its body, if it is of a kind that has one, up to `limit` bytes."""
     message, unread = peek(kind, data)
     return message, Frame(unread.header, unread.body(limit if isinstance(message, WITH_BODY) else 0, unseal))
 
 
-def read_json(kind: type[J], payload: bytes) -> J:
+def read_json(kind: type[J], payload: bytes | memoryview) -> J:
     """What a retained JSON message says, checked."""
     if len(payload) > kind.limit:
         raise WireError("wire.too_large", f"{kind.__name__}: {len(payload)} bytes; the limit is {kind.limit}")
     try:
-        return kind.model_validate_json(payload)
+        return kind.model_validate_json(bytes(payload))
     except ValidationError as error:
         raise WireError("wire.malformed", f"{kind.__name__}: {_first(error)}") from None
 

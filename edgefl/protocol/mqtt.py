@@ -18,62 +18,48 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edgefl.errors import ConfigError
-from edgefl.protocol.address import PASSWORD, Address
+from edgefl.protocol import local_socket
+from edgefl.protocol.address import PASSWORD, PORTS, Address
 from edgefl.protocol.certificates import explain, refused
+from edgefl.protocol.lean_client import LeanClient
 from edgefl.protocol.reconnect import LONGEST_DELAY, Reconnect
 from edgefl.protocol.tls import Tls
-from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Undelivered, Will
+from edgefl.protocol.tls_socket import TlsSocket
+from edgefl.protocol.transport import (
+    LARGEST,
+    Connected,
+    Deliver,
+    Disconnected,
+    Message,
+    Payload,
+    TransportEvent,
+    Undelivered,
+    Will,
+)
+from edgefl.protocol.window import Window
 
 log = logging.getLogger(__name__)
 
-LARGEST = 1 << 20  # bytes of a packet: what we accept, and what we send to a broker that names no limit
 FILTERS = 8  # per SUBSCRIBE, the smallest limit of the public brokers
 KEEPALIVE = 6  # seconds; Mosquitto 2.0 waits half as long again and looks every 6, so silence is seen within 17
 TICK = 1.0  # seconds between looks at the keep-alive
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux has it; it wears off, so set it again and again
+NOBODY = "start the broker there, or correct its address"
 LOST = "connection lost"
 TAKEN_OVER = 0x8E  # MQTT 5 reason: another client connected with our id
+FAILED = 0x80  # MQTT 5 reasons from here on
 BAD_LOGIN = (0x86, 0x87)  # MQTT 5 reasons: bad user name or password, not authorized
 REMIND = 600.0  # seconds until it is told again that every attempt fails for the same reason
-Item: TypeAlias = tuple[str, bytes | memoryview, bool, int | None]  # topic, payload, retain, seconds until it expires
-
-
-# paho makes these tables anew for every packet that comes, which takes longer than to read it; they never change.
-_TABLES = {name: table for name, table in vars(Properties(PacketTypes.PUBLISH)).items() if name != "packetType"}  # type: ignore[no-untyped-call]  # paho leaves it untyped
-
-
-def _share_tables(properties: Properties, packet_type: int) -> None:
-    properties.__dict__.update(_TABLES, packetType=packet_type)
-
-
-def _clear(properties: Properties) -> None:
-    for name in properties.__dict__.keys() - _TABLES.keys() - {"packetType"}:
-        del properties.__dict__[name]
-
-
-Properties.__init__ = _share_tables  # type: ignore[method-assign]
-Properties.clear = _clear  # type: ignore[method-assign]
-
-
-class _Tidy(ssl.SSLSocket):
-    """Closes itself when the handshake fails: paho forgets to, and we may try for days."""
-
-    def do_handshake(self, block: bool = False) -> None:
-        try:
-            super().do_handshake(block)
-        except OSError:
-            self.close()
-            raise
+Item: TypeAlias = tuple[str, Payload, bool, int | None]  # topic, payload, retain, seconds until it expires
 
 
 def tls_context(ca: Path | None = None, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
@@ -83,7 +69,7 @@ def tls_context(ca: Path | None = None, certificate: Path | None = None, key: Pa
     try:
         context = ssl.create_default_context(cafile=ca)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.sslsocket_class = _Tidy
+        context.sslsocket_class = TlsSocket
         if certificate is not None:
             context.load_cert_chain(certificate, key)
     except OSError as failed:  # a bad certificate is an OSError too
@@ -105,6 +91,17 @@ def admitted(address: Address, tls: Tls, timeout: float = 10.0) -> None:
         trying.close()
     if isinstance(event, Disconnected):
         raise ConfigError(f"broker {address}: {event}")
+
+
+def transport_of(address: Address) -> Literal["tcp", "unix"]:
+    """What paho calls the way there."""
+    return "unix" if address.socket else "tcp"
+
+
+def place_of(address: Address) -> tuple[str, int]:
+    """Where the broker is now: a socket in the file system moves with every start of its broker."""
+    path = address.socket
+    return (local_socket.place(path), PORTS["mqtt"]) if path else (address.host, address.port)
 
 
 class MqttTransport:
@@ -147,12 +144,11 @@ class MqttTransport:
         # Touched by the network thread only.
         self._deliver: Deliver = lambda _: None
         self._will: Will | None = None
-        self._flying: dict[int, Item] = {}
+        self._flight = Window[Item](window)
         self._asked: dict[int, tuple[str, ...]] = {}
         self._sock: Any = None  # paho's own type leaves out what only TLS has
         self._online = False
         self._greeted = False  # the connection in hand was accepted by the broker
-        self._room = window
         self._largest = LARGEST
         self._ended: Disconnected | None = None
         self._told: tuple[Disconnected, float] | None = None  # the last failure, and when it was told
@@ -172,9 +168,7 @@ class MqttTransport:
     def unsubscribe(self, *filters: str) -> None:
         self._wish(False, filters)
 
-    def publish(
-        self, topic: str, payload: bytes | memoryview, *, retain: bool = False, expires: int | None = None
-    ) -> None:
+    def publish(self, topic: str, payload: Payload, *, retain: bool = False, expires: int | None = None) -> None:
         if not topic or "+" in topic or "#" in topic:
             raise ValueError(f"cannot publish to topic {topic!r}")
         self._check()
@@ -183,6 +177,9 @@ class MqttTransport:
             self._pending += 1
             self._outbox.append((topic, payload, retain, expires))
         self._wake()
+
+    def largest(self) -> int:
+        return int(min(self._largest, self._flight.speed))
 
     def backlog(self) -> int:
         return self._pending
@@ -256,7 +253,7 @@ class MqttTransport:
         try:
             hello = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho leaves it untyped
             hello.MaximumPacketSize = LARGEST
-            client.connect(self._address.host, self._address.port, self._keepalive, clean_start=True, properties=hello)
+            client.connect(*place_of(self._address), self._keepalive, clean_start=True, properties=hello)
         except OSError as failed:
             return self._failed(failed)
         except UnicodeError:
@@ -267,8 +264,8 @@ class MqttTransport:
             self._idle = self._online = False
             if (sock := client.socket()) is not None:
                 sock.close()
-            self._outbox.extendleft(reversed(self._flying.values()))
-            self._flying.clear()
+            self._outbox.extendleft(reversed(self._flight.unsettled()))
+            self._flight = Window(self._window)
             self._asked.clear()
         ended = self._ended or Disconnected(LOST)
         if self._tls and not self._greeted and ended.reason == LOST and (wrong := refused(self._files)):
@@ -276,6 +273,8 @@ class MqttTransport:
         return ended
 
     def _failed(self, failed: OSError) -> Disconnected:
+        if isinstance(failed, ConnectionRefusedError):
+            return Disconnected("Connection refused", remedy=NOBODY)
         wrong = explain(failed, self._address, self._files)
         return Disconnected(wrong.why, remedy=wrong.remedy) if wrong else Disconnected(failed.strerror or str(failed))
 
@@ -286,15 +285,13 @@ class MqttTransport:
             with suppress(ConfigError):  # half written, perhaps; what we have may still do
                 self._tls, self._stamp = _context(self._files), stamp
 
-    def _client(self) -> paho.Client:
-        client = paho.Client(CallbackAPIVersion.VERSION2, client_id=self._id, protocol=paho.MQTTv5)
-        client.max_inflight_messages = 0  # the window is ours
-        client.on_socket_open = _no_delay
-        client.on_socket_register_write = _ignore  # or paho would write from inside `publish`
+    def _client(self) -> LeanClient:
+        way = transport_of(self._address)
+        client = LeanClient(self._id, way, self._received, self._acknowledged)
+        if way == "tcp":
+            client.on_socket_open = _no_delay
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
-        client.on_message = self._on_message
-        client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
         username, password = self._login
         if username is not None:
@@ -306,7 +303,7 @@ class MqttTransport:
             client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
         return client
 
-    def _serve(self, client: paho.Client) -> None:
+    def _serve(self, client: LeanClient) -> None:
         sock = self._sock = client.socket()
         pending = sock.pending if isinstance(sock, ssl.SSLSocket) else _none
         poll = select.poll()  # unlike select, it knows file descriptors above 1024
@@ -322,7 +319,7 @@ class MqttTransport:
                 poll.register(fd, watch)
                 watched = watch
             self._idle = True  # before the look at the queues: who comes later rings the bell
-            more = self._online and (self._wishes or (self._outbox and len(self._flying) < self._room))
+            more = self._online and (self._wishes or (self._outbox and self._flight.open))
             hurry = pending() or (not blocked and (more or client.want_write()))
             ready = dict(poll.poll(0 if hurry else TICK * 1000))
             self._idle = False
@@ -343,7 +340,7 @@ class MqttTransport:
                 client.loop_misc()
                 looked = now
 
-    def _hand_over(self, client: paho.Client) -> None:
+    def _hand_over(self, client: LeanClient) -> None:
         while self._wishes:
             subscribed, filters = self._wishes.popleft()
             if subscribed:
@@ -351,16 +348,16 @@ class MqttTransport:
                 self._asked[mid or 0] = filters
             else:
                 client.unsubscribe(list(filters))
-        while self._outbox and len(self._flying) < self._room:
+        while self._outbox and self._flight.open:
             item = self._outbox.popleft()
             topic, payload, retain, expires = item
-            if (packet := _size(payload) + len(topic.encode()) + 15) > self._largest:
+            size = _size(payload)
+            if (packet := size + len(topic.encode()) + 15) > self._largest:
                 self._deliver(Undelivered(topic, f"{packet} bytes are more than the broker's {self._largest}"))
                 self._settled()
                 continue
-            data = payload if isinstance(payload, bytes) else bytes(payload)
-            info = client.publish(topic, data, 1, retain, None if expires is None else _expiring(expires))
-            self._flying[info.mid] = item
+            number = client.send(topic, payload, retain=retain, expires=expires)
+            self._flight.sent(number, item, size, time.monotonic())
 
     def _settled(self) -> None:
         with self._lock:
@@ -385,7 +382,7 @@ class MqttTransport:
             remedy = _login_remedy(*self._login) if reason.value in BAD_LOGIN else ""
             self._ended = Disconnected(f"the broker refused: {reason}", remedy=remedy)
             return
-        self._room = min(self._window, getattr(properties, "ReceiveMaximum", self._window))
+        self._flight.room = min(self._window, getattr(properties, "ReceiveMaximum", self._window))
         self._largest = getattr(properties, "MaximumPacketSize", LARGEST)
         self._online = self._greeted = True
         self._deliver(Connected())
@@ -396,19 +393,22 @@ class MqttTransport:
             why = str(reason) if flags.is_disconnect_packet_from_server else LOST
             self._ended = Disconnected(why, taken_over=reason.value == TAKEN_OVER)
 
-    def _on_message(self, _c: paho.Client, _u: Any, message: paho.MQTTMessage) -> None:
+    def _received(self, topic: bytes, payload: bytes | memoryview, retained: bool) -> None:
         try:
-            topic = message.topic
+            where = topic.decode()
         except UnicodeDecodeError:
-            log.warning("ignored a message with a topic that is not text bytes=%d", len(message.payload))
+            log.warning("ignored a message with a topic that is not text bytes=%d", len(payload))
             return
-        self.received += len(message.payload)
-        self._deliver(Message(topic, bytes(message.payload), message.retain))
+        self.received += len(payload)
+        self._deliver(Message(where, payload, retained))
 
-    def _on_publish(self, _c: paho.Client, _u: Any, mid: int, reason: ReasonCode, _p: Any) -> None:
-        topic, *_ = self._flying.pop(mid)
-        if reason.is_failure:
-            self._deliver(Undelivered(topic, str(reason)))
+    def _acknowledged(self, number: int, reason: int) -> None:
+        item = self._flight.acknowledged(number, time.monotonic())
+        if item is None:
+            log.debug("the broker acknowledges what was not sent number=%d", number)
+            return
+        if reason >= FAILED:
+            self._deliver(Undelivered(item[0], _reason(reason)))
         self._settled()
 
     def _on_subscribe(self, _c: paho.Client, _u: Any, mid: int, reasons: list[ReasonCode], _p: Any) -> None:
@@ -425,10 +425,12 @@ def _login_remedy(username: str | None, password: str | None) -> str:
     return f"correct the user '{username}' in its address, or its password {PASSWORD}"
 
 
-def _expiring(seconds: int) -> Properties:
-    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho leaves it untyped
-    properties.MessageExpiryInterval = seconds
-    return properties
+def _reason(code: int) -> str:
+    """In MQTT's own words, where it has some."""
+    try:
+        return str(ReasonCode(PacketTypes.PUBACK, identifier=code))
+    except KeyError:
+        return f"reason {code:#04x}"
 
 
 def _given(files: Tls) -> bool:
@@ -444,8 +446,9 @@ def _stamp(files: Tls) -> tuple[int, ...]:
     return tuple(path.stat().st_mtime_ns if path and path.exists() else 0 for path in paths)
 
 
-def _size(payload: bytes | memoryview) -> int:
-    return payload.nbytes if isinstance(payload, memoryview) else len(payload)
+def _size(payload: Payload) -> int:
+    parts = payload if isinstance(payload, tuple) else (payload,)
+    return sum(memoryview(part).nbytes for part in parts)
 
 
 def _no_delay(_client: paho.Client, _userdata: Any, sock: Any) -> None:
@@ -454,13 +457,9 @@ def _no_delay(_client: paho.Client, _userdata: Any, sock: Any) -> None:
 
 def _acknowledge(sock: Any) -> None:
     """Let the kernel acknowledge at once: a broker that leaves Nagle's algorithm on waits 44 ms for it."""
-    if QUICKACK is not None:
+    if QUICKACK is not None and sock.family != socket.AF_UNIX:
         with suppress(OSError):  # closed by what was just read
             sock.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
-
-
-def _ignore(*_: Any) -> None:
-    """A callback paho needs to see, and nothing to do in it."""
 
 
 def _none() -> int:

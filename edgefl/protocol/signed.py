@@ -3,11 +3,11 @@
     magic 2 | version 1 | length of the run's name 1 | key 32 | counter 8 | signature 64 | the run's name | what is said
 
 One envelope goes around one message at the broker: a chunk of a frame, or the JSON of a presence or a state. Signed are
-its kind (`down`, `state`, `up`, `presence`), fleet, job, run and device, the counter, and the hash of what is said. Of
-a frame in many chunks it is the hash of the frame, which each of them names: one signature and one counter serve all,
-and a chunk that was changed shows when the frame is whole. So a message counts at one place only, and nothing in it is
-read before it is believed. A sender's counter grows with each
-message, over its restarts too: whoever keeps the last one knows an old message when it comes again.
+its kind (`down`, `round`, `state`, `up`, `presence`), fleet, job, run and device, the counter, and the hash of what is
+said. Of a frame in many chunks it is the hash of the frame, which each of them names: one signature and one counter
+serve all, and a chunk that was changed shows when the frame is whole. So a message counts at one place only, and
+nothing in it is read before it is believed. A sender's counter grows with each message, over its restarts too: whoever
+keeps the last one knows an old message when it comes again.
 
 The envelope is no part of the frame: what counts as traffic is the same in every driver.
 """
@@ -31,7 +31,7 @@ PREFIX = b"edgefl message 1\0"  # what these keys sign can never be taken for so
 LIFE = 32  # bits of the counter that one life of a sender has for its messages; above them is the life's own number
 ALL = "*"  # the device, where all are meant
 
-Kind: TypeAlias = Literal["down", "state", "up", "presence"]
+Kind: TypeAlias = Literal["down", "round", "state", "up", "presence"]
 
 _HEAD = struct.Struct("<2sBB32sQ64s")
 
@@ -58,7 +58,7 @@ class Envelope:
     key: str
     counter: int
     run_id: str
-    payload: bytes
+    payload: bytes | memoryview
     signature: bytes
 
     def prove(self, place: Where) -> None:
@@ -83,12 +83,21 @@ class Speaker:
         """The message in its envelope, with the next counter."""
         return self._head(Where(kind, self.fleet, job, run_id, device), payload) + payload
 
-    def seal_frame(self, parts: Iterable[bytes], *, job: str, run_id: str, device: str) -> Iterator[bytes]:
-        """Chunks of one frame on their way up: signed once."""
-        head = b""
-        for part in parts:
-            head = head or self._head(Where("up", self.fleet, job, run_id, device), part)
-            yield head + part
+    def seal_frame(
+        self,
+        messages: Iterable[tuple[bytes, memoryview]],
+        *,
+        job: str,
+        run_id: str,
+        device: str = ALL,
+        kind: Kind = "up",
+    ) -> Iterator[tuple[bytes, memoryview]]:
+        """Chunks of one frame, each with its head: signed once, and none of them copied."""
+        envelope = b""
+        for head, data in messages:
+            signed = b"" if envelope else head if chunks.series(head) else head + data  # a lone one as it stands
+            envelope = envelope or self._head(Where(kind, self.fleet, job, run_id, device), signed)
+            yield envelope + head, data
 
     def _head(self, where: Where, payload: bytes) -> bytes:
         raw, name = signing.key_bytes(self.key), where.run_id.encode()
@@ -97,7 +106,7 @@ class Speaker:
         return _HEAD.pack(MAGIC, VERSION, len(name), raw, envelope.counter, signature) + name
 
 
-def opened(message: bytes) -> Envelope:
+def opened(message: bytes | memoryview) -> Envelope:
     """The envelope of a message; it is still to be proven."""
     if len(message) < _HEAD.size or message[:2] != MAGIC:
         raise Unproven("message.unsigned", "a message without a signature: is its sender older than this side?")
@@ -106,7 +115,7 @@ def opened(message: bytes) -> Envelope:
         raise Unproven("message.version", f"envelope version {version}; this side speaks {VERSION}: update the older")
     end = _HEAD.size + length
     try:
-        run_id = message[_HEAD.size : end].decode("ascii")
+        run_id = bytes(message[_HEAD.size : end]).decode("ascii")
     except UnicodeDecodeError:
         raise Unproven("message.unsigned", "an envelope that names no run") from None
     return Envelope(signing.key_text(raw), counter, run_id, message[end:], signature)

@@ -10,9 +10,9 @@ class Tls(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
+    ca: Path | None = None  # the authority that signed the broker's certificate; those of the system unless said
+    certificate: Path | None = None  # our own, where the broker asks for one
+    key: Path | None = None  # its private key; refused if others can read it
 
     @model_validator(mode="after")
     def _key_belongs_to_a_certificate(self) -> "Tls":

@@ -3,9 +3,11 @@
 edgefl/v1/{fleet}/{job}/state                   retained JSON *    coordinator -> all
 edgefl/v1/{fleet}/{job}/model/{id}/manifest     retained JSON      coordinator -> all
 edgefl/v1/{fleet}/{job}/model/{id}/{group}/{i}  retained chunk     coordinator -> all
+edgefl/v1/{fleet}/{job}/model/round             chunks of frames * coordinator -> all that a round asks
 edgefl/v1/{fleet}/{job}/dev/{device}/down       chunks of frames * coordinator -> one device
 edgefl/v1/{fleet}/{job}/dev/{device}/up         chunks of frames * device -> coordinator
 edgefl/v1/{fleet}/presence/{device}             retained JSON *    device -> coordinator, and its last will
+edgefl/v1/{fleet}/site/{site}                   retained "1", "0"  a site's bridge -> both brokers, and its last will
 
 * in a signed envelope, see `signed.py`; a manifest bears its own signature and names the hash of the chunks
 """
@@ -15,7 +17,7 @@ import re
 from edgefl.errors import ConfigError
 
 ROOT = "edgefl/v1"
-PROTOCOL = 2  # 2 signs everything; topics stayed where they are, so that a peer of another version is met and told
+PROTOCOL = 3  # 3 may send several chunks in one message; topics stay, so that a peer of another version is met and told
 GROUP = 256  # chunks per group: a broker's queue for a new subscriber holds that many
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # of everything that has one: no path and no second topic can be made of it
@@ -55,6 +57,11 @@ def group(fleet: str, job: str, model: str, number: int) -> str:
     return f"{ROOT}/{fleet}/{job}/model/{model}/{number}/+"
 
 
+def round(fleet: str, job: str) -> str:
+    """Where all devices of a round are called; beside the models, because whoever may read these may hear it."""
+    return f"{ROOT}/{fleet}/{job}/model/round"
+
+
 def down(fleet: str, job: str, device: str) -> str:
     return f"{ROOT}/{fleet}/{job}/dev/{device}/down"
 
@@ -65,6 +72,11 @@ def up(fleet: str, job: str, device: str) -> str:
 
 def presence(fleet: str, device: str) -> str:
     return f"{ROOT}/{fleet}/presence/{device}"
+
+
+def site(fleet: str, name: str) -> str:
+    """Where the bridge of a site says whether it is there: a word of brokers, signed by nobody."""
+    return f"{ROOT}/{fleet}/site/{name}"
 
 
 def parts(topic: str) -> tuple[str, ...]:

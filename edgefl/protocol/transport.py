@@ -9,13 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+LARGEST = 1 << 20  # bytes of a packet: what we accept, and what we send to a broker that names no limit
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message arrived; `retained` if the broker had kept it for us."""
+    """A message arrived; `retained` if the broker had kept it for us. A large payload is a view."""
 
     topic: str
-    payload: bytes
+    payload: bytes | memoryview
     retained: bool = False
 
 
@@ -44,6 +46,7 @@ class Undelivered:
     reason: str
 
 
+Payload: TypeAlias = bytes | memoryview | tuple[bytes | memoryview, ...]  # several parts are sent as one
 TransportEvent: TypeAlias = Message | Connected | Disconnected | Undelivered
 Deliver: TypeAlias = Callable[[TransportEvent], None]  # called from the network thread: only ever puts on a queue
 
@@ -54,6 +57,11 @@ class Will:
 
     topic: str
     payload: bytes
+
+
+def joined(payload: Payload) -> bytes:
+    """A payload in one piece."""
+    return b"".join(payload) if isinstance(payload, tuple) else bytes(payload)
 
 
 class Transport(Protocol):
@@ -72,13 +80,15 @@ class Transport(Protocol):
 
     def unsubscribe(self, *filters: str) -> None: ...
 
-    def publish(
-        self, topic: str, payload: bytes | memoryview, *, retain: bool = False, expires: int | None = None
-    ) -> None:
+    def publish(self, topic: str, payload: Payload, *, retain: bool = False, expires: int | None = None) -> None:
         """Queue a message; never blocks, keeps the order, survives a reconnect. An empty retained one clears.
 
         The broker forgets a message that `expires`, retained or not, after so many seconds.
         """
+        ...
+
+    def largest(self) -> int:
+        """Bytes of the largest packet that the broker takes, and that our line brings there in a second."""
         ...
 
     def backlog(self) -> int:

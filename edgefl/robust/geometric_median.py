@@ -46,6 +46,7 @@ class GeometricMedian:
     iterations: Annotated[int, Field(ge=1)] = 20
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "a vote is about one model, and gives every answer one voice whatever its age"
     makes_step: ClassVar[bool] = True
     outvotes: ClassVar[bool] = True
 

@@ -4,8 +4,8 @@ Of n answers f may lie. An answer's score is the sum of its squared distances to
 liars that agree with each other are too few to have good scores, those that agree with the others do no harm.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -13,6 +13,8 @@ from pydantic.dataclasses import dataclass
 from edgefl.contract import STRICT, Draft, Site
 from edgefl.robust.votes import Share, blocks, by_median, counted, liars, outvoted, too_few, trained
 from edgefl.vector import Array, State, Vector
+
+Centre: TypeAlias = Callable[[Sequence[Vector], list[int]], Vector]
 
 
 def krum_scores(deltas: Sequence[Vector], f: int) -> Array:
@@ -45,6 +47,7 @@ class Krum:
     share: Share = 0.3
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "a vote is about one model, and gives every answer one voice whatever its age"
     makes_step: ClassVar[bool] = True
     outvotes: ClassVar[bool] = True
 
@@ -52,13 +55,21 @@ class Krum:
         return needed(self.share, answers)
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
-        k, answers = site.model.layout.trainable, len(draft.updates)
-        if too_few(draft, self.name, self.needs(answers), instead="the median stands in"):
-            return by_median(draft, k), counted(state, short=True)
-        f, devices = liars(self.share, answers), list(draft.updates)
-        order = best(trained(draft, k), f)
-        believed = [devices[i] for i in order[: answers - f]]
-        return outvoted(draft, draft.updates[believed[0]].delta[:k], believed, k), counted(state, short=False)
+        k = site.model.layout.trainable
+        return by_neighbours(draft, state, k, self.name, self.share, lambda deltas, best: deltas[best[0]])
+
+
+def by_neighbours(  # noqa: PLR0917 - what a stage has, and how it makes its step
+    draft: Draft, state: State, trainable: int, stage: str, share: float, centre: Centre
+) -> tuple[Draft, State]:
+    """Believe those with the best scores; the step is what `centre` makes of all deltas and the best ones' places."""
+    answers = len(draft.updates)
+    if too_few(draft, stage, needed(share, answers), instead="the median stands in"):
+        return by_median(draft, trainable), counted(state, short=True)
+    f, deltas, devices = liars(share, answers), trained(draft, trainable), list(draft.updates)
+    chosen = best(deltas, f)[: answers - f]
+    step = centre(deltas, chosen)
+    return outvoted(draft, step, [devices[i] for i in chosen], trainable), counted(state, short=False)
 
 
 def needed(share: float, answers: int) -> int:

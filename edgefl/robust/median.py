@@ -21,6 +21,7 @@ class Median:
     name: Literal["median"] = "median"
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "a vote is about one model, and gives every answer one voice whatever its age"
     makes_step: ClassVar[bool] = True
     outvotes: ClassVar[bool] = True
 

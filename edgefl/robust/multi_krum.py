@@ -7,18 +7,17 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from edgefl.contract import STRICT, Draft, Site
-from edgefl.robust.krum import best, needed
-from edgefl.robust.votes import Share, blocks, by_median, counted, liars, outvoted, too_few, trained
+from edgefl.robust.krum import by_neighbours, needed
+from edgefl.robust.votes import Share, blocks
 from edgefl.vector import State, Vector
 
 
-def multi_krum(deltas: Sequence[Vector], f: int) -> tuple[Vector, list[int]]:
-    """The mean of the n - f deltas with the best scores, and which they are."""
-    chosen = sorted(best(deltas, f)[: len(deltas) - f])
+def mean_of(deltas: Sequence[Vector], chosen: Sequence[int]) -> Vector:
+    """The mean of those at these places, in whatever order they are named."""
     mean = np.empty_like(deltas[0])
-    for columns, block in blocks([deltas[i] for i in chosen]):
+    for columns, block in blocks([deltas[i] for i in sorted(chosen)]):
         mean[columns] = block.mean(axis=0)
-    return mean, chosen
+    return mean
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -32,6 +31,7 @@ class MultiKrum:
     share: Share = 0.3
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "a vote is about one model, and gives every answer one voice whatever its age"
     makes_step: ClassVar[bool] = True
     outvotes: ClassVar[bool] = True
 
@@ -39,9 +39,4 @@ class MultiKrum:
         return needed(self.share, answers)
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
-        k, answers = site.model.layout.trainable, len(draft.updates)
-        if too_few(draft, self.name, self.needs(answers), instead="the median stands in"):
-            return by_median(draft, k), counted(state, short=True)
-        devices = list(draft.updates)
-        centre, chosen = multi_krum(trained(draft, k), liars(self.share, answers))
-        return outvoted(draft, centre, [devices[i] for i in chosen], k), counted(state, short=False)
+        return by_neighbours(draft, state, site.model.layout.trainable, self.name, self.share, mean_of)

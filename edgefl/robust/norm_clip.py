@@ -33,6 +33,7 @@ class NormClip:
     times: Annotated[float, Field(gt=0)] = 1.0  # the median length
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "it gives every answer one voice whatever its age; guards.norm_cap bounds lengths too"
     makes_step: ClassVar[bool] = False
     outvotes: ClassVar[bool] = True
     without_devices: ClassVar[bool] = True

@@ -32,6 +32,7 @@ class TrimmedMean:
     share: Share = 0.3
 
     individual: ClassVar[bool] = True
+    one_model: ClassVar[str] = "a vote is about one model, and gives every answer one voice whatever its age"
     makes_step: ClassVar[bool] = True
     outvotes: ClassVar[bool] = True
 

@@ -53,7 +53,7 @@ def body_limit(answer_schema: AnswerSchema | None, layout: Layout, codec: Codec)
 def find(job: Job, run_state: RunState, told: State) -> AnswerSchema | None:
     """The job's pattern; None where made-up samples are not good enough for its algorithm, and nothing is checked."""
     like = job.public.x if job.test is None else job.test.x
-    data = made_up(job.sample, job.classes, like, seed=0, name="pattern")
+    data = made_up(job.sample, job.classes, like, seed=0, name="pattern", targets=job.targets)
     site = Site(job.device_model, data, seeds.stream(0, "pattern"), job.loss)
     state: State = {}
     seen = []

@@ -4,11 +4,10 @@ A job never changes; a run's state is a value that each round replaces. Loop, em
 """
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from hashlib import sha256
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,25 +18,28 @@ from edgefl.contract import Algorithm, Site, Stage, Update, rate
 from edgefl.data.catalog import load
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import settled
-from edgefl.data.made_up import made_up
 from edgefl.data.partition import Partition
 from edgefl.data.split import Split, divide
 from edgefl.errors import ConfigError, Diverged
-from edgefl.evaluation import counters, metrics
-from edgefl.events import Done, Evaluating, Round
+from edgefl.evaluation import counters, fleet, metrics
+from edgefl.evaluation.wording import SCORES
+from edgefl.events import Described, Done, Evaluated, Evaluating, Fact, Inherited, Round
 from edgefl.losses import Loss
-from edgefl.models.agreement import check_agreement
+from edgefl.models import processor
 from edgefl.models.base import Model
-from edgefl.models.build import build, build_module
-from edgefl.models.onnx.bundle import pack, unpack
-from edgefl.models.onnx_backend import OnnxModel
 from edgefl.protocol.codecs import Codec
-from edgefl.run.work import pack_broadcast
+from edgefl.run import network as networks
+from edgefl.run import statistics
+from edgefl.run.first_model import Origin, digest, inherited
+from edgefl.run.freshness import aged
+from edgefl.run.network import Network, Shape
+from edgefl.run.work import heard_broadcast, pack_broadcast
+from edgefl.schedule import Purpose
 from edgefl.system import blas
 from edgefl.training.divergence import likely_cause, quiet, unscaled
 from edgefl.vector import Array, State, Vector
 
-TRIAL_SAMPLES = 16  # on which the networks of coordinator and devices are compared
+Opinion: TypeAlias = metrics.Evaluation | Evaluated  # of a model: the coordinator's, or the devices'
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +63,19 @@ class Job:
     public: Dataset
     test: Dataset | None
     class_names: tuple[str, ...] | None = None
+    targets: int = 1  # real numbers to predict, where there are no classes
+    target_names: tuple[str, ...] | None = None
+    class_weights: Array | None = None  # where the run file says them
     set_aside: int = 0  # samples of task.data that are neither tested on, nor public, nor on a device
 
     @property
     def name(self) -> str:
         return self.run.run.name
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the network gives for a sample."""
+        return self.classes or self.targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,10 @@ class RunState:
     states: Mapping[str, State] = field(default_factory=dict)
     evaluation: metrics.Evaluation | None = None
     forgetting: float | None = None
+    origin: Origin | None = None  # of the first model, if the run did not begin with a new one
+    judged: Evaluated | None = None  # what devices last said: of this model, or of an earlier one
     best: float | None = None  # accuracy so far; the lowest loss, where there is no accuracy
+    best_round: int | None = None  # whose model had it first
     reached: int | None = None  # the first round that met the target
     bounded: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # what was taken from whom in this round
 
@@ -88,76 +101,62 @@ class RunState:
 
     def sha256(self) -> str:
         """What two runs must share to be the same."""
-        return sha256(np.ascontiguousarray(self.params, "<f4").tobytes()).hexdigest()
+        return digest(self.params)
 
 
-def prepare(run: RunFile, root: Path | None = None) -> tuple[Job, Split]:
-    """The job of a run file, and the data divided as it says (no devices, where they bring their own)."""
+def prepare(run: RunFile, root: Path | None = None, network: Network | None = None) -> tuple[Job, Split]:
+    """The job of a run file, and the data divided as it says (no devices, where they bring their own).
+
+    Whoever has the network already saves the time and the memory that torch takes.
+    """
     held = split(run, root)
-    task = run.task
-    shown = held.test if len(held.test) else held.public
-    sample, classes = task.sample or shown.shape, shown.classes if task.class_count is None else task.class_count
-    if len(held.test) and held.test.shape != sample:
-        raise ConfigError(
-            f"task.sample = {list(sample)}, but samples of '{task.data}' have shape {list(held.test.shape)}"
-        )
-    compute = run.compute
-    network = task.model, sample, classes, run.run.seed
-    model, start = build(*network, threads=compute.threads, device=compute.device)
-    like = shown.x if len(shown) or not model.reads_tokens(sample) else np.zeros((0, *sample), np.int64)
-    graphs = export_graphs(*network, like=like) if task.backend == "onnx" else None
-    device_model, masked = _device_model(run, network, graphs)
-    check_agreement(task.model, model, device_model, start, _trial_samples(like, classes), masked=masked)
+    task, shown, shape = run.task, _shown(held), _shape(run, held)
+    network = network or networks.make(run, shape)
     job = Job(
         run=run,
         algorithm=run.make_algorithm(),
         stages=run.make_stages(),
-        model=model,
-        device_model=model if graphs is None else device_model,
-        graphs=graphs,
-        start=start,
+        model=(model := networks.serve(run, shape, network)),
+        device_model=model if network.graphs is None else networks.train(run, shape, network),
+        graphs=network.graphs,
+        start=network.start,
         loss=losses.loss(task.loss),
         up=run.wire.up_codec(),
         down=run.wire.down_codec(),
-        sample=sample,
-        classes=classes,
+        sample=shape.sample,
+        classes=shape.classes,
         public=held.public,
         test=held.test if len(held.test) else None,
         class_names=shown.class_names,
+        targets=shape.targets,
+        target_names=task.target_names or shown.target_names,
+        class_weights=statistics.class_weights(task, shape.classes, shown.class_names),
         set_aside=held.set_aside,
     )
     return job, held
 
 
-def _device_model(
-    run: RunFile, network: tuple[str, tuple[int, ...], int, int], graphs: bytes | None
-) -> tuple[Model, bool]:
-    """The network as devices make it for themselves, and whether it draws dropout masks in a way of its own."""
-    compute = run.compute
-    if graphs is None:
-        return build(*network, threads=compute.threads, device=compute.device)[0], False
-    bundle = unpack(graphs)
-    return OnnxModel(bundle, threads=compute.threads), bool(bundle.masks)
+def make_network(run: RunFile, root: Path | None = None) -> Network:
+    """The run's network alone, made here and now."""
+    return networks.make(run, _shape(run, split(run, root)))
 
 
-def _trial_samples(like: Array, classes: int) -> Array:
-    """A few samples to compare networks on, half of them real ones from all over the data, if there are enough.
+def _shape(run: RunFile, held: Split) -> Shape:
+    """What the network takes and gives, if the run file and the data agree."""
+    task, shown = run.task, _shown(held)
+    sample, classes = task.sample or shown.shape, shown.classes if task.class_count is None else task.class_count
+    if task.normalise == "fleet" and shown.x.dtype.kind in "iu":
+        raise ConfigError(f"task.normalise = 'fleet': samples of '{task.data}' are token numbers, which have no mean")
+    if len(held.test) and held.test.shape != sample:
+        raise ConfigError(
+            f"task.sample = {list(sample)}, but samples of '{task.data}' have shape {list(held.test.shape)}"
+        )
+    return Shape(sample, classes, task.target_count or shown.targets, shown.x)
 
-    The other half is made up, and of length one: real ones may be so large that they hide a difference.
-    """
-    half = TRIAL_SAMPLES // 2
-    artificial: Array = made_up(like.shape[1:], classes, like, seed=0, name="agreement", count=TRIAL_SAMPLES).x
-    if len(like) < half:
-        return artificial
-    return np.concatenate([like[np.linspace(0, len(like) - 1, half).astype(int)], artificial[half:].astype(like.dtype)])
 
-
-def export_graphs(network: str, sample: tuple[int, ...], classes: int, seed: int, like: Array) -> bytes:
-    """The graphs that devices train from, packed; what is frozen in the network follows from the seed, as here."""
-    from edgefl.models.onnx_export import export  # noqa: PLC0415 - needs torch, which waits until a job is prepared
-
-    dtype = "int64" if like.dtype.kind in "iu" else "float32"
-    return pack(export(build_module(network, sample, classes, seed), sample, dtype=dtype))
+def _shown(held: Split) -> Dataset:
+    """The samples that tell what all others look like."""
+    return held.test if len(held.test) else held.public
 
 
 def split(run: RunFile, root: Path | None = None) -> Split:
@@ -165,10 +164,10 @@ def split(run: RunFile, root: Path | None = None) -> Split:
     task = run.task
     if task.data is None:
         none = np.zeros((0, *(task.sample or ())), np.float32), np.zeros(0, np.int64)
-        nothing = Dataset(*none, task.class_count or 0, task.class_names)
+        nothing = Dataset(*none, task.class_count or 0, task.class_names, target_names=task.target_names)
         return Split((), nothing, nothing)
     with blas.one_thread():
-        source = settled(load(task.data, root), task.loss, task.classes)
+        source = settled(load(task.data, root, run.data), task.loss, task.classes, task.targets)
     if task.partition is None:  # devices bring their own data: the whole train part may serve as public data
         alone = divide(source, Partition(kind="iid", devices=1), task.public, run.run.seed)
         return Split((), alone.public, alone.test, set_aside=len(source.train) - len(alone.public))
@@ -181,19 +180,63 @@ def device_names(count: int) -> tuple[str, ...]:
 
 
 def begin(job: Job) -> RunState:
-    """Before the first round."""
-    return look(job, RunState(0, job.start), before=None)
+    """Before the first round: with a new model, or with the one that the run file names."""
+    start, origin, states = job.start, None, dict[str, State]()
+    if job.run.run.from_ is not None:
+        names = job.class_names
+        start, origin, known = inherited(job.run, job.model, start, classes=job.classes, class_names=names)
+        states = {statistics.NAME: known} if known else {}
+    first = job.run.schedule.first
+    return look(job, RunState(first - 1, start, states=states, origin=origin), before=None)
+
+
+def in_force(job: Job, run_state: RunState) -> Job:
+    """The job with what is known of the fleet's data: its models take raw units, its loss weighs classes."""
+    told = statistics.told(run_state.states, job.class_weights)
+    if not told:
+        return job
+    _, model, loss = statistics.applied(told, job.model, job.loss)
+    return replace(job, model=model, device_model=statistics.applied(told, job.device_model, job.loss)[1], loss=loss)
 
 
 def plan(job: Job, run_state: RunState) -> State | None:
     """What the devices of the next round are told besides the model; None: nobody is needed."""
-    return job.algorithm.plan(run_state.round + 1, run_state.params, run_state.states)
+    if purpose(job, run_state) == "describe":
+        return statistics.asked(job.run.task)
+    told = statistics.told(run_state.states, job.class_weights)
+    if purpose(job, run_state) == "evaluate":
+        return told
+    plan = training_plan(job, run_state)
+    return None if plan is None else {**plan, **told}
+
+
+def training_plan(job: Job, run_state: RunState) -> State | None:
+    """What the algorithm itself tells the devices of the next round that trains."""
+    stages = {name: state for name, state in run_state.states.items() if name != statistics.NAME}
+    return job.algorithm.plan(max(1, run_state.round + 1), run_state.params, stages)
+
+
+def purpose(job: Job, run_state: RunState) -> Purpose:
+    """What the next round is for."""
+    return job.run.schedule.purpose(run_state.round + 1)
+
+
+def evaluates(job: Job, run_state: RunState) -> bool:
+    """Whether the devices of the next round evaluate the model that they receive."""
+    due = run_state.round % job.run.evaluation.every == 0 or purpose(job, run_state) == "evaluate"
+    return job.run.judged_by_devices and due and purpose(job, run_state) != "describe"
 
 
 def broadcast(job: Job, round: int, params: Vector, extra: State) -> bytes:
     """The frame that tells every device of the job the model of a round."""
     wire = job.run.wire
     return pack_broadcast(job.name, round, params, extra, job.down, layout=job.model.layout, compress=wire.compress)
+
+
+def heard(job: Job, round: int, params: Vector, extra: State) -> tuple[Vector, State, int]:
+    """What devices have of that frame, and its bytes, where nobody sends it."""
+    layout, compress = job.model.layout, job.run.wire.compress
+    return heard_broadcast(job.name, round, params, extra, job.down, layout, compress=compress)
 
 
 def advance(
@@ -203,29 +246,62 @@ def advance(
     *,
     population: int,
     late: Mapping[str, Update] | None = None,
+    ages: Mapping[str, int] | None = None,
 ) -> RunState:
-    """Merge one round's updates, and look at the result."""
-    round = run_state.round + 1
-    site = Site(job.model, job.public, seeds.stream(job.run.run.seed, round, "coordinator"), job.loss)
+    """Merge one round's updates, which may have begun from models of so many rounds ago, and look at the result."""
+    if purpose(job, run_state) == "describe":
+        return described(job, run_state, updates)
+    round, now = run_state.round + 1, in_force(job, run_state)
+    site = Site(now.model, job.public, seeds.stream(job.run.run.seed, round, "coordinator"), now.loss)
+    site = replace(site, products=processor.products(job.run.compute.device))
     known, trainable = run_state.states.get(robustness.NAME, {}), job.model.layout.trainable
     with blas.one_thread():
         within = robustness.bound(updates, late or {}, known, trainable=trainable, caps=job.run.guards.caps())
         for device, factors in within.changed.items():
             log.info("bounded round=%d device=%s %s", round, device, _factors(factors))
+        merged, shrink = aged(within.updates, ages or {})
         params, states = merge(
             round,
             run_state.params,
-            within.updates,
+            merged,
             stages=job.stages,
             states={**run_state.states, robustness.NAME: within.state} if within.state else run_state.states,
             site=site,
             population=population,
             late=within.late,
+            shrink=shrink,
         )
-    after = RunState(
-        round, params, run_state.params, states, best=run_state.best, reached=run_state.reached, bounded=within.changed
+    after = replace(
+        run_state,
+        round=round,
+        params=params,
+        previous=run_state.params,
+        states=states,
+        evaluation=None,
+        forgetting=None,
+        bounded=within.changed,
     )
     return look(job, after, before=run_state.evaluation)
+
+
+def described(job: Job, run_state: RunState, answers: Mapping[str, Update]) -> RunState:
+    """The state before the first round that trains, with what devices said of their data.
+
+    What a model was inherited with stays: it has learnt from features that were normalised so.
+    """
+    guards, before = job.run.guards, run_state.states.get(statistics.NAME, {})
+    majority = guards.trust == "majority"
+    told = statistics.merged(answers, job.sample, cap=guards.caps().weight, majority=majority)
+    states = {**run_state.states, statistics.NAME: {**told, **before}}
+    return look(job, replace(run_state, round=run_state.round + 1, states=states), before=None)
+
+
+def description(job: Job, run_state: RunState, answers: Mapping[str, Update], **more: Any) -> Described:
+    """What is told of the round in which devices described their data."""
+    told = statistics.told(run_state.states, job.class_weights)
+    silent = sum(not one.extra["samples"].any() for one in answers.values())
+    told_of = statistics.fact(run_state.states[statistics.NAME], silent, told.get("fleet/weights"))
+    return Described(run_state.round, **told_of, class_names=job.class_names, **more)
 
 
 def onward(
@@ -235,9 +311,15 @@ def onward(
     *,
     population: int,
     late: Mapping[str, Update] | None = None,
+    ages: Mapping[str, int] | None = None,
 ) -> Iterator[RunState]:
-    """The state after this round is merged, and after each behind it that needs no device."""
-    run_state = advance(job, run_state, updates, population=population, late=late)
+    """The state after this round is merged, and after each behind it that needs no device.
+
+    There is none where the run ends with the model that the round was asked about.
+    """
+    if finished(job, run_state):
+        return
+    run_state = advance(job, run_state, updates, population=population, late=late, ages=ages)
     yield run_state
     while not finished(job, run_state) and plan(job, run_state) is None:
         run_state = advance(job, run_state, {}, population=population)
@@ -245,51 +327,91 @@ def onward(
 
 
 def finished(job: Job, run_state: RunState) -> bool:
-    """All rounds are done, or the target is reached."""
-    return run_state.round >= job.run.run.rounds or run_state.reached is not None
+    """All rounds are done and the last model is judged, or it is good enough, or it gets no better."""
+    if run_state.reached is not None or _stale(job, run_state):
+        return True
+    looked = not job.run.judged_by_devices or (run_state.judged and run_state.judged.round >= run_state.round)
+    return run_state.round >= job.run.run.rounds and bool(looked)
+
+
+def judged(job: Job, run_state: RunState, answers: Mapping[str, Update]) -> RunState:
+    """The state with what the devices of the next round saw of its model, before they trained from it."""
+    if not evaluates(job, run_state) or (run_state.judged and run_state.judged.round == run_state.round):
+        return run_state
+    run, seen = job.run, {device: update.seen for device, update in answers.items() if update.seen}
+    told = fleet.evaluated(
+        seen,
+        classes=job.classes,
+        cap=run.guards.caps().weight,
+        per_device=run.evaluation.per_device,
+        speaks_for={device: answers[device].devices for device in seen},
+    )
+    before, now = run_state.judged, told.get("per_class")
+    lost = metrics.forgetting(_array(before.per_class), _array(now)) if before and before.per_class and now else None
+    silent = len(answers) - len(seen)
+    after = replace(run_state, judged=Evaluated(run_state.round, **told, forgetting=lost, silent=silent))
+    return _scored(job, after, chosen(job, after))
+
+
+def chosen(job: Job, run_state: RunState) -> Opinion | None:
+    """What was said of this model by whoever decides when the run ends, and which model is its best.
+
+    Where both evaluate that is the coordinator: it knows at once, and its test data are its own.
+    """
+    if job.run.judge != "devices":
+        return run_state.evaluation
+    last = run_state.judged
+    return last if last and last.round == run_state.round and last.loss is not None else None
 
 
 def look(job: Job, run_state: RunState, before: metrics.Evaluation | None) -> RunState:
     """The state with what the test data say about its model."""
-    if job.test is None:
+    if job.test is None or job.run.judge == "devices" or run_state.round < 0:  # nothing is known of the features yet
         return run_state
+    here = in_force(job, run_state)
     with quiet():
-        now = metrics.evaluate(job.model, run_state.params, job.test, job.loss)
+        now = metrics.evaluate(here.model, run_state.params, job.test, here.loss)
     if not np.isfinite(now.loss):
         cause = likely_cause(job.test, rate(job.algorithm))
         raise Diverged(
             f"coordinator, round {run_state.round}: the model's loss on the test data is not finite ({now.loss});"
             f" {cause}"
         )
-    reached = run_state.reached
-    if reached is None and _met(job, now):
-        reached = run_state.round
     lost = None if before is None or not job.classes else metrics.forgetting(before.per_class, now.per_class)
-    return RunState(
-        run_state.round,
-        run_state.params,
-        run_state.previous,
-        run_state.states,
-        evaluation=now,
-        forgetting=lost,
-        best=_better(run_state.best, now),
-        reached=reached,
-        bounded=run_state.bounded,
-    )
+    return _scored(job, replace(run_state, evaluation=now, forgetting=lost), now)
 
 
-def _met(job: Job, now: metrics.Evaluation) -> bool:
-    """Whether the model is as good as the run file asks."""
+def _scored(job: Job, run_state: RunState, now: Opinion | None) -> RunState:
+    """The state, knowing whether its model is the best so far, and whether it is as good as the run file asks."""
+    if now is None or now.loss is None:
+        return run_state
+    best, best_round, reached = run_state.best, run_state.best_round, run_state.reached
+    value, higher = (now.loss, False) if now.accuracy is None else (now.accuracy, True)
+    if best is None or (value > best if higher else value < best):
+        best, best_round = value, run_state.round
+    elif best_round is None and value == best:  # of a checkpoint that did not say whose it is
+        best_round = run_state.round
     accuracy, loss = job.run.run.target_accuracy, job.run.run.target_loss
     accurate = accuracy is not None and now.accuracy is not None and now.accuracy >= accuracy
-    return accurate or (loss is not None and now.loss <= loss)
+    good = accurate or (loss is not None and now.loss <= loss)
+    if reached is None and run_state.round and good:  # a run has one round at least
+        reached = run_state.round
+    return replace(run_state, best=best, best_round=best_round, reached=reached)
 
 
-def _better(best: float | None, now: metrics.Evaluation) -> float:
-    """The best so far: the highest accuracy, or the lowest loss of a regression."""
-    if now.accuracy is None:
-        return now.loss if best is None else min(best, now.loss)
-    return now.accuracy if best is None else max(best, now.accuracy)
+def _stale(job: Job, run_state: RunState) -> bool:
+    """Whether no model has been better for as many rounds as the run file has patience."""
+    patience, best = job.run.evaluation.patience, run_state.best_round
+    now = (run_state.judged.round if run_state.judged else None) if job.run.judge == "devices" else run_state.round
+    return patience is not None and best is not None and now is not None and now - best >= patience
+
+
+def openings(job: Job, run_state: RunState) -> tuple[Fact, ...]:
+    """What there is to tell before the first round, and again after a restart."""
+    origin = run_state.origin
+    if origin is None:
+        return (opening(job),)
+    return opening(job), Inherited(origin.source, origin.sha256, origin.run, origin.round)
 
 
 def opening(job: Job) -> Evaluating:
@@ -299,24 +421,20 @@ def opening(job: Job) -> Evaluating:
         data=job.run.task.data,
         samples=0 if test is None else len(test),
         set_aside=job.set_aside,
-        unscaled=None if test is None else unscaled(test),
+        unscaled=None if test is None or job.run.task.normalise == "fleet" else unscaled(test),
         public=len(job.public),
         classes=job.classes,
         class_names=job.class_names,
+        targets=job.targets,
+        target_names=job.target_names,
+        on=job.run.judge,
+        every=job.run.evaluation.every,
     )
 
 
-def scores(seen: metrics.Evaluation | None) -> dict[str, Any]:
+def scores(seen: Opinion | None) -> dict[str, Any]:
     """A model's scores, by name; those that its task does not have are None."""
-    errors = seen.errors if seen else None
-    return {
-        "accuracy": seen.accuracy if seen else None,
-        "balanced_accuracy": seen.balanced_accuracy if seen else None,
-        "loss": seen.loss if seen else None,
-        "mae": errors.mae if errors else None,
-        "rmse": errors.rmse if errors else None,
-        "r2": errors.r2 if errors else None,
-    }
+    return {name: getattr(seen, name, None) for name in SCORES}
 
 
 def report(run_state: RunState, updates: Mapping[str, Update], **more: Any) -> Round:
@@ -327,7 +445,7 @@ def report(run_state: RunState, updates: Mapping[str, Update], **more: Any) -> R
         **scores(seen),
         forgetting=run_state.forgetting,
         per_class=_numbers(seen.per_class) if seen else None,
-        devices=len(updates),
+        devices=sum(update.devices for update in updates.values()),
         updates=counters.of_updates(updates),
         stages=counters.of_stages(run_state.states),
         bounded={device: dict(factors) for device, factors in run_state.bounded.items()},
@@ -335,19 +453,27 @@ def report(run_state: RunState, updates: Mapping[str, Update], **more: Any) -> R
     )
 
 
+def staleness(job: Job, ages: Mapping[str, int]) -> float | None:
+    """How many rounds ago the answers of a round began, in the mean; None where they begin with it."""
+    return sum(ages.values()) / len(ages) if job.run.buffered and ages else None
+
+
 def summary(job: Job, run_state: RunState, *, bytes_up: int, bytes_down: int, **more: Any) -> Done:
     """The whole run, which ends where it reaches its target; `more` is what its driver counted and timed."""
-    seen, reached = run_state.evaluation, run_state.reached
-    regression = seen is not None and seen.accuracy is None
+    seen, reached = chosen(job, run_state), run_state.reached
+    regression = not job.classes
     return Done(
         job.name,
         job.algorithm.name,
         run_state.round,
         **scores(seen),
-        best_accuracy=run_state.best if seen and not regression else None,
+        best_accuracy=None if regression else run_state.best,
         best_loss=run_state.best if regression else None,
-        per_class=_numbers(seen.per_class) if seen else None,
+        best_round=run_state.best_round,
+        stopped=_why(job, run_state),
+        per_class=_numbers(seen.per_class) if seen and seen.per_class is not None else None,
         class_names=job.class_names,
+        target_names=job.target_names,
         rounds_to_target=reached,
         bytes_up=bytes_up,
         bytes_down=bytes_down,
@@ -357,9 +483,23 @@ def summary(job: Job, run_state: RunState, *, bytes_up: int, bytes_down: int, **
     )
 
 
+def _why(job: Job, run_state: RunState) -> str:
+    """Why the run ends before its last round, if it does."""
+    if run_state.round >= job.run.run.rounds:
+        return ""
+    if run_state.reached is not None:
+        return "the target is reached"
+    patience = job.run.evaluation.patience
+    return f"no model was better for {patience} rounds" if _stale(job, run_state) else ""
+
+
 def _factors(factors: Mapping[str, float]) -> str:
     return " ".join(f"{what}*{by:.3g}" for what, by in factors.items())
 
 
-def _numbers(array: Array) -> tuple[float | None, ...]:
-    return tuple(None if np.isnan(v) else round(float(v), 6) for v in array)
+def _numbers(shares: Array | Sequence[float | None]) -> tuple[float | None, ...]:
+    return tuple(None if v is None or np.isnan(v) else round(float(v), 6) for v in shares)
+
+
+def _array(shares: Sequence[float | None]) -> Array:
+    return np.array([np.nan if share is None else share for share in shares])

@@ -7,6 +7,7 @@ from pathlib import Path
 from edgefl.config import toml_text
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
+from edgefl.fleet.folder import signing_key
 from edgefl.protocol.address import PASSWORD, parse, reachable
 from edgefl.run.job import device_names
 from edgefl.system.processes import Child
@@ -74,13 +75,13 @@ class Fleet(AbstractContextManager["Fleet"]):
 
 
 def agents_folder(run: RunFile) -> Path:
-    """Where they keep their files: not in the run's folder, which moves aside when a run begins anew.
+    """Where they keep their files: beside the key of their coordinator, which knows each of them by its own.
 
-    But the demo's live with the key of their coordinator, which is the run's own and moves with it.
+    So the next run of the same fleet meets the same devices. The demo's live with the run, whose key is its own.
     """
     if parse(run.broker.url).embedded:
         return run.run.folder / run.run.name / "agents"
-    return run.run.folder / f"{run.run.name}.agents"
+    return (run.broker.identity or signing_key(run.broker.fleet)).expanduser().with_suffix(".agents")
 
 
 def trial_data(run: RunFile, part: int) -> dict[str, object]:
@@ -92,6 +93,7 @@ def trial_data(run: RunFile, part: int) -> dict[str, object]:
         raise ConfigError(f"task.partition has {task.partition.devices} parts, 0 to {task.partition.devices - 1}")
     return {
         "source": task.data,
+        **run.data.model_dump(mode="json", exclude_defaults=True),
         "partition": task.partition.model_dump(mode="json", exclude_none=True),
         "part": part,
         "public": task.public,

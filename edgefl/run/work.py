@@ -6,23 +6,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefl import seeds
-from edgefl.contract import Algorithm, Site, Task, Update, rate
+from edgefl.contract import Algorithm, Counts, Seen, Site, Task, Update, rate
 from edgefl.data.dataset import Dataset
 from edgefl.errors import Diverged, WireError
+from edgefl.evaluation import counts
 from edgefl.losses import Loss
 from edgefl.models.base import Model
 from edgefl.privacy import Price
 from edgefl.privacy.entropy import Entropy
-from edgefl.privacy.private import Private
+from edgefl.privacy.private import is_private
 from edgefl.protocol import tensors
 from edgefl.protocol.codecs import Codec, beside
-from edgefl.protocol.messages import BROADCAST, Answer, Broadcast, Tensor, frame, read
+from edgefl.protocol.messages import BROADCAST, Answer, Broadcast, Tensor, frame, frame_size, read
+from edgefl.run import statistics
 from edgefl.system import blas
 from edgefl.training.divergence import check_length, likely_cause, quiet
 from edgefl.vector import Layout, State, Vector
 
+NOTHING: Vector = np.zeros(0, np.float32)  # the delta of whoever did not train
 UNKNOWN = 16  # models that a frame may hold where nothing else is known about it
 _PARAMS, _DELTA, _EXTRA = "params", "delta", "extra/"
+_RECEIVED, _TRAINED = "received/", "trained/"  # what was counted of the one model and of the other
 _RESIDUAL = "wire/residual"  # what a lossy codec left out, added to the next update
 
 
@@ -39,6 +43,16 @@ def pack_broadcast(
     """The frame that tells every device the model of a round and what the plan added."""
     described, parts, _ = _encoded((_PARAMS, params), extra, codec, layout)
     return frame(Broadcast(job=job, round=round, tensors=described), parts, compress=compress)
+
+
+def heard_broadcast(  # noqa: PLR0917 - as `pack_broadcast`
+    job: str, round: int, params: Vector, extra: State, codec: Codec, layout: Layout | None = None, *, compress: bool
+) -> tuple[Vector, State, int]:
+    """What devices have of a broadcast that nobody sends: model, additions, and the bytes that its frame would have."""
+    described, parts, seen = _encoded((_PARAMS, params), extra, codec, layout)
+    size = frame_size(Broadcast(job=job, round=round, tensors=described), parts, compress=compress)
+    arrays = _read_only(seen)
+    return arrays[_PARAMS], _extra(arrays), size
 
 
 def unpack_broadcast(
@@ -74,6 +88,26 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """The same where nothing is sent: what the coordinator would have of the frame, and its size in bytes."""
+
+    update: Update
+    kept: State
+    size: int
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Worked:
+    """A round's work before anything is packed."""
+
+    answer: Answer
+    parts: tuple[bytes | memoryview, ...]
+    arrays: State  # as the receiver will have them
+    kept: State
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRef:
     """Where a task belongs on the wire: the run of its job, and the id of its model."""
 
@@ -95,18 +129,59 @@ class Worker:
     seed: int
     compress: bool = False
     secret: bool = False  # a real device: the noise of a private version is its own
+    held_back: Dataset | None = None  # what it never trains on, where models are evaluated on devices
+    describes: bool = True  # whether sums over its data may be told
     pace: float | None = (
         None  # seconds that a step takes on the clock of a device that is simulated; None: they are measured
     )
 
     def price(self, round: int) -> Price | None:
         """What must be counted when this round's update is computed, if the algorithm promises privacy."""
-        if not isinstance(self.algorithm, Private):
+        if not is_private(self.algorithm):
             return None
         return self.algorithm.price(round, len(self.data), self.model.layout)
 
     def work(self, task: Task, model_ref: ModelRef, state: State, watch: Callable[[int], None] | None = None) -> Done:
-        """Train on the task, which has this place on the wire."""
+        """Do what the task asks for, which has this place on the wire."""
+        worked = self._worked(task, model_ref, state, watch)
+        packed, answer = frame(worked.answer, worked.parts, compress=self.compress), worked.answer
+        return Done(packed, worked.kept, answer.seconds_per_step, answer.steps)
+
+    def passed_on(self, task: Task, model_ref: ModelRef, update: Update, state: State) -> Done:
+        """The answer with an update that others have made: a gateway's."""
+        if _RESIDUAL in state and task.purpose == "train":
+            update = replace(update, delta=update.delta + state[_RESIDUAL])
+        worked = self._done(task, model_ref, update, {})
+        packed = frame(worked.answer, worked.parts, compress=self.compress)
+        return Done(packed, worked.kept, 0.0, update.steps)
+
+    def result(self, task: Task, model_ref: ModelRef, state: State) -> Result:
+        """Do what the task asks for, where nobody needs the bytes."""
+        worked = self._worked(task, model_ref, state)
+        update = _update(worked.answer, _read_only(worked.arrays), self.model.layout.size)
+        size = frame_size(worked.answer, worked.parts, compress=self.compress)
+        return Result(update, worked.kept, size, worked.answer.steps)
+
+    def _worked(
+        self, task: Task, model_ref: ModelRef, state: State, watch: Callable[[int], None] | None = None
+    ) -> _Worked:
+        if task.purpose == "describe":
+            with blas.one_thread():
+                told = statistics.answer(self.data, task.extra, silent=not self.describes)
+            return self._done(task, model_ref, Update(NOTHING, 1.0, 0, told), {})
+        extra, model, loss = statistics.applied(task.extra, self.model, self.loss)
+        here = replace(self, model=model, loss=loss)
+        with blas.one_thread():  # once, for all that follows
+            return here.carry_out(replace(task, extra=extra), model_ref, state, watch)
+
+    def carry_out(self, task: Task, model_ref: ModelRef, state: State, watch: Callable[[int], None] | None) -> _Worked:
+        """Evaluate, and train if that is asked for, with the model and the loss that are in force."""
+        received = self._counts(task, task.params)
+        if received is not None and not np.isfinite(received.loss):
+            cause = likely_cause(self.data, rate(self.algorithm), quote=False)
+            raise Diverged(f"device '{self.device}', round {task.round}: the model's loss is not finite; {cause}")
+        if task.purpose == "evaluate":
+            return self._done(task, model_ref, Update(NOTHING, 1.0, 0, seen=_seen(received)), {})
         rng = seeds.stream(self.seed, task.round, self.device)
         site = Site(self.model, self.data, rng, self.loss, noise=Entropy() if self.secret else None)
         site = replace(site, watch=watch) if watch else site
@@ -114,26 +189,44 @@ class Worker:
             site = _paced(site, self.pace)
         own = {key: value for key, value in state.items() if key != _RESIDUAL}
         began = site.timer()
-        with blas.one_thread():
-            update, kept = self._train(task, own, site)
+        update, kept = self._train(task, own, site)
+        trained = None if received is None else self._counts(task, task.params + update.delta)
         pace = (site.timer() - began) / max(1, update.steps) if self.pace is None else self.pace
         delta = update.delta if _RESIDUAL not in state else update.delta + state[_RESIDUAL]
-        chance = seeds.stream(self.seed, task.round, self.device, "codec")
-        described, parts, seen = _encoded((_DELTA, delta), update.extra, self.codec, self.model.layout, chance)
-        if not self.codec.lossless:
-            kept = {**kept, _RESIDUAL: delta - seen}
+        return self._done(task, model_ref, replace(update, delta=delta, seen=_seen(received, trained)), kept, pace)
+
+    def _done(self, task: Task, model_ref: ModelRef, update: Update, kept: State, pace: float = 0.0) -> _Worked:
+        """The answer with this update, or with what was seen alone."""
+        described, parts, arrays = _counted(update.seen, self.codec)
+        if task.purpose == "describe":
+            described, parts, arrays = tensors.encode(_prefixed(update.extra), beside(self.codec))
+        if task.purpose == "train":
+            chance = None if self.codec.lossless else seeds.stream(self.seed, task.round, self.device, "codec")
+            coded = _encoded((_DELTA, update.delta), update.extra, self.codec, self.model.layout, chance)
+            described, parts, arrays = (*coded[0], *described), (*coded[1], *parts), {**coded[2], **arrays}
+            if not self.codec.lossless:
+                kept = {**kept, _RESIDUAL: update.delta - arrays[_DELTA]}
         answer = Answer(
             job=self.job,
             run_id=model_ref.run_id,
             round=task.round,
+            purpose=task.purpose,
             device=self.device,
             model=model_ref.model,
             weight=update.weight,
             steps=update.steps,
             seconds_per_step=pace,
+            devices=update.devices,
             tensors=described,
         )
-        return Done(frame(answer, parts, compress=self.compress), kept, pace, update.steps)
+        return _Worked(answer, parts, arrays, kept)
+
+    def _counts(self, task: Task, params: Vector) -> Counts | None:
+        """What a model does on the data set aside, if that is asked for and there are enough of them."""
+        if task.evaluates is None or self.held_back is None or len(self.held_back) < task.evaluates:
+            return None
+        with quiet():
+            return counts.count(self.model, params, self.held_back, self.loss)
 
     def _train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         """The device half; learning that leaves the finite numbers, or all measure, ends with its likely cause."""
@@ -161,14 +254,24 @@ def _paced(site: Site, pace: float) -> Site:
     return replace(site, watch=watch, timer=lambda: steps * pace)
 
 
-def unpack_answer(answer: Answer, body: memoryview, size: int, codec: Codec | None = None) -> Update:
-    """The update behind an answer, if its numbers can be used at all; `codec` is the run's, which may not be ours."""
-    arrays = tensors.decode(answer.tensors, body, {_DELTA: size}, codec)
+def unpack_answer(
+    answer: Answer, body: memoryview, size: int, codec: Codec | None = None, *, known: bool = False
+) -> Update:
+    """The update behind an answer, if its numbers can be used at all; `codec` is the run's, which may not be ours.
+
+    One that is read again is `known`: its numbers are not looked through once more.
+    """
+    return _update(answer, tensors.decode(answer.tensors, body, {_DELTA: size}, codec), size, known=known)
+
+
+def _update(answer: Answer, arrays: State, size: int, *, known: bool = False) -> Update:
     for name in arrays:
-        if name != _DELTA and not name.startswith(_EXTRA):
+        if name != _DELTA and not name.startswith((_EXTRA, _RECEIVED, _TRAINED)):
             raise WireError("update.unknown_tensor", f"'{name}' is no part of an answer")
-    update = Update(_vector(arrays, _DELTA, size), answer.weight, answer.steps, _extra(arrays))
-    for name, array in (("delta", update.delta), *update.extra.items()):
+    delta = _vector(arrays, _DELTA, size) if answer.purpose == "train" or _DELTA in arrays else NOTHING
+    received, trained = (_read(arrays, prefix) for prefix in (_RECEIVED, _TRAINED))
+    update = Update(delta, answer.weight, answer.steps, _extra(arrays), _seen(received, trained), answer.devices)
+    for name, array in () if known else (("delta", update.delta), *update.extra.items()):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise WireError("update.not_finite", f"'{name}' has numbers that are not finite")
     return update
@@ -180,20 +283,52 @@ def _encoded(
     codec: Codec,
     layout: Layout | None,
     rng: np.random.Generator | None = None,
-) -> tuple[tuple[Tensor, ...], tuple[bytes | memoryview, ...], Vector]:
-    """A vector of the model and what an algorithm adds to it, described and as bytes; how the vector will be seen."""
+) -> tuple[tuple[Tensor, ...], tuple[bytes | memoryview, ...], State]:
+    """A vector of the model and what an algorithm adds to it, described, as bytes, and as they will be seen."""
     name, v = named
     first, payload, seen = tensors.encode({name: v}, codec, layout, rng)
-    others, payloads, _ = tensors.encode(_prefixed(extra), beside(codec))
-    return (*first, *others), (*payload, *payloads), seen[name]
+    others, payloads, beside_it = tensors.encode(_prefixed(extra), beside(codec))
+    return (*first, *others), (*payload, *payloads), {**seen, **beside_it}
 
 
-def _prefixed(extra: State) -> State:
-    return {_EXTRA + key: value for key, value in extra.items()}
+def _read_only(arrays: State) -> State:
+    """Views that nobody can write to, as those of a frame that was received."""
+    views = {name: array.view() for name, array in arrays.items()}
+    for view in views.values():
+        view.flags.writeable = False
+    return views
+
+
+def _seen(received: Counts | None, trained: Counts | None = None) -> Seen | None:
+    """What can be told: of a model that a device has spoiled for itself, nothing."""
+    if received is None:
+        return None
+    return Seen(received, trained if trained is not None and np.isfinite(trained.loss) else None)
+
+
+def _counted(seen: Seen | None, codec: Codec) -> tuple[tuple[Tensor, ...], tuple[bytes | memoryview, ...], State]:
+    """What was seen, described, as bytes, and as it will be read."""
+    arrays: State = {} if seen is None else _prefixed(counts.arrays(seen.received), _RECEIVED)
+    if seen is not None and seen.trained is not None:
+        arrays |= _prefixed(counts.arrays(seen.trained), _TRAINED)
+    return tensors.encode(arrays, beside(codec))
+
+
+def _read(arrays: State, prefix: str) -> Counts | None:
+    named = _named(arrays, prefix)
+    return counts.read(named) if named else None
+
+
+def _prefixed(named: State, prefix: str = _EXTRA) -> State:
+    return {prefix + key: value for key, value in named.items()}
 
 
 def _extra(arrays: State) -> State:
-    return {key.removeprefix(_EXTRA): value for key, value in arrays.items() if key.startswith(_EXTRA)}
+    return _named(arrays, _EXTRA)
+
+
+def _named(arrays: State, prefix: str) -> State:
+    return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
 
 
 def _vector(arrays: State, name: str, size: int) -> Vector:

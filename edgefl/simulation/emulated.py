@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 from device_agent.order import Watch
@@ -17,7 +17,7 @@ from device_agent.service import Agent
 from device_agent.training import Failed, Trained
 from edgefl import seeds
 from edgefl.config.schema import EmulatedFleet, RunFile
-from edgefl.contract import Batched, Budget, Task
+from edgefl.contract import Algorithm, Batched, Budget, Task
 from edgefl.data.dataset import Dataset
 from edgefl.hardware.profiles import Availability, Hardware, assign, reference_seconds
 from edgefl.protocol import simulated_keys
@@ -32,6 +32,7 @@ from edgefl.training.local import LocalTraining
 from edgefl.vector import State
 
 REBOOT = 60.0  # virtual seconds until a device that broke down is back
+FORWARD = 1 / 3  # of a step: what a batch takes that is only looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Device:
     offline_until: float = 0.0
     trainings: int = 0  # so far; names the draw of a breakdown
     failure: Exception | None = None  # of the last training that failed
+    looking: float = 0.0  # virtual seconds that the last task took beside its steps, to evaluate models
 
     # ---- its life ----------------------------------------------------------------------------------------------
 
@@ -132,6 +134,7 @@ class Device:
         pace = self.kind.hardware.pace(self._seed, task.round, self.name)
         most = cut(self.around.job, task.round, self.name, len(worker.data))
         order = Order(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
+        self.looking = FORWARD * pace * _looks(worker, task)
         try:
             (done,) = self.around.engine.train(model_ref, [order])
         except Exception as error:
@@ -153,7 +156,7 @@ class Device:
             seconds = float(rng.random()) * self.around.job.run.rounds.deadline
             self.around.world.later(seconds, partial(self._breaks_down, self.trainings))
             return inf
-        return trained.done.steps * trained.done.seconds_per_step
+        return trained.done.steps * trained.done.seconds_per_step + self.looking
 
     @property
     def _seed(self) -> int:
@@ -165,14 +168,24 @@ def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
     fleet = job.run.fleet or EmulatedFleet()
     counts = fleet.profiles or {"ideal": len(devices)}
     profiles = assign(counts, tuple(devices), job.run.run.seed)
-    training = job.algorithm if isinstance(job.algorithm, Batched) else LocalTraining()
-    reference = reference_seconds(job.model.layout.trainable, training.batch, fleet.ms_per_step)
+    reference = reference_seconds(job.model.layout.trainable, _batch(job.algorithm), fleet.ms_per_step)
     by_device = {}
     for name in devices:
         profile = fleet.registry[profiles[name]]
         dropout = fleet.dropout if profile.dropout is None else profile.dropout
         by_device[name] = Kind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
     return by_device
+
+
+def _looks(worker: Worker, task: Task) -> int:
+    """How many batches of what is set aside are shown to models: to the received one and, after training, its own."""
+    if task.evaluates is None or worker.held_back is None or len(worker.held_back) < task.evaluates:
+        return 0
+    return ceil(len(worker.held_back) / _batch(worker.algorithm)) * (2 if task.purpose == "train" else 1)
+
+
+def _batch(algorithm: Algorithm) -> int:
+    return algorithm.batch if isinstance(algorithm, Batched) else LocalTraining().batch
 
 
 def _named(run: RunFile) -> set[str]:

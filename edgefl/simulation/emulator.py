@@ -18,13 +18,12 @@ from coordinator.service import Coordinator
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.errors import RunError
-from edgefl.events import Abandoned, Done, Fact, Round, Tell
+from edgefl.events import Abandoned, Described, Done, Evaluated, Fact, Round, Tell
 from edgefl.privacy.spending import spending
 from edgefl.protocol import simulated_keys
 from edgefl.run.job import Job, RunState
 from edgefl.simulation.emulated import Device, Surroundings, kinds
-from edgefl.simulation.engines import Engine, InProcess
-from edgefl.simulation.loop import RUN_ID
+from edgefl.simulation.engines import RUN_ID, Engine, InProcess, held
 from edgefl.simulation.network import VirtualBroker
 from edgefl.simulation.world import World
 from edgefl.vector import State
@@ -111,6 +110,8 @@ class Emulator:
                     virtual_waiting_seconds=waited,
                 )
                 self.merged, self.since = self.world.now, now
+            case Evaluated() | Described():
+                self.merged = self.world.now
             case Done(rounds_to_target=reached):
                 fact = replace(
                     fact,
@@ -118,7 +119,7 @@ class Emulator:
                     cpu_seconds=process_time() - self.cpu,
                     virtual_seconds=self.merged,
                     virtual_seconds_to_target=None if reached is None else self.merged,
-                    privacy=spending(self.job.algorithm, self.job.model.layout, self.kept()).get("privacy"),
+                    privacy=spending(self.job.algorithm, self.job.model.layout, self.kept().values()).get("privacy"),
                 )
         if fact.lasting:
             self._tell(fact)
@@ -126,7 +127,9 @@ class Emulator:
     def kept(self) -> dict[str, tuple[int, State]]:
         """What each device keeps between rounds, with the number of its samples."""
         run = f"{self.job.name}.{RUN_ID}"
-        return {name: (len(one.data), one.agent.states.of(run)) for name, one in self.devices.items() if one.agent}
+        trained_on = held(self.job.run, {name: one.data for name, one in self.devices.items()})
+        agents = {name: one.agent for name, one in self.devices.items() if one.agent}
+        return {name: (len(trained_on[name][0]), agent.states.of(run)) for name, agent in agents.items()}
 
 
 def _house_rules(run: RunFile, there: int | None) -> RunFile:
@@ -144,7 +147,7 @@ def _house_rules(run: RunFile, there: int | None) -> RunFile:
 
 @contextmanager
 def _threads(parallel: int) -> Iterator[Executor | None]:
-    """One for each that can train at the same time; they only wait for processes."""
+    """One for each that can train at the same time, here or elsewhere."""
     if parallel == 1:
         yield None
         return

@@ -1,27 +1,26 @@
 """The plain loop: the specification of a run. Every other driver must end with the same model, bit for bit."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from time import perf_counter, process_time, time
 
 from edgefl import __version__
 from edgefl.contract import Budget, Task, Update
 from edgefl.data.dataset import Dataset
 from edgefl.evaluation import forgetting
-from edgefl.events import Answered, Asked, Closed, Fact, Joined, Tell
+from edgefl.events import Answered, Asked, Closed, Evaluated, Fact, Joined, Tell
 from edgefl.privacy.spending import spending
 from edgefl.protocol.frames import Unseal
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState
-from edgefl.run.work import ModelRef, plain_limit, received, unpack_answer, unpack_broadcast
+from edgefl.run.work import plain_limit, received, unpack_answer
 from edgefl.selection.base import Candidate, drawn
-from edgefl.simulation.engines import Engine, InProcess, Order
+from edgefl.simulation.answer_order import Course, Turn, virtual
+from edgefl.simulation.device_states import DeviceStates
+from edgefl.simulation.engines import Engine, InProcess, Order, held
 from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
-
-RUN_ID = "0" * 12  # stands for the id of a run, and is as long, so that frames are too
 
 
 @dataclass(slots=True)
@@ -38,33 +37,56 @@ def simulate(
     tell: Tell = lambda _: None,
     *,
     engine: Engine | None = None,
+    order: Mapping[int, Course] | None = None,
 ) -> RunState:
-    """Play all rounds one after another; `tell` hears what a coordinator tells of a fleet that nothing disturbs."""
-    engine = engine or InProcess(job, devices)
-    fleet = {name: _Device(len(data)) for name, data in devices.items()}
+    """Play all rounds one after another; `tell` hears what a coordinator tells of a fleet that nothing disturbs.
+
+    Where rounds wait for nobody the model depends on the order of answers. Instead of that of an undisturbed fleet it
+    can be that of a run that was, by round (answer_order.py).
+    """
+    with DeviceStates(int(job.run.compute.state_mb * 2**20)) as states:
+        members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in held(job.run, devices).items()}
+        draws = _Draws({name: Candidate(name, members[name].samples) for name in sorted(members)})
+        courses = _courses(job, members, draws, order)
+        return _simulate(job, _Fleet(members, states, courses), tell, engine or InProcess(job, devices))
+
+
+def _simulate(job: Job, fleet: "_Fleet", tell: Tell, engine: Engine) -> RunState:
+    members, states = fleet.members, fleet.states
     total, began, cpu, asked = Traffic(), perf_counter(), process_time(), 0
-    sizes: dict[int, int] = {}  # of the models that were sent, by round
 
     def say(*facts: Fact) -> None:
         for fact in facts:
             tell(replace(fact, at=time()))
 
-    say(jobs.opening(job), *(joined(job, name, device.samples) for name, device in fleet.items()))
     run_state = jobs.begin(job)
+    say(*jobs.openings(job, run_state))
+    for name, device in members.items():
+        say(joined(job, name, device.samples))
     while not jobs.finished(job, run_state):
         opened, spent, before = perf_counter(), Traffic(), run_state
-        extra, updates = jobs.plan(job, run_state), dict[str, Update]()
+        extra, updates, ages = jobs.plan(job, run_state), dict[str, Update](), dict[str, int]()
         if extra is not None:
             asked += 1
-            updates, facts = _play(job, run_state, extra, engine, fleet, spent, sizes, asked)
+            updates, ages, facts = _play(job, run_state, extra, engine, fleet, spent, asked)
             say(*facts)
-        run_state = jobs.advance(job, run_state, updates, population=len(fleet))
         total.up, total.down = total.up + spent.up, total.down + spent.down
-        more = forgetting.of_round(job, before, updates, run_state)
-        seconds = perf_counter() - opened
-        say(jobs.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, seconds=seconds, **more))
-    held = {name: (device.samples, device.state) for name, device in fleet.items()}
-    spent_privacy = spending(job.algorithm, job.model.layout, held)
+        if extra is not None and jobs.evaluates(job, run_state):
+            fresh = {name: update for name, update in updates.items() if not ages[name]}
+            run_state = jobs.judged(job, run_state, fresh)
+            say(evaluated(run_state, Traffic() if not (ends := jobs.finished(job, run_state)) else spent))
+            if ends:
+                break  # with the model that they were asked about
+        if jobs.purpose(job, run_state) == "describe":
+            run_state = jobs.described(job, run_state, updates)
+            say(jobs.description(job, run_state, updates, bytes_up=spent.up, bytes_down=spent.down))
+            continue
+        run_state = jobs.advance(job, run_state, updates, population=len(members), ages=ages)
+        more = forgetting.of_round(jobs.in_force(job, before), before, updates, run_state)
+        more |= {"seconds": perf_counter() - opened, "staleness": jobs.staleness(job, ages)}
+        say(jobs.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, **more))
+    kept = ((device.trains, states[name]) for name, device in members.items())
+    spent_privacy = spending(job.algorithm, job.model.layout, kept)
     took = {"seconds": perf_counter() - began, "cpu_seconds": process_time() - cpu}
     say(jobs.summary(job, run_state, bytes_up=total.up, bytes_down=total.down, **spent_privacy, **took))
     return run_state
@@ -73,11 +95,53 @@ def simulate(
 @dataclass(slots=True)
 class _Device:
     samples: int
-    state: State = field(default_factory=dict)
+    trains: int  # the samples it trains on
     seen: int = -1  # the last round whose model it received
-    counted: int = 0  # the last round it answered
-    draw: int = 0  # the last one it was a candidate of
-    known: Candidate = field(default_factory=lambda: Candidate(""))  # what that draw knew of it
+
+
+@dataclass(slots=True)
+class _Draws:
+    """Whom rounds ask; those that share a draw ask the same devices, by what was known before its first."""
+
+    known: dict[str, Candidate]  # sorted by name
+    draw: int = 0
+    since: dict[str, int] = field(default_factory=dict)  # who answered after that, and in which round
+
+    def course(self, job: Job, round: int) -> Course:
+        """A round that everybody answers who is asked."""
+        if self.draw != (draw := cohort_key(job, round)):
+            self.known.update((name, replace(self.known[name], counted=at)) for name, at in self.since.items())
+            self.draw, self.since = draw, {}
+        order = drawn(job.run.make_selection(), draw, job.run.run.seed, list(self.known.values()))
+        asked = order if job.run.schedule.purpose(round) == "describe" else order[: job.run.cohort]
+        if job.run.schedule.purpose(round) == "train":
+            self.since.update(dict.fromkeys(asked, round))
+        return Course(round, asked, tuple(Turn(name, round) for name in asked))
+
+
+def _courses(
+    job: Job, members: "Mapping[str, _Device]", draws: _Draws, order: Mapping[int, Course] | None
+) -> Callable[[int], Course]:
+    """Whom a round asks, and who answers it."""
+    samples, trains = ({name: getattr(one, what) for name, one in members.items()} for what in ("samples", "trains"))
+    undisturbed = virtual(job, samples, trains)
+
+    def course(round: int) -> Course:
+        if order is not None and round in order:
+            return order[round]
+        waits = not job.run.buffered or job.run.schedule.purpose(round) != "train"
+        return draws.course(job, round) if waits else next(undisturbed)
+
+    return course
+
+
+@dataclass(slots=True)
+class _Fleet:
+    members: dict[str, _Device]
+    states: DeviceStates
+    courses: Callable[[int], Course]
+    tasks: dict[int, Task] = field(default_factory=dict)  # what devices may still be at work on, by round
+    sizes: dict[int, int] = field(default_factory=dict)  # of the models that were sent, by round
 
 
 def _play(  # noqa: PLR0917 - the whole round in one place, as a specification should be
@@ -85,42 +149,45 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     run_state: RunState,
     extra: State,
     engine: Engine,
-    fleet: Mapping[str, _Device],
+    fleet: _Fleet,
     spent: Traffic,
-    sizes: dict[int, int],
     opening: int,
-) -> tuple[dict[str, Update], list[Fact]]:
-    round, size = run_state.round + 1, job.model.layout.size
-    frame = jobs.broadcast(job, round, run_state.params, extra)
-    params, told = unpack_broadcast(frame, size, codec=job.down)
-    previous = previous_model(job, run_state)
-    sizes[round] = len(frame)
-    orders = []
-    for name in _cohort(job, round, fleet):
-        budget = Budget(batches=cut(job, round, name, fleet[name].samples))
-        orders.append(Order(name, Task(round, params, budget, told, previous), fleet[name].state))
+) -> tuple[dict[str, Update], dict[str, int], list[Fact]]:
+    round, run = run_state.round + 1, job.run
+    params, told, size = jobs.heard(job, round, run_state.params, extra)
+    purpose = jobs.purpose(job, run_state)
+    previous = previous_model(job, run_state) if purpose == "train" else None
+    evaluates = run.evaluation.least if jobs.evaluates(job, run_state) else None
+    fleet.sizes[round] = size
+    oldest = round - run.rounds.staleness if run.buffered else round
+    fleet.tasks = {began: task for began, task in fleet.tasks.items() if began >= oldest}
+    fleet.tasks[round] = Task(round, params, Budget(), told, previous, purpose, evaluates)
+    course = fleet.courses(round)
+    for name in course.asked:
+        returned = previous is not None and fleet.members[name].seen != round - 1
+        spent.down += size + (fleet.sizes.get(round - 1, size) if returned else 0)
+        fleet.members[name].seen = round
+    orders = [Order(turn.device, _task(job, fleet, turn), fleet.states[turn.device]) for turn in course.turns]
     updates, answered = {}, list[Fact]()
-    for order, done in zip(orders, engine.train(ModelRef(RUN_ID, sha256(frame).hexdigest()[:16]), orders), strict=True):
-        device = fleet[order.device]
-        updates[order.device] = opened_update(job, done.frame)
-        device.state = done.kept
-        spent.up += len(done.frame)
-        answered.append(Answered(order.device, round, len(done.frame), steps=done.steps))
-        returned = previous is not None and device.seen != round - 1
-        spent.down += len(frame) + (sizes.get(round - 1, len(frame)) if returned else 0)
-        device.seen = device.counted = round
-    asked = Asked(round, opening, tuple(order.device for order in orders), spent.down)
-    return updates, [asked, *answered, Closed(round, tuple(sorted(updates)))]
+    for order, result in zip(orders, engine.results(orders), strict=True):
+        updates[order.device] = result.update
+        fleet.states.keep(order.device, result.kept)
+        spent.up += result.size
+        answered.append(Answered(order.device, order.task.round, result.size, steps=result.steps))
+    asked = Asked(round, opening, course.asked, spent.down, purpose)
+    return updates, course.ages, [asked, *answered, Closed(round, tuple(sorted(updates)))]
 
 
-def _cohort(job: Job, round: int, fleet: Mapping[str, _Device]) -> tuple[str, ...]:
-    """Whom the round asks; rounds that share a draw ask the same devices."""
-    draw = cohort_key(job, round)
-    for name, device in fleet.items():
-        if device.draw != draw:
-            device.draw, device.known = draw, Candidate(name, device.samples, counted=device.counted)
-    candidates = [fleet[name].known for name in sorted(fleet)]
-    return drawn(job.run.make_selection(), draw, job.run.run.seed, candidates)[: job.run.cohort]
+def _task(job: Job, fleet: _Fleet, turn: Turn) -> Task:
+    """What the device was asked to do, and how much of it is done."""
+    most = turn.steps or cut(job, turn.began, turn.device, fleet.members[turn.device].trains)
+    return replace(fleet.tasks[turn.began], budget=Budget(batches=most))
+
+
+def evaluated(run_state: RunState, spent: Traffic) -> Evaluated:
+    """What devices saw of the model, and what that cost, where nothing came of the round besides."""
+    assert run_state.judged is not None  # noqa: S101 - it has just been
+    return replace(run_state.judged, bytes_up=spent.up, bytes_down=spent.down)
 
 
 def joined(job: Job, device: str, samples: int) -> Joined:

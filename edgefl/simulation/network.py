@@ -24,7 +24,17 @@ from edgefl.errors import EdgeflError
 from edgefl.hardware.line import Line
 from edgefl.protocol.reconnect import Reconnect
 from edgefl.protocol.topic_tree import TopicTree
-from edgefl.protocol.transport import Connected, Deliver, Disconnected, Message, TransportEvent, Will
+from edgefl.protocol.transport import (
+    LARGEST,
+    Connected,
+    Deliver,
+    Disconnected,
+    Message,
+    Payload,
+    TransportEvent,
+    Will,
+    joined,
+)
 from edgefl.simulation.world import Process, World
 
 UNNOTICED = 9.0  # seconds until a client sees that its connection is dead: one and a half keep-alives
@@ -39,7 +49,7 @@ class Passing:
     client: str  # at the other end of the line
     sender: str
     topic: str
-    payload: bytes
+    payload: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +135,16 @@ class VirtualClient:
     def unsubscribe(self, *filters: str) -> None:
         self._wish(self._broker.unsubscribe, filters)
 
-    def publish(
-        self, topic: str, payload: bytes | memoryview, *, retain: bool = False, expires: int | None = None
-    ) -> None:
+    def publish(self, topic: str, payload: Payload, *, retain: bool = False, expires: int | None = None) -> None:
         if not topic or "+" in topic or "#" in topic:
             raise ValueError(f"cannot publish to topic {topic!r}")
-        data = payload if isinstance(payload, bytes) else bytes(payload)
+        data = joined(payload)
         self.sent += len(data)
         self._outbox.append(_Item(topic, data, retain, inf if expires is None else expires))
         self._send()
+
+    def largest(self) -> int:
+        return int(min(self._broker.largest, self.line.up))
 
     def backlog(self) -> int:
         self._settle()
@@ -252,10 +263,15 @@ class VirtualClient:
 
 
 class VirtualBroker:
-    """One broker. `faults` decides over each message; `brutal` allows what no broker does over a good connection."""
+    """One broker, which takes packets up to `largest` bytes.
 
-    def __init__(self, world: World, faults: Faults | None = None, *, brutal: bool = False) -> None:
-        self.world, self.faults, self.brutal = world, faults, brutal
+    `faults` decides over each message; `brutal` allows what no broker does over a good connection.
+    """
+
+    def __init__(
+        self, world: World, faults: Faults | None = None, *, brutal: bool = False, largest: int = LARGEST
+    ) -> None:
+        self.world, self.faults, self.brutal, self.largest = world, faults, brutal, largest
         self.retained: dict[str, _Kept] = {}
         self.up = True
         self._topics: TopicTree[str] = TopicTree()  # of what is retained

@@ -9,9 +9,7 @@ the first time. All other answers are theirs under other names; what merges them
 """
 
 import logging
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import ceil, prod
@@ -28,11 +26,12 @@ from edgefl.data.made_up import made_up
 from edgefl.data.split import Split
 from edgefl.errors import ConfigError, Diverged, EdgeflError
 from edgefl.run import job as jobs
+from edgefl.run import statistics
 from edgefl.run.job import Job, RunState
-from edgefl.run.work import ModelRef, Worker, unpack_broadcast
+from edgefl.run.work import NOTHING, ModelRef, Worker, unpack_broadcast
 from edgefl.selection.base import Candidate, drawn
-from edgefl.simulation.engines import workers
-from edgefl.simulation.loop import RUN_ID, cohort_key, opened_update, previous_model
+from edgefl.simulation.engines import RUN_ID, workers
+from edgefl.simulation.loop import cohort_key, opened_update, previous_model
 from edgefl.vector import Array, State
 
 log = logging.getLogger(__name__)
@@ -104,7 +103,7 @@ def known_devices(run: RunFile) -> int:
 
 def play(trial: Job, veteran: Worker, newcomer: Worker, scale: Scale) -> RunState:
     """So many rounds, and the free ones between and behind them."""
-    run_state, state, answered = jobs.begin(trial), State(), 0
+    run_state, state, answered = _described(trial, jobs.begin(trial), veteran, newcomer), State(), 0
     pair: tuple[Update, Update] | None = None
     while answered < scale.rounds or jobs.plan(trial, run_state) is None:
         if run_state.round == 2 * ROUNDS:  # an algorithm that never asks anybody
@@ -117,6 +116,15 @@ def play(trial: Job, veteran: Worker, newcomer: Worker, scale: Scale) -> RunStat
             updates, late = _answers(trial, run_state.round + 1, scale, pair)
         run_state = jobs.advance(trial, run_state, updates, population=len(scale.fleet), late=late)
     return run_state
+
+
+def _described(trial: Job, run_state: RunState, *devices: Worker) -> RunState:
+    """What the two say of their data, if the run asks for that before its first round."""
+    if jobs.purpose(trial, run_state) != "describe":
+        return run_state
+    asked = jobs.plan(trial, run_state) or {}
+    answers = {one.device: Update(NOTHING, 1.0, 0, statistics.answer(one.data, asked)) for one in devices}
+    return jobs.described(trial, run_state, answers)
 
 
 def _train(  # noqa: PLR0917 - one round of a device, as in the loop
@@ -162,7 +170,12 @@ def trainees(job: Job, held: Split) -> tuple[tuple[str, Dataset], tuple[str, Dat
         longest = np.argsort(-lengths(real), kind="stable")[:count]
         return ("rehearsal-1", real.take(np.sort(longest))), ("rehearsal-2", some(real, count))
     first, second = (
-        (name, made_up(job.sample, job.classes, real.x, seed=job.run.run.seed, name=name, count=count))
+        (
+            name,
+            made_up(
+                job.sample, job.classes, real.x, seed=job.run.run.seed, name=name, count=count, targets=job.targets
+            ),
+        )
         for name in ("rehearsal-1", "rehearsal-2")
     )
     return first, second
@@ -186,8 +199,9 @@ def some(data: Dataset, count: int) -> Dataset:
 def _learns(job: Job, data: Dataset) -> None:
     """Some steps on real samples, more than the rounds take: learning that fails does so only after a few."""
     (worker,) = workers(shortened(job.run, LEARNING_STEPS), job.device_model, {"rehearsal": data}).values()
-    told = jobs.plan(job, RunState(0, job.start)) or {}
+    first = RunState(job.run.schedule.first - 1, job.start)
     try:
+        told = jobs.plan(job, _described(job, first, worker)) or {}
         worker.work(Task(1, job.start, Budget(LEARNING_STEPS), told), ModelRef(RUN_ID, "rehearsal"), {})
     except Diverged:
         raise
@@ -200,14 +214,3 @@ def shortened(run: RunFile, steps: int) -> RunFile:
     if "batches" not in describe(run.make_algorithm()):
         return run
     return run.model_copy(update={"algorithm": {**run.algorithm, "batches": steps}})
-
-
-def rehearse_apart(path: Path, sets: Sequence[str], root: Path | None) -> None:
-    """Rehearse in a process of its own, so that a coordinator which waits for its fleet has not loaded torch."""
-    command = [sys.executable, "-m", "edgefl", "rehearse", str(path), *(f"--set={word}" for word in sets)]
-    if root is not None:
-        command += ["--data-root", str(root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise ConfigError(lines[-1].removeprefix("edgefl: "))

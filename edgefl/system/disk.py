@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from io import FileIO
+from mmap import ACCESS_READ, ALLOCATIONGRANULARITY, mmap
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Literal, Protocol, TypeAlias
 
 from edgefl.errors import StoreError
@@ -22,6 +24,7 @@ from edgefl.system.faults import before_write
 from edgefl.system.store import OURS, create_atomically, make_folder, sync_folder, write_atomically
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
+ALIGNED = 64  # bytes: numpy adds up numbers in another order that stand elsewhere
 Mode: TypeAlias = Literal["ab", "r+b", "w+b"]
 
 
@@ -34,6 +37,17 @@ class Disk(Protocol):
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
         """The bytes of a file from `start` on, `size` of them if so many are there; None: there is no such file."""
+        ...
+
+    def view(self, name: str, start: int, size: int) -> memoryview:
+        """These bytes of a file, read where they lie when they are looked at; fewer, if it is shorter.
+
+        Only for what nobody changes any more. They stay readable when the file is removed.
+        """
+        ...
+
+    def scratch(self, size: int) -> memoryview:
+        """So many bytes to write to that lie on this disk and not in memory, until nobody holds them any more."""
         ...
 
     def size(self, name: str) -> int | None:
@@ -108,6 +122,25 @@ class FolderDisk:
         except OSError as error:
             raise StoreError(f"{self.where(name)}: cannot be read ({error.strerror})") from None
 
+    def view(self, name: str, start: int, size: int) -> memoryview:
+        before = start % ALLOCATIONGRANULARITY
+        if before % ALIGNED:
+            return memoryview(self.read(name, start, size) or b"")
+        try:
+            with (self.folder / name).open("rb") as file:
+                size = max(0, min(size, os.fstat(file.fileno()).st_size - start))
+                if not size:
+                    return memoryview(b"")
+                mapped = mmap(file.fileno(), before + size, access=ACCESS_READ, offset=start - before)
+        except OSError as error:
+            raise StoreError(f"{self.where(name)}: cannot be read ({error.strerror})") from None
+        return memoryview(mapped)[before:]
+
+    def scratch(self, size: int) -> memoryview:
+        with self._reported("scratch"), TemporaryFile(dir=self.folder) as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, size))  # a full disk is an error here, and no signal later
+            return memoryview(mmap(file.fileno(), max(1, size)))[:size]
+
     def size(self, name: str) -> int | None:
         try:
             return os.stat(self._path(name)).st_size  # noqa: PTH116 - see _path
@@ -120,8 +153,9 @@ class FolderDisk:
     def names(self, pattern: str = "*") -> list[str]:
         if not self.folder.is_dir():
             return []
-        inside = (path.name for path in self.folder.iterdir() if path.is_file())
-        return sorted(name for name in inside if fnmatchcase(name, pattern) and not name.startswith("."))
+        with os.scandir(self._folder) as inside:
+            shown = [entry for entry in inside if fnmatchcase(entry.name, pattern) and not entry.name.startswith(".")]
+            return sorted(entry.name for entry in shown if entry.is_file())
 
     def write(self, name: str, data: Bytes) -> None:
         write_atomically(self.folder / name, data)
@@ -153,7 +187,7 @@ class FolderDisk:
                 os.fsync(file.fileno())
 
     def patch(self, name: str, data: Bytes) -> None:
-        with self._reported(name), (self.folder / name).open("r+b") as file:
+        with self._reported(name), open(self._path(name), "r+b") as file:  # noqa: PTH123 - see _path
             file.write(data)
 
     def truncate(self, name: str, size: int) -> None:
@@ -182,12 +216,11 @@ class FolderDisk:
     @contextmanager
     def _opened(self, name: str, mode: Mode) -> Iterator[FileIO]:
         """The file, for its owner alone; its name lasts once it is closed."""
-        path = self.folder / name
         try:
-            file = path.open(mode, buffering=0)
+            file = open(self._path(name), mode, buffering=0)  # noqa: PTH123, SIM115 - see _path; closed below
         except FileNotFoundError:
             make_folder(self.folder)
-            file = path.open(mode, buffering=0)
+            file = open(self._path(name), mode, buffering=0)  # noqa: PTH123, SIM115 - as above
         with file:
             os.fchmod(file.fileno(), OURS)
             yield file

@@ -4,10 +4,13 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 from edgefl.errors import ConfigError, StoreError
 from edgefl.system.store import OURS, make_folder, make_private
+
+CLOCKS = 2.0  # seconds by which the birth of a process may seem later than what it did
 
 
 @contextmanager
@@ -34,3 +37,15 @@ def own(folder: Path, *, private: bool = True, remedy: str = "stop it, or choose
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def owner(folder: Path) -> int | None:
+    """The process that owns the folder, or None. To look is not to lock: nobody who wants it is kept out meanwhile."""
+    import psutil  # noqa: PLC0415 - an agent locks its folder too, and has no use for it
+
+    try:
+        number, since = int((folder / "lock").read_text().strip() or 0), (folder / "lock").stat().st_mtime
+        born = psutil.Process(number).create_time() if number > 0 else inf
+    except (OSError, ValueError, psutil.Error):
+        return None
+    return number if born <= since + CLOCKS else None  # a younger one has only got the number of one that is gone

@@ -114,6 +114,15 @@ class MemoryDisk:
         file = self._names.get(name)
         return None if file is None else bytes(file.data[start : None if size is None else start + size])
 
+    def view(self, name: str, start: int, size: int) -> memoryview:
+        read = self.read(name, start, size)
+        if read is None:
+            raise StoreError(f"{self.where(name)}: cannot be read ({os.strerror(errno.ENOENT)})")
+        return memoryview(read)
+
+    def scratch(self, size: int) -> memoryview:
+        return memoryview(bytearray(size))
+
     def size(self, name: str) -> int | None:
         self._alive()
         return len(self._names[name].data) if name in self._names else None

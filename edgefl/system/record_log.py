@@ -1,7 +1,7 @@
 """A file that is only ever added to, whose reader knows what is whole.
 
     batch   magic 4 | length of the records 8 | checksum of its place, of this length and of the records 4 | records
-    record  length of the note 4 | length of the body 8 | note, JSON | body, raw bytes
+    record  length of the note 4 | length of the body 8 | note, JSON | body, raw bytes, at a multiple of 64
 
 The records of one `append` are one batch: together they are there after a power cut, or none of them is. A batch begins
 only after the one before it was synced, so of all batches only the last one can be torn: it was promised to nobody,
@@ -18,7 +18,7 @@ from typing import Any
 from zlib import crc32
 
 from edgefl.errors import StoreError
-from edgefl.system.disk import Bytes, Disk
+from edgefl.system.disk import ALIGNED, Bytes, Disk
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +96,10 @@ class RecordLog:
         self._cut()
         self.disk.sync(self.name)
 
-    def body(self, record: Placed) -> bytes:
-        """The body of a record."""
-        body = self.disk.read(self.name, record.start, record.size) if record.size else b""
-        if body is None or len(body) != record.size:
+    def body(self, record: Placed) -> memoryview:
+        """The body of a record where it lies: nothing is read before it is looked at."""
+        body = self.disk.view(self.name, record.start, record.size)
+        if len(body) != record.size:
             raise self.damaged("its end is gone")
         return body
 
@@ -134,6 +134,8 @@ def _packed(records: tuple[Record, ...], start: int) -> tuple[list[Bytes], tuple
     places = []
     for record in records:
         note = json.dumps(record.note).encode()
+        if record.body:  # blanks behind JSON mean nothing, and numbers in the body can be used where they lie
+            note += b" " * (-(start + _SIZES.size + len(note)) % ALIGNED)
         start += _SIZES.size + len(note)
         places.append(Placed(record.note, start, len(record.body)))
         start += len(record.body)

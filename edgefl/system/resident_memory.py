@@ -5,12 +5,13 @@ happens.
 """
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
 MADV_DONTNEED = 4  # of the kernel's mman.h, the same on every architecture that we run on
-MAPS = Path("/proc/self/maps")
+MAPS = Path("/proc/self/smaps")
 _maps: TextIO | None = None
 
 
@@ -29,23 +30,36 @@ def open_maps() -> None:
 
 
 def release_code() -> int:
-    """Let go of the pages of code that this process has mapped; gives back how many bytes of code there are.
+    """Let go of what this process has mapped of its libraries and never wrote to; gives back how many bytes that is.
 
-    Loading libraries and setting them up walks through far more code than is ever used again. The kernel keeps the
-    pages in its cache of files as long as it likes, and maps again what does run.
+    Loading libraries and setting them up walks through far more code and tables than are ever used again. The kernel
+    keeps the pages in its cache of files as long as it likes, and maps again what is used.
     """
     madvise = getattr(ctypes.CDLL(None), "madvise", None)
     if madvise is None or not MAPS.exists():
         return 0
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     released = 0
-    for line in _mapped():
-        place, rights, _, _, _, *path = line.split(maxsplit=5)
-        if rights == "r-xp" and path and path[0].startswith("/"):  # what may be written, or once was, would be lost
-            start, end = (int(address, 16) for address in place.split("-"))
-            if madvise(start, end - start, MADV_DONTNEED) == 0:
-                released += end - start
+    for start, end in _unwritten():
+        if madvise(start, end - start, MADV_DONTNEED) == 0:
+            released += end - start
     return released
+
+
+def _unwritten() -> Iterator[tuple[int, int]]:
+    """Where files are mapped that nobody can write to, and nobody did before they were closed: that would be lost."""
+    place = ""
+    for line in _mapped():
+        match line.split(maxsplit=5):
+            case [where, "r-xp" | "r--p", _, _, _, path] if path.startswith("/"):
+                place = where
+            case [where, *_] if not where.endswith(":"):  # of the next one
+                place = ""
+            case ["Anonymous:", size, _] if size != "0":
+                place = ""
+            case ["Swap:", "0", _] if place:
+                start, end = (int(address, 16) for address in place.split("-"))
+                yield start, end
 
 
 def _mapped() -> list[str]:

@@ -158,13 +158,27 @@ def seal(raw: bytes) -> str:
 
 def opened(raw: bytes, origin: str) -> tuple[State, dict[str, Any]]:
     """What was sealed, if nothing has changed since; `origin` stands in the message if something has."""
-    if not raw.startswith(_START, 8):
+    if not is_sealed(raw):
         return _opened_before(raw, origin)
     if _hashed(raw) != seal(raw):
         raise _damaged(origin)
     arrays, metadata = _unpacked(raw, origin)
     told = json.loads(metadata[_ABOUT])
     return _with_words(arrays, told["words"]), told["about"]
+
+
+def is_sealed(raw: bytes) -> bool:
+    """Whether it was sealed here, by this version or a later one."""
+    return raw.startswith(_START, 8)
+
+
+def plain(raw: bytes, origin: str) -> State:
+    """The arrays of a safetensors file that somebody else wrote."""
+    try:
+        return dict(unpack(raw))
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:  # numpy has no bfloat16
+        words = " ".join(str(error).split())[:100]
+        raise StoreError(f"{origin}: cannot be read as safetensors of float32 or float16 ({words})") from None
 
 
 def _opened_before(raw: bytes, origin: str) -> tuple[State, dict[str, Any]]:

@@ -14,7 +14,7 @@ Every answer is checked against the conditions of optimality. Where none passes,
 `feasible` is False and x is p. Multipliers are unique only if the active rows are independent; x always is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -25,16 +25,15 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from edgefl.products import Rows, inner, recover
 from edgefl.vector import Array, Layout, Vector
-
-Rows: TypeAlias = Sequence[Vector] | Array  # vectors of one length, or a matrix: nothing is stacked or copied
 
 Granularity: TypeAlias = Literal["model", "tensor"]
 
 ENUMERATED = 4  # as many rows, at most, are solved by trying all active sets
 NEGLIGIBLE = 1e-12  # of the longest row, or of the largest eigenvalue: nothing but rounding
-SHORT = 500  # columns in a product of few rows with many: BLAS then neither repacks them nor wakes its threads
 EXACT = 1e-11  # an answer this close to optimal needs no second opinion
+MET = 1e-12  # of p, or of the largest margin or product: a margin missed by so little is met but for rounding
 ACCEPTED = 1e-6  # the primal check at its most generous, relative to the largest margin or product, or to p
 RIDGE = 1e-13  # on rows of length one: what it costs is in `always_solved`
 
@@ -71,36 +70,6 @@ def parts(layout: Layout, granularity: Granularity) -> tuple[slice, ...]:
     return layout.slices[: len(layout.names) - layout.buffers]
 
 
-def inner(rows: Rows, lead: int | None = None) -> Array:
-    """Inner products of the first `lead` rows (all, if not said) with all rows, accumulated in float64.
-
-    The rows pass once, in blocks that stay in cache, so the float64 copies never take more than a few megabytes.
-    """
-    k = len(rows)
-    lead = k if lead is None else lead
-    total = np.zeros((lead, k))
-    for block in _blocks(rows):
-        if lead == k:
-            total += block @ block.T  # of which BLAS computes one half
-            continue
-        for i in range(0, block.shape[1], SHORT):
-            total += block[:lead, i : i + SHORT] @ block[:, i : i + SHORT].T
-    return total
-
-
-def recover(p: Vector, rows: Rows, multipliers: Array) -> Vector:
-    """The sum p + rows' multipliers, made in float64, in the type of `p`; p itself if no row pushes."""
-    active = np.flatnonzero(multipliers).tolist()
-    if not active:
-        return p
-    x, start = np.empty_like(p), 0
-    for block in _blocks([p, *(rows[i] for i in active)]):
-        stop = start + block.shape[1]
-        x[start:stop] = block[0] + multipliers[active] @ block[1:]
-        start = stop
-    return x
-
-
 def solve_dual(gram: Array, products: Array, margin: float | Array = 0.0, length: float = 0.0) -> Dual:
     """The multipliers, from the Gram matrix of the rows and their products with p.
 
@@ -117,7 +86,7 @@ def solve_dual(gram: Array, products: Array, margin: float | Array = 0.0, length
     norms = norms[keep]  # rows of length one from here on
     q, reached = (b - products)[keep] / norms, np.abs(products[keep]) / norms
     scale = max(np.abs(b[keep] / norms).max(initial=0.0), reached.max(initial=0.0))
-    if q.max(initial=0.0) <= 1e-14 * max(length, scale):
+    if q.max(initial=0.0) <= MET * max(length, scale):
         return Dual(nothing, feasible=True)
     unit, always = gram[np.ix_(keep, keep)] / np.outer(norms, norms), bool(b.max() <= 0)
     z, error = _solve((unit + unit.T) / 2, q / scale, always=always)
@@ -239,15 +208,3 @@ def nnls(e: Array, f: Array) -> Array:
 def _quadprog() -> Callable[..., Any] | None:
     """The solver of quadprog (Any: it has no types), imported at first use: a device never comes here."""
     return import_module("quadprog").solve_qp if find_spec("quadprog") else None
-
-
-def _blocks(rows: Rows) -> Iterator[Array]:
-    """The rows as float64, some columns at a time; each block overwrites the one before."""
-    k, d = len(rows), len(rows[0])
-    width = min(d, max(1000, 800_000 // k))
-    room = np.empty((k, width))
-    for start in range(0, d, width):
-        block = room[:, : min(width, d - start)]
-        for i in range(k):
-            block[i] = rows[i][start : start + width]
-        yield block

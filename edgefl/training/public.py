@@ -76,7 +76,7 @@ def split(site: Site, stage: str) -> Public:
         raise ConfigError(
             f"aggregation '{stage}' needs at least 4 public samples and {seen}; set task.public, for example to 0.02"
         )
-    order = np.argsort(site.data.y, kind="stable")
+    order = np.argsort(site.data.y.reshape(len(site.data), -1)[:, 0], kind="stable")
     held_out = np.zeros(len(order), bool)
     held_out[order[3::4]] = True
     return Public(site.data.take(np.flatnonzero(~held_out)), site.data.take(np.flatnonzero(held_out)))

@@ -7,9 +7,10 @@ from toys import Linear, Mlp, dataset, site, weights
 
 from edgefl.algorithms import registry
 from edgefl.algorithms.fedavg import FedAvg
-from edgefl.algorithms.fedprox import FedProx, pull
+from edgefl.algorithms.fedprox import FedProx
 from edgefl.contract import Task
 from edgefl.errors import ConfigError
+from edgefl.training.descent import pull
 from edgefl.training.local import gradient
 
 MLP = Mlp(4, 5, 3)

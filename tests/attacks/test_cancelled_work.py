@@ -10,7 +10,7 @@ from typing import Any
 import hostile
 import numpy as np
 import pytest
-from fleets import Fleet, prepared, until
+from fleets import Fleet, builds_with, prepared, until
 from hostile import RUN, VICTIM, edited, honest, insert, node
 from onnx import ModelProto, NodeProto
 
@@ -155,13 +155,13 @@ def test_an_agent_that_is_told_to_stop_does_not_finish_its_graph_first(tmp_path:
     for name in fleet.data:
         fleet.start(fleet.agent(name, compute=LocalCompute(backend="onnx" if name == VICTIM else "torch")))
     victim = fleet.agents[VICTIM]
-    make = victim.make_model
+    make = victim.train.make_model
 
     def watched(manifest: Manifest, graphs: bytes | bytearray | None) -> Model:
         built.append(make(manifest, graphs))
         return built[-1]
 
-    victim.make_model = watched
+    builds_with(victim, watched)
     job = replace(prepared(RUN)[0], graphs=pack(edited(honest(), "training", slow)))
     coordinator = Threaded(RUN, broker.client("coordinator"), lambda: job)
 

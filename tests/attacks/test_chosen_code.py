@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from facts import in_json
-from fleets import Fleet, prepared, run_file
+from fleets import Fleet, builds_with, prepared, run_file
 
 from coordinator.threaded import Threaded
 from device_agent.model_cache import Item
@@ -64,7 +64,7 @@ def asked_to_build(network: str, compute: LocalCompute, folder: Path) -> list[st
     for name in fleet.data:
         host = fleet.agent(name, compute=compute if name == VICTIM else willing)
         if name != VICTIM:  # these have the network at hand, whatever it is called
-            host.agent.make_model = lambda _manifest, _graphs: job.device_model
+            builds_with(host.agent, lambda _manifest, _graphs: job.device_model)
         fleet.start(host)
     Threaded(named, broker.client("coordinator"), lambda: replace(job, run=named), tell=in_json(told.append)).run()
     fleet.join()

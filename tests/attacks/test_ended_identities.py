@@ -1,95 +1,46 @@
 """Who was revoked, or whose certificate ended while it was connected, is out: at the broker, and without its help."""
 
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from facts import in_json
-from fleets import prepared, run_file, until
-from puppet import Puppet
+from fleets import until
+from members_run import MEMBER, MembersRun
 from secured_fleet import Party, Secured, broker, make
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.threaded import Threaded
-from edgefl.errors import Interrupted
-from edgefl.fleet import authority, revocation
-from edgefl.fleet.administration import DEVICE, Fleet
+from edgefl.fleet import revocation
+from edgefl.fleet.administration import DEVICE
 from edgefl.fleet.authority import clock
-from edgefl.fleet.members import MembersFile
 from edgefl.protocol import topics
-from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Declined, frame
 from edgefl.protocol.transport import Connected
 
-RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 2, "quorum": 2, "start_with": 2})
-MEMBER, OTHER = "device-00", "device-01"
 NOT_AUTHORIZED = 0x87
 
 
-class Held:
-    """A run at a broker that knows no lists and no certificates; `clock` is the one that the members are judged by."""
-
-    def __init__(self) -> None:
-        self.broker, self.events, self.late = InMemoryBroker(), list[dict[str, Any]](), 0.0
-        connect = self.broker.client
-        self.puppets = {name: Puppet(name, connect(name), lambda *_: None, job="fleet") for name in (MEMBER, OTHER)}
-        self.fleet = Fleet.new("default", ["localhost"], 8883, clock())
-        ends_soon = clock() - DEVICE + timedelta(hours=1)
-        for name, begun in ((MEMBER, ends_soon), (OTHER, clock())):
-            self.fleet.admit(name, authority.new_key().public_key(), self.puppets[name].speaker.key, begun)
-        members = MembersFile(self.fleet.folder.members, wall=lambda: clock().timestamp() + self.late)
-        self.coordinator = Threaded(
-            RUN,
-            connect("coordinator"),
-            lambda: prepared(RUN)[0],
-            tell=in_json(self.events.append),
-            device_keys=DeviceKeys(members=members),
-        )
-        self.thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        with suppress(Interrupted):
-            self.coordinator.run()
-
-    def start(self) -> None:
-        self.thread.start()
-        for puppet in self.puppets.values():
-            puppet.start()
-        until(lambda: all(puppet.run for puppet in self.puppets.values()))
-
-    def happened(self, event: str) -> list[dict[str, Any]]:
-        return [told for told in list(self.events) if told["event"] == event and told.get("device") == MEMBER]
-
-
 @pytest.fixture
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MembersRun]:
+    """MEMBER's certificate has an hour left."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    playing = Held()
-    playing.start()
+    playing = MembersRun(DEVICE - timedelta(hours=1))
     yield playing
-    playing.coordinator.stop()
-    playing.thread.join(60)
+    playing.close()
 
 
 @pytest.mark.parametrize("how", ["revoked", "ended"])
-def test_a_coordinator_s_list_counts_at_a_broker_that_knows_none(held: Held, how: str) -> None:
+def test_a_coordinator_s_list_counts_at_a_broker_that_knows_none(held: MembersRun, how: str) -> None:
     if how == "revoked":
         held.fleet.revoke(MEMBER, clock())
     else:
         held.late = 2 * 3600.0  # its certificate had an hour left when it connected
-    until(lambda: held.happened("lost"))
+    until(lambda: held.happened("lost", MEMBER))
     held.puppets[MEMBER].say(frame(Declined(job="fleet", round=1, reason="still here")))
-    until(
-        lambda: sum(held.coordinator.shell.state.refusals.get(code, 0) for code in ("device.revoked", "device.unknown"))
-    )
-    assert not held.happened("declined")
+    until(lambda: held.refused("device.revoked", "device.unknown"))
+    assert not held.happened("declined", MEMBER)
     held.puppets[MEMBER]._deliver(Connected())  # it announces itself again
-    until(lambda: [one for one in held.happened("refused") if one["code"] == "device.key"])
-    assert len(held.happened("joined")) == 1
+    until(lambda: [one for one in held.happened("refused", MEMBER) if one["code"] == "device.key"])
+    assert len(held.happened("joined", MEMBER)) == 1
 
 
 # ---- at the broker ---------------------------------------------------------------------------------------------------

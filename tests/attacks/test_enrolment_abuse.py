@@ -10,15 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 from malformed_requests import MALFORMED
 from secured_fleet import Secured, enrolling, make
 
 from edgefl.errors import RemoteError
-from edgefl.fleet import enrolment, tokens
+from edgefl.fleet import enrolment, revocation, tokens
+from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock, new_key, request
-from edgefl.fleet.tokens import Token
+from edgefl.fleet.tokens import Expected, Token
 from edgefl.protocol.signing import Signer
 
 HOUR = timedelta(hours=1)
@@ -95,6 +98,28 @@ def test_of_many_who_come_with_one_token_at_the_same_time_one_gets_in(secured: S
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(try_it, range(8))) == [False] * 7 + [True]
     assert len(secured.fleet.members.members["pi-02"].certificates) == 1
+
+
+def test_a_revocation_while_a_device_comes_with_its_token_is_never_undone(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins when the token is used up and the device is not a member yet: it waits, and then sends it away."""
+    word = tokens.issue(secured.fleet, "pi-01", clock(), HOUR, replace=True, data=None)
+    redeem, revoking = tokens.redeem, list[Thread]()
+
+    def interrupted(*request: Any) -> Expected | None:  # Any: whatever it is asked
+        expected = redeem(*request)
+        revoking.append(Thread(target=revocation.revoke, args=(Fleet("default"), "pi-01")))
+        revoking[0].start()
+        revoking[0].join(1)  # time enough to get between, if there is a way
+        return expected
+
+    monkeypatch.setattr(tokens, "redeem", interrupted)
+    enrolment.admitted(secured.fleet, asking(word.secret, word.name), clock())
+    revoking[0].join(60)
+    member = secured.fleet.members.members["pi-01"]
+    assert member.revoked is not None
+    assert all(certificate.revoked for certificate in member.certificates), "the new one too"
 
 
 def test_silent_connections_keep_nobody_waiting(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
+from fleets import until
 from pydantic import BaseModel
 from test_forged_updates import OTHER, VICTIM, Siege, parts
 from test_replay import DEVICE, DOWN, STATE, Recorded
@@ -19,13 +20,15 @@ from coordinator.device_keys import DeviceKeys
 from coordinator.proofs import Proofs
 from device_agent.trust import Trust, Wanted
 from edgefl.errors import WireError
-from edgefl.protocol import messages, signed, topics
+from edgefl.protocol import calls, chunks, messages, signed, topics
+from edgefl.protocol.calls import Callee
 from edgefl.protocol.messages import (
     Absent,
     Answer,
     Assignment,
     Broadcast,
     Busy,
+    Call,
     Declined,
     Enclosed,
     Graphs,
@@ -40,6 +43,7 @@ from edgefl.protocol.messages import (
     Renewed,
     Shape,
     Tensor,
+    Vitals,
     Working,
     frame,
 )
@@ -68,9 +72,10 @@ TO_COORDINATOR: dict[type[BaseModel], BaseModel] = {
     Working: Working(job=JOB, round=1, steps=7),
     Renewal: Renewal(job=JOB, request="x"),
 }
+TO_ALL = {Call}  # of a round: tests of its own below
 RETAINED = {Presence, JobState, Manifest}  # each has tests of its own below
 BY_MANIFEST = {Broadcast, Graphs, Enclosed}  # models, and graphs: what a manifest does not name is not believed
-PARTS = {Tensor, Shape}  # of messages
+PARTS = {Tensor, Shape, Vitals}  # of messages
 
 
 def kinds(union: Any) -> set[type[BaseModel]]:  # Any: a form of types that has no name
@@ -81,7 +86,7 @@ def test_every_kind_of_message_is_attacked() -> None:
     assert kinds(messages.ToDevice) == set(TO_DEVICE)
     assert kinds(messages.ToCoordinator) == set(TO_COORDINATOR)
     defined = {one for _, one in inspect.getmembers(messages, inspect.isclass) if issubclass(one, messages._Said)}
-    attacked = set(TO_DEVICE) | set(TO_COORDINATOR) | RETAINED | BY_MANIFEST | PARTS
+    attacked = set(TO_DEVICE) | set(TO_COORDINATOR) | TO_ALL | RETAINED | BY_MANIFEST | PARTS
     assert defined - {messages._Said} == attacked
 
 
@@ -130,6 +135,7 @@ class Down:
             "for another device": ("message.signature", lambda part: self.seal(ours, part, device="device-01")),
             "for another job": ("message.signature", lambda part: self.seal(ours, part, job="other")),
             "for all": ("message.signature", lambda part: ours.seal("state", part, job=JOB, run_id=RUN_ID)),
+            "as a call": ("message.signature", lambda part: ours.seal("round", part, job=JOB, run_id=RUN_ID)),
             "changed": ("message.signature", changed),
             "of a run that ended": ("message.replayed", lambda part: self.seal(ours, part, run_id=self.ended)),
         }
@@ -142,6 +148,7 @@ WAYS_DOWN = (
     "for another device",
     "for another job",
     "for all",
+    "as a call",
     "changed",
     "of a run that ended",
 )
@@ -161,8 +168,84 @@ def test_nothing_is_done_that_the_coordinator_did_not_say(played: Recorded, kind
     assert set(ways) == set(WAYS_DOWN)
     code, forge = ways[way]
     played.say(DOWN, [forge(one_part(TO_DEVICE[kind]))])
+    refused = counted[code] + (2 if code == "message.unsigned" else 1)  # and the last one, which nobody understands
+    until(lambda: played.agent.refusals[code] >= refused)
     assert standing(played) == before
-    assert played.agent.refusals[code] == counted[code] + (2 if code == "message.unsigned" else 1), "and the last one"
+    assert played.agent.refusals[code] == refused
+
+
+ROUND = topics.round(FLEET, JOB)
+
+
+def called(played: Recorded, number: int = 1, *, run: str = RUN_ID, device: str = DEVICE, model: bytes = b"x") -> bytes:
+    """The frame of a call of the device under attack, and of another one."""
+    task = Assignment(**{**ABOUT, "run_id": run}, attempt=9, model="0" * 16)
+    here = Callee(device, played.agent.birth.installation)
+    return frame(calls.call(FLEET, task, number, [here, Callee("device-01", "another")], b"{}"), (model,))
+
+
+@pytest.mark.parametrize("way", [*WAYS_DOWN, "for one device"])
+def test_no_call_is_heard_that_the_coordinator_did_not_make(played: Recorded, way: str) -> None:
+    before, counted, forms = standing(played), played.agent.refusals.copy(), Down(played)
+    ours, here = forms.coordinator, {"job": JOB, "run_id": RUN_ID}
+    (part,) = parts(called(played))
+    changed = bytearray(ours.seal("round", part, **here))
+    changed[-1] ^= 1
+    code, forged = {
+        "unsigned": ("message.unsigned", part),
+        "by an unknown key": ("message.key", Speaker(Signer.new(), FLEET, 1 << 30).seal("round", part, **here)),
+        "by another member": ("message.key", forms.member.seal("round", part, **here)),
+        "for another device": ("message.signature", ours.seal("round", part, **here, device="device-01")),
+        "for another job": ("message.signature", ours.seal("round", part, job="other", run_id=RUN_ID)),
+        "for all": ("message.signature", ours.seal("state", part, **here)),
+        "as a call": ("wire.malformed", ours.seal("round", one_part(TO_DEVICE[Assignment]), job=JOB, run_id="task")),
+        "changed": ("message.signature", bytes(changed)),
+        "of a run that ended": ("message.replayed", ours.seal("round", part, job=JOB, run_id=forms.ended)),
+        "for one device": ("message.signature", forms.seal(ours, part)),
+    }[way]
+    played.say(ROUND, [forged])
+    refused = counted[code] + (2 if code == "message.unsigned" else 1)  # and the last one, which nobody understands
+    until(lambda: played.agent.refusals[code] >= refused)
+    assert standing(played) == before
+
+
+def test_a_call_of_others_is_none_of_a_devices_business(played: Recorded) -> None:
+    """It is truly signed; but neither its name with another's installation nor another name is its own."""
+    before, refusals, forms = standing(played), played.agent.refusals.copy(), Down(played)
+    task = Assignment(**{**ABOUT, "run_id": "others"}, attempt=9, model="0" * 16)
+    own = played.agent.birth.installation
+    for number, callee in enumerate([Callee(DEVICE, "another"), Callee("device-01", own), Callee("device-01", "x")]):
+        (part,) = parts(frame(calls.call(FLEET, task, number, [callee])))
+        played.say(ROUND, [forms.coordinator.seal("round", part, job=JOB, run_id="others")])
+    assert standing(played) == before
+    assert {code for code in played.agent.refusals if played.agent.refusals[code] > refusals[code]} == {
+        "message.unsigned"  # the last one, which nobody understands
+    }
+
+
+def test_a_call_in_many_chunks_is_heard_once_and_whole(played: Recorded) -> None:
+    """One signature serves all chunks: one that was changed shows when all have come, and an old one is old."""
+    forms, heard = Down(played), played.agent.refusals
+    runs = ["changed-chunk", "whole-call"]
+
+    def sealed(run: str) -> list[bytes]:
+        data = called(played, run=run, model=bytes(2 * chunks.CHUNK))
+        messages = (chunks.parts(data, chunks.digest(data), index) for index in range(chunks.count(len(data))))
+        return [b"".join(one) for one in forms.coordinator.seal_frame(messages, job=JOB, run_id=run, kind="round")]
+
+    corrupt, whole = map(sealed, runs)
+    assert len(whole) == 3
+    asked = played.agent.session
+    played.say(ROUND, [corrupt[0], corrupt[1][:-1] + b"\x01", corrupt[2]])
+    assert heard["wire.corrupt"] == 1
+    assert played.agent.session == asked
+    played.say(ROUND, [whole[1], whole[0], whole[0]])
+    assert played.agent.session == asked, "it has not come yet"
+    played.say(ROUND, whole[2:])
+    until(lambda: played.agent.session != asked)
+    replayed = heard["message.replayed"]
+    played.say(ROUND, whole * 2)
+    assert heard["message.replayed"] == replayed + 2 * len(whole)
 
 
 @pytest.mark.parametrize("way", ["unsigned", "by an unknown key", "by another member", "for another job", "as a task"])
@@ -198,6 +281,25 @@ def test_what_was_said_is_done_once_whatever_it_is_and_after_a_restart_too(playe
         before = played.agent.refusals["message.replayed"]
         played.say(DOWN, said * 2)
         assert played.agent.refusals["message.replayed"] == before + 2 * len(said)
+    assert not played.trained()
+
+
+def test_a_call_is_heard_once_and_after_a_restart_too_and_nothing_older_behind_it(played: Recorded) -> None:
+    forms, run = Down(played), "called-once"
+    receipt = TO_DEVICE[Receipt]
+    before_it = forms.seal(forms.coordinator, one_part(receipt), run_id=run)
+    (part,) = parts(called(played, run=run))
+    call = forms.coordinator.seal("round", part, job=JOB, run_id=run)
+    fresh = played.agent.refusals["message.replayed"]
+    played.say(ROUND, [call])
+    assert played.agent.refusals["message.replayed"] == fresh, "the first time it is heard"
+    for restarted in (False, True):
+        if restarted:
+            played.restart()
+        before = played.agent.refusals["message.replayed"]
+        played.say(ROUND, [call, call])
+        played.say(DOWN, [before_it])  # one counter for both: a broker cannot play one against the other
+        assert played.agent.refusals["message.replayed"] == before + 3
     assert not played.trained()
 
 

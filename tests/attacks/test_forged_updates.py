@@ -111,6 +111,13 @@ def parts(data: bytes) -> list[bytes]:
     return list(chunks.split(data, chunks.digest(data)))
 
 
+def sealed(puppet: Puppet, data: bytes, **about: str) -> list[bytes]:
+    """Its chunks under one signature."""
+    known_as = chunks.digest(data)
+    messages = (chunks.parts(data, known_as, index) for index in range(chunks.count(len(data))))
+    return [b"".join(message) for message in puppet.speaker.seal_frame(messages, **about)]
+
+
 def forged_by(signer: Signer, run: str, part: bytes) -> bytes:
     return Speaker(signer, "default", 1 << 31).seal("up", part, job="fleet", run_id=run, device=VICTIM)
 
@@ -169,7 +176,7 @@ def test_a_chunk_that_was_changed_costs_the_device_nothing_but_to_send_it_again(
     data = siege.good(VICTIM)
     about = {"job": "fleet", "run_id": task.run_id, "device": VICTIM}
     for _ in range(RUN.guards.strikes + 1):
-        first, second, *rest = puppet.speaker.seal_frame(parts(data), **about)
+        first, second, *rest = sealed(puppet, data, **about)
         siege.attacker.publish(UP, first)
         siege.attacker.publish(UP, second[:-1] + bytes([second[-1] ^ 1]))
         siege.attacker.publish(UP, second[:-1])
@@ -181,7 +188,7 @@ def test_a_chunk_that_was_changed_costs_the_device_nothing_but_to_send_it_again(
     assert not siege.happened("quarantined", device=VICTIM)
     assert not siege.happened("answered", device=VICTIM)
     until(lambda: len(puppet.missing) == RUN.guards.strikes + 1)
-    for message in puppet.speaker.seal_frame(parts(data), **about):
+    for message in sealed(puppet, data, **about):
         siege.attacker.publish(UP, message)
     until(lambda: siege.happened("answered", device=VICTIM))
 
@@ -189,7 +196,7 @@ def test_a_chunk_that_was_changed_costs_the_device_nothing_but_to_send_it_again(
 @pytest.mark.usefixtures("in_chunks")
 def test_the_signature_of_one_frame_is_not_good_for_another(siege: Siege) -> None:
     puppet, task = siege.puppets[VICTIM], siege.tasks[VICTIM]
-    good, *_ = puppet.speaker.seal_frame(parts(siege.good(VICTIM)), job="fleet", run_id=task.run_id, device=VICTIM)
+    good, *_ = sealed(puppet, siege.good(VICTIM), job="fleet", run_id=task.run_id, device=VICTIM)
     forged = parts(answer(puppet, task, {"delta": noise(siege.size, 99)}))
     head = good[: -len(parts(siege.good(VICTIM))[0])]
     siege.attacker.publish(UP, good)

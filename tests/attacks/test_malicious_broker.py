@@ -10,11 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import pytest
 
 from coordinator.device_keys import DeviceKeys
 from coordinator.devices import NAMELESS
+from device_agent.service import Agent
 from edgefl import events
 from edgefl.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
 from edgefl.chaos.overheard import overheard
@@ -24,6 +26,7 @@ from edgefl.config.schema import RunFile
 from edgefl.events import Fact
 from edgefl.hardware.line import Line
 from edgefl.protocol import chunks, simulated_keys, topics
+from edgefl.protocol.messages import Presence
 from edgefl.protocol.transport import Message
 from edgefl.simulation.loop import simulate
 from edgefl.simulation.network import VirtualBroker, VirtualClient
@@ -43,8 +46,9 @@ ENCLOSED = RunFile.model_validate({**RUN.model_dump(), "wire": {"enclose_kb": 64
 MEMBERS = tuple(Member(f"d{number}", 6 + number, 0.05, Line(0.01)) for number in range(1, DEVICES + 1))
 
 ALL = "all"
-PLACES = ("presence", "state", "down", "up", "manifest", "chunk", ALL)
-SAID = ("Assignment", "Receipt", "Answer")
+PLACES = ("presence", "state", "down", "round", "up", "manifest", "chunk", ALL)
+SAID = ("Assignment", "Call", "Receipt", "Answer")
+ALONE = {"down", "Assignment", "Receipt"}  # where all are asked in one call, next to nothing is said to one device
 
 Deliver: TypeAlias = Callable[[Message], None]
 
@@ -213,7 +217,13 @@ class Play:
 
 def check(meddles: type[Meddler], whom: str, run: RunFile) -> None:
     play = Play(meddles, whom, run)
-    model = play.run()
+    presence = Agent._presence
+
+    def talkative(self: Agent, *, online: bool) -> Presence:
+        return presence(self, online=online).model_copy(update={"concise": whom not in ALONE})
+
+    with patch.object(Agent, "_presence", talkative):
+        model = play.run()
     assert play.meddler.meddled, "it had nothing to meddle with"
     assert model == undisturbed(run)
     assert not play.blamed()
@@ -231,7 +241,7 @@ def test_whatever_a_broker_does_to_messages_the_model_is_the_undisturbed_one(med
     check(meddles, whom, RUN)
 
 
-@pytest.mark.parametrize("whom", ["down", "Assignment", ALL])
+@pytest.mark.parametrize("whom", ["down", "Assignment", "round", ALL])
 @pytest.mark.parametrize("meddles", [*ADDS, *TAKES])
 def test_nor_is_it_another_one_where_models_come_with_their_tasks(meddles: type[Meddler], whom: str) -> None:
     check(meddles, whom, ENCLOSED)
@@ -243,6 +253,7 @@ def test_nor_is_it_another_one_where_messages_come_in_pieces(
     meddles: type[Meddler], whom: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "CHUNK", 150)
+    monkeypatch.setattr(chunks, "TOGETHER", (2, 1) if whom in ("up", ALL) else (1,))
     check(meddles, whom, RUN)
 
 

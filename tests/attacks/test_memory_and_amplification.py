@@ -22,7 +22,7 @@ from coordinator import core
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.guards import Guard
-from coordinator.inbox import Inbox
+from coordinator.inbox import Evicted, Inbox
 from coordinator.outbox import Outbox
 from coordinator.roster import Announcement
 from coordinator.rounds import Rounds, Rules
@@ -36,7 +36,18 @@ from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.frames import pack, zstd
 from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import Absent, Answer, Assignment, Holding, Presence, Receipt, Tensor, Working, frame
+from edgefl.protocol.messages import (
+    Absent,
+    Answer,
+    Assignment,
+    Holding,
+    Missing,
+    Presence,
+    Receipt,
+    Tensor,
+    Working,
+    frame,
+)
 from edgefl.protocol.signing import Signer
 from edgefl.run.answer_schema import AnswerSchema, body_limit
 from edgefl.system.disk import FolderDisk
@@ -282,6 +293,43 @@ def test_all_unfinished_transfers_together_are_bounded_and_the_one_that_waits_lo
             assert inbox.held == sum(device.assembler.held() for device in inbox.transfers.values()) <= inbox.total
     devices = inbox.transfers
     assert [devices[name].assembler.missing(chunks.digest(frames[name])) for name in "abc"] == [[], [2], [0, 2]]
+
+
+def test_what_had_to_go_is_asked_for_as_soon_as_there_is_room() -> None:
+    broker = InMemoryBroker()
+    outbox = Outbox(broker.client("c"), "default", "fleet", "r", signer=Signer.new())
+    asked: list[tuple[str, object]] = []
+    outbox.say = lambda device, message: asked.append((device, message))  # type: ignore[method-assign, assignment]
+    inbox = Inbox(outbox, Guards(), 0, lambda _: True)
+    inbox.allow(3 * chunks.CHUNK)
+    inbox.total = 3 * chunks.CHUNK
+    first, second = (bytes([i]) * (3 * chunks.CHUNK) for i in (1, 2))
+    for name, data, indexes in (("a", first, (0, 1)), ("b", second, (0, 1))):
+        inbox.meet(name)
+        for index in indexes:
+            inbox.gather(name, chunks.chunk(data, chunks.digest(data), index), 1.0)
+    assert (list(inbox.evicted), list(inbox.underway)) == (["a"], ["b"])
+    inbox.remind(2.9)
+    assert asked == [], "there is no room yet"
+    assert inbox.gather("b", chunks.chunk(second, chunks.digest(second), 2), 2.9) == (chunks.digest(second), second)
+    assert inbox.deadline() == 3.0
+    inbox.remind(3.0)
+    assert asked == [("a", Missing(digest=chunks.digest(first), indexes=(0, 1, 2)))]
+    inbox.gather("a", chunks.chunk(first, chunks.digest(first), 0), 3.5)
+    assert not inbox.evicted, "it comes"
+
+
+def test_what_had_to_go_is_not_asked_for_without_end() -> None:
+    outbox = Outbox(InMemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
+    inbox = Inbox(outbox, Guards(), 1 << 20, lambda _: True)
+    inbox.meet("a")
+    inbox.evicted["a"] = Evicted(bytes(32), 100, 0.0)
+    moments = []
+    while (due := inbox.deadline()) is not None:
+        inbox.remind(due)
+        moments.append(due)
+    assert len(moments) == 6
+    assert not inbox.evicted
 
 
 def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

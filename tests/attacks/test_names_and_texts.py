@@ -126,7 +126,7 @@ def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureF
         logging.getLogger("coordinator").setLevel(logging.NOTSET)
         logging.getLogger().removeHandler(handler)
     shown = watched.console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
-    assert "declined: device-03: [/x] [bold red]\\n2026-11-16" in shown
+    assert "device-03 declined round 1: [/x] [bold red]\\n2026-11-16" in shown
     assert "declined: [/x] [bold red]\\n2026" in shown, "the table of devices"
     lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("{")]
     assert any(line.startswith("declined: device-03: [/x]") for line in lines)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.journal import EARLIER, NAME, Journal
-from coordinator.start import settle
+from coordinator.settling import settle
 from coordinator.threaded import Threaded
 from edgefl.cli.app import main
 from edgefl.config.reader import load, parse

@@ -7,73 +7,33 @@ in memory.
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.x509.oid import NameOID
-from facts import in_json
-from fleets import prepared, run_file, until
+from fleets import until
 from malformed_requests import MALFORMED
-from puppet import Puppet
+from members_run import MEMBER, OTHER, MembersRun
 
-from coordinator.device_keys import DeviceKeys
 from coordinator.renewals import Renewals
-from coordinator.threaded import Threaded
 from device_agent.renewal import Renewal as OfDevice
-from edgefl.errors import Interrupted, WireError
+from edgefl.errors import WireError
 from edgefl.fleet import authority
-from edgefl.fleet.administration import DEVICE, Fleet
+from edgefl.fleet.administration import DEVICE
 from edgefl.fleet.authority import Authority, clock
-from edgefl.fleet.members import MembersFile
 from edgefl.protocol import topics
-from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.messages import Declined, Renewal, Renewed, frame
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.transport import Message
 
-MEMBER, OTHER = "device-00", "device-01"
-RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 2, "quorum": 2, "start_with": 2})
 
-
-class Renewing:
-    """A coordinator with the fleet's authority, and two members; MEMBER's certificate ends soon, OTHER's does not."""
-
-    def __init__(self) -> None:
-        self.broker, self.events = InMemoryBroker(), list[dict[str, Any]]()
-        connect = self.broker.client
-        self.puppets = {name: Puppet(name, connect(name), lambda *_: None, job="fleet") for name in (MEMBER, OTHER)}
-        self.fleet = Fleet.new("default", ["localhost"], 8883, clock())
-        for name, begun in ((MEMBER, clock() - timedelta(days=80)), (OTHER, clock())):
-            key = self.puppets[name].speaker.key
-            self.fleet.admit(name, authority.new_key().public_key(), key, begun)
-        self.coordinator = Threaded(
-            RUN,
-            connect("coordinator"),
-            lambda: prepared(RUN)[0],
-            tell=in_json(self.events.append),
-            device_keys=DeviceKeys(members=MembersFile(self.fleet.folder.members)),
-            renewals=Renewals("default"),
-        )
-        self.thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        with suppress(Interrupted):
-            self.coordinator.run()
-
-    def start(self) -> None:
-        self.thread.start()
-        for puppet in self.puppets.values():
-            puppet.start()
-        until(lambda: all(puppet.run for puppet in self.puppets.values()))
+class Renewing(MembersRun):
+    """MEMBER's certificate ends soon, OTHER's does not."""
 
     def ask(self, name: str, pem: str) -> None:
         self.puppets[name].say(frame(Renewal(job="fleet", request=pem)))
-
-    def happened(self, event: str) -> list[dict[str, Any]]:
-        return [told for told in list(self.events) if told["event"] == event]
 
     def settled(self) -> None:
         """What was asked for before was signed or refused: the work is done in its order, and so are messages."""
@@ -87,17 +47,11 @@ class Renewing:
     def certificates(self, name: str) -> int:
         return len(self.fleet.members.members[name].certificates)
 
-    def close(self) -> None:
-        self.coordinator.stop()
-        self.thread.join(60)
-        assert not self.thread.is_alive()
-
 
 @pytest.fixture
 def renewing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renewing]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    playing = Renewing()
-    playing.start()
+    playing = Renewing(timedelta(days=80))
     yield playing
     playing.close()
 
@@ -150,7 +104,7 @@ def test_each_malformed_request_is_refused_by_itself() -> None:
 def test_a_huge_request_is_no_message(renewing: Renewing) -> None:
     renewing.puppets[MEMBER].say(frame(Renewal.model_construct(job="fleet", request="A" * 5000)))
     renewing.settled()
-    assert renewing.coordinator.shell.state.refusals.get("wire.malformed") == 1
+    assert renewing.refused("wire.malformed") == 1
     assert renewing.certificates(MEMBER) == 1
 
 
@@ -158,7 +112,7 @@ def test_a_certificate_that_one_member_sends_to_another_is_not_heard(renewing: R
     """On the topic of the coordinator's answers a member cannot write; what it says on its own is no such message."""
     renewing.puppets[MEMBER].say(frame(Renewed(certificate="x")))
     renewing.settled()
-    assert renewing.coordinator.shell.state.refusals.get("wire.malformed") == 1
+    assert renewing.refused("wire.malformed") == 1
 
 
 def test_one_who_was_revoked_gets_no_certificate(renewing: Renewing) -> None:
@@ -167,7 +121,7 @@ def test_one_who_was_revoked_gets_no_certificate(renewing: Renewing) -> None:
     renewing.settled()
     assert renewing.certificates(MEMBER) == 1
     assert not renewing.happened("certified")
-    assert renewing.coordinator.shell.state.refusals.get("device.revoked")
+    until(lambda: renewing.refused("device.revoked"))
 
 
 def test_the_work_itself_signs_for_no_one_who_was_revoked_meanwhile(renewing: Renewing) -> None:

@@ -27,6 +27,7 @@ from edgefl.system.memory_disk import MemoryDisk
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4, "start_with": 4})
 DEVICE = "device-00"
 DOWN, STATE = topics.down("default", "fleet", DEVICE), topics.state("default", "fleet")
+ROUND = topics.round("default", "fleet")
 
 
 class Recorded:
@@ -59,7 +60,7 @@ class Recorded:
 
     def models(self) -> None:
         """The models of the run stand at the broker again."""
-        for message in [message for message in self.disk_recorder if "/model/" in message.topic]:
+        for message in [one for one in self.disk_recorder if "/model/" in one.topic and one.topic != ROUND]:
             self.parrot.publish(message.topic, message.payload, retain=True)
 
     def say(self, topic: str, payloads: list[bytes]) -> None:
@@ -98,12 +99,14 @@ def played(tmp_path: Path) -> Iterator[Recorded]:
 def test_everything_that_was_said_to_a_device_does_nothing_after_the_end_of_the_run(played: Recorded) -> None:
     done = played.agent.trainer.number
     messages = played.recorded(DOWN)
-    assert len(messages) >= 4, "two tasks and two receipts"
+    called = played.recorded(ROUND)
+    assert (len(messages), len(called)) == (1, 2), "two calls, which say that round 1 was counted, and a receipt"
     played.models()
     played.say(DOWN, messages)
+    played.say(ROUND, called)
     assert played.agent.trainer.number == done
     assert not session.known(played.agent.session)
-    assert played.agent.refusals["message.replayed"] == len(messages)
+    assert played.agent.refusals["message.replayed"] == len(messages) + len(called)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["stopped", "files of a power cut"])
@@ -113,12 +116,13 @@ def test_nor_after_a_restart_of_the_agent(lost: bool, played: Recorded) -> None:
         replays._write(synced=False)
         played.agent.hearing.replays._changed = False
         FolderDisk(played.fleet.folder / DEVICE).truncate(replays.names[replays._slot], 40)
-    messages = played.recorded(DOWN)
+    messages, called = played.recorded(DOWN), played.recorded(ROUND)
     played.restart()
     played.models()
     played.say(DOWN, messages)
+    played.say(ROUND, called)
     assert not played.trained()
-    assert played.agent.refusals["message.replayed"] == len(messages)
+    assert played.agent.refusals["message.replayed"] == len(messages) + len(called)
 
 
 def test_a_state_of_an_earlier_round_does_not_roll_an_agent_back(played: Recorded) -> None:

@@ -15,8 +15,9 @@ from facts import in_json
 from fleets import Fleet, loop, prepared, run_file, until
 from puppet import Puppet, answer, noise
 
+from coordinator import service
 from coordinator.journal import Journal
-from coordinator.start import settle
+from coordinator.settling import settle
 from coordinator.threaded import Threaded
 from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted, StoreError
@@ -78,7 +79,7 @@ def play(run: RunFile, broker: Broker, folder: Path) -> tuple[str, list[np.ndarr
     keep = coordinator.shell.artifacts.keep
 
     def keeping(digest: bytes) -> None:
-        aside = coordinator.shell.artifacts.aside[digest]
+        aside = coordinator.shell.artifacts.taken[digest]
         assert aside.update is not None
         updates.append(aside.update.delta.copy())
         keep(digest)
@@ -241,9 +242,10 @@ def test_a_seal_is_for_answers_only(siege: Siege) -> None:
 
 
 def test_a_device_never_answers_a_sealed_task_openly_and_sends_the_same_bytes_again(
-    mosquitto: Broker, listener: Listener, tmp_path: Path
+    mosquitto: Broker, listener: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its coordinator goes while it holds the answer, and so does the device itself: the spool has it sealed."""
+    monkeypatch.setattr(service, "TOGETHER", 0.0)  # the first answer is told of before the others have come
     run = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4, "deadline": 3600.0}, **SEAL)
     folder, connect = tmp_path / "run", lambda client: MqttTransport(mosquitto.address, client)
     fleet = Fleet(run, tmp_path, connect)

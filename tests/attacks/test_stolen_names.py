@@ -24,7 +24,9 @@ from edgefl.errors import ConfigError
 from edgefl.fleet.administration import DEVICE
 from edgefl.fleet.authority import Authority, clock, key_pem, new_key
 from edgefl.protocol import topics
+from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.tls import Tls
+from edgefl.protocol.transport import Connected, TransportEvent
 
 FLEET, JOB, ME, OTHER, THIRD = "default", "digits", "pi-1", "pi-2", "pi-3"
 NOT_AUTHORIZED = 0x87
@@ -184,19 +186,33 @@ def test_a_last_will_in_another_s_name_is_not_said(join: Join, topic: str) -> No
     assert coordinator.hears() == (topics.presence(FLEET, ME), b"gone"), "its own is"
 
 
-@pytest.mark.parametrize("listener", ["devices", "coordinators"])
-def test_another_s_client_id_does_not_give_what_waits_in_its_session(fleet: Secured, join: Join, listener: str) -> None:
-    """At the coordinators' listener client ids are free, so there a member might try; it is open on loopback only."""
+def test_another_s_client_id_does_not_give_what_waits_in_its_session(join: Join) -> None:
     join(OTHER).close()  # nothing waits from before
     victim = join(OTHER, lasting=True)
     victim.subscribe(topics.down(FLEET, JOB, OTHER))
     victim.vanish()
     coordinator = join("coordinator")
     coordinator.publish(topics.down(FLEET, JOB, OTHER), b"secret")
-    thief = join(ME, OTHER, lasting=True, port=fleet.port + (listener == "coordinators"))
+    thief = join(ME, OTHER, lasting=True)
     thief.subscribe(topics.state(FLEET, "+"))
     coordinator.publish(topics.state(FLEET, JOB), b"end")
     assert thief.hears() == (topics.state(FLEET, JOB), b"end")
+
+
+def test_a_member_cannot_take_over_the_connection_of_a_coordinator_or_of_another(fleet: Secured, join: Join) -> None:
+    """They share client ids with it, but no port: a member is known by its certificate alone."""
+    told, other = queue.SimpleQueue[TransportEvent](), join(OTHER)
+    coordinator = MqttTransport(fleet.fleet.folder.here, "a-run")
+    coordinator.start(told.put)
+    assert told.get(timeout=PATIENCE) == Connected()
+    other.subscribe(topics.down(FLEET, JOB, OTHER))
+    for client in ("a-run", OTHER):
+        join(ME, client)
+        assert not accepted(fleet.port + 1, context(fleet.tls(ME))), "where coordinators once came over TLS"
+    coordinator.publish(topics.down(FLEET, JOB, OTHER), b"still here")
+    assert other.hears() == (topics.down(FLEET, JOB, OTHER), b"still here")
+    coordinator.close()
+    assert told.empty(), "it was never disconnected"
 
 
 def test_no_device_can_be_called_what_a_coordinator_is_called_at_the_broker(fleet: Secured) -> None:
@@ -247,8 +263,7 @@ def test_without_a_valid_certificate_of_this_fleet_nobody_is_let_in(fleet: Secur
     secured = context(files)
     if who == "TLS 1.2":
         secured.maximum_version = ssl.TLSVersion.TLSv1_2
-    for port in (fleet.port, fleet.port + 1):
-        assert not accepted(port, secured)
+    assert not accepted(fleet.port, secured)
     assert accepted(fleet.port, context(fleet.tls(ME))), "what the others are measured against"
 
 
@@ -267,11 +282,10 @@ def accepted(port: int, secured: ssl.SSLContext) -> bool:
 
 
 def test_without_tls_nobody_is_answered(fleet: Secured) -> None:
-    for port in (fleet.port, fleet.port + 1):
-        with socket.create_connection(("127.0.0.1", port), PATIENCE) as plain:
-            plain.sendall(b"\x10\x10\x00\x04MQTT\x05\x02\x00\x0a\x00\x00\x03abc")
-            try:
-                answer = plain.recv(64)
-            except OSError:
-                answer = b""
-        assert answer[:1] != b"\x20", "no CONNACK; an alert of TLS may be"
+    with socket.create_connection(("127.0.0.1", fleet.port), PATIENCE) as plain:
+        plain.sendall(b"\x10\x10\x00\x04MQTT\x05\x02\x00\x0a\x00\x00\x03abc")
+        try:
+            answer = plain.recv(64)
+        except OSError:
+            answer = b""
+    assert answer[:1] != b"\x20", "no CONNACK; an alert of TLS may be"

@@ -10,7 +10,6 @@ import pytest
 from fleets import Fleet, loop, run_file, until
 from paho.mqtt.enums import CallbackAPIVersion
 
-from device_agent.samples import Samples
 from device_agent.service import Agent
 from edgefl.data.dataset import Dataset
 from edgefl.protocol import chunks, topics
@@ -56,7 +55,7 @@ def refusals(client: Transport) -> None:
 
 @pytest.mark.parametrize(
     ("attack", "words"),
-    [(foreign_state, "speaks protocol 99, this agent 2"), (refusals, "this fleet is closed")],
+    [(foreign_state, f"speaks protocol 99, this agent {topics.PROTOCOL}"), (refusals, "this fleet is closed")],
     ids=["foreign protocol", "refusal"],
 )
 def test_agents_outlive_the_message_say_it_once_and_serve_the_next_run(
@@ -89,7 +88,7 @@ def test_a_run_whose_model_does_not_fit_the_data_is_declined_and_the_next_one_se
     fleet.coordinator(run=wrong, signer=signer).run()
     agent = fleet.agents[DEVICE]
     assert any("shape [3]" in line for line in agent.complaints)
-    agent.samples = Samples(good)
+    agent.samples.data = good
     run_state = fleet.coordinator(signer=signer).run()
     assert fleet.exits == {}
     assert run_state.sha256() == loop(everybody).sha256()

@@ -246,13 +246,13 @@ def test_with_tls_it_cuts_and_sees_nothing_and_the_model_is_the_undisturbed_one(
     secured: Secured, tmp_path: Path
 ) -> None:
     """Connections end in the middle, after so many bytes of one direction; the next ones go on."""
-    direct = secured.fleet.settings.here
+    direct = secured.fleet.folder.here
     with between(secured.port, cut_after=6_000) as proxy:
         line = Address("mqtts", "127.0.0.1", proxy.port)
 
         def connect(name: str) -> MqttTransport:
             if name.startswith("coordinator"):
-                return MqttTransport(direct, name, tls=secured.tls("coordinator"))
+                return MqttTransport(direct, name)
             return MqttTransport(line, name, tls=secured.tls(name))
 
         fleet = Fleet(RUN, tmp_path, connect, once=False)

@@ -69,18 +69,19 @@ class Witness:
         device, way = message.topic.split("/")[5:7]
         name = ENVELOPE.unpack_from(message.payload)[2]  # how long that of the run is
         chunk = bytes(message.payload[ENVELOPE.size + name :])
-        _, _, _, digest, index, count, _ = CHUNK.unpack_from(chunk)
-        if count > 1:
+        _, _, _, digest, index, _, size = CHUNK.unpack_from(chunk)
+        data = chunk[CHUNK.size :]
+        if len(data) < size:
             self._seen[device, digest, index] += 1
             self.again += self._seen[device, digest, index] > 1
         parts = self._parts.setdefault((device, digest), {})
-        parts[index] = chunk[CHUNK.size :]
-        if len(parts) < count:
+        parts[index] = data  # one chunk, or several that follow one another
+        if sum(map(len, parts.values())) < size:
             return
-        frame = b"".join(parts[i] for i in range(count))
+        frame = b"".join(parts[index] for index in sorted(parts))
         del self._parts[device, digest]
-        size = FRAME.unpack_from(frame)[3]
-        header = msgpack.unpackb(frame[FRAME.size : FRAME.size + size])
+        head = FRAME.unpack_from(frame)[3]
+        header = msgpack.unpackb(frame[FRAME.size : FRAME.size + head])
         if way == "up" and header["kind"] == "answer":
             self.answers[device, header["round"]] += 1
         if way == "down" and header["kind"] == "receipt":

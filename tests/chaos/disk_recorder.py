@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from edgefl.system import store
+from edgefl.system import disk, store
 
 SUBSETS = 5  # of up to so many unsynced names every subset is tried, of more every beginning
 
@@ -116,6 +116,7 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
         for name in ("open", "replace", "unlink", "mkdir"):
             real, taped = getattr(Path, name), getattr(self, f"_{name}")
             self._patch.setattr(Path, name, partialmethod(_instead, real, taped, self._mine))
+        self._patch.setattr(disk, "open", self._opened, raising=False)  # in the place of the builtin
         self._new_file = store.new_file
         self._patch.setattr(store, "new_file", self._created)
         self._sync = os.fsync
@@ -141,6 +142,9 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
         self._files[name] = len(self.ops)  # a number that no other file has
         self.ops.append(Name(name, self._files[name]))
         return _Recorded(file, self._files[name], self)
+
+    def _opened(self, path: str, mode: str, **more: Any) -> Any:
+        return self._open(open, Path(path), mode, **more) if self._mine(Path(path)) else open(path, mode, **more)  # noqa: PTH123
 
     def _open(self, real: Callable[..., Any], path: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
         new = not path.exists()
@@ -193,11 +197,11 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
             past = self.ops[:length]
             marks = [op.text for op in past if isinstance(op, Mark)]
             seen: set[tuple[tuple[str, bytes | None], ...]] = set()
-            for disk in _possible(past):
-                key = tuple(sorted(disk.items()))
+            for state in _possible(past):
+                key = tuple(sorted(state.items()))
                 if key not in seen:
                     seen.add(key)
-                    yield disk, marks
+                    yield state, marks
 
 
 def restore(disk: Disk, folder: Path) -> None:

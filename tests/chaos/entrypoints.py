@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from device_agent.start import open_agent
 from edgefl.config.reader import parse
 from edgefl.config.schema import AgentFile, RunFile
 from edgefl.events import Fact, Preparing, as_json
+from edgefl.run import job as jobs
 from edgefl.system import faults
 from edgefl.system.locks import own
 
@@ -31,13 +33,23 @@ RETRY = 0.05  # seconds between two attempts to write to a disk that is full for
 
 
 class Teller:
-    """A view that sends every event through a pipe."""
+    """A view that sends every event through a pipe, and arms a fault that is to come after one of them.
 
-    def __init__(self, told: Connection) -> None:
+    `kill:2 after closed 1` ends the process right before the second write after round 1 was closed. A mere number would
+    hit another write whenever something else is written too, or a device comes twice.
+    """
+
+    def __init__(self, told: Connection, fault: str = "") -> None:
         self.told = told
+        kind, _, when = fault.partition(":")
+        count, _, moment = when.partition(" after ")
+        self.kind, self.count, self.moment = kind, int(count or 0), moment
 
     def tell(self, fact: Fact) -> None:
-        self.told.send(as_json(fact))
+        event = as_json(fact)
+        self.told.send(event)
+        if self.moment and self.moment in (event["event"], f"{event['event']} {event.get('round')}"):
+            faults._kind, faults._number, self.moment = self.kind, str(faults._writes + self.count), ""
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -62,7 +74,7 @@ def _begin(log: Path, fault: str, place: Setting) -> None:
     if place.ahead:
         right = time.time
         time.time = lambda: right() + place.ahead
-    faults._kind, _, faults._number = fault.partition(":")
+    faults._kind, _, faults._number = fault.partition(":") if " after " not in fault else ("count", "", "")
     faults._writes = 0
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = log.open("a", buffering=1)
@@ -74,7 +86,9 @@ def coordinator(table: Mapping[str, Any], log: Path, fault: str, place: Setting,
     """One life of `edgefl coordinator start`."""
     _begin(log, fault, place)
     service.RETRY = RETRY
-    results = coordinate(parse(RunFile, dict(table), "chaos", environment={}), None, Teller(told))
+    run = parse(RunFile, dict(table), "chaos", environment={})
+    here = partial(jobs.make_network, run)  # torch is imported anyway: a child would import it again
+    results = coordinate(run, None, Teller(told, fault), network=here)
     told.send({"event": "ended", "sha256": results.run_state.sha256(), "writes": faults._writes})
 
 

@@ -7,9 +7,21 @@ from typing import Protocol
 import numpy as np
 
 from edgefl.errors import WireError
-from edgefl.protocol import chunks, signed, tensors, topics
+from edgefl.protocol import calls, chunks, signed, tensors, topics
 from edgefl.protocol.codecs import Float32
-from edgefl.protocol.messages import TO_DEVICE, Answer, Assignment, Declined, Missing, Presence, Receipt, frame, read
+from edgefl.protocol.messages import (
+    CALL,
+    TO_DEVICE,
+    Answer,
+    Assignment,
+    Declined,
+    Missing,
+    Presence,
+    Receipt,
+    ToDevice,
+    frame,
+    read,
+)
 from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent, Will
@@ -20,9 +32,15 @@ class Puppet:
     """`act` is called with every task, from the transport's thread."""
 
     def __init__(
-        self, name: str, transport: Transport, act: Callable[["Puppet", Assignment], None], *, job: str
+        self,
+        name: str,
+        transport: Transport,
+        act: Callable[["Puppet", Assignment], None],
+        *,
+        job: str,
+        concise: bool = False,
     ) -> None:
-        self.name, self.transport, self.act, self.job = name, transport, act, job
+        self.name, self.transport, self.act, self.job, self.concise = name, transport, act, job, concise
         self.assembler = chunks.Assembler(1 << 24)
         self.verdicts: list[tuple[str, str]] = []
         self.missing: list[Missing] = []
@@ -34,7 +52,7 @@ class Puppet:
         self.transport.start(self._deliver, Will(topics.presence("default", self.name), self._presence(online=False)))
 
     def _presence(self, *, online: bool) -> bytes:
-        return self.presence(Presence(online=online, installation=self.name, birth=1, samples=10))
+        return self.presence(Presence(online=online, installation=self.name, birth=1, samples=10, concise=self.concise))
 
     def presence(self, content: Presence) -> bytes:
         """Signed, whatever it says."""
@@ -42,7 +60,7 @@ class Puppet:
 
     def _deliver(self, event: TransportEvent) -> None:
         if isinstance(event, Connected):
-            self.transport.subscribe(topics.down("default", self.job, self.name))
+            self.transport.subscribe(topics.down("default", self.job, self.name), topics.round("default", self.job))
             self.transport.publish(topics.presence("default", self.name), self._presence(online=True), retain=True)
             self.ready.set()
         if isinstance(event, Message):
@@ -52,7 +70,7 @@ class Puppet:
                 whole = self.assembler.add(envelope.payload)
             except WireError:
                 return
-            message = read(TO_DEVICE, whole[1], 1 << 24)[0] if whole else None
+            message = self._meant(event.topic, whole[1]) if whole else None
             if isinstance(message, Missing):
                 self.missing.append(message)
             if isinstance(message, Receipt):
@@ -60,6 +78,12 @@ class Puppet:
             if isinstance(message, Assignment):
                 self.asked += 1
                 self.act(self, message)
+
+    def _meant(self, topic: str, data: bytes | bytearray) -> ToDevice | None:
+        if topic != topics.round("default", self.job):
+            return read(TO_DEVICE, data, 1 << 24)[0]
+        call, came = read(CALL, data, 1 << 24)
+        return calls.own_task("default", call, self.name, self.name, came.body)
 
     def say(self, data: bytes) -> None:
         for part in chunks.split(data, chunks.digest(data)):

@@ -16,9 +16,18 @@ from edgefl.system.disk import FolderDisk
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 
-# While devices join; before a checkpoint's state, between the two, and before the metrics; at an answer; before a
-# segment of the journal goes, and right after; at the very end.
-KILL_AT = [5, 10, 11, 12, 15, 34, 35, 38]
+KILL_AT = {
+    "while devices join": "1 after joined",
+    "at the first answer": "1 after asked 1",
+    "at a later answer": "1 after answered 2",
+    "before a checkpoint's state": "1 after closed 1",
+    "before its model": "2 after closed 1",
+    "before the journal has it": "3 after closed 1",
+    "before the metrics": "1 after round 1",
+    "before a segment of the journal goes": "3 after closed 4",
+    "right after": "4 after closed 4",
+    "at the very end": "1 after done",
+}
 
 
 @pytest.fixture
@@ -27,22 +36,22 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield fleet
 
 
-@pytest.mark.parametrize("index", KILL_AT)
-def test_a_coordinator_killed_at_a_write_goes_on_and_ends_with_the_same_model(index: int, fleet: Fleet) -> None:
+@pytest.mark.parametrize("when", KILL_AT.values(), ids=KILL_AT.keys())
+def test_a_coordinator_killed_at_a_write_goes_on_and_ends_with_the_same_model(when: str, fleet: Fleet) -> None:
     fleet.all_agents()
-    life = fleet.coordinator(f"kill:{index}")
+    life = fleet.coordinator(f"kill:{when}")
     assert life.finished() is None, "it should have been killed"
-    fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{index}")
+    fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{when}")
 
 
-@pytest.mark.parametrize("index", [12])
-def test_sealed_answers_outlive_a_coordinator_that_is_killed(index: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["1 after asked 1", "1 after answered 1", "2 after closed 1"])
+def test_sealed_answers_outlive_a_coordinator_that_is_killed(when: str, tmp_path: Path) -> None:
     """It reads them again from its journal, with the key in its file."""
     with Fleet(tmp_path, wire={"seal": True}) as fleet:
         fleet.all_agents()
-        life = fleet.coordinator(f"kill:{index}")
+        life = fleet.coordinator(f"kill:{when}")
         assert life.finished() is None, "it should have been killed"
-        fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{index}")
+        fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{when}")
 
 
 @pytest.mark.parametrize("fault", ["kill:5"])
@@ -62,11 +71,11 @@ def test_a_sealed_answer_outlives_an_agent_that_is_killed(fault: str, tmp_path: 
 
 def test_a_coordinator_on_a_full_disk_waits_and_goes_on_by_itself(fleet: Fleet) -> None:
     fleet.all_agents()
-    life = fleet.coordinator("full:9")
+    life = fleet.coordinator("full:1 after asked 1")
     ended = life.finished()
     assert ended is not None
     assert life.find(event="paused") is not None
-    fleet.check(ended, "full:9")
+    fleet.check(ended, "full:1 after asked 1")
 
 
 @pytest.mark.parametrize("fault", ["kill:2", "kill:4", "kill:5", "full:3", "full:4", "full:5"])
@@ -116,7 +125,7 @@ def test_a_coordinator_that_is_stopped_for_a_while_only_loses_time(fleet: Fleet)
 
 def test_a_damaged_newest_checkpoint_is_passed_over_and_its_round_merged_again(fleet: Fleet) -> None:
     fleet.all_agents()
-    assert fleet.coordinator("kill:22").finished() is None  # at an answer to the third round
+    assert fleet.coordinator("kill:1 after asked 3").finished() is None
     folder = fleet.folder / "runs" / "chaos"
     newest = folder / checkpoint.generations(FolderDisk(folder))[-1]
     data = bytearray(newest.read_bytes())

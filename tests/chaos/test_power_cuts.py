@@ -22,6 +22,7 @@ REPLAYS = 1000 if THOROUGH else 300
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer of this little model has six chunks, as one of a large model would."""
     monkeypatch.setattr(chunks, "CHUNK", 400)
+    monkeypatch.setattr(chunks, "TOGETHER", (1,))
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -52,7 +53,7 @@ def test_power_cuts_in_mid_upload_are_counted_once_and_send_no_chunk_twice(tmp_p
 
 @pytest.mark.timeout(900)
 def test_no_replayed_frame_is_accepted(tmp_path: Path, figures: Any) -> None:
-    threaded_fleet = ThreadedFleet(tmp_path, run={"rounds": 18 if THOROUGH else 10})
+    threaded_fleet = ThreadedFleet(tmp_path, run={"rounds": 24 if THOROUGH else 14})
     heard: dict[tuple[str, bytes], None] = {}
     parrot = threaded_fleet.broker.client("parrot")
     replayed = 0
@@ -69,7 +70,8 @@ def test_no_replayed_frame_is_accepted(tmp_path: Path, figures: Any) -> None:
                 replayed += 1
 
     parrot.start(listen)
-    parrot.subscribe(topics.up("default", "chaos", "+"), topics.down("default", "chaos", "+"))
+    said = topics.up("default", "chaos", "+"), topics.down("default", "chaos", "+"), topics.round("default", "chaos")
+    parrot.subscribe(*said)
     threaded_fleet.watch = replay
     threaded_fleet.start()
     threaded_fleet.finish("replay")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,33 @@ def test_the_newest_checkpoint_that_was_called_safe_is_there_or_a_newer_one(
             assert np.array_equal(run_state.states["stage"]["c"], job.start * run_state.round)
 
     assert player.each(disk_recorder, check) > 100
+
+
+def test_the_round_that_the_newest_checkpoint_calls_the_best_is_always_there(
+    disk_recorder: DiskRecorder, player: Player, job: Job
+) -> None:
+    scores = [0.1, 0.9, 0.8, 0.7, 0.6, 0.95, 0.5, 0.96, 0.97]  # the best is the last, is overtaken, is long gone
+    states = [
+        RunState(round, job.start + round, best=max(so_far), best_round=so_far.index(max(so_far)))
+        for round, so_far in enumerate(scores[: end + 1] for end in range(len(scores)))
+    ]
+    for passed in pairwise(states):
+        checkpoint.save(FolderDisk(disk_recorder.root), job, Saved(passed[-1], (), 0, 0), passed)
+        disk_recorder.mark(str(passed[-1].round))
+
+    def check(folder: Path, marks: list[str]) -> None:
+        disk = FolderDisk(folder)
+        if not checkpoint.generations(disk):
+            assert not marks
+            return
+        newest = checkpoint.read(disk, checkpoint.generations(disk)[-1])[1]
+        name = checkpoint.best(disk)
+        tensors, about = checkpoint.read(disk, name)
+        assert about["round"] == newest["best"]["round"] == states[newest["round"]].best_round
+        assert np.array_equal(checkpoint.params(disk, name, tensors, about), job.start + about["round"])
+
+    assert player.each(disk_recorder, check) > 150
+    assert checkpoint.BEST not in FolderDisk(disk_recorder.root).names(), "the last is the best"
 
 
 def test_the_metrics_have_every_round_once_when_the_run_goes_on(disk_recorder: DiskRecorder, player: Player) -> None:

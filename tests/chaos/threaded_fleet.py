@@ -19,6 +19,7 @@ from edgefl.config.schema import LocalCompute, RunFile
 from edgefl.events import Answered
 from edgefl.protocol import chunks, signed
 from edgefl.protocol.in_memory_broker import InMemoryBroker, InMemoryClient
+from edgefl.protocol.transport import Payload, joined
 from edgefl.run import job as jobs
 from edgefl.system.disk import FolderDisk
 
@@ -35,8 +36,8 @@ class Supply(InMemoryClient):
     left: int | None = None
     sent_chunks: Counter[bytes]
 
-    def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False, **more: Any) -> None:
-        part = signed.opened(bytes(payload)).payload if topic.endswith("/up") else b""
+    def publish(self, topic: str, payload: Payload, *, retain: bool = False, **more: Any) -> None:
+        part = signed.opened(joined(payload)).payload if topic.endswith("/up") else b""
         if part and chunks._HEAD.unpack_from(part)[5] > 1:
             if self.left == 0:
                 self._broker.kill(self.id)

@@ -95,3 +95,12 @@ def test_a_damaged_kit_is_not_installed(part: str, edgefl: Edgefl) -> None:
     assert "\n" not in error
     assert "copy it again from the server" in error
     assert not Path("home").exists()
+
+
+@pytest.mark.usefixtures("port")
+def test_data_that_are_not_there_yet_are_said_at_the_installation(edgefl: Edgefl) -> None:
+    code, error = edgefl(
+        "agent", "enrol", "pi-01.kit", "--data", "npz:/nothere.npz", "--install-only", "--folder", "home"
+    )
+    assert code == 0
+    assert "edgefl: its agent will not start yet: data set 'npz:/nothere.npz': /nothere.npz is not a file" in error

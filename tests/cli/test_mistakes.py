@@ -102,7 +102,8 @@ def test_an_empty_data_set_is_refused(edgefl: Edgefl) -> None:
     [
         ("empty.csv", b"a,b,label\n", ["empty.csv", "is empty"]),
         ("rubbish.npz", b"PK\x03\x04 rubbish", ["rubbish.npz", "cannot be read as data"]),
-        ("hole.csv", b"1,nan,0\n1,2,1\n1,2,1\n", ["hole.csv", "NaN or infinity in sample 0"]),
+        ("hole.csv", b"1,nan,0\n1,2,1\n1,2,1\n", ["hole.csv', line 1, column '2'", "the cell is empty"]),
+        ("endless.csv", b"1,inf,0\n1,2,1\n1,2,1\n", ["endless.csv", "NaN or infinity in sample 0"]),
     ],
 )
 def test_an_agent_whose_data_cannot_be_trained_on_does_not_take_part(

@@ -20,6 +20,7 @@ from coordinator.vocabulary import (
     Certify,
     ClearLeftovers,
     ClearModels,
+    Confirm,
     Connected,
     Disconnected,
     Dismiss,
@@ -46,6 +47,7 @@ from coordinator.vocabulary import (
     Paused,
     Prepare,
     Prepared,
+    Progressed,
     Publish,
     PublishAgain,
     Recalled,
@@ -54,6 +56,8 @@ from coordinator.vocabulary import (
     Revoked,
     SayState,
     Searched,
+    SiteBack,
+    SiteLost,
     Stop,
     Tell,
     Totals,
@@ -191,7 +195,7 @@ def test_an_answer_is_opened_only_if_it_can_count_and_then_gets_its_verdict():
     s, did, told = feed(opened(), answer("a"))
     assert (did, told) == ([Open("a", digest("a"))], [])
     s, did, told = feed(s, Usable(15.0, digest("a")))
-    assert did == [Accept("a", 1, digest("a"))]
+    assert did == [Accept("a", 1, digest("a")), Confirm("a", 1, digest("a"))]
     assert told == [events.Answered("a", 1, 500, steps=4, took=5.0, seconds_per_step=0.25)]
     assert s.answers == {"a": Kept(1, digest("a"))}
     assert s.devices["a"].seconds_per_step == 0.25
@@ -253,6 +257,115 @@ def test_whoever_holds_an_answer_is_told_to_send_it_or_to_forget_it():
     _, did, told = feed(s, Offered(16.0, "a", 1, digest("a"), 500), Offered(16.0, "b", 1, digest("b"), 5, ours=False))
     assert did == [Ignore("a", 1, digest("a"), "duplicate"), Refuse("b", 1, digest("b"), "of another run")]
     assert [(fact.device, fact.code) for fact in told] == [("-", "update.foreign")], "perhaps it was said before"
+
+
+# ── receipts ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+CONCISE = replace(HERE, concise=True)
+
+
+def concise(rules: Rules = RULES, *devices: str) -> State:
+    """The first round, open since second 10, of devices that need no receipt which their next task implies."""
+    here = [Announced(0.0, device, CONCISE) for device in devices or ("a", "b")]
+    return feed(new(rules), *here, Prepared(10.0, 0, MODEL))[0]
+
+
+def confirmed(did: list[Action]) -> list[Confirm]:
+    return [action for action in did if isinstance(action, Confirm)]
+
+
+def test_a_receipt_waits_for_the_task_that_says_the_same():
+    s, did, _ = feed(concise(), *counted("a"), *counted("b"), Merged(15.1, 1, Model(2, 1000)))
+    assert confirmed(did) == []
+    asks = [action for action in did if isinstance(action, Ask)]
+    assert [one.counted for one in asks[-1].devices] == [1, 1]
+    assert (s.unconfirmed, s.confirm_due) == ({}, None)
+
+
+def test_but_not_for_long():
+    s, did, _ = feed(concise(), *counted("a"))
+    assert (confirmed(did), s.confirm_due) == ([], 15.5)
+    assert core.deadline(s) <= 15.5
+    s, did, _ = feed(s, Woken(15.4), Woken(15.5))
+    assert confirmed(did) == [Confirm("a", 1, digest("a"))]
+    assert (s.unconfirmed, s.confirm_due) == ({}, None)
+
+
+def test_whoever_is_not_asked_again_gets_a_receipt():
+    rules = replace(RULES, quorum=1, start_with=2, cohort=2)
+    s, _, _ = feed(concise(rules), *counted("a"), *counted("b"), Announced(15.0, "b", replace(CONCISE, online=False)))
+    s, did, _ = feed(s, Merged(15.1, 1, Model(2, 1000)))
+    assert list(s.unconfirmed) == ["b"]
+    _, did, _ = feed(s, Woken(15.6))
+    assert confirmed(did) == [Confirm("b", 1, digest("b"))]
+
+
+def test_whoever_is_asked_again_before_his_answer_is_merged_gets_his_receipt_first():
+    s, _, _ = feed(concise(), *counted("a"))
+    gone = replace(s, rounds=replace(s.rounds, answered=frozenset()))  # its answer was dropped: an abandoned round
+    _, did, _ = feed(gone, Announced(15.2, "a", replace(CONCISE, birth=2)))
+    kinds = [type(action) for action in did if isinstance(action, Confirm | Ask)]
+    assert kinds == [Confirm, Ask]
+
+
+def test_the_last_round_is_receipted_at_once_and_an_end_leaves_nobody_without():
+    _, did, _ = feed(concise(replace(RULES, rounds=1)), *counted("a"))
+    assert confirmed(did) == [Confirm("a", 1, digest("a"))]
+    s, _, _ = feed(concise(), *counted("a"))
+    for end in (Stop(15.1), Failed(15.1)):
+        assert confirmed(feed(s, end)[1]) == [Confirm("a", 1, digest("a"))]
+    early = Merged(15.1, 1, None, done=True)
+    assert len(confirmed(feed(s, *counted("b"), early)[1])) == 2
+
+
+def test_after_a_restart_everybody_is_told_what_was_promised():
+    s, _, _ = feed(concise(), *counted("a"))
+    again = State(s.rounds, s.conduct, resumed=True)
+    again, _, _ = feed(again, Connected(20.0))
+    again, did, _ = feed(again, Prepared(21.0, 0, MODEL, recalled=Recalled(answers=s.answers)), Woken(21.0))
+    assert confirmed(did) == [Confirm("a", 1, digest("a"))]
+
+
+# ── one call for all ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def asked(did: list[Action]) -> list[tuple[tuple[str, ...], bool, int]]:
+    each = [action for action in did if isinstance(action, Ask)]
+    return [(tuple(sorted(one.device for one in ask.devices)), ask.together, ask.bystanders) for ask in each]
+
+
+def joined_and_asked(*devices: str, rules: Rules = RULES, here: Announcement = CONCISE) -> list[Action]:
+    return feed(new(rules), *(Announced(0.0, one, here) for one in devices), Prepared(10.0, 0, MODEL))[1]
+
+
+def test_devices_of_a_round_are_asked_together():
+    assert asked(joined_and_asked("a", "b")) == [(("a", "b"), True, 0)]
+
+
+def test_but_not_where_one_of_them_would_not_hear_it():
+    assert asked(joined_and_asked("a", "b", here=HERE)) == [(("a", "b"), False, 0)]
+
+
+@pytest.mark.parametrize(("there", "together"), [(4, True), (5, False)])
+def test_nor_where_most_would_hear_it_in_vain(there, together):
+    names = "abcdefg"[:there]
+    rules = replace(RULES, start_with=there)
+    (_, told, bystanders), *_ = asked(joined_and_asked(*names, rules=rules))
+    assert (told, bystanders) == (together, 2 if together else 0)
+
+
+def test_nor_where_each_would_hear_the_slots_of_hundreds():
+    for size, together in ((256, True), (257, False)):
+        rules = replace(RULES, cohort=size, quorum=size, start_with=size)
+        (_, told, _), *_ = asked(joined_and_asked(*(f"d{number}" for number in range(size)), rules=rules))
+        assert told is together
+
+
+def test_whoever_does_not_answer_a_call_is_asked_alone():
+    _, did, _ = feed(concise(), Woken(40.0))
+    assert asked(did) == [(("a", "b"), False, 0)]
+    _, did, _ = feed(concise(), Announced(12.0, "b", replace(CONCISE, birth=2)))
+    assert asked(did) == [(("b",), False, 0)]
 
 
 # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -537,6 +650,43 @@ def test_a_coordinator_that_connects_again_asks_everybody_again():
     assert any(isinstance(one, Ask) for one in did), "what a device said meanwhile was said to nobody"
 
 
+# ── sites ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NORTH = replace(HERE, site="north")
+
+
+def of_two_sites() -> State:
+    """a and b are at a site that is bridged, c is not; round 1 has asked two of them."""
+    happened = *(Announced(0.0, device, NORTH) for device in ("a", "b")), *joined("c"), Prepared(10.0, 0, MODEL)
+    return feed(new(replace(RULES, cohort=3, start_with=3)), *happened)[0]
+
+
+def test_devices_of_a_site_that_is_cut_off_are_not_waited_for():
+    s, _, told = feed(of_two_sites(), SiteLost(12.0, "north"))
+    assert told[:2] == [events.Lost(device, "its site 'north' is cut off") for device in ("a", "b")]
+    assert s.rounds.present == {"c"}
+    assert not s.devices["a"].live, "what its broker still says of it is an old word"
+
+
+def test_what_a_broker_remembers_of_a_site_that_is_cut_off_counts_for_nothing_and_what_a_device_says_does():
+    s, _, _ = feed(of_two_sites(), SiteLost(12.0, "north"))
+    assert feed(s, Announced(13.0, "a", NORTH, retained=True))[0].rounds.present == {"c"}
+    assert feed(s, Announced(13.0, "a", replace(NORTH, birth=2)))[0].rounds.present == {"a", "c"}
+
+
+def test_a_site_that_is_back_is_asked_for_and_its_devices_go_on():
+    s, did, _ = feed(of_two_sites(), SiteLost(12.0, "north"), SiteBack(20.0, "north"))
+    assert did[-1] == ListenAgain()
+    s, did, _ = feed(s, Announced(20.0, "a", NORTH, retained=True))
+    assert s.rounds.present == {"a", "c"}
+    assert any(isinstance(one, Ask) for one in did), "the task may be among what was lost"
+
+
+def test_a_site_that_was_never_lost_changes_nothing():
+    s = of_two_sites()
+    assert feed(s, SiteBack(12.0, "north"))[1:] == ([], [])
+
+
 # ── members ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -564,3 +714,26 @@ def test_a_request_for_a_certificate_goes_to_the_authority_and_its_answer_to_the
     assert (did, told) == ([Certify("a", "please")], [])
     s, did, told = feed(s, Certified(13.0, "a", "here"))
     assert (did, told) == ([HandOver("a", "here")], [events.Certified("a")])
+
+
+# ── how machines fare ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_vitals_are_told_as_they_come_but_not_what_the_broker_remembers():
+    vitals = events.Vitals("a", temperature=61.5)
+    live = Announced(1.0, "a", HERE, vitals=vitals)
+    assert vitals in feed(new(), live)[2]
+    assert vitals not in feed(new(), replace(live, retained=True))[2]
+    s, _, _ = feed(new(), live)
+    assert feed(s, Progressed(2.0, "a", 1, 7, vitals))[2] == [events.Progressed("a", 1, 7), vitals]
+    assert feed(s, Progressed(3.0, "a", 1, 8))[2] == [events.Progressed("a", 1, 8)]
+
+
+def test_one_that_rests_is_lost_with_the_reason_and_comes_back():
+    s, _, _ = feed(new(), Announced(1.0, "a", HERE))
+    s, _, told = feed(s, Announced(2.0, "a", replace(HERE, online=False, resting="rests: 84.0 °C, at most 70")))
+    assert events.Lost("a", "rests: 84.0 °C, at most 70", resting=True) in told
+    assert "a" not in s.rounds.present
+    s, _, told = feed(s, Announced(3.0, "a", HERE))
+    assert any(isinstance(fact, events.Joined) for fact in told)
+    assert "a" in s.rounds.present

@@ -8,6 +8,7 @@ import pytest
 
 from coordinator import checkpoint
 from coordinator.merging import Looked, Merged, Merging, Prepared, preparing
+from coordinator.saving import Saving, Unstuck
 from coordinator.vocabulary import Merge
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
@@ -48,8 +49,9 @@ class Now:
 
     def put(self, event: Any) -> None:
         self.events.append(event)
-        for look in event.looks if isinstance(event, Merged) else ():
-            self.start(look)
+        after = (event.save, *event.looks) if isinstance(event, Merged) else ()
+        for work in filter(None, after):
+            self.start(work)
 
 
 MERGE = Merge(1, {}, {}, population=2)
@@ -60,13 +62,14 @@ def merging(job: Job) -> Merging:
     run_state = jobs.begin(job)
     rng = np.random.default_rng(0)
     deltas = [rng.normal(size=len(run_state.params)).astype(np.float32) for _ in range(2)]
-    return Merging(job, run_state, {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}, {}, MERGE)
+    updates = {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}
+    return Merging(job, run_state, updates, updates, {}, MERGE)
 
 
 def merged(job: Job, most: int = 99) -> list[Any]:
     """What is said while they are merged."""
     now = Now(most)
-    now.start(partial(merging(job).work, None, SystemClock()))
+    now.start(partial(merging(job).work, None, SystemClock(), Saving()))
     return now.events
 
 
@@ -103,7 +106,7 @@ def test_whoever_wants_an_end_waits_for_the_look_at_one_device_at_most():
 def test_what_cannot_be_merged_is_an_error():
     job = the_job()
     with pytest.raises(EdgeflError):
-        Merging(job, jobs.begin(job), {}, {}, MERGE).work(None, SystemClock(), Now().put)
+        Merging(job, jobs.begin(job), {}, {}, {}, MERGE).work(None, SystemClock(), Saving(), Now().put)
 
 
 def test_what_cannot_be_saved_is_merged_once_and_saved_when_there_is_room(tmp_path, monkeypatch):
@@ -115,14 +118,25 @@ def test_what_cannot_be_saved_is_merged_once_and_saved_when_there_is_room(tmp_pa
             raise StoreError("no space left")
 
     monkeypatch.setattr(checkpoint, "save", full)
-    now.start(partial(merging(job).work, tmp_path, SystemClock()))
-    (first,) = now.events
+    now.start(partial(merging(job).work, tmp_path, SystemClock(), Saving()))
+    told, first = now.events
+    assert isinstance(told, Merged), "devices need not wait for the disk"
     now.start(first.work)
-    second = now.events[1]
+    second = now.events[2]
     assert (first.reason, second.reason) == ("no space left", "no space left")
     now.start(second.work)
-    assert isinstance(now.events[2], Merged)
+    assert isinstance(now.events[3], Unstuck)
     assert saved[0][2] == saved[2][2], "the same, not merged again"
+
+
+def test_the_last_model_is_told_of_when_it_is_saved(tmp_path, monkeypatch):
+    now, saved = Now(), []
+    monkeypatch.setattr(checkpoint, "save", lambda *_: saved.append(len(now.events)))
+    now.start(partial(merging(the_job(rounds=1)).work, tmp_path, SystemClock(), Saving()))
+    (one,) = now.events
+    assert isinstance(one, Merged)
+    assert one.standing.frame is None
+    assert saved == [0]
 
 
 def test_the_next_model_comes_packed_with_the_merge():
@@ -141,4 +155,4 @@ def test_a_job_is_prepared_with_what_it_takes_to_ask():
     assert isinstance(one, Prepared)
     assert one.answer_schema is not None
     assert one.standing.frame is not None
-    assert (one.recalled.answers, one.updates) == ({}, {})
+    assert (one.recalled.answers, one.updates.updates) == ({}, {})

@@ -1,13 +1,29 @@
 """The pictures at the head of the machines show what these really do: every arrow, and no other."""
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
-from walks import DEVICES, rules, walk
+from walks import DEVICES, impatient, rules, walk
 
-from coordinator import core, rounds
-from coordinator.rounds import Answered, Busy, Declined, Event, Expired, Joined, Lost, Merged, Resumed, Rounds, step
+from coordinator import buffered, core, modes, rounds
+from coordinator.rounds import (
+    Answered,
+    Busy,
+    Declined,
+    Event,
+    Expired,
+    Joined,
+    Lost,
+    Merged,
+    Overtaken,
+    Resumed,
+    Rounds,
+    Rules,
+)
+from edgefl.events import Closed
 
 ARROW = re.compile(r"^    (\w+) +─+ ([\w, ]+?) ─+▶ (\w+)", re.MULTILINE)
 
@@ -19,10 +35,10 @@ def drawn(picture: str) -> set[Arrow]:
     return {(before, event, after) for before, names, after in ARROW.findall(picture) for event in names.split(", ")}
 
 
-def rounds_moves(seed: int) -> set[Arrow]:
-    """The arrows that the round machine follows in one random run."""
+def rounds_moves(seed: int, rules: Callable[[Random], Rules], ours: Callable[[Rounds], bool]) -> set[Arrow]:
+    """The arrows that `ours` of the round machines follows in one random run."""
     random, moves = Random(seed), set()
-    s = Rounds(rules(random))
+    s, gateway = Rounds(rules(random)), seed % 3 == 0  # every third walk
     for _ in range(60):
         device, number = random.choice(DEVICES), s.round + random.choice([0, 0, 0, -1, 1])
         happened: list[Event] = [
@@ -34,20 +50,28 @@ def rounds_moves(seed: int) -> set[Arrow]:
             *[Expired(s.round, s.attempt, 0.0)] * 2,
             *[Merged(number, 0.0, random.random() < 0.1)] * 2,
             Resumed(0.0),
+            *[Overtaken(s.round + random.choice([0, 1, 5]), 0.0)] * gateway,
         ]
         event = random.choice(happened)
-        if isinstance(event, Resumed) and random.random() < 0.3:  # under other rules
-            s = Rounds(rules(random), s.phase, s.round, s.attempt, s.opening, s.present, s.asked, s.answered)
-        after, _ = step(s, event)
-        if after.phase != s.phase:
+        if isinstance(event, Resumed) and random.random() < 0.6:  # under other rules
+            s = replace(s, rules=rules(random))
+        if s.phase == "open" and random.random() < 0.02:
+            s = rounds.reopened(s)
+        after, _ = modes.step(s, event)
+        if after.phase != s.phase and ours(s):
             moves.add((s.phase, type(event).__name__, after.phase))
         s = after
     return moves
 
 
 def test_the_picture_of_the_rounds_is_true():
-    moves = set().union(*map(rounds_moves, range(1500)))
+    moves = set().union(*(rounds_moves(seed, rules, lambda _: True) for seed in range(6000)))
     assert moves == drawn(rounds.__doc__ or "")
+
+
+def test_the_picture_of_rounds_that_wait_for_nobody_is_true():
+    moves = set().union(*(rounds_moves(seed, impatient, modes.waits_for_nobody) for seed in range(1500)))
+    assert moves == drawn(buffered.__doc__ or "")
 
 
 def test_the_picture_of_the_core_is_true():
@@ -66,4 +90,5 @@ def test_an_arrow_that_is_missing_or_too_many_is_found():
 def test_whatever_happens_every_answer_is_dealt_with_once(seed):
     walked = walk(seed, 200)
     assert set(walked.done.values()) <= {1}, "merged once, or not at all"
+    assert [fact.round for fact in walked.facts if isinstance(fact, Closed)] == walked.merges
     assert set(walked.held) == {kept.digest for kept in (*walked.state.answers.values(), *walked.state.late.values())}

@@ -13,7 +13,7 @@ from coordinator.sightings import EVERY, Sightings
 from edgefl import events
 from edgefl.fleet import administration, authority, sightings
 from edgefl.fleet.administration import DEVICE, Fleet
-from edgefl.fleet.members import MembersFile
+from edgefl.fleet.members import LOOK, MembersFile
 
 
 @pytest.fixture
@@ -104,10 +104,30 @@ def test_a_member_is_not_heard_any_more_when_it_was_revoked_or_its_certificate_h
     assert file.key_of("pi-01") is None
 
 
+def test_messages_by_the_thousand_cost_one_look_a_second_and_a_revoked_sender_is_not_heard_longer(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, looks = 0.0, list[Path]()
+    file, stat = MembersFile(fleet.folder.members, clock=lambda: seconds), Path.stat
+    key = fleet.members.active()["pi-01"].key
+    monkeypatch.setattr(Path, "stat", lambda path: (looks.append(path), stat(path))[1])
+    assert all(file.still("pi-01", key) for _ in range(1000))
+    read = len(looks)
+    fleet.revoke("pi-01", authority.clock())
+    looks.clear()
+    seconds = LOOK - 0.01
+    assert all(file.still("pi-01", key) for _ in range(1000))
+    assert not looks
+    seconds = LOOK
+    assert not any(file.still("pi-01", key) for _ in range(1000))
+    assert len(looks) == read
+    assert file.key_of("pi-01") is None
+
+
 def test_who_was_seen_is_written_once_in_a_while(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[float] = []
     monkeypatch.setattr(recording.sightings, "write", lambda _folder, seen: writes.append(len(seen)))
-    seen = Sightings(fleet.folder.path)
+    seen = Sightings(fleet.folder.seen, "run")
     for second in range(int(EVERY) + 1):
         seen(events.Answered("pi-01", 1, 10, at=1e9 + second))
     seen(events.Waiting("nobody", at=1e9 + 2 * EVERY))
@@ -118,13 +138,13 @@ def test_who_was_seen_is_written_once_in_a_while(fleet: Fleet, monkeypatch: pyte
 
 
 def test_who_was_seen_stands_in_the_file_and_an_older_sighting_does_not_replace_it(fleet: Fleet) -> None:
-    folder = fleet.folder.path
-    first, second = Sightings(folder), Sightings(folder)
+    folder = fleet.folder.seen
+    first, second = Sightings(folder, "one"), Sightings(folder, "two")
     first(events.Joined("pi-01", 5, version="0.2", at=1e9))
     second(events.Joined("pi-02", 5, version="0.1", at=1e9 + 1))
     first(events.Answered("pi-01", 1, 10, at=1e9 + 2))
     first.write(), second.write()
-    Sightings(folder).write()
+    Sightings(folder, "three").write()
     known = sightings.read(folder)
     assert {name: (one.at.timestamp(), one.version) for name, one in known.items()} == {
         "pi-01": (1e9 + 2, "0.2"),

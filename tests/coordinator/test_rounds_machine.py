@@ -50,13 +50,15 @@ def all_rules(draw: st.DrawFn) -> Rules:
         start_with=draw(st.none() | st.integers(quorum, len(FLEET))),
         late=draw(st.sampled_from(["drop", "discount", "memory"])),
         attempts=draw(st.integers(0, 3)),
+        evaluates=draw(st.booleans()),
+        describes=draw(st.booleans()),
     )
 
 
 class AnyWeather(RuleBasedStateMachine):
     @initialize(rules=all_rules())
     def start(self, rules: Rules) -> None:
-        self.s = Rounds(rules)
+        self.s = Rounds(rules, round=rules.schedule.first)
         self.events: list[Event] = []
         self.did: list[tuple[Action, ...]] = []
         self.merges: dict[int, tuple[str, ...]] = {}
@@ -183,9 +185,9 @@ class AnyWeather(RuleBasedStateMachine):
                     return
                 assert round not in self.merges, "one Merge for a round"
                 assert list(devices) == sorted(set(devices))
-                assert len(devices) >= self.s.rules.quorum
+                assert len(devices) >= self.s.rules.quorum or self.s.purpose == "evaluate", "nobody holds a model back"
                 spare = self.s.rules.over_select > 1 or self.s.busy & self.s.declined
-                fast = spare and len(devices) >= self.s.rules.cohort
+                fast = spare and self.s.purpose == "train" and len(devices) >= self.s.rules.cohort
                 if not fast and not isinstance(event, Expired):
                     assert set(outstanding(before)) <= {getattr(event, "device", None)}, "it waits for all it asked"
                 assert {(d, round, self.s.opening) for d in devices} <= self.asked & self.heard
@@ -226,7 +228,7 @@ class AnyWeather(RuleBasedStateMachine):
         self.check_finish()
 
     def check_replay(self) -> None:
-        s = Rounds(self.s.rules)
+        s = Rounds(self.s.rules, round=self.s.rules.schedule.first)
         for event, actions in zip(self.events, self.did, strict=True):
             s, again = step(s, event)
             assert again == actions
@@ -236,7 +238,7 @@ class AnyWeather(RuleBasedStateMachine):
         """From here on the fleet is healthy and the shell does what it is told, starting from a restart."""
         todo: deque[Event] = deque(Joined(d, 0.0) for d in FLEET)
         timer = self.schedule(todo, self.feed(Resumed(0.0)), None)
-        most = (self.s.rules.rounds + 1) * (self.s.rules.attempts + 2) * (2 * len(FLEET) + 3) + len(FLEET)
+        most = (self.s.rules.rounds + 2) * (self.s.rules.attempts + 2) * (2 * len(FLEET) + 3) + len(FLEET)
         for _ in range(most):
             if self.s.phase == "finished":
                 return

@@ -8,13 +8,13 @@ from typer.testing import CliRunner
 
 from coordinator.beginning import rules
 from coordinator.journal import Journal
-from coordinator.resuming import changes
+from coordinator.resuming import Stated, changes, rounds_in_force
 from coordinator.rounds import Answered, Invite, Joined, Resumed, Rounds, step
-from coordinator.start import finished, settle
+from coordinator.settling import finished, settle
 from edgefl.cli.app import app
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
-from edgefl.errors import ConfigError
+from edgefl.errors import ConfigError, Finished
 from edgefl.events import Changed, as_json
 from edgefl.system.disk import FolderDisk
 
@@ -105,7 +105,8 @@ def test_a_round_in_hand_is_asked_anew_when_its_model_travels_otherwise(tmp_path
     assert resumed.opening > state.opening, "devices that have answered are asked again"
 
 
-def test_a_service_leaves_a_finished_run_alone(tmp_path: Path):
+def ended(tmp_path: Path) -> Path:
+    """The file of a run that has finished."""
     file = tmp_path / "run.toml"
     file.write_text(f'[run]\nname = "night"\nfolder = "{tmp_path}"\n[rounds]\ncohort = 2\n')
     folder = begun(tmp_path / "night")
@@ -113,9 +114,80 @@ def test_a_service_leaves_a_finished_run_alone(tmp_path: Path):
     book = Journal(FolderDisk(folder))
     book.set(done="yes")
     book.close()
-    result = CliRunner().invoke(app, ["coordinator", "start", str(file), "--unless-finished"])
-    assert (result.exit_code, result.output.strip()) == (
-        0,
-        "edgefl: run 'night' has finished; --fresh begins it anew",
+    return file
+
+
+@pytest.mark.parametrize(("flags", "code"), [([], 3), (["--unless-finished"], 0)])
+def test_a_finished_run_is_left_alone_and_what_can_be_done_is_said_in_one_line(
+    flags: list[str], code: int, tmp_path: Path
+):
+    result = CliRunner().invoke(app, ["coordinator", "start", str(ended(tmp_path)), *flags])
+    said = str(result.exception) if code else result.output.strip()
+    assert getattr(result.exception, "exit_code", result.exit_code) == code
+    assert "\n" not in said
+    assert said.removeprefix("edgefl: ") == (
+        f"run 'night' has finished and is left alone: `edgefl coordinator extend {tmp_path / 'night'} --rounds 20`"
+        " goes on with it, run.from = 'night' begins another run with its model, --fresh begins it anew"
     )
     assert [path.name for path in tmp_path.glob("night*")] == ["night"]
+
+
+def test_nobody_else_trains_it_again_either(tmp_path: Path):
+    ended(tmp_path)
+    with pytest.raises(Finished):
+        settle(tmp_path / "night", a_run(run={"name": "night"}))
+    settle(tmp_path / "night", a_run(run={"name": "night"}), fresh=True)
+    assert sorted(path.name for path in tmp_path.glob("night*")) == ["night", "night~1"]
+
+
+@pytest.mark.parametrize(
+    ("known", "before", "now", "rounds"),
+    [
+        (20, Stated(20), Stated(20), 20),
+        (20, Stated(20), Stated(30), 30),  # the file was changed
+        (40, Stated(20), Stated(20), 40),  # extended; the file was not
+        (40, Stated(20), Stated(30), 30),  # and now it was
+        (50, Stated(20, 50), Stated(20), 50),  # begun with a flag, which need not be given again
+        (50, Stated(20, 50), Stated(25), 25),
+        (70, Stated(20, 50), Stated(20, 50), 70),  # a unit whose variable says the same at each start
+        (70, Stated(20, 50), Stated(20, 60), 60),
+        (40, Stated(20), Stated(20, 20), 20),  # said on purpose
+    ],
+)
+def test_a_run_keeps_its_number_of_rounds_until_somebody_says_another(
+    known: int, before: Stated, now: Stated, rounds: int
+):
+    assert rounds_in_force(known, before, now) == rounds
+
+
+def test_what_file_flags_and_environment_say_is_told_apart(tmp_path: Path):
+    file = tmp_path / "run.toml"
+    file.write_text("[run]\nrounds = 7\n")
+    assert Stated.of(file, environment={}) == Stated(7)
+    assert Stated.of(file, ["run.rounds=9"], {"EDGEFL_RUN__ROUNDS": "8"}) == Stated(7, 9)
+    assert Stated.of(file, environment={"EDGEFL_RUN__ROUNDS": "8"}) == Stated(7, 8)
+    file.write_text("")
+    assert Stated.of(file, environment={}) == Stated(20)
+
+
+def test_a_flag_of_the_first_start_is_remembered(tmp_path: Path):
+    run, folder = a_run(run={"rounds": 50}), tmp_path / "run"
+    settle(folder, run, stated=Stated(20, 50))
+    Journal(FolderDisk(folder)).set(run_id="1", run=run.model_dump_json())
+    assert settle(folder, a_run(), stated=Stated(20)).run.rounds == 50
+    assert story(folder) == []
+    assert settle(folder, a_run(run={"rounds": 30}), stated=Stated(30)).run.rounds == 30
+    assert settle(folder, a_run(run={"rounds": 30}), stated=Stated(30)).run.rounds == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("nothing", "neither a run file nor the folder of a run"), ("night~1", "was moved aside when run 'night' began")],
+)
+def test_what_cannot_be_extended_says_why(name: str, words: str, tmp_path: Path):
+    settled = ended(tmp_path)
+    (tmp_path / "night").rename(tmp_path / "night~1")
+    Journal(FolderDisk(tmp_path / "night~1")).set(run=a_run(run={"name": "night"}).model_dump_json())
+    result = CliRunner().invoke(app, ["coordinator", "extend", str(settled.parent / name), "--rounds", "2"])
+    assert isinstance(result.exception, ConfigError)
+    assert words in str(result.exception)

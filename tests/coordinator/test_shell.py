@@ -64,13 +64,14 @@ class Hand:
 
     # ---- what the test does
 
-    def devices(self) -> list[Puppet]:
+    def devices(self, *, concise: bool = False) -> list[Puppet]:
         """Two of them, which remember what they are asked."""
 
         def act(puppet: Puppet, task: Assignment) -> None:
             self.tasks[puppet.name] = task
 
-        puppets = [Puppet(name, self.broker.client(name), act, job="fleet") for name in ("a", "b")]
+        clients = {name: self.broker.client(name) for name in ("a", "b")}
+        puppets = [Puppet(name, client, act, job="fleet", concise=concise) for name, client in clients.items()]
         for puppet in puppets:
             puppet.start()
         self.go()
@@ -257,3 +258,72 @@ def test_what_matters_of_the_story_is_in_the_journal_with_who_was_slow():
     story = list(hand.shell.journal.story(device="a"))
     assert [type(fact) for fact in story] == [events.Joined, events.Asked, events.Answered]
     assert story[-1].took == 7.0
+
+
+# ── answers that are written together ────────────────────────────────────────────────────────────────────────
+
+
+def test_answers_that_come_close_together_are_written_in_one_go():
+    hand = Hand()
+    a, b = hand.devices(concise=True)
+    hand.go(work=True)
+    writes = hand.disk.writes
+    reply(hand, a)
+    hand.go()
+    assert hand.disk.writes == writes
+    assert hand.kinds(events.Answered) == [], "nothing is told, and nothing said, before it is written"
+    reply(hand, b)
+    hand.go()
+    assert hand.disk.writes == writes + 1
+    assert [fact.device for fact in hand.kinds(events.Answered)] == ["a", "b"]
+    assert len(Journal(hand.disk, reading=True).answers(merged=1)) == 2
+    hand.go(work=True)
+    assert (hand.tasks["a"].round, hand.tasks["a"].counted) == (2, 1), "which is the receipt"
+    assert (a.verdicts, b.verdicts) == ([], [])
+
+
+def test_one_that_stays_alone_is_written_in_a_moment_and_receipted_later():
+    hand = Hand()
+    a, _ = hand.devices(concise=True)
+    hand.go(work=True)
+    reply(hand, a)
+    hand.go()
+    assert hand.shell.deadline() <= 100.0 + service.TOGETHER
+    hand.wait(service.TOGETHER)
+    assert len(Journal(hand.disk, reading=True).answers()) == 1
+    assert a.verdicts == []
+    hand.wait(0.5)
+    assert [v for v, _ in a.verdicts] == ["accepted"]
+
+
+def test_the_same_answer_again_while_the_first_waits_is_a_duplicate():
+    hand = Hand()
+    a, b = hand.devices(concise=True)
+    hand.go(work=True)
+    reply(hand, a)
+    reply(hand, a)
+    hand.go()
+    assert [v for v, _ in a.verdicts] == ["duplicate"]
+    assert len(Journal(hand.disk, reading=True).answers()) == 1
+    reply(hand, b)
+    hand.go(work=True)
+    assert [fact.devices for fact in hand.kinds(events.Round)] == [2]
+
+
+@pytest.mark.parametrize("room", [False, True], ids=["full disk", "room again"])
+def test_what_waits_on_a_full_disk_is_promised_to_nobody(room: bool):
+    hand = Hand()
+    a, _ = hand.devices(concise=True)
+    hand.go(work=True)
+    reply(hand, a)
+    hand.go()
+    hand.disk.capacity = hand.disk.used
+    hand.wait(service.TOGETHER)
+    assert core.waiting(hand.shell.state).startswith("paused: ")
+    if room:
+        hand.disk.capacity = None
+    hand.events.append(Stop())
+    hand.go()
+    assert [v for v, _ in a.verdicts] == ["accepted"] * room
+    hand.disk.capacity = None
+    assert len(Journal(hand.disk, reading=True).answers()) == room

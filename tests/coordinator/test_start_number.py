@@ -64,7 +64,7 @@ def test_a_device_that_heard_the_first_life_obeys_the_second(jump: float) -> Non
 
     def note(event: TransportEvent) -> None:
         if isinstance(event, Connected):
-            listener.subscribe(topics.down("default", "alpha", "d1"))
+            listener.subscribe(topics.down("default", "alpha", "d1"), topics.round("default", "alpha"))
         if isinstance(event, Message) and event.payload:
             counters.append((coordinator.lives, signed.opened(event.payload).counter))
 

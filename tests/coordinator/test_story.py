@@ -7,10 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from coordinator.journal import Journal
-from coordinator.story import line, log_line, words
+from coordinator.story import line, log_line
 from edgefl import events
 from edgefl.cli.app import app
 from edgefl.events import FACTS
+from edgefl.overview.words import words
 from edgefl.system.disk import FolderDisk
 
 

@@ -10,30 +10,43 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from coordinator import core, device_table, view
+from coordinator import core, device_table, picture
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.device_table import Standing, ranked
 from coordinator.rounds import Rounds, Rules, waiting
 from coordinator.view import LineView, LiveView, json_line, plain_line
-from coordinator.watching import Doing, Picture, Seen
 from edgefl import events
 from edgefl.events import Abandoned, Declined, Fact, Preparing, Refused, Round, Waiting, from_json
+from edgefl.overview.overview import Overview
+from edgefl.overview.rows import DeviceRow, OpenRound, Snapshot
 from edgefl.system import logs
 
-
-def device(name: str, doing: Doing = Doing.IDLE, **more: Any) -> Seen:
-    return Seen(name, doing, samples=120, **more)
-
-
-def pictured(*devices: Seen, **state: Any) -> Picture:
-    started = events.Started("view", "r", "mqtt://localhost:1883", "key", "fedavg", 20)
-    return Picture(started=started, devices={d.id: d for d in devices}, **state)
+NOW = 1000.0
+STARTED = events.Started("view", "r", "mqtt://localhost:1883", "key", "fedavg", 20)
 
 
-def watched(*devices: Seen, width: int = 80, height: int = 24, **state: Any) -> LiveView:
-    live = LiveView(Console(file=io.StringIO(), width=width, height=height, force_terminal=False))
-    live.picture = pictured(*devices, **state)
+def device(name: str, state: Any = "idle", **more: Any) -> DeviceRow:
+    return DeviceRow(name, state=state, samples=120, **{"since": NOW, **more})
+
+
+def opened(asked: str = "", answered: str = "", awaited: str = "") -> OpenRound:
+    return OpenRound(1, 1, 0.0, asked=asked.split(), answered=answered.split(), awaited=awaited.split())
+
+
+def pictured(*devices: DeviceRow, open: OpenRound | None = None) -> Snapshot:
+    overview = Overview()
+    overview.tell(STARTED)
+    return Snapshot(1, NOW, overview.run, open, [], list(devices), [])
+
+
+def watched(*devices: DeviceRow, width: int = 80, height: int = 24) -> LiveView:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
+    live = LiveView(console, lambda: NOW)
+    live.overview.tell(STARTED)
+    live.overview.devices = {one.name: one for one in devices}
+    for one in devices:
+        live.overview._changed.add(one.name, 1)
     return live
 
 
@@ -45,76 +58,75 @@ def lines(live: LiveView) -> list[str]:
 
 def test_who_matters_comes_first_and_ghosts_last():
     fleet = [
-        device("a-ghost", Doing.OFFLINE),
+        device("a-ghost", "offline"),
         device("b-idle"),
-        device("c-answered", Doing.ANSWERED),
-        device("d-training", Doing.TRAINING, steps=9),
-        device("e-failing", Doing.DECLINED, why="no memory"),
-        device("f-late", Doing.ASKED),
+        device("c-answered", "answered"),
+        device("d-training", "training", steps=9),
+        device("e-failing", "declined", why="no memory"),
+        device("f-late", "asked"),
     ]
-    asked = frozenset({"c-answered", "f-late"})
-    picture = pictured(*fleet, asked=asked, answered=frozenset({"c-answered"}), awaited=frozenset({"f-late"}))
-    ranks, _ = ranked(picture, 0.0)
-    assert [d.id[0] for _, d in ranks] == ["e", "f", "d", "c", "b", "a"]
+    snapshot = pictured(*fleet, open=opened("c-answered f-late", "c-answered", "f-late"))
+    ranks, _ = ranked(snapshot, NOW)
+    assert [d.name[0] for _, d in ranks] == ["e", "f", "d", "c", "b", "a"]
     assert ranks[1][0] is Standing.AWAITED
 
 
 def test_nobody_is_late_before_half_have_answered():
-    picture = pictured(asked=frozenset("abc"), awaited=frozenset("bc"), answered=frozenset("a"))
-    assert device_table.standing(device("b", Doing.ASKED), picture) is Standing.WORKING
+    snapshot = pictured(open=opened("a b c", "a", "b c"))
+    assert device_table.standing(device("b", "asked"), snapshot) is Standing.WORKING
 
 
 def test_a_device_that_has_long_been_away_is_only_counted():
-    ghost = device("ghost", Doing.OFFLINE, live=False)
-    left = device("long-gone", Doing.OFFLINE, gone=0.0), device("left", Doing.OFFLINE, gone=90.0)
-    ranks, forgotten = ranked(pictured(device("here"), *left, ghost), now=100.0)
-    assert ([d.id for _, d in ranks], forgotten) == (["here", "left"], 2)
+    ghost = device("ghost", "offline", live=False)
+    left = device("long-gone", "offline", since=0.0), device("left", "offline", since=NOW - 10)
+    ranks, forgotten = ranked(pictured(device("here"), *left, ghost), now=NOW)
+    assert ([d.name for _, d in ranks], forgotten) == (["here", "left"], 2)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 15)])
 def test_three_devices_at_work_are_seen_among_thirty_ghosts(width, height):
-    ghosts = [device(f"a-ghost-{i:02d}", Doing.OFFLINE, live=False) for i in range(30)]
-    workers = [device(f"pi-{i}", Doing.TRAINING, steps=4) for i in range(3)]
+    ghosts = [device(f"a-ghost-{i:02d}", "offline", live=False) for i in range(30)]
+    workers = [device(f"pi-{i}", "training", steps=4) for i in range(3)]
     live = watched(*ghosts, *workers, width=width, height=height)
-    picture = lines(live)
-    assert len(picture) < height
-    assert all(any(f"pi-{i} " in line for line in picture) for i in range(3))
-    assert any("more" in line and "offline" in line for line in picture)
+    shown = lines(live)
+    assert len(shown) < height
+    assert all(any(f"pi-{i} " in line for line in shown) for i in range(3))
+    assert any("more" in line and "offline" in line for line in shown)
 
 
 def test_why_it_waits_is_never_cut_off():
     names = tuple(f"sensor-in-a-long-named-building-{i:02d}" for i in range(12))
-    ghosts = [device(f"ghost-{i}", Doing.OFFLINE) for i in range(40)]
+    ghosts = [device(f"ghost-{i}", "offline") for i in range(40)]
     rules = Rules(rounds=5, seed=1, cohort=12, quorum=12, deadline=60.0)
     reason = waiting(Rounds(rules, "open", round=2, asked=names, present=frozenset(names)))
     live = watched(*ghosts, width=60, height=15)
-    live.tell(Waiting(reason))
+    live.tell(Waiting(reason, at=NOW))
     for i in range(5):
-        live.tell(Declined(f"d{i}", 1, "it is too warm here " * 20))
-    picture = lines(live)
-    assert len(picture) < 15
-    text = "".join(line.strip("│╭╮╰╯─ ") for line in picture)
+        live.tell(Declined(f"d{i}", 1, "it is too warm here " * 20, at=NOW))
+    shown = lines(live)
+    assert len(shown) < 15
+    text = "".join(line.strip("│╭╮╰╯─ ") for line in shown)
     assert "".join(reason.split()) in "".join(text.split())
 
 
 def test_a_long_note_keeps_within_the_frame_and_a_repeated_one_is_counted():
     live = watched(device("a"))
     for _ in range(4):
-        live.tell(Refused("a", "wire.malformed", "x" * 900))
-    picture = lines(live)
-    assert {len(line) for line in picture} == {80}
-    assert sum("xxx" in line or "refused" in line for line in picture) == view.NOTE_LINES
-    live.tell(Refused("a", "wire.malformed", "short"))
-    live.tell(Refused("a", "wire.malformed", "short"))
-    assert any("refused: a: short (2 times)" in line for line in lines(live))
+        live.tell(Refused("a", "wire.malformed", "x" * 900, at=NOW))
+    shown = lines(live)
+    assert {len(line) for line in shown} == {80}
+    assert sum("xxx" in line or "cannot be used" in line for line in shown) == picture.NOTE_LINES
+    live.tell(Refused("a", "wire.malformed", "short", at=NOW))
+    live.tell(Refused("a", "wire.malformed", "short", at=NOW))
+    assert any("a message of a cannot be used (wire.malformed): short (2 times)" in line for line in lines(live))
 
 
 def test_a_device_that_is_bounded_in_every_round_is_one_note():
     live = watched(device("a"))
     for round in range(1, 4):
-        live.tell(Round(round, accuracy=0.5, balanced_accuracy=0.5, loss=1.0, bounded={"a": {"delta": 0.1}}))
+        live.tell(Round(round, accuracy=0.5, balanced_accuracy=0.5, loss=1.0, bounded={"a": {"delta": 0.1}}, at=NOW))
     assert next(line for line in lines(live) if "bounded" in line).count("(3 times)") == 1
-    assert len(live.notes) == 1
+    assert len(live.overview.snapshot().notes) == 1
 
 
 def test_a_resumed_run_shows_its_own_round_before_its_reports_are_told_again():
@@ -138,22 +150,22 @@ def test_what_is_waited_for_is_told_once_when_it_lasts(capsys):
 
 
 def test_figures_are_never_cut_by_long_words():
-    fleet = [device("d-1", Doing.DECLINED, why="its samples have another shape " * 9)]
-    fleet += [device("d-2", Doing.ANSWERED, bytes_up=128_400_000)]
-    fleet += [device(f"ghost-{i}", Doing.OFFLINE, live=False) for i in range(30)]
+    fleet = [device("d-1", "declined", why="its samples have another shape " * 9)]
+    fleet += [device("d-2", "answered", bytes_up=128_400_000)]
+    fleet += [device(f"ghost-{i}", "offline", live=False) for i in range(30)]
     live = watched(*fleet)
-    picture = "\n".join(lines(live))
-    assert all(whole in picture for whole in ("samples", "ms/step", "128.4 MB", "and 30 more", "30 offline"))
+    shown = "\n".join(lines(live))
+    assert all(whole in shown for whole in ("samples", "ms/step", "128.4 MB", "and 30 more", "30 offline"))
 
 
-def test_old_notes_fade_and_go(monkeypatch):
-    now = 1000.0
-    monkeypatch.setattr(view, "monotonic", lambda: now)
+def test_old_notes_fade_and_go():
     live = watched(device("a"))
-    live.tell(Abandoned(1, "nobody came"))
-    assert view._shown(live.notes[0], now, 76, live.console)[0].style == "yellow"
-    assert view._shown(live.notes[0], now + view.FADED + 1, 76, live.console)[0].style == "dim"
-    now += view.OLD + 1
+    live.tell(Abandoned(1, "nobody came", at=NOW))
+    (note,) = live.overview.snapshot().notes
+    assert picture.note_lines(note, NOW, 76, live.console)[0].style == "yellow"
+    assert picture.note_lines(note, NOW + picture.FADED + 1, 76, live.console)[0].style == "dim"
+    assert any("nobody came" in line for line in lines(live))
+    live.wall = lambda: NOW + picture.OLD + 1
     assert not any("nobody came" in line for line in lines(live))
 
 

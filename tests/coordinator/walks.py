@@ -1,10 +1,10 @@
 """A run of the core without a shell: everything that a shell, devices and a broker may do, chosen at random."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from coordinator import core, rounds
+from coordinator import core, modes, rounds
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.roster import Announcement
@@ -29,7 +29,14 @@ def rules(random: Random) -> Rules:
         start_with=random.choice([None, 3]),
         late=random.choice(["drop", "discount"]),
         attempts=random.randint(0, 1),
+        evaluates=random.choice([False, True]),
+        describes=random.choice([False, False, True]),
     )
+
+
+def impatient(random: Random) -> Rules:
+    """Of rounds that wait for nobody."""
+    return replace(rules(random), buffered=True, over_select=1.0, late="drop", staleness=random.randint(0, 2))
 
 
 @dataclass
@@ -44,6 +51,7 @@ class Walk:
     held: dict[bytes, str] = field(default_factory=dict)  # answers that count, until they are merged
     done: Counter[bytes] = field(default_factory=Counter)
     facts: list[Fact] = field(default_factory=list)
+    merges: list[int] = field(default_factory=list)  # the rounds that were merged
     spent: words.Totals = words.NOTHING
     moves: set[tuple[str, str, str]] = field(default_factory=set)
 
@@ -94,10 +102,11 @@ class Walk:
                 for digest in digests:
                     del self.held[digest]
             case words.Merge(answers=answers, late=late):
-                assert len(answers) >= self.state.rounds.rules.quorum
+                assert len(answers) >= self.state.rounds.rules.quorum or modes.waits_for_nobody(self.state.rounds)
                 for kept in (*answers.values(), *late.values()):
                     del self.held[kept.digest]
                     self.done[kept.digest] += 1
+                self.merges.append(action.round)
                 self.spent += action.spent
                 assert action.total == self.spent
                 last = action.round >= self.state.rounds.rules.rounds
@@ -145,6 +154,7 @@ class Walk:
                 words.Paused(now, random.choice(["", "full"])),
                 words.Woken(now, flushed=random.random() < 0.5),
                 words.Stop(now) if random.random() < 0.2 else words.Connected(now),
+                words.Handed(now, None) if random.random() < 0.1 else words.Connected(now),
                 words.Failed(now) if random.random() < 0.2 else words.Connected(now),
             ]
         )
@@ -153,12 +163,17 @@ class Walk:
 def walk(seed: int, steps: int) -> Walk:
     """One of them, from its beginning or from a restart."""
     random = Random(seed)
-    drawn_rules = rules(random)
-    state = Rounds(drawn_rules)
+    drawn_rules = impatient(random) if Random(f"{seed}/mode").random() < 0.25 else rules(random)
+    state = Rounds(drawn_rules, round=drawn_rules.schedule.first)
     resumed = random.random() < 0.3
     if resumed:
         phase = random.choice(["starting", "gathering", "finished"])
-        state = Rounds(drawn_rules, phase, drawn_rules.rounds if phase == "finished" else 1, present=frozenset("ab"))
+        state = Rounds(
+            drawn_rules,
+            phase,
+            drawn_rules.rounds if phase == "finished" else drawn_rules.schedule.first,
+            present=frozenset("ab"),
+        )
     begun = State(state, Conduct(3, 60.0), looks=random.random() < 0.3, resumed=resumed)
     walked = Walk(random, begun)
     for _ in range(steps):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from edgefl.data.catalog import FOLDERS, data_root, load
 from edgefl.data.text import LENGTH, VOCABULARY, tokens
@@ -86,8 +87,16 @@ def test_digits_come_without_a_download_and_always_split_alike():
     assert np.array_equal(one.train.x, two.train.x)
 
 
+def test_digits_are_those_of_scikit_learn():
+    theirs, ours = load_digits(), load("digits")
+    x, y = (np.concatenate([getattr(part, name) for part in (ours.train, ours.test)]) for name in ("x", "y"))
+    assert sorted(zip(x.reshape(-1, 64).tolist(), y.tolist(), strict=True)) == sorted(
+        zip((theirs.data / 16).tolist(), theirs.target.tolist(), strict=True)
+    )
+
+
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     assert "pip install 'edgefl[coordinator]'" in refusal("digits")
 
 
@@ -284,13 +293,14 @@ def test_a_csv_file_has_its_label_in_the_named_or_the_last_column(tmp_path, text
         ("1\n2\n", "has one column"),
         ("1,2,0\n1,x,1\n", "line 2, column 2: 'x' is not a number"),
         ("1,2,0\n1,1\n", "line 2: has 2 cells, the first line has 3"),
-        ("1,,0\n1,2,1\n", "line 1, column 2: the cell is empty; fill it, or remove the line"),
-        ("at,a,label\n2026-11-01 10:00,2,1\n", "line 2, column 1 'at': '2026-11-01 10:00' is a time; remove"),
+        ("1,,0\n1,2,1\n", "line 1, column '2': the cell is empty; fill it, or set data.empty to 'drop'"),
+        ("a,label\n2,1\n2026-11-01 10:00,1\n", "line 3, column 1 'a': '2026-11-01 10:00' is a time; set data.time"),
         ("1,2,0\n1,2,one\n1,2,1\n", "line 2: the label is 'one', most others are numbers"),
         ("1,2,a\n1,2,b\n1,2,1\n", "line 3: the label is '1', most others are texts"),
         ("a,label\n1,\n2,b\n", "line 2: the label is empty"),
         ("".join(f"1,note {i}\n" for i in range(60)), "60 different texts as labels in 60 lines"),
-        ("1,nan,0\n1,nan,1\n", "NaN or infinity in sample 0"),
+        ("1,nan,0\n1,nan,1\n", "line 1, column '2': the cell is empty"),
+        ("1,inf,0\n1,2,1\n", "NaN or infinity in sample 0"),
     ],
 )
 def test_a_csv_file_that_cannot_be_trained_on_is_refused(tmp_path, text, message):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edgefl.data.catalog import load
 from edgefl.data.dataset import Dataset
 from edgefl.data.partition import Partition
-from edgefl.data.source import Source
+from edgefl.data.source import Source, one_of_five
 from edgefl.data.split import divide, part, public_rows
 from edgefl.errors import ConfigError
 
@@ -116,3 +116,15 @@ def test_a_public_share_outside_zero_to_one_is_refused(public):
 def test_a_device_number_outside_the_partition_is_refused(index):
     with pytest.raises(ConfigError, match=f"device number {index} is not in the partition; it has 0 to 1"):
         part(numbered([0, 1] * 10), Partition(devices=2), 0.0, 1, index)
+
+
+@given(n=st.integers(2, 400), more=st.integers(1, 200))
+def test_what_was_trained_on_is_never_tested_on_when_rows_are_added(n: int, more: int) -> None:
+    train, test = one_of_five(n)
+    later_train, later_test = one_of_five(n + more)
+    assert sorted([*train, *test]) == list(range(n))
+    assert len(train)
+    assert abs(len(test) - n / 5) <= 1
+    if n >= 10:
+        assert not set(train) & set(later_test)
+        assert not set(test) & set(later_train)

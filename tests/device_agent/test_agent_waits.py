@@ -270,6 +270,7 @@ def test_the_broker_is_asked_again_what_stands_there_sooner_with_work_in_hand(ag
     wake(agent, OPEN)
     assert set(asked) == {
         topics.state("default", "+"),
+        topics.round("default", "+"),
         topics.down("default", "+", "pi"),
         topics.presence("default", "pi"),
     }

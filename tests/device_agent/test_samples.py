@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -82,10 +83,10 @@ def test_a_function_is_called_again_before_every_task() -> None:
     x = np.arange(6, dtype=np.float32).reshape(6, 1)
     rows = [2, 2, 5]
 
-    def read() -> Dataset:
-        return Dataset(x[: rows[0]], np.zeros(rows.pop(0), np.int64), 1)
+    def read() -> tuple[Dataset, None]:
+        return Dataset(x[: rows[0]], np.zeros(rows.pop(0), np.int64), 1), None
 
-    held = Samples(read(), read)
+    held = Samples(*read(), read)
     first = held.current(as_is)
     assert first is held.data  # the same numbers: nothing is new
     assert len(held.current(as_is)) == 5
@@ -96,3 +97,45 @@ def test_the_part_of_a_trial_never_changes(path: Path) -> None:
     first = held.current(as_is)
     write(path, 20)
     assert held.current(as_is) is first
+
+
+def test_an_sqlite_file_that_grows_is_read_again_while_its_writer_has_it_open(tmp_path: Path) -> None:
+    writer = sqlite3.connect(tmp_path / "log.db")
+    writer.execute("PRAGMA journal_mode = WAL")
+    writer.execute("CREATE TABLE log (x REAL, label TEXT)")
+    add = "INSERT INTO log VALUES (?, ?)"
+    writer.executemany(add, [(i, "on" if i % 2 else "off") for i in range(10)])
+    writer.commit()
+    held = samples_of(LocalData(source=f"sqlite:{tmp_path / 'log.db'}"))
+    assert len(held.current(as_is)) == 8
+    writer.executemany(add, [(i, "on" if i % 2 else "off") for i in range(10)])
+    writer.commit()
+    assert len(held.current(as_is)) == 16
+    writer.close()
+
+
+def test_a_new_file_beside_the_others_is_read_too(tmp_path: Path) -> None:
+    write(tmp_path / "day1.csv", 10)
+    held = samples_of(LocalData(source=f"csv:{tmp_path}/day*.csv"))
+    assert len(held.current(as_is)) == 16
+    write(tmp_path / "day2.csv", 10)
+    assert len(held.current(as_is)) == 32
+
+
+def test_a_new_image_is_used_by_the_next_task(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow (edgefl[images])")
+
+    def draw(name: str) -> None:
+        image.new("L", (4, 4), 100).save(tmp_path / name)
+
+    for label in ("a", "b"):
+        (tmp_path / label).mkdir()
+        for i in range(5):
+            draw(f"{label}/{i}.png")
+    held = samples_of(LocalData(source=f"images:{tmp_path}"))
+    first = held.current(as_is)
+    assert (len(first), first.class_names) == (8, ("a", "b"))
+    assert held.current(as_is) is first
+    for i in range(5, 10):
+        draw(f"a/{i}.png")
+    assert len(held.current(as_is)) == 12

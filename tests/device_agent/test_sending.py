@@ -1,5 +1,7 @@
 """What the agent puts on the wire for an update: all of it once, then only what is missing."""
 
+from math import inf
+
 import pytest
 from idle_agents import idle_agent
 
@@ -17,6 +19,7 @@ HELD = Held("job", "job.life", 3, "1", "m3", FRAME, chunks.digest(FRAME), {})
 @pytest.fixture(autouse=True)
 def three_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK", 100)
+    monkeypatch.setattr(chunks, "TOGETHER", (1,))
 
 
 def sent(agent: Agent) -> list[object]:
@@ -41,6 +44,19 @@ def test_an_update_is_sent_whole_and_then_only_offered(tmp_path):
     assert sent(agent) == [0, 1, 2]
     agent._perform(words.Offer(3, HELD.digest.hex()))
     assert sent(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
+
+
+def test_a_message_carries_what_the_line_brings_to_the_broker_in_a_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks, "TOGETHER", (4, 2, 1))
+    agent = idle_agent(tmp_path)
+    agent.held[HELD.digest.hex()] = HELD
+    for speed, messages in ((inf, [0]), (2 * chunks.CHUNK + chunks.HEAD + chunks.AROUND, [0, 2]), (1.0, [0, 1, 2])):
+        agent.transport.line = speed
+        agent._perform(words.Send(3, HELD.digest.hex()))
+        assert sent(agent) == messages
+    agent.transport.line = inf
+    agent._perform(words.SendChunks(HELD.digest.hex(), (0, 2)))
+    assert sent(agent) == [0, 2]
 
 
 def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):

@@ -45,6 +45,7 @@ from device_agent.vocabulary import (
     Train,
     Trained,
     TrainingFailed,
+    Unfit,
 )
 from edgefl.protocol.messages import JobState
 
@@ -111,6 +112,15 @@ class AnyWeather(RuleBasedStateMachine):
     @rule()
     def fail_before_it_began(self) -> None:
         self.feed(TrainingFailed(self.s.task.round, "no longer here"))
+
+    @rule(off=st.sampled_from([0, 0, -1]), round=ROUND)
+    def be_unfit(self, off: int, round: int) -> None:
+        """The shell says so where it would fetch; whatever it names, work that goes on is not touched."""
+        task, online = self.s.task, self.s.online and self.s.phase == "fetching"
+        actions = self.feed(Unfit(task.round + off if task else round, "too hot"))
+        declined = [action for action in actions if isinstance(action, Decline)]
+        assert [action.task for action in declined] == ([task] if online and off == 0 else [])
+        assert (Announce() in actions) == bool(declined), "nobody who is declined asks again"
 
     @rule(verdict=VERDICT, data=st.data(), right=st.booleans(), round=ROUND)
     def receipt(self, verdict: str, data: st.DataObject, right: bool, round: int) -> None:
@@ -222,8 +232,8 @@ class AnyWeather(RuleBasedStateMachine):
         (update,) = (update for update in before.held.values() if update.digest == digest)
         mine = update.task
         match event:
-            case Receipted(round, known_as):
-                return (round, known_as) == (mine.round, digest)
+            case Receipted(round, known_as, verdict):  # who could not read an update does not know its round
+                return known_as == digest and (verdict == "refused" or round == mine.round)
             case Tasked(round=round, model=model):
                 newer = round > mine.round or (round == mine.round and model != mine.model)
                 return event.run_key == mine.run_key and newer
@@ -297,6 +307,7 @@ TRANSITIONS: dict[tuple[str, str], set[str]] = {
     ("fetching", "ModelArrived"): {"training"},
     ("fetching", "ModelDisbelieved"): {"idle"},
     ("fetching", "TrainingFailed"): {"idle"},
+    ("fetching", "Unfit"): {"idle"},
     ("fetching", "StateSeen"): {"idle", "stopped"},
     ("fetching", "Stopped"): {"stopped"},
     ("training", "Tasked"): {"fetching"},
@@ -323,6 +334,7 @@ def anything(s: Session, random: Random) -> Event:
             ModelDisbelieved(task.model, random.randint(1, DISBELIEF), "not ours"),
             Trained(task.round, str(random.random())),
             TrainingFailed(task.round, "out of memory", random.choice(["", "wrong shape"])),
+            Unfit(task.round, "too hot"),
             random.choice([Receipted(u.task.round, u.digest, "accepted") for u in s.held.values()] or [Connected()]),
             random.choice([Resend(u.digest, (0,)) for u in s.held.values()] or [Connected()]),
             StateSeen(task.job, "r", task.round + random.randint(0, 1), random.choice(PHASES)),

@@ -161,3 +161,20 @@ def test_a_manifest_that_comes_after_the_chunks_goes_on_with_the_next_group(
     assert download.filters()[1].endswith("/1/+")
     assert not download.add("1", chunks.chunk(large, digest, 1))
     assert download.frame == large
+
+
+def test_behind_a_gateway_models_are_the_coordinators_and_words_the_gateways():
+    coordinator, gateway = OTHER, OURS
+    trust = Trust(MemoryDisk(), "default", gateway.key, coordinator.key)
+    assert trust.trusts(gateway.key)
+    assert not trust.trusts(coordinator.key)
+    assert trust.manifest(manifest(coordinator), WANTED).round == 3
+    assert refused(trust, manifest(gateway)).code == "model.signature", "it cannot make a model of its own"
+
+
+def test_a_gateways_word_does_not_prove_the_model_that_comes_with_it():
+    trust = Trust(MemoryDisk(), "default", OURS.key, OTHER.key)
+    forged = manifest(OTHER).replace(b'"seed":7', b'"seed":8')
+    with pytest.raises(WireError) as error:
+        trust.manifest(forged, WANTED, proven=True)
+    assert error.value.code == "model.signature"

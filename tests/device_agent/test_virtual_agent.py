@@ -122,7 +122,7 @@ def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any
     return replace(worker, pace=PACE, secret=False).work(task, model_ref, state, watch)
 
 
-def switched_on(process: Process, broker: VirtualBroker, disk: MemoryDisk) -> Agent:
+def switched_on(process: Process, broker: VirtualBroker, disk: MemoryDisk, **more: Any) -> Agent:
     agent = Agent(
         device="pi",
         fleet="default",
@@ -137,6 +137,7 @@ def switched_on(process: Process, broker: VirtualBroker, disk: MemoryDisk) -> Ag
         work=work,
         new_id=lambda: "pi-1",
         host="here",
+        **more,
     )
     process.run(agent)
     return agent
@@ -167,6 +168,33 @@ def test_a_budget_is_honoured_in_virtual_time(budget: dict[str, float], steps: i
     ((at, answer, _),) = asks.answers
     assert answer.steps == steps
     assert at == pytest.approx(began + steps * PACE, abs=0.1)
+
+
+def test_a_site_that_is_cut_off_is_to_its_devices_a_line_that_is_cut():
+    """What is said into a bridge that is gone is lost though the broker has acknowledged it: it is not said."""
+    world = World()
+    broker = VirtualBroker(world)
+    asks = Asks(world, broker)
+    agent = switched_on(world.process("pi"), broker, MemoryDisk(), site="north")
+    assert world.run(until=lambda: agent.session.phase == "training")
+    asks.client.publish(topics.site("default", "north"), b"0", retain=True)
+    assert world.run(until=lambda: bool(agent.held), limit=1000.0), "it trains on"
+    assert (asks.answers, agent.severed) == ([], True)
+    birth = agent.announced_at
+    asks.client.publish(topics.site("default", "north"), b"1", retain=True)
+    assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
+    assert agent.announced_at > birth, "its own presence may be among what was lost"
+    assert len(asks.answers) == 1
+
+
+def test_a_bridge_that_is_there_all_along_is_no_news():
+    world = World()
+    broker = VirtualBroker(world)
+    asks = Asks(world, broker)
+    asks.client.publish(topics.site("default", "north"), b"1", retain=True)
+    agent = switched_on(world.process("pi"), broker, MemoryDisk(), site="north")
+    assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
+    assert len(agent.outbox.presences) == 2, "its will, and one announcement"
 
 
 class Withholds(Asks):

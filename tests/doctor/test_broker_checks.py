@@ -9,6 +9,7 @@ from certificates import DAY, LASTING, NOW, Authority, mosquitto
 from edgefl.doctor import network
 from edgefl.doctor.certificates import dated, own
 from edgefl.doctor.network import LARGEST, broker, program
+from edgefl.fleet.members import Member
 from edgefl.fleet.mosquitto import acl
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import Address
@@ -77,7 +78,7 @@ def test_a_broker_that_takes_no_chunk_is_wrong(tmp_path):
 
 
 def test_our_acl_lets_a_device_and_the_coordinator_talk_to_themselves(tmp_path):
-    with _with_acl(tmp_path, acl("default", ["pi-1"])) as port:
+    with _with_acl(tmp_path, acl("default", {"pi-1": Member.model_construct(site="", hosts=())})) as port:
         for user in ("pi-1", "coordinator"):
             assert looked(port, user=user, who=user)["message"].level == "ok"
         assert looked(port, user="pi-1", who="pi-2")["message"].level == "warning"

@@ -17,9 +17,10 @@ def look(tmp_path: Path, text: str) -> list[tuple[str, str, str]]:
 
 
 def test_healthy_data_are_counted(tmp_path: Path) -> None:
-    (kind, text, _), (_, scale, _) = look(tmp_path, "0.5,1.5,sit\n0.5,-2.5,walk\n" * 5)
+    (kind, text, _), (_, seen, _), (_, scale, _) = look(tmp_path, "0.5,1.5,sit\n0.5,-2.5,walk\n" * 5)
     assert kind == "ok"
     assert "8 samples of shape [2], 2 classes (sit: " in text
+    assert seen == "10 rows, columns 1, 2"
     assert scale == "the largest feature is 2.5"
 
 
@@ -28,16 +29,16 @@ def test_targets_are_told_from_classes(tmp_path: Path) -> None:
 
 
 def test_unscaled_features_are_a_warning(tmp_path: Path) -> None:
-    level, text, remedy = look(tmp_path, "1013.25,0\n998,1\n" * 5)[1]
+    level, text, remedy = look(tmp_path, "1013.25,0\n998,1\n" * 5)[-1]
     assert (level, text) == ("warning", "features go up to 1013.25")
-    assert "scale them" in remedy
+    assert "task.normalise = 'fleet'" in remedy
 
 
 @pytest.mark.parametrize(
     ("text", "words", "remedy"),
     [
-        ("1,,0\n", "line 1, column 2: the cell is empty", "fill it"),
-        ("1,nan,0\n1,2,1\n", "NaN or infinity in sample 0", "clean or drop it"),
+        ("1,,0\n", "line 1, column '2': the cell is empty", "fill it"),
+        ("1,inf,0\n1,2,1\n", "NaN or infinity in sample 0", "clean or drop it"),
         ("", "is empty", "give one sample a line"),
     ],
 )
@@ -62,3 +63,23 @@ def test_arrays_are_looked_at_too(tmp_path: Path) -> None:
 def test_classes_without_a_sample_are_counted_not_listed():
     held = Dataset(np.ones((3, 2), np.float32), np.array([20, 21, 21]), 22)
     assert labels(held) == "22 classes (20: 1, 21: 2; 20 more without a sample)"
+
+
+def test_a_table_of_measurements_is_described(tmp_path: Path) -> None:
+    rows = [f"2026-11-01 10:{i // 60:02d}:{i % 60:02d};{i / 10:.1f};{'walk' if i % 40 else 'fall'}" for i in range(200)]
+    rows += [f"2026-11-02 10:00:{i:02d};;sit" for i in range(40)]
+    text = "when;ax;label\n" + "\n".join(rows).replace(".", ",")
+    (tmp_path / "a.csv").write_text(text)
+    settings = LocalData(source=f"csv:{tmp_path / 'a.csv'}", window=8, empty=0.0, window_label="majority")
+    said = [finding.text for finding in data(settings)]
+    assert "samples of shape [1, 8]" in said[0]
+    assert said[1] == "240 rows, columns ax"
+    assert said[2] == "40 rows with an empty cell (data.empty)"
+    assert said[3] == "ordered by 'when', 1 gap"
+    assert said[4].startswith("windows of 8 rows, one every 4: ")
+
+
+def test_a_class_that_is_rare_is_a_warning_that_names_the_remedy(tmp_path: Path) -> None:
+    findings = look(tmp_path, "1,ok\n" * 200 + "2,broken\n" * 6)
+    assert any(level == "warning" and "'broken' has" in text for level, text, _ in findings)
+    assert any("task.class_weights = 'balanced'" in remedy for _, _, remedy in findings)

@@ -54,9 +54,9 @@ def test_a_new_fleet_that_seals_is_fine(fleet: Fleet) -> None:
     assert not looked(wire={"seal": "auto"})
 
 
-def test_a_run_that_names_no_broker_is_looked_at_where_its_fleet_is(fleet: Fleet) -> None:
+def test_a_run_that_names_no_broker_is_looked_at_where_its_devices_come(fleet: Fleet) -> None:
     run = at_its_broker(RunFile.model_validate(TASK))
-    assert parse(run.broker.url) == fleet.settings.here
+    assert parse(run.broker.url) == fleet.settings.broker
     assert run.broker.tls.certificate == fleet.folder.coordinator[0]
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from coordinator import stored
 from edgefl.algorithms.registry import ALGORITHMS
 from edgefl.chaos.campaign import search
 from edgefl.chaos.planted import BUGS, planted
@@ -14,16 +15,19 @@ from edgefl.chaos.scenario import KINDS, draw
 from edgefl.selection.registry import SELECTIONS
 
 SEEDS, PART = 200, 25
+IN_MEMORY = stored.HELD
 ONCE_BROKEN = (1474,)  # a restart in which nobody was there ended a coordinator's patience
 QUICK = ("everybodys-tasks", "attempt-begins-anew", "journal-not-synced", "announces-once", "models-left-behind")
-QUICK += ("lost-receipt-is-lost", "answer-offered-once", "error-fed-back-twice")
+QUICK += ("lost-receipt-is-lost", "answer-offered-once", "error-fed-back-twice", "judgement-forgotten")
+QUICK += ("staleness-of-the-model-before", "forgotten-while-merging", "no-answer-is-too-old")
 TELL = "from edgefl.chaos.planted import planted; from edgefl.chaos.play import play\n"
 TELL += "with planted('models-left-behind'): print([play(seed).story for seed in range({first}, 12)][-5:])"
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
-def test_whatever_goes_wrong_no_rule_is_broken(first: int):
+def test_whatever_goes_wrong_no_rule_is_broken(first: int, monkeypatch: pytest.MonkeyPatch):
     for seed in range(first, first + PART):
+        monkeypatch.setattr(stored, "HELD", IN_MEMORY if seed % 2 else 0)  # every other one merges from the journal
         outcome = play(seed)
         assert not outcome.violation, f"{outcome.story}\n\nedgefl chaos --seed {seed}: {outcome.violation}"
 
@@ -37,6 +41,11 @@ def test_a_seed_that_broke_a_rule_once_does_not_any_more(seed: int):
 def test_a_planted_bug_is_found(bug: str):
     seed, _ = search(bug, 40)
     assert seed is not None, f"{BUGS[bug][0]}, and no rule is broken"
+
+
+def test_an_answer_that_is_merged_twice_after_a_restart_is_found():
+    with planted("answered-is-asked-again"):
+        assert play(332).violation.startswith("counted: alpha merges an answer of")
 
 
 def test_a_planted_bug_is_gone_afterwards():
@@ -59,6 +68,9 @@ def test_every_algorithm_codec_selection_and_late_policy_is_played():
     assert {run.selection["name"] for run in runs} == set(SELECTIONS)
     assert {run.rounds.late for run in runs} == {"drop", "discount", "memory"}
     assert any(run.privacy for run in runs)
+    assert {run.judge for run in runs} == {"coordinator", "devices", "both"}
+    assert any(run.evaluation.patience for run in runs)
+    assert {run.rounds.staleness for run in runs if run.buffered} == {0, 1, 2, 20}
 
 
 def test_a_seed_tells_the_same_story_whoever_plays_it():

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,11 @@ def until(true: Callable[[], object], patience: float = 60.0) -> None:
     raise AssertionError("it never happened")
 
 
+def builds_with(agent: Any, make_model: Any) -> None:
+    """From now on the agent, which trains in its own process, has its models from there."""
+    agent.train = replace(agent.train, make_model=make_model)
+
+
 class Fleet:
     """Agents in threads; each has its own transport, model and folder."""
 
@@ -122,12 +128,21 @@ class Fleet:
         tell: Callable[[dict[str, Any]], None] = lambda _: None,
         run: RunFile | None = None,
         signer: Signer | None = None,
+        folder: Path | None = None,
     ) -> Threaded:
-        """One for this fleet's run, or for another; devices that see more than one need the same signer."""
+        """One for this fleet's run, or for another; devices that see more than one need the same signer.
+
+        With a folder it has a journal.
+        """
         the_run = run or self.run
         client = self.connect(f"coordinator-{the_run.run.name}")
         return Threaded(
-            the_run, client, lambda: prepared(the_run)[0], tell=lambda fact: tell(as_json(fact)), signer=signer
+            the_run,
+            client,
+            lambda: prepared(the_run)[0],
+            folder=folder,
+            tell=lambda fact: tell(as_json(fact)),
+            signer=signer,
         )
 
     def stop(self) -> None:

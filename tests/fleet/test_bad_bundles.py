@@ -28,7 +28,10 @@ def changed(change: Callable[[onnx.ModelProto], None]) -> bytes:
     bundle = unpack(graphs)
     model = onnx.load_from_string(bundle.training)
     change(model)
-    return pack(replace(bundle, training=model.SerializeToString()))
+    return pack(replace(bundle, training=model.SerializeToString(), **NO_DESCENT))
+
+
+NO_DESCENT: dict[str, Any] = {"descent": b"", "plan": None}  # so that a device takes its steps with the others
 
 
 def wrong_hash() -> bytes:
@@ -53,7 +56,9 @@ BUNDLES: dict[str, Callable[[], bytes]] = {
     "wire.malformed": lambda: pack(replace(unpack(prepared(RUN)[0].graphs or b""), dtype="float16")),
     "model.external_data": lambda: changed(external_data),
     "model.domain": lambda: changed(foreign_domain),
-    "model.malformed": lambda: pack(replace(unpack(prepared(RUN)[0].graphs or b""), training=b"\x07garbage")),
+    "model.malformed": lambda: pack(
+        replace(unpack(prepared(RUN)[0].graphs or b""), training=b"\x07garbage", **NO_DESCENT)
+    ),
     "model.too_large": lambda: changed(heavy),
 }
 

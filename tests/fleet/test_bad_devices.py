@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fleets import Fleet, run_file
+from fleets import Fleet, builds_with, run_file
 
 from device_agent.samples import Samples
 from edgefl.data.dataset import Dataset
@@ -210,11 +210,11 @@ def test_a_device_that_loses_its_connection_in_a_round_comes_back(broker: InMemo
 def test_a_device_whose_data_grow_uses_and_announces_them(fleet: Fleet) -> None:
     whole, sizes = fleet.data[DEVICE], iter(range(8, 100))
 
-    def read() -> Dataset:
-        return whole.take(np.arange(next(sizes)))
+    def read() -> tuple[Dataset, None]:
+        return whole.take(np.arange(next(sizes))), None
 
     running = Running(fleet)
-    fleet.start(fleet.agent(DEVICE, Samples(read(), read)))
+    fleet.start(fleet.agent(DEVICE, Samples(*read(), read)))
     for name in fleet.data:
         if name != DEVICE:
             fleet.start(fleet.agent(name))
@@ -254,7 +254,7 @@ def test_what_a_failure_quotes_of_the_data_stays_on_the_device(fleet: Fleet, cap
     def raises(*_: Any) -> Any:
         raise ValueError("row 7 is patient 99")
 
-    second.agent.make_model = raises
+    builds_with(second.agent, raises)
     for agent in (first, second, *(fleet.agent(name) for name in names[2:])):
         fleet.start(agent)
     reasons = [running.story.wait_for(event="declined", device=name)["reason"] for name in names[:2]]

@@ -1,4 +1,5 @@
-"""From a clone to a secured fleet of three devices in five commands, each printed by the one before; real processes."""
+"""From a clone to a secured fleet of three devices in five commands, each printed by the one before, and what the
+README.md says next: a fourth device with data of its own, in and out again; real processes."""
 
 import os
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from secured_fleet import free_ports
 
@@ -19,9 +21,9 @@ README = (ROOT / "README.md").read_text()
 SMALL = ["--set", "run.rounds=2", "--set", "algorithm.epochs=1", "--no-rehearse"]
 
 
-def from_the_readme() -> list[str]:
-    """The five commands, as the README has them."""
-    block = re.search(r"^## Five commands.*?```sh\n(.*?)```", README, re.DOTALL | re.MULTILINE)
+def from_the_readme(before: str) -> list[str]:
+    """The commands of the block that comes after these words."""
+    block = re.search(rf"{before}.*?```sh\n(.*?)```", README, re.DOTALL | re.MULTILINE)
     assert block is not None
     return [line.split("#")[0].strip() for line in block[1].splitlines() if line.strip()]
 
@@ -55,7 +57,8 @@ def said(running: subprocess.Popen[str], pattern: str) -> str:
 def test_five_commands_are_enough_and_each_prints_the_next(tmp_path: Path) -> None:
     if find_mosquitto() is None:
         pytest.skip("mosquitto is not installed")
-    install, init, start_broker, coordinate, enrol = from_the_readme()
+    install, init, start_broker, coordinate, enrol = from_the_readme("^## Five commands")
+    add, enrol_it, start_it, revoke = from_the_readme("With your own data")
     assert install.endswith("make install")
     home = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "EDGEFL_"))}
     home.update(HOME=str(tmp_path), PYTHONUNBUFFERED="1")
@@ -91,5 +94,17 @@ def test_five_commands_are_enough_and_each_prints_the_next(tmp_path: Path) -> No
             text, _ = agent.communicate(timeout=60)
             assert agent.returncode == 0, text
             assert "the next start:" in text
+
+        done = run([*words(add), "--out", str(tmp_path)])
+        assert done.wait(60) == 0
+        np.savez(tmp_path / "windows.npz", x=np.zeros((20, 1, 8, 8), np.float32), y=np.arange(20) % 10)
+        device = {**home, "HOME": str(tmp_path / "pi")}  # a machine of its own
+        at_home = [word.replace("/home/pi", str(tmp_path)) for word in words(enrol_it)]
+        with process([*at_home[:2], str(tmp_path / at_home[2]), *at_home[3:]], device) as agent:
+            said(agent, "connected (device=pi-04)")
+        with process(words(start_it), device) as agent:
+            said(agent, "connected (device=pi-04)")
+            assert run(words(revoke)).wait(60) == 0
+            said(agent, "(revoked)")
     private = [path for path in (tmp_path / ".local").rglob("*") if path.stat().st_mode & 0o077]
     assert private == [], "keys are their owner's alone"

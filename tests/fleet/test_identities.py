@@ -101,6 +101,26 @@ def test_a_kit_chooses_no_code_for_the_data_of_its_device(secured: Secured, tmp_
     assert load(AgentFile, path, environment={}).data.source == "mine:data"
 
 
+def test_data_that_were_named_from_a_folder_are_found_from_any_other(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "log.csv").touch()
+    (tmp_path / "agent.toml").write_text('[data]\nsource = "csv:log.csv"\nwindow = 4\n')
+    monkeypatch.chdir(tmp_path / "here")
+
+    def installed(data: str | None, beside: Path | None) -> str:
+        path = enrol.install(secured.kits["pi-01"], tmp_path / "device", data, beside)
+        return load(AgentFile, path, environment={}).data.source
+
+    beside = Path("..", "agent.toml")
+    assert Path(installed(None, beside).removeprefix("csv:")).samefile(tmp_path / "log.csv")
+    (tmp_path / "here" / "log.csv").touch()
+    assert installed(None, beside) == f"csv:{tmp_path / 'here' / 'log.csv'}", "the current folder goes first"
+    assert installed("csv:logs/*.csv", None) == f"csv:{tmp_path / 'here' / 'logs' / '*.csv'}"
+    assert installed("npz:/data/x.npz", None) == "npz:/data/x.npz"
+
+
 def test_the_agent_that_was_enrolled_is_found(secured: Secured) -> None:
     with pytest.raises(ConfigError, match="no device was enrolled here"):
         enrol.only()
@@ -198,10 +218,7 @@ def test_a_run_file_may_name_fewer_but_nobody_who_is_no_member(secured: Secured)
 def test_a_run_finds_its_fleet_unless_its_file_says_otherwise(secured: Secured) -> None:
     plain = run_file({"name": "fedavg"})
     run = located(plain)
-    assert (run.broker.url, run.broker.tls) == (
-        f"mqtts://127.0.0.1:{secured.port + 1}",
-        secured.fleet.folder.coordinator_tls(),
-    )
+    assert parse(run.broker.url) == secured.fleet.folder.here
     assert fleet_of(run) is not None
     assert fleet_of(plain) is None, "an embedded broker has a fleet of its own"
     elsewhere = run_file({"name": "fedavg"}, broker={"url": "mqtts://elsewhere:1"})
@@ -295,5 +312,5 @@ def test_off_this_machine_there_is_tls_and_a_name_or_a_warning_that_nobody_overl
     with pytest.raises(ConfigError, match=f"{danger}.*edgefl fleet init.*--insecure starts all the same"):
         check(parse(url), files, "agent", insecure=False)
     check(parse(url), files, "agent", insecure=True)
-    assert "!!!  INSECURE:" in capsys.readouterr().err
-    assert "insecure:" in caplog.text
+    assert capsys.readouterr().err.count("INSECURE:") == 1
+    assert not caplog.text, "it is said once"

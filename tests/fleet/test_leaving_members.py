@@ -32,7 +32,8 @@ def members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     fleet = Fleet.new("default", ["localhost"], 8883, authority.clock())
     for name in NAMES:
         key = identity.signer(FolderDisk(tmp_path / name)).key
-        fleet.admit(name, authority.new_key().public_key(), key, authority.clock())
+        with fleet.folder.changing():
+            fleet.admit(name, authority.new_key().public_key(), key, authority.clock())
     return fleet
 
 

@@ -109,4 +109,4 @@ def test_a_certificate_that_ends_soon_is_renewed_and_a_revoked_device_is_out(liv
     asked = [one for one in living.facts("asked") if one["at"] > at + OUT]
     assert asked
     assert not [one for one in asked if "pi-02" in one["devices"]]
-    assert set(sightings.read(secured.fleet.folder.path)) == set(NAMES)
+    assert set(sightings.read(secured.fleet.folder.seen)) == set(NAMES)

@@ -111,6 +111,7 @@ def test_an_idle_coordinator_has_not_loaded_torch(mosquitto: Broker, tmp_path: P
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as coordinator:
         assert coordinator.stdout is not None
         assert json.loads(coordinator.stdout.readline())["event"] == "started"
+        assert json.loads(coordinator.stdout.readline())["url"].startswith("http://127.0.0.1:")
         memory = psutil.Process(coordinator.pid).memory_info().rss
         maps = Path(f"/proc/{coordinator.pid}/maps").read_text()
         coordinator.send_signal(signal.SIGINT)

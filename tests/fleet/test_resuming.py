@@ -7,7 +7,7 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from coordinator.start import settle
+from coordinator.settling import settle
 from coordinator.threaded import Threaded
 from edgefl.config.schema import RunFile
 from edgefl.errors import Interrupted

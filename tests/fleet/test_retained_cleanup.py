@@ -77,6 +77,7 @@ def sweep(transport: Transport, job: str) -> None:
 
 def test_wherever_a_coordinator_is_killed_the_next_one_finds_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK", 400)
+    monkeypatch.setattr(chunks, "TOGETHER", (1,))
     left, unclean = 0, 0
     broker = InMemoryBroker()
     while not live(broker, left):
@@ -89,6 +90,7 @@ def test_wherever_a_coordinator_is_killed_the_next_one_finds_everything(monkeypa
 
 def test_a_sweep_that_is_killed_is_taken_up_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK", 100)
+    monkeypatch.setattr(chunks, "TOGETHER", (1,))
     left = 0
     while True:
         broker = InMemoryBroker()

@@ -101,7 +101,57 @@ def test_so_does_a_run_that_looks_where_it_forgets_and_sends_small_numbers(tmp_p
     assert_same(run.model_copy(update={"run": run.run.model_copy(update={"forgetting": True})}), tmp_path)
 
 
+JUDGED = {"on": "devices", "least": 1, "per_device": True}
+
+
+def judged(name: str, evaluation: dict[str, Any], **more: Any) -> RunFile:
+    """A run whose model is evaluated on devices."""
+    return small(name, evaluation={**JUDGED, **evaluation}, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "evaluation"),
+    [
+        ("fedavg", {}),
+        ("fedgc", {"on": "both"}),  # looks back
+        ("upcycled", {"every": 2}),  # has rounds that need nobody
+        ("scaffold", {"least": 1000}),  # nobody has so much
+    ],
+)
+def test_so_does_one_whose_devices_evaluate_it(name: str, evaluation: dict[str, Any], tmp_path: Path) -> None:
+    assert_same(judged(name, evaluation), tmp_path)
+
+
+def test_so_does_that_over_mosquitto(mosquitto: Broker, tmp_path: Path) -> None:
+    run = judged("fedprox", {}, wire={"codec": "int8"})
+    assert_same(run, tmp_path, lambda client: MqttTransport(mosquitto.address, client))
+
+
+@pytest.mark.parametrize("more", [{"target_accuracy": 0.3}, {"target_loss": 1.9}, {}])
+def test_so_does_one_that_its_devices_find_good_enough(more: dict[str, Any], tmp_path: Path) -> None:
+    run = judged("fedavg", {} if more else {"patience": 1})
+    run = run.model_copy(update={"run": run.run.model_copy(update={"rounds": 50, **more})})
+    _, facts = looped(run)
+    assert next(fact for fact in facts if isinstance(fact, Done)).rounds < 50
+    assert_same(run, tmp_path)
+
+
 def test_so_does_one_that_reaches_its_target_before_its_last_round(tmp_path: Path) -> None:
     run = small("fedavg")
     target = run.run.model_copy(update={"rounds": 50, "target_accuracy": 0.3})
     assert_same(run.model_copy(update={"run": target}), tmp_path)
+
+
+STATISTICS = {"normalise": "fleet", "class_weights": "balanced"}
+
+
+@pytest.mark.parametrize("name", sorted(set(algorithm_registry()) - TORCH))
+def test_so_does_one_whose_devices_describe_their_data_first(name: str, tmp_path: Path) -> None:
+    run = small(name)
+    assert_same(run.model_copy(update={"task": run.task.model_copy(update=STATISTICS)}), tmp_path)
+
+
+def test_so_does_that_with_evaluation_on_devices_over_mosquitto(mosquitto: Broker, tmp_path: Path) -> None:
+    run = judged("fedgc", {"on": "both"}, wire={"codec": "int8"})
+    run = run.model_copy(update={"task": run.task.model_copy(update=STATISTICS)})
+    assert_same(run, tmp_path, lambda client: MqttTransport(mosquitto.address, client))

@@ -1,7 +1,10 @@
 """The broker of a fleet, as it is generated: a real Mosquitto lets members in, keeps them apart and puts them out."""
 
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from tempfile import mkdtemp
 
 import paho.mqtt.client as paho
 import pytest
@@ -12,8 +15,9 @@ from secured_fleet import PATIENCE, Party, Secured, broker, context, make
 from edgefl.errors import ConfigError
 from edgefl.fleet import revocation
 from edgefl.protocol import topics
-from edgefl.protocol.mqtt import admitted
+from edgefl.protocol.mqtt import MqttTransport, admitted
 from edgefl.protocol.tls import Tls
+from edgefl.protocol.transport import Connected, TransportEvent, Undelivered
 
 OK, NOT_AUTHORIZED = 0x00, 0x87
 NOBODY_LISTENS = 0x10  # a publish that was accepted, and that no one has subscribed to
@@ -100,18 +104,30 @@ def test_a_device_has_one_connection(join: Join) -> None:
     assert first.hears() == "disconnected"
 
 
-def test_coordinators_of_several_runs_share_a_certificate(fleet: Secured, join: Join) -> None:
-    first = join("coordinator", "one", port=fleet.port + 1)
-    join("coordinator", "two", port=fleet.port + 1)
-    assert first.publish(topics.down(FLEET, JOB, "pi-1")) == NOBODY_LISTENS
+def test_coordinators_of_several_runs_have_a_socket_that_only_the_owner_reaches(fleet: Secured, join: Join) -> None:
+    device, events = join("pi-1"), [SimpleQueue[TransportEvent]() for _ in range(2)]
+    device.subscribe(topics.down(FLEET, "+", "pi-1"))
+    coordinators = [MqttTransport(fleet.fleet.folder.here, name) for name in ("one", "two")]
+    for coordinator, told in zip(coordinators, events, strict=True):
+        coordinator.start(told.put)
+        assert told.get(timeout=PATIENCE) == Connected()
+    for coordinator in coordinators:
+        coordinator.publish(topics.down(FLEET, JOB, "pi-1"), b"x")
+        assert device.hears() == (topics.down(FLEET, JOB, "pi-1"), b"x")
+        coordinator.publish("somewhere/else", b"x")
+    for coordinator, told in zip(coordinators, events, strict=True):
+        assert told.get(timeout=PATIENCE) == Undelivered("somewhere/else", "Not authorized")
+        coordinator.close()
+    socket = fleet.fleet.folder.here.socket
+    assert socket is not None
+    assert stat.S_IMODE(socket.resolve().parent.stat().st_mode) == 0o700
 
 
 def test_nobody_gets_in_without_a_certificate_of_this_fleet(fleet: Secured, tmp_path: Path) -> None:
     stranger = Authority.new(tmp_path).issue("pi-1")
     ca = fleet.tls("pi-1").ca
     for files in (Tls(ca=ca), Tls(ca=ca, certificate=stranger.certificate, key=stranger.key)):
-        for port in (fleet.port, fleet.port + 1):
-            assert not answered(port, files)
+        assert not answered(fleet.port, files)
 
 
 def answered(port: int, files: Tls) -> list[object]:
@@ -140,7 +156,6 @@ def test_a_revoked_device_is_out_its_open_connection_included(fleet: Secured, jo
     assert "'pi-3' is out" in done.stdout
     assert device.hears() == "disconnected"
     assert not answered(fleet.port, fleet.tls("pi-3"))
-    assert not answered(fleet.port + 1, fleet.tls("pi-3"))
     assert other.publish(topics.presence(FLEET, "pi-2")) == NOBODY_LISTENS, "nobody else is disturbed"
     again = fleet.edgefl("fleet", "revoke", "pi-3")
     assert again.returncode == 0, "twice does no harm"
@@ -172,3 +187,21 @@ def test_a_device_with_new_keys_is_let_in_and_with_its_old_ones_it_is_not(fleet:
     assert revocation._let_in(fleet.address, fleet.fleet.folder.coordinator_tls()), "it runs"
     with pytest.raises(ConfigError, match="it may not accept our own certificate"):
         admitted(fleet.address, old)
+
+
+def test_the_broker_s_key_is_nowhere_else_once_a_broker_that_was_killed_has_been_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, temporary = tmp_path / "state", Path(mkdtemp())  # the name of a socket has 107 letters at most
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    secured = make(state)
+    with broker(secured) as process:
+        process.kill()
+        process.wait()
+    (left,) = temporary.iterdir()
+    assert (left / "broker.key").exists(), "nobody could tidy up"
+    with broker(secured):
+        (home,) = temporary.iterdir()
+        assert home != left
+    temporary.rmdir()  # it is empty

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from edgefl.models.onnx_export import export
+from edgefl.models.rule import TERMS, StepPlan
 from edgefl.models.torch_backend import TorchModel, initial_params
 from edgefl.models.zoo import ZOO
 from edgefl.vector import norm
@@ -30,7 +31,8 @@ def exported(name):
     torch.manual_seed(1)
     shape = SAMPLES[name]
     module = ZOO[name](shape, 4)
-    return module, export(module, shape, dtype="int64" if len(shape) == 1 else "float32")
+    dtype = "int64" if len(shape) == 1 else "float32"
+    return module, export(module, shape, dtype=dtype, plan=StepPlan("cross_entropy", TERMS))
 
 
 def batch(rng, n, shape, tokens):

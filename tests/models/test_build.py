@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from edgefl.errors import ConfigError
-from edgefl.models.build import NO_TORCH, build, build_module
+from edgefl.models.build import build, build_module
+from edgefl.models.doors import NO_TORCH
 
 USER_CODE = """
 import torch

@@ -15,6 +15,7 @@ from edgefl.losses import cross_entropy
 from edgefl.models.onnx.rules import RULES
 from edgefl.models.onnx_backend import OnnxModel
 from edgefl.models.onnx_export import export
+from edgefl.models.onnx_masks import drawn
 from edgefl.models.torch_backend import TorchModel, initial_params
 from edgefl.models.torchvision_import import import_torchvision
 from edgefl.models.zoo import ZOO
@@ -279,7 +280,7 @@ def test_a_dropout_mask_is_the_same_for_the_same_weights_and_batch_and_shapes_th
     module = nn.Sequential(first, nn.Dropout(0.3), second)
     model, w = onnx_model(module, (5,)), initial_params(module)
     x = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
-    (mask,) = model._masks(w, x).values()
+    (mask,) = drawn(model._bundle.masks, lambda: w, x).values()
     twin = Through(lambda v, a, b: b(a(v) * torch.from_numpy(mask).to(v.dtype) / 0.7), first, second)
     z, pull = model.vjp(w, x)
     z64, pull64 = TorchModel(twin).vjp(w.astype(np.float64), x.astype(np.float64))
@@ -287,4 +288,4 @@ def test_a_dropout_mask_is_the_same_for_the_same_weights_and_batch_and_shapes_th
     assert relative(pull(z), pull64(z.astype(np.float64))) < BOUND
     assert np.array_equal(model.vjp(w, x)[0], z)
     assert 0.5 < mask.mean() < 0.9
-    assert not np.array_equal(next(iter(model._masks(w, x + 1).values())), mask)
+    assert not np.array_equal(drawn(model._bundle.masks, lambda: w, x + 1).popitem()[1], mask)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from edgefl.errors import RemoteError
-from edgefl.models.onnx_file import FLOAT, INT64
+from edgefl.models.onnx_file import FLOAT, INT64, read_file
 from edgefl.models.onnx_guard import verify, verify_own
 from edgefl.models.onnx_values import Known
 
@@ -29,7 +29,7 @@ def graph(*nodes, constants=(), known=(), domains=("",), y=("N", 4), inputs=(("x
 
 def accepted(model, limit=LIMIT):
     data = model if isinstance(model, bytes) else model.SerializeToString()
-    return verify(data, GIVEN, (), batch=10, limit=limit)
+    return verify(read_file(data), GIVEN, (), batch=10, limit=limit)
 
 
 def refused(model, limit=LIMIT):

@@ -1,4 +1,4 @@
-"""One message of every kind, and how they stand in golden_v2.json: as version 2 of the protocol first wrote them.
+"""One message of every kind, and how they stand in golden_v3.json: as version 3 of the protocol first wrote them.
 
 `python tests/protocol/golden.py` adds messages that are new; it never writes one again, because devices in the field
 will go on saying them the way they are there.
@@ -21,11 +21,14 @@ from edgefl.protocol.signing import Signer
 from edgefl.seeds import stream
 from edgefl.vector import Layout
 
-FILE = Path(__file__).with_name("golden_v2.json")
+FILE = Path(__file__).with_name("golden_v3.json")
 DIGEST = bytes(range(32))
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(DIGEST))
 VECTOR = np.array([1.5, -2.0, 0.25, 3e-5], np.float32)
 TENSORS, PARTS, _ = tensors.encode({"delta": VECTOR, "extra/count": np.array([3, 4], np.int64)}, Float32())
+
+SEEN = {"received/table": np.array([[3, 1], [0, 4]]), "received/loss": np.array(2.5), "received/sums": np.zeros((4, 0))}
+COUNTED, COUNTS, _ = tensors.encode(SEEN, Float32())
 
 FRAMES: dict[str, BaseModel] = {
     "task": m.Assignment(
@@ -66,6 +69,22 @@ FRAMES: dict[str, BaseModel] = {
     "graphs": m.Graphs(job="digits"),
 }
 FRAMES["enclosed"] = FRAMES["task"].model_copy(update={"enclosed": m.Enclosed(manifest=b"{}", frame=b"a small model")})
+VITALS = m.Vitals(
+    temperature=61.5,
+    throttled=False,
+    load=0.25,
+    memory_free=1 << 31,
+    memory_total=1 << 32,
+    disk_free=10**10,
+    disk_total=3 * 10**10,
+    battery=0.5,
+    charging=True,
+)
+FRAMES["faring"] = FRAMES["working"].model_copy(update={"vitals": VITALS})
+FRAMES["evaluating"] = FRAMES["task"].model_copy(update={"purpose": "evaluate", "evaluates": 10, "held_back": 0.2})
+FRAMES["evaluated"] = FRAMES["answer"].model_copy(update={"purpose": "evaluate", "steps": 0, "tensors": COUNTED})
+FRAMES["call"] = m.Call(task=FRAMES["task"].model_copy(update={"counted": 0, "batches": None, "seconds": None}),
+                        number=7, slots=bytes(range(36)) * 2, manifest=b"{}")  # fmt: skip
 RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
     "presence": m.Presence(
         protocol=1,
@@ -76,6 +95,9 @@ RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
         version="0.1.0",
         samples=120,
         back_end="onnxruntime",
+    ),
+    "resting": m.Presence(
+        online=False, installation="9f", birth=3, resting="rests: 84.0 °C, at most 70", vitals=VITALS
     ),
     "state": m.JobState(protocol=1, job="digits", run_id="a1b2", phase="training", round=7, spread=2.5),
     "manifest": m.Manifest(
@@ -119,7 +141,9 @@ def written(name: str) -> bytes:
         return SIGNER.sign(written("manifest")) if name == "signed" else sealed
     if name == "compressed":
         return m.frame(m.Graphs(job="digits"), (b"the same again, " * 64,), compress=True)
-    parts = PARTS if name in ("answer", "model") else (b"bundle",) if name == "graphs" else ()
+    parts = {"answer": PARTS, "model": PARTS, "evaluated": COUNTS, "graphs": (b"bundle",), "call": (b"a model",)}.get(
+        name, ()
+    )
     return m.frame(FRAMES[name], parts)
 
 

@@ -172,3 +172,15 @@ def test_without_mosquitto_iotcore_is_taken(monkeypatch):
     monkeypatch.setattr(brokers, "find_mosquitto", lambda: None)
     monkeypatch.setattr(brokers, "has_iotcore", lambda: True)
     assert brokers._choose("auto") == "iotcore"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_of_the_command_line_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "edgefl", "broker", "start", "--fleet", "none", "--port", "0"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert "listens on" in process.stdout.readline()
+        process.send_signal(number)
+    assert process.returncode == 0
+    assert not list(tmp_path.iterdir())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgefl.errors import WireError
 from edgefl.protocol import chunks
-from edgefl.protocol.chunks import CHUNK, HEAD, Assembler, digest, read, split
+from edgefl.protocol.chunks import CHUNK, HEAD, TOGETHER, Assembler, digest, read, split
 
 LIMIT = 8 * CHUNK
 HEADER = struct.Struct("<2sBB32sIIQ")
@@ -47,12 +47,43 @@ def test_a_frame_has_as_many_chunks_as_it_needs(size, count):
 
 
 @settings(max_examples=200)
-@given(st.binary(max_size=60), st.randoms(use_true_random=False), st.integers(0, 5))
-def test_chunks_in_any_order_and_repeated_make_the_same_frame(frame, random, repeats):
+@given(st.binary(max_size=60), st.randoms(use_true_random=False), st.integers(0, 5), st.sampled_from(TOGETHER))
+def test_chunks_in_any_order_and_repeated_make_the_same_frame(frame, random, repeats, together):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "CHUNK", 7)
-        messages = list(split(frame, digest(frame)))
+        messages = list(split(frame, digest(frame), together))
         assert assembled(messages, random, repeats) == [(digest(frame), frame)]
+
+
+@settings(max_examples=100)
+@given(st.binary(min_size=30, max_size=120), st.randoms(use_true_random=False))
+def test_chunks_that_went_together_fit_with_those_that_went_alone(frame, random):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "CHUNK", 7)
+        assembler, known_as = Assembler(1000), digest(frame)
+        for message in random.sample(list(split(frame, known_as, 4)), 1):
+            assembler.add(message)
+        gaps = assembler.missing(known_as)
+        rest = [chunks.chunk(frame, known_as, *run) for run in chunks.runs(gaps, random.choice(TOGETHER))]
+        assert [assembler.add(message) for message in rest][-1] == (known_as, frame)
+
+
+@given(st.lists(st.integers(0, 30), unique=True), st.sampled_from(TOGETHER))
+def test_a_run_holds_what_follows_one_another_and_no_more_than_one_message_takes(indexes, together):
+    runs = list(chunks.runs(indexes, together))
+    assert [index for first, number in runs for index in range(first, first + number)] == indexes
+    assert all(1 <= number <= together for _, number in runs)
+
+
+@pytest.mark.parametrize(("largest", "number"), [(128 << 10, 1), (256 << 10, 2), (1 << 20, 4), (1 << 28, 4), (0, 1)])
+def test_a_message_carries_as_many_chunks_as_the_broker_takes(largest, number):
+    assert chunks.together(largest) == number
+    assert number * CHUNK + HEAD + chunks.AROUND <= max(largest, 128 << 10)
+
+
+def test_more_chunks_than_go_together_are_refused():
+    frame = bytes(6 * CHUNK)
+    assert code(chunks.chunk(frame, digest(frame), 0, 5)) == "wire.truncated"
 
 
 def assembled(messages, random: Random, repeats):

@@ -167,3 +167,23 @@ def test_a_spoilt_answer_is_an_answer_or_refused(spoilt):
     except WireError:
         return
     assert isinstance(answer, m.Answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", float("nan")),
+        ("temperature", 1e9),
+        ("load", float("inf")),
+        ("load", -1.0),
+        ("memory_free", -1),
+        ("disk_total", 2**60),
+        ("battery", 1.5),
+        ("throttled", "perhaps"),
+        ("charging", {"deep": 1}),
+    ],
+)
+def test_vitals_that_no_machine_has_are_refused(name, value):
+    working = {"kind": "working", "job": "j", "round": 1, "steps": 5}
+    assert f"working.vitals.{name}" in refused(working | {"vitals": {name: value}})
+    assert m.read(m.TO_COORDINATOR, pack(working | {"vitals": {"of_tomorrow": 1}}), LIMIT)[0].vitals == m.Vitals()

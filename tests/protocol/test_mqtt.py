@@ -11,7 +11,7 @@ from edgefl.protocol import broker as brokers
 from edgefl.protocol import mqtt
 from edgefl.protocol.address import Address
 from edgefl.protocol.broker import Broker
-from edgefl.protocol.mqtt import MqttTransport, tls_context
+from edgefl.protocol.mqtt import NOBODY, MqttTransport, tls_context
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
 
@@ -238,10 +238,10 @@ def test_no_more_is_on_its_way_than_the_broker_can_take(scripted: Scripted):
     for i in range(5):
         peer.transport.publish("t", bytes([i]))
     packets = b"".join(connection.recv(9, socket.MSG_WAITALL) for _ in range(2))
-    assert (packets[8], packets[17], len(peer.transport._flying), peer.transport.backlog()) == (0, 1, 2, 5)
+    assert (packets[8], packets[17], len(peer.transport._flight.unsettled()), peer.transport.backlog()) == (0, 1, 2, 5)
     connection.sendall(b"\x40\x02\x00\x01")  # PUBACK 1 makes room for one more
     assert connection.recv(9, socket.MSG_WAITALL)[8] == 2
-    assert len(peer.transport._flying) == 2
+    assert len(peer.transport._flight.unsettled()) == 2
 
 
 def test_a_twin_ends_the_connection_of_the_first(broker: Broker, join: Join):
@@ -267,7 +267,7 @@ def test_a_message_over_the_limit_is_refused_and_the_others_pass(broker: Broker,
 def test_an_unreachable_broker_is_told_and_tried_again(closed_port: int, join: Join, monkeypatch):
     monkeypatch.setattr(mqtt, "REMIND", 0.0)
     peer = join(Address("mqtt", "127.0.0.1", closed_port), "a")
-    assert peer.next() == peer.next() == Disconnected("Connection refused")
+    assert peer.next() == peer.next() == Disconnected("Connection refused", remedy=NOBODY)
 
 
 def test_a_broker_that_comes_late_gets_what_waited_for_it(closed_port: int, join: Join, broker: Broker):

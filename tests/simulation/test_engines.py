@@ -10,8 +10,10 @@ from edgefl.simulation.engines import engine
 from edgefl.simulation.loop import simulate
 
 
-@pytest.mark.parametrize("backend", ["onnx", "torch"])
-def test_two_processes_give_the_model_of_one_bit_for_bit(backend: str):
+@pytest.mark.parametrize(
+    ("kind", "backend"), [("threads", "onnx"), ("threads", "torch"), ("processes", "onnx"), ("processes", "torch")]
+)
+def test_two_at_a_time_give_the_model_of_one_bit_for_bit(kind: str, backend: str):
     table: dict[str, Any] = {
         "run": {"rounds": 3, "seed": 2},
         "task": {
@@ -24,10 +26,11 @@ def test_two_processes_give_the_model_of_one_bit_for_bit(backend: str):
         "rounds": {"cohort": 3},
         "wire": {"codec": "float16"},
         "fleet": {"stragglers": 0.5},
+        "compute": {"engine": kind},
     }
     job, held = jobs.prepare(parse(RunFile, table, "test", environment={}))
     devices = dict(zip(jobs.device_names(4), held.devices, strict=True))
-    with engine(job, devices, processes=2) as pool:
+    with engine(job, devices, 2) as pool:
         together = simulate(job, devices, engine=pool)
         emulated = emulate(job, devices, engine=pool)
     assert together.sha256() == emulated.sha256() == simulate(job, devices).sha256()

@@ -117,7 +117,7 @@ def test_a_body_that_looks_like_a_batch_is_not_taken_for_one() -> None:
     log.append(Record({"is": "whole"}))
     end = log.end
     (placed,) = log.append(Record({}, inner.read(NAME) or b""))
-    assert MAGIC in log.body(placed)
+    assert MAGIC in bytes(log.body(placed))
     data = disk.read(NAME) or b""
     disk.write(NAME, data[:end] + b"torn" + data[end + 4 :])
     assert read(disk) == [Record({"is": "whole"})]

@@ -6,7 +6,7 @@
 
 The attackers train as they are told, on data that the attack may have changed; then, when all answers of a round lie
 side by side, the attack decides what the attackers' answers say. It sees everything: its own updates and the others'.
-What it gives back is packed like any answer, and meets codec, bounds and aggregation as in a fleet.
+What it gives back meets codec, bounds and aggregation as in a fleet.
 
 An attack of your own is one more `Attack`: `poison` takes an attacker's data, `lie` a `Sight` and gives back updates.
 """
@@ -20,11 +20,9 @@ from edgefl.contract import Update
 from edgefl.data.dataset import Dataset
 from edgefl.protocol import tensors
 from edgefl.protocol.codecs import beside
-from edgefl.protocol.messages import TO_COORDINATOR, Answer, frame, read
 from edgefl.run.job import Job
-from edgefl.run.work import Done, ModelRef, plain_limit
+from edgefl.run.work import Result
 from edgefl.simulation.engines import InProcess, Order
-from edgefl.simulation.loop import opened_update
 from edgefl.vector import Array, Vector
 
 WEIGHT = 1e12  # of a device that claims all
@@ -77,31 +75,26 @@ class Attacked:
         self._job, self._attackers, self._attack = job, frozenset(attackers), attack
         self._honest = InProcess(job, held)
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
-        done = self._honest.train(model_ref, orders)
+    def results(self, orders: Sequence[Order]) -> list[Result]:
+        results = self._honest.results(orders)
         if self._attack.lie is None:
-            return done
-        updates = {order.device: opened_update(self._job, one.frame) for order, one in zip(orders, done, strict=True)}
+            return results
+        updates = {order.device: one.update for order, one in zip(orders, results, strict=True)}
         own = {name: update for name, update in updates.items() if name in self._attackers}
         if not own:
-            return done
+            return results
         others = {name: update for name, update in updates.items() if name not in own}
         lies = self._attack.lie(Sight(orders[0].task.round, own, others))
         return [
-            replace(one, frame=repacked(self._job, one.frame, lies[order.device])) if order.device in lies else one
-            for order, one in zip(orders, done, strict=True)
+            replace(one, update=received(self._job, lies[order.device])) if order.device in lies else one
+            for order, one in zip(orders, results, strict=True)
         ]
 
 
-def repacked(job: Job, data: bytes, update: Update) -> bytes:
-    """The frame of an answer, with another update in it."""
-    answer, _ = read(TO_COORDINATOR, data, limit=plain_limit(data, job.model.layout.size))
-    assert isinstance(answer, Answer)  # noqa: S101 - a device of ours packed it
-    delta, payload, _ = tensors.encode({"delta": update.delta}, job.up, job.model.layout)
-    extra = {f"extra/{name}": array for name, array in update.extra.items()}
-    others, payloads, _ = tensors.encode(extra, beside(job.up))
-    lie = answer.model_copy(update={"weight": update.weight, "tensors": (*delta, *others)})
-    return frame(lie, (*payload, *payloads))
+def received(job: Job, update: Update) -> Update:
+    """An update as the coordinator has it, by way of the run's codecs."""
+    delta = tensors.encode({"delta": update.delta}, job.up, job.model.layout)[2]["delta"]
+    return replace(update, delta=delta, extra=tensors.encode(update.extra, beside(job.up))[2])
 
 
 # ---- the attacks -----------------------------------------------------------------------------------------------------

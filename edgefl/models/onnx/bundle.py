@@ -7,12 +7,13 @@ from typing import Any
 import msgpack
 
 from edgefl.errors import WireError
+from edgefl.models.rule import TERMS, StepPlan
 from edgefl.vector import Layout
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 256 * 2**20  # of all graphs together; they hold no weights, so megabytes are already many
 MOST_TENSORS = 10_000
-GRAPHS = ("forward", "training", "backward", "input_gradient", "single_training", "single_backward")
+GRAPHS = ("forward", "training", "backward", "input_gradient", "single_training", "single_backward", "descent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Bundle:
     input_gradient  weights, x, dz -> dx, in evaluation mode; empty where x are tokens
     single_...      training and backward for a batch of one with BatchNorm, which has no variance and so runs in
                     evaluation mode; empty without BatchNorm
+    descent         weights, mini-batches, rate -> weights, losses: whole steps of `plan`, several in one call; empty
+                    where the run takes no plain ones
     """
 
     forward: bytes
@@ -42,11 +45,14 @@ class Bundle:
     input_gradient: bytes
     single_training: bytes
     single_backward: bytes
+    descent: bytes
     layout: Layout
     masks: tuple[Mask, ...]
     shape: tuple[int, ...]  # of one sample
     dtype: str  # of x: float32 or int64
+    outputs: int  # numbers for each sample; 0 where they are more than a row
     opset: int
+    plan: StepPlan | None = None  # of `descent`
     sha256: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,11 +66,13 @@ def _body(bundle: Bundle) -> bytes:
             {
                 "version": VERSION,
                 "opset": bundle.opset,
+                "outputs": bundle.outputs,
                 "dtype": bundle.dtype,
                 "shape": bundle.shape,
                 "names": layout.names,
                 "shapes": layout.shapes,
                 "buffers": layout.buffers,
+                "plan": bundle.plan and (bundle.plan.loss, bundle.plan.terms),
                 "masks": [(m.name, m.shape, m.keep) for m in bundle.masks],
                 **{name: getattr(bundle, name) for name in GRAPHS},
             }
@@ -108,8 +116,19 @@ def _read(content: dict[str, Any]) -> Bundle:
         masks=tuple(Mask(str(n), _sizes(s, least=-(2**31)), float(keep)) for n, s, keep in content["masks"]),
         shape=_sizes(content["shape"], least=0),
         dtype=str(content["dtype"]),
+        outputs=_sizes([content["outputs"]], least=0)[0],
         opset=int(content["opset"]),
+        plan=_plan(content["plan"]),
     )
+
+
+def _plan(content: Any) -> StepPlan | None:
+    if content is None:
+        return None
+    loss, terms = content
+    if not set(terms) <= set(TERMS):
+        raise ValueError(f"terms {terms}")
+    return StepPlan(str(loss), tuple(terms))
 
 
 def _sizes(values: Any, *, least: int) -> tuple[int, ...]:

@@ -1,0 +1,44 @@
+"""What was decided and is not written yet: answers that come close together become durable in one go.
+
+A step that only accepts an answer may wait a moment for others, because nothing is said about it meanwhile: whatever a
+device is promised comes later, and comes behind the write. Every other step has those that wait written with it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coordinator import vocabulary as words
+from coordinator.journal import Kept
+from coordinator.state import State
+from edgefl.events import Fact
+
+MOST = 1 << 20  # bytes of answers that wait together: large ones are written as they come
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One step of the core, before anything came of it."""
+
+    before: State
+    state: State
+    actions: tuple[words.Action, ...]
+    facts: tuple[Fact, ...]
+    answer: Kept | None = None  # the one that it accepts
+
+    @property
+    def changes(self) -> bool:
+        """Whether the rounds stand elsewhere: that has to be written."""
+        now, before = self.state.rounds, self.before.rounds
+        return now is not before and now != before
+
+    @property
+    def closes(self) -> bool:
+        """Whether it closes a round, and everything that waits is merged."""
+        now, before = self.state.rounds, self.before.rounds
+        return now.phase == "merging" and (now.phase, now.round) != (before.phase, before.round)
+
+    def may_wait(self, others: Iterable["Decided"]) -> bool:
+        """Whether it can be written a moment later, together with these."""
+        quiet = all(isinstance(action, words.Accept | words.Open) for action in self.actions)
+        waiting = sum(len(one.answer.frame) for one in (*others, self) if one.answer)
+        return quiet and not self.closes and waiting <= MOST

@@ -1,0 +1,122 @@
+"""`edgefl status`: the runs there are, who takes part, why one waits, who was slow."""
+
+import json as js
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:  # the command imports when it runs: --help is instant
+    from rich.console import Console
+
+    from coordinator.looking import Looked
+
+
+def status(  # noqa: PLR0917 - options of a command
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            help="A run's name, folder or run file, or the address of a coordinator's page (http://host:port).",
+            show_default=False,
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per run, or per device.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Once, and not until the run has ended.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also the runs that ended long ago.")] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="Who was slow, measured against those asked with it.")] = False,
+    on: Annotated[str | None, typer.Option(help="With --slow: a day, e.g. tuesday, yesterday, 2026-11-17.")] = None,
+    since: Annotated[str | None, typer.Option(help="With --slow: from then on, e.g. tuesday, 3h, 2026-11-17.")] = None,
+    until: Annotated[str | None, typer.Option(help="With --slow: until then.")] = None,
+    device: Annotated[str | None, typer.Option(help="The story of this device, with its last answers.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="A file with the token that the page wants.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Who certified the page: of a fleet, its authority.crt.", show_default=False)
+    ] = None,
+) -> None:
+    """Show the runs on this machine, or one of them: devices, when they were last seen, why it waits, who was slow.
+
+    On a terminal it goes on until the run has ended or Ctrl-C is pressed.
+    """
+    from rich.console import Console
+
+    from coordinator import looking
+    from edgefl.errors import ConfigError
+
+    if (on or since or until) and not slow:
+        raise ConfigError("--on, --since and --until say when somebody was --slow: say that too")
+    span = _span(on, since, until)
+    console = Console() if sys.stdout.isatty() else Console(width=200, highlight=False)
+    runs = [looking.find(run, token_file, ca)] if run else looking.every_run(None if all_ else 5)
+    if not runs:
+        raise ConfigError("no run is known on this machine: name a run's folder, or the address of its page")
+    if slow:
+        _who_was_slow(runs[0], console, span, json=json)
+    elif device is not None:
+        _one_device(runs[0], device, console, json=json)
+    elif json:
+        for looked in runs:
+            typer.echo(js.dumps(looked.as_json(), allow_nan=False))
+    else:
+        _show(runs, console, named=run is not None, once=once)
+
+
+def _show(runs: "list[Looked]", console: "Console", *, named: bool, once: bool) -> None:
+    from coordinator.status import run_page, runs_table, watch
+
+    going_on = [looked for looked in runs if looked.going_on]
+    if console.is_terminal and not once and len(going_on) == 1:
+        going_on = runs = [watch(going_on[0], console)]
+    elif not named:
+        console.print(runs_table(runs, time.time()), "")
+    for looked in going_on or runs[:1]:
+        console.print(run_page(looked, time.time()))
+
+
+def _span(on: str | None, since: str | None, until: str | None) -> tuple[float | None, float | None]:
+    from edgefl.errors import ConfigError
+    from edgefl.system.moments import day, moment
+
+    now = datetime.now().astimezone()
+    if on is None:
+        begin = moment(since, now, "--since").timestamp() if since else None
+        return begin, moment(until, now, "--until").timestamp() if until else None
+    if since or until:
+        raise ConfigError("--on is a whole day: say either that, or --since and --until")
+    first, next_ = day(on, now, "--on")
+    return first.timestamp(), next_.timestamp()
+
+
+def _who_was_slow(looked: "Looked", console: "Console", span: tuple[float | None, float | None], *, json: bool) -> None:
+    from coordinator.status import slow_table
+    from edgefl.overview.snapshot import plain
+    from edgefl.system.moments import shown
+
+    paces = looked.source.slow(*span)
+    if json:
+        for one in paces:
+            typer.echo(js.dumps({**plain(one), "slow": one.slow}, allow_nan=False))
+        return
+    bounds = [f"{word} {shown(at)}" for word, at in zip(("from", "until"), span, strict=True) if at is not None]
+    when = " ".join(bounds) or f"since it began, {shown(looked.snapshot.run.started_at)}"
+    if not paces:
+        console.print(f"{looked.snapshot.run.name}: nobody was asked {when}", markup=False)
+        return
+    console.print(f"{looked.snapshot.run.name}: who was slow {when}", style="bold", markup=False)
+    console.print(slow_table(paces))
+    if not any(one.slow for one in paces):
+        console.print("nobody: all answered in time, and none took twice as long as its cohort", style="dim")
+
+
+def _one_device(looked: "Looked", name: str, console: "Console", *, json: bool) -> None:
+    from coordinator.status import device_page
+    from edgefl.overview.snapshot import plain
+
+    story = looked.source.device(name)
+    if json:
+        typer.echo(js.dumps(plain(story), allow_nan=False))
+        return
+    usual = {row.round: row.median_took for row in looked.snapshot.rounds if row.median_took is not None}
+    console.print(device_page(story, usual, time.time()))

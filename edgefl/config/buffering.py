@@ -1,0 +1,54 @@
+"""What goes with `rounds.mode = "buffered"`: keys, and algorithms whose answers may begin from different models."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from edgefl.contract import Algorithm, Buffering, Cohesive, Stage
+from edgefl.errors import ConfigError
+
+INSTEAD = {  # keys of synchronous rounds, and what is said instead of them
+    "cohort": "rounds.concurrency says how many devices are at work at once",
+    "quorum": "rounds.buffer says how many answers make a round",
+    "over_select": "nobody is waited for, so that nobody has to be asked in reserve",
+    "late": "rounds.staleness says how old an answer may be",
+}
+OWN = ("concurrency", "buffer", "staleness")
+UNSAID = {
+    "cohort": "rounds.cohort: say how many devices a round asks",
+    "concurrency": "rounds.concurrency: say how many devices are at work at once",
+}
+TOO_MANY = {
+    "quorum": "rounds.quorum = {} is larger than rounds.cohort = {}",
+    "buffer": "rounds.buffer = {} is larger than rounds.concurrency = {}",
+}
+
+
+def check(rounds: BaseModel, algorithm: Algorithm, stages: Sequence[Stage], *, forgetting: bool) -> None:
+    """Nothing, if these go together; otherwise a ConfigError that says what does."""
+    table: dict[str, Any] = rounds.model_dump()
+    given = {key for key, field in type(rounds).model_fields.items() if table[key] != field.default}
+    if table["mode"] != "buffered":
+        for key in OWN:
+            if key in given:
+                raise ConfigError(f"rounds.{key} is of rounds.mode = 'buffered'; set that too, or leave it out")
+        return
+    for key, instead in INSTEAD.items():
+        if key in given:
+            raise ConfigError(
+                f"rounds.{key} is of rounds that wait; in rounds.mode = 'buffered' {instead}: leave it out"
+            )
+    things: list[tuple[str, Algorithm | Stage]] = [("algorithm", algorithm), *(("aggregation", one) for one in stages)]
+    for what, thing in things:
+        if not isinstance(thing, Buffering) or not thing.buffered:
+            why = thing.one_model if isinstance(thing, Cohesive) else "it does not say that it can (`buffered = True`)"
+            raise ConfigError(
+                f"rounds.mode = 'buffered' merges answers that began from different models, and {what} '{thing.name}'"
+                f" needs those of one: {why}; use fedavg, fedprox or fedavgm, or synchronous rounds"
+            )
+    if forgetting:
+        raise ConfigError(
+            "run.forgetting = true compares every device's model with the one it began from, which in rounds.mode ="
+            " 'buffered' may be long gone; leave one of them out"
+        )

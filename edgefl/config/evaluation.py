@@ -1,0 +1,50 @@
+"""The `[evaluation]` table of a run file: who judges the model, how often, and when that ends the run."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, Field
+
+from edgefl.config.strict import STRICT
+from edgefl.errors import ConfigError
+
+Judge: TypeAlias = Literal["coordinator", "devices", "both"]
+
+
+class Evaluation(BaseModel):
+    """Who judges the model: the coordinator on its test data, devices on data that they set aside, or both."""
+
+    model_config = STRICT
+
+    on: Judge | None = None  # unless said: the coordinator, or the devices where it has no data (task.data = "none")
+    every: Annotated[int, Field(ge=1)] = 1  # devices evaluate the model of every so manieth round, and the last one
+    patience: Annotated[int, Field(ge=1)] | None = None  # end when no model was better for so many rounds
+    per_device: bool = False  # also tell each device's own figures, by name
+    least: Annotated[int, Field(ge=1)] = 10  # a device with fewer samples set aside sends nothing
+    held_back: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each part of a divided set, in a trial
+    beside_privacy: bool = False  # send counts although [privacy] does not cover them
+
+    def judge(self, *, data: bool, private: bool) -> Judge:
+        """Who judges a run whose coordinator has data, or not, and which promises privacy, or not."""
+        if self.on is not None:
+            return self.on
+        return "coordinator" if data or (private and not self.beside_privacy) else "devices"
+
+
+def check(evaluation: Evaluation, *, data: bool, private: bool, forgetting: bool) -> None:
+    """Refuse what does not go together."""
+    on = evaluation.on
+    if on in ("devices", "both") and private and not evaluation.beside_privacy:
+        raise ConfigError(
+            f"evaluation.on = '{on}': devices would send counts of their predictions, which [privacy] does not cover;"
+            " leave it out, or set evaluation.beside_privacy = true to send them all the same"
+        )
+    if on in ("coordinator", "both") and not data:
+        raise ConfigError(
+            f"evaluation.on = '{on}', but with task.data = 'none' the coordinator has nothing to evaluate on;"
+            " set evaluation.on = 'devices', or name its data"
+        )
+    if on == "devices" and forgetting:
+        raise ConfigError(
+            "run.forgetting = true compares models on the coordinator's test data, and evaluation.on = 'devices' leaves"
+            " these alone; set evaluation.on = 'both'"
+        )

@@ -1,0 +1,55 @@
+"""Who is known in a fleet: its members, and every other device that was ever seen. For `edgefl fleet list`."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from edgefl.fleet import members, sightings
+from edgefl.fleet.folder import FleetFolder
+from edgefl.fleet.members import Member
+from edgefl.fleet.sightings import Sighting
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A device. Without a key it is no member: others know it, or a fleet without identities does."""
+
+    name: str
+    key: str | None
+    expires: datetime | None
+    revoked: datetime | None
+    seen: datetime | None
+    first: datetime | None
+    version: str
+    host: str
+    runs: tuple[str, ...]
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Times with their zone."""
+        moments = {key: value for key, value in asdict(self).items() if isinstance(value, datetime)}
+        return {**asdict(self), **{key: value.astimezone().isoformat() for key, value in moments.items()}}
+
+
+def known(folder: FleetFolder) -> list[Known]:
+    """Everybody, in the order of their names."""
+    seen = sightings.read(folder.seen)
+    if not folder.exists() and not seen:
+        folder.read_settings()  # says that there is no such fleet, and what makes one
+    listed = members.read(folder.members).members if folder.exists() else {}
+    return [_known(name, listed.get(name), seen.get(name)) for name in sorted({*listed, *seen})]
+
+
+def _known(name: str, member: Member | None, sighting: Sighting | None) -> Known:
+    return Known(
+        name,
+        member.key if member else None,
+        member.expires if member else None,
+        member.revoked if member else None,
+        sighting.at if sighting else None,
+        (sighting.first or sighting.at) if sighting else None,
+        sighting.version if sighting else "",
+        sighting.host if sighting else "",
+        sighting.runs if sighting else (),
+        sighting.reason if sighting else "",
+    )

@@ -1,0 +1,144 @@
+"""The broker of a site as a process of ours: Mosquitto with a bridge to the fleet's, until a signal ends it.
+
+It listens on its own socket for the list of the site's members, which the fleet's server tells over the bridge, and
+lets Mosquitto read what follows from it. The last list stays on disk: whoever was put out is out after a restart too,
+though the fleet's broker is not there. SIGHUP makes it read the site's file again.
+
+A device that is put out while it is connected has no rights from then on, and is refused when it comes again.
+"""
+
+import logging
+import signal
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from pydantic import ValidationError
+
+from edgefl.errors import RunError, WireError
+from edgefl.fleet import mosquitto, sites
+from edgefl.fleet.broker import LOG, LOOK, Plan, how_it_ended, reread, running
+from edgefl.fleet.folder import SOCKET, Settings, state_folder
+from edgefl.fleet.sites import SiteMembers
+from edgefl.protocol.address import UNIX, Address, parse
+from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.transport import Connected, Message, TransportEvent
+from edgefl.system.locks import own
+from edgefl.system.store import write_atomically
+
+log = logging.getLogger(__name__)
+
+MEMBERS = "members.json"  # the last list
+
+
+class Site:
+    """One site on this machine: its file, and the list that is in force."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.file = path, sites.read(path)
+        self.folder = state_folder() / "sites" / f"{self.file.fleet}.{self.file.name}"
+        self.members = self.file.members
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(fleet=self.file.fleet, hosts=self.file.hosts, port=self.file.port)
+
+    def remember(self) -> None:
+        """The list of an earlier life, if it is newer than the file's."""
+        try:
+            kept = SiteMembers.model_validate_json((self.folder / MEMBERS).read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, ValidationError) as error:
+            log.warning("the list of an earlier life cannot be read why=%s", type(error).__name__)
+            return
+        if kept.site == self.file.name and kept.number > self.members.number:
+            self.members = kept
+
+    def read_again(self) -> None:
+        """The file may be another one; a list that is newer than the file's stays in force."""
+        self.file = sites.read(self.path)
+        if self.file.members.number > self.members.number:
+            self.members = self.file.members
+
+    def take(self, payload: bytes) -> bool:
+        """Whether this is a list that counts from now on; it is on disk then."""
+        listed = sites.newer(self.file, self.members, payload)
+        if listed is None:
+            return False
+        write_atomically(self.folder / MEMBERS, listed.model_dump_json().encode())
+        self.members = listed
+        return True
+
+    def texts(self, home: Path, socket: Path) -> dict[str, bytes]:
+        """What Mosquitto reads."""
+        file, fleet, centre = self.file, self.file.fleet, parse(self.file.centre)
+        bridge = mosquitto.Bridge(file.name, centre.host, centre.port)
+        texts = {
+            mosquitto.CONFIGURATION: mosquitto.configuration(self.settings, home, socket, bridge),
+            mosquitto.COORDINATORS: mosquitto.acl_of_coordinators(fleet),
+            mosquitto.ACL: mosquitto.acl_of_devices(fleet, self.members.devices, file.name),
+            mosquitto.CA: file.ca,
+            mosquitto.CERTIFICATE: file.certificate,
+            mosquitto.KEY: file.key,
+            mosquitto.REVOKED: self.members.revoked,
+            mosquitto.BRIDGE_CERTIFICATE: file.bridge_certificate,
+            mosquitto.BRIDGE_KEY: file.bridge_key,
+        }
+        return {name: text.encode() for name, text in texts.items()}
+
+
+def serve(path: Path, ready: Callable[[Site], None]) -> None:
+    """Run it until SIGINT or SIGTERM; `ready` is called when it accepts connections."""
+    site = Site(path)
+    events: SimpleQueue[int | TransportEvent] = SimpleQueue()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: events.put(number))
+    with own(site.folder, remedy="the broker of this site runs already"):
+        site.remember()
+        remedy = "the site's devices know it by this port, so end what listens there (`ss -ltnp` names it)"
+        link = site.folder / SOCKET
+        plan = Plan(site.settings.bind, site.file.port, site.texts, site.folder / LOG, link, remedy)
+        with running(plan) as (child, home):
+            line = MqttTransport(Address(UNIX, str(link)), f"members-{uuid.uuid4().hex[:8]}")
+            line.start(events.put)
+            ready(site)
+            try:
+                while not child.gone.is_set():
+                    try:
+                        event = events.get(timeout=LOOK)
+                    except Empty:
+                        continue
+                    if event in (signal.SIGINT, signal.SIGTERM):
+                        return
+                    if _changes(site, line, event):
+                        reread(plan, child, home)
+                        _say(site, line)
+            finally:
+                line.close()
+            raise RunError(how_it_ended(child))
+
+
+def _changes(site: Site, line: MqttTransport, event: int | TransportEvent) -> bool:
+    """Whether Mosquitto has to read something else now."""
+    fleet, name = site.file.fleet, site.file.name
+    match event:
+        case signal.SIGHUP:
+            site.read_again()
+            return True
+        case Connected():
+            line.subscribe(sites.list_topic(fleet, name))
+            _say(site, line)
+        case Message(payload=payload) if payload:
+            try:
+                return site.take(bytes(payload))
+            except WireError as error:
+                log.warning("ignored code=%s why=%s", error.code, error)
+    return False
+
+
+def _say(site: Site, line: MqttTransport) -> None:
+    """Which list is in force, for whoever put somebody out."""
+    topic = sites.read_topic(site.file.fleet, site.file.name)
+    line.publish(topic, str(site.members.number).encode(), retain=True)

@@ -1,0 +1,61 @@
+// Every round in a row: its figures as they stand in metrics.jsonl, and who was slow or missing.
+
+import { byId, deviceLink, h, say } from "./dom.js";
+import { bytes, decimal, duration, integer, moment, percent } from "./format.js";
+import { score } from "./state.js";
+import { Table } from "./table.js";
+
+let table;
+
+function figure(id, title, width, format, more = {}) {
+  const of = score(id);
+  return { id, title, width, right: true, of, draw: (cell, row) => {
+    say(cell, format(of(row)));
+    cell.dataset.value = of(row) ?? "";
+  }, ...more };
+}
+
+const absent = (row) => row.missing.length + row.late_devices.length;
+const longest = (row) => row.slowest?.took ?? null;
+
+function drawMissing(cell, row) {
+  const names = [...new Set([...row.missing, ...row.late_devices])].join(", ");
+  say(cell, names || "–");
+  cell.title = names;
+  cell.className = names ? "warn" : "faint";
+}
+
+function drawSlowest(cell, row) {
+  if (!row.slowest) {
+    cell.replaceChildren("–");
+    return;
+  }
+  if (!cell.querySelector("a")) cell.replaceChildren(h("a", {}, h("bdi")), h("span", { class: "faint" }));
+  cell.firstChild.setAttribute("href", deviceLink(row.slowest.device));
+  say(cell.firstChild.firstChild, row.slowest.device);
+  say(cell.lastChild, ` ${duration(row.slowest.took)}`);
+}
+
+const columns = [
+  figure("round", "Round", "7ch", integer, { descending: true }),
+  figure("accuracy", "Accuracy", "9ch", percent, { descending: true, optional: true }),
+  figure("rmse", "RMSE", "9ch", decimal, { optional: true }),
+  figure("balanced_accuracy", "Balanced", "9ch", percent, { wide: 900, descending: true, optional: true }),
+  figure("loss", "Loss", "9ch", decimal),
+  figure("forgetting", "Forgetting", "10ch", decimal, { wide: 1060, descending: true, optional: true }),
+  figure("devices", "Merged", "8ch", integer, { wide: 480, descending: true }),
+  { id: "missing", title: "Missing", width: "minmax(8ch, 1fr)", wide: 640, descending: true, of: absent, draw: drawMissing },
+  { id: "slowest", title: "Slowest", width: "minmax(17ch, 1.2fr)", wide: 560, descending: true, of: longest, draw: drawSlowest },
+  figure("seconds", "Time", "9ch", duration, { descending: true }),
+  figure("waiting_seconds", "Waiting", "9ch", duration, { wide: 760, descending: true }),
+  figure("bytes_up", "Up", "9ch", bytes, { wide: 820, descending: true }),
+  figure("bytes_down", "Down", "9ch", bytes, { wide: 960, descending: true }),
+  figure("at", "Merged at", "17ch", moment, { wide: 1300, descending: true }),
+];
+
+export function drawRounds(state) {
+  table ??= new Table(byId("rounds-table"), {
+    label: "Rounds", columns, sort: { by: "round", down: true }, keyOf: (row) => row.round, empty: "No round is merged yet.",
+  });
+  table.set(state.rounds);
+}

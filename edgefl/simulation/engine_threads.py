@@ -1,0 +1,55 @@
+"""Several devices at a time in threads of this process: data are there once, and nothing is copied between them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from queue import SimpleQueue
+
+from edgefl.data.dataset import Dataset
+from edgefl.models.base import Model
+from edgefl.run.job import Job
+from edgefl.run.work import Done, ModelRef, Result, Worker
+from edgefl.simulation.engines import Order, done, plan, result, workers
+from edgefl.system import blas
+
+
+class Threads:
+    """As many models as may compute at the same time; whoever trains borrows one."""
+
+    def __init__(self, job: Job, devices: Mapping[str, Dataset], parallel: int, executor: ThreadPoolExecutor) -> None:
+        self._workers, self._executor, self.parallel = workers(job.run, job.device_model, devices), executor, parallel
+        self._idle: SimpleQueue[Model] = SimpleQueue()
+        for model in (job.device_model, *(plan(job).model() for _ in range(parallel - 1))):
+            self._idle.put(model)
+
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+        """In the thread of whoever asks: an emulated fleet has threads of its own."""
+        return [self._done(model_ref, order) for order in orders]
+
+    def results(self, orders: Sequence[Order]) -> list[Result]:
+        with blas.one_thread():
+            return list(self._executor.map(self._result, orders))
+
+    def _done(self, model_ref: ModelRef, order: Order) -> Done:
+        with self._equipped(order) as worker:
+            return done(worker, model_ref, order)
+
+    def _result(self, order: Order) -> Result:
+        with self._equipped(order) as worker:
+            return result(worker, order)
+
+    @contextmanager
+    def _equipped(self, order: Order) -> Iterator[Worker]:
+        model = self._idle.get()
+        try:
+            yield replace(self._workers[order.device], model=model)
+        finally:
+            self._idle.put(model)
+
+
+@contextmanager
+def threads(job: Job, devices: Mapping[str, Dataset], parallel: int) -> Iterator[Threads]:
+    """So many threads; they end with the block."""
+    with ThreadPoolExecutor(parallel, "training") as executor:
+        yield Threads(job, devices, parallel, executor)

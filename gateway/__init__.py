@@ -1,0 +1,1 @@
+"""A gateway: a site's devices answer as one."""

@@ -1,0 +1,178 @@
+"""What a site's coordinator has that is large: models as they were signed for the gateway, and answers to add up.
+
+It asks its devices for what the gateway was asked for: the same model under the coordinator's own signature, the same
+budget, the same purpose. What it merges becomes one answer, and is merged by somebody else.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coordinator import recovery
+from coordinator import vocabulary as words
+from coordinator.artifacts import Artifacts
+from coordinator.journal import Journal
+from coordinator.merging import Prepared, Standing
+from coordinator.publisher import Publication
+from coordinator.rounds import Rounds
+from coordinator.staleness import Policy
+from coordinator.stored import Shelf
+from coordinator.vocabulary import Recalled
+from device_agent.backends import MakeModel
+from device_agent.model_cache import Item
+from edgefl import robustness
+from edgefl.algorithms import registry
+from edgefl.config.schema import RunFile
+from edgefl.contract import Task, Update
+from edgefl.data.dataset import Dataset
+from edgefl.losses import loss
+from edgefl.protocol import chunks
+from edgefl.protocol.codecs import codec
+from edgefl.protocol.frames import Unseal
+from edgefl.protocol.messages import Assignment
+from edgefl.run.job import Job, RunState
+from edgefl.run.work import Done, ModelRef, Worker, unpack_broadcast
+from edgefl.schedule import Purpose
+from edgefl.system.background import Put, Work
+from edgefl.system.clock import Clock
+from edgefl.system.disk import Disk
+from edgefl.vector import norm
+from gateway.errand import Errand
+from gateway.sums import combined
+
+
+@dataclass(frozen=True, slots=True)
+class SumMade:
+    """A round of the site is closed: its answers as one."""
+
+    round: int
+    update: Update
+
+
+class SiteArtifacts(Artifacts):
+    """Those of one run at the site. Before anything else it is told what the gateway was asked for (`take`)."""
+
+    def __init__(self, *about: Any, errand: Errand, **more: Any) -> None:  # Any: as those of Artifacts
+        super().__init__(*about, **more)
+        self.errand = errand
+        self.standing = standing(errand)
+
+    def take(self, errand: Errand) -> words.Model:
+        """From now on this is asked for; its model as the core knows it."""
+        self.errand, self.standing = errand, standing(errand)
+        before = len(errand.previous.frame) if errand.previous else 0
+        return words.Model(errand.task.round, len(errand.item.frame), before)
+
+    def prepared(self, event: Prepared, now: float) -> words.Prepared:
+        told = super().prepared(event, now)
+        if self.publisher and self.errand.graphs:
+            self.publisher.graphs = publication(0, self.errand.graphs)
+        return told
+
+    def publish(self, in_use: Collection[int] = ()) -> tuple[str, ...]:
+        """Put the models at the site's broker as they came: the coordinator's signature stays theirs."""
+        publisher, errand = self._here()[1], self.errand
+        previous = [(errand.task.round - 1, errand.previous)] if errand.previous else []
+        for round, item in (*previous, (errand.task.round, errand.item)):
+            if round not in publisher.published:
+                publisher.put(publication(round, item), in_use)
+        if errand.previous:  # who was not asked for that round has to fetch it
+            publisher.stand(publisher.published[errand.task.round - 1])
+        return tuple(one.id for one in publisher.all())
+
+    def task(self, round: int, opening: int) -> Assignment:
+        """What the gateway was asked."""
+        asked = self.errand.task
+        same = {name: getattr(asked, name) for name in ("purpose", "evaluates", "held_back")}
+        return super().task(round, opening).model_copy(update=same)
+
+    def purpose(self, round: int) -> Purpose:
+        return self.errand.task.purpose if round == self.errand.task.round else super().purpose(round)
+
+    def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock) -> Work:  # noqa: ARG002
+        """Add the answers up; within their bounds, as the coordinator would have it."""
+        arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
+        trainable, caps = self._here()[1].job.model.layout.trainable, self.run.guards.caps()
+
+        def work(put: Put) -> None:
+            within = robustness.bound(arrived, {}, {}, trainable=trainable, caps=caps)
+            put(SumMade(merge.round, combined(within.updates)))
+
+        return work
+
+
+def standing(errand: Errand) -> Standing:
+    """Where the run stands, as far as a site needs to know: which model is in hand, and how long it is."""
+    task, manifest = errand.task, errand.item.manifest
+    params, _ = unpack_broadcast(
+        errand.item.frame, manifest.layout.layout().size, errand.most, codec(manifest.down, "down", allowed=())
+    )
+    previous = bytes(errand.previous.frame) if errand.previous else None
+    return Standing(RunState(task.round - 1, params), bytes(errand.item.frame), previous, norm(params))
+
+
+def publication(round: int, item: Item) -> Publication:
+    """What came, as it goes on."""
+    frame = bytes(item.frame)
+    digest = chunks.digest(frame)
+    return Publication(digest.hex()[:16], round, frame, digest, item.signed)
+
+
+def preparing(
+    artifacts: SiteArtifacts, make: Callable[[Errand], Job], disk: Disk | None, known: Rounds | None, unseal: Unseal
+) -> Work:
+    """Make the job of what is asked for; with a state from before a restart, what was promised then as well."""
+    errand, here = artifacts.errand, artifacts.standing
+    assert here is not None  # noqa: S101 - made with it
+
+    def work(put: Put) -> None:
+        job, recalled, updates = make(errand), Recalled(), Shelf()
+        if disk is not None and known is not None:
+            recalled, updates = recovery.promised(Journal(disk, reading=True), job, known, unseal)
+        put(Prepared(job, here, None, recalled, updates, ()))
+
+    return work
+
+
+def job_of(errand: Errand, run: RunFile, make_model: MakeModel) -> Job:
+    """The job behind a manifest, as far as a site merges it: shapes, codecs, and no data of its own."""
+    manifest = errand.item.manifest
+    model = make_model(manifest, errand.graphs.frame if errand.graphs else None)
+    nothing = Dataset(np.zeros((0, *manifest.sample), np.float32), np.zeros(0, np.int64), manifest.classes)
+    return Job(
+        run=run,
+        algorithm=registry.algorithm({"name": "fedavg"}),  # of which nothing is asked here
+        stages=(),
+        model=model,
+        device_model=model,
+        graphs=None,  # they are passed on as they came
+        start=np.zeros(model.layout.size, np.float32),
+        loss=loss("cross_entropy"),
+        up=codec(manifest.codec, "up", allowed=()),
+        down=codec(manifest.down, "down", allowed=()),
+        sample=manifest.sample,
+        classes=manifest.classes,
+        public=nothing,
+        test=None,
+        targets=manifest.targets,
+    )
+
+
+def answer(gateway: str, job: Job, errand: Errand, update: Update) -> Done:
+    """The sum as the gateway's own answer to what it was asked."""
+    task, manifest = errand.task, errand.item.manifest
+    worker = Worker(
+        manifest.job,
+        gateway,
+        job.algorithm,
+        job.model,
+        job.public,
+        job.loss,
+        job.up,
+        manifest.seed,
+        manifest.compress,
+    )
+    about = Task(task.round, job.start, purpose=task.purpose)
+    return worker.passed_on(about, ModelRef(task.run_id, task.model), update, errand.state)

@@ -1,0 +1,154 @@
+"""From a gateway's file to a gateway that runs."""
+
+import logging
+import shutil
+import signal
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from coordinator import identity as coordinator_identity
+from coordinator.device_keys import DeviceKeys
+from coordinator.fleet_broker import fleet_of, located
+from device_agent import identity
+from device_agent.backends import maker
+from device_agent.renewal import Renewal
+from device_agent.vocabulary import Stopped
+from edgefl.config import reader
+from edgefl.config.gateway import GatewayFile
+from edgefl.config.reader import parse as parse_tables
+from edgefl.config.schema import RunFile
+from edgefl.errors import ConfigError
+from edgefl.fleet.members import MembersFile
+from edgefl.protocol import exposure
+from edgefl.protocol.address import parse
+from edgefl.protocol.first_use import missing_key
+from edgefl.protocol.mqtt import MqttTransport
+from edgefl.protocol.transport import Transport
+from edgefl.system import logs
+from edgefl.system.background import Threads
+from edgefl.system.clock import SystemClock
+from edgefl.system.disk import FolderDisk
+from edgefl.system.locks import own
+from edgefl.system.reactor import serve
+from gateway.errand import Errand
+from gateway.service import Gateway, Site
+
+log = logging.getLogger(__name__)
+
+LAST = 2**31 - 2  # a site has as many rounds as it is asked for
+
+
+class Host:
+    """A gateway in the real world: one queue for both sides, the machine's clock, threads to add up in."""
+
+    def __init__(self, place: Site, /, *, transport: Transport, **about: Any) -> None:  # Any: as an Agent's
+        self.events: SimpleQueue[Any] = SimpleQueue()
+        self.clock, self.transport = SystemClock(), transport
+        self.background = Threads(self.events.put, "gateway")
+        self.gateway = Gateway(
+            place, put=self.events.put, clock=self.clock, background=self.background, transport=transport, **about
+        )
+
+    def run(self) -> tuple[int, str]:
+        """Serve until it has ended; the exit code and the reason."""
+        try:
+            serve(self.gateway, self.events, self.clock)
+        finally:
+            self.background.close()
+            for one in self.gateway.played.values():
+                one.shell.close()
+        self.transport.flush(2.0)
+        self.transport.close()
+        return self.gateway.agent.exit or (1, "did not end")
+
+    def stop(self, *_: object) -> None:
+        """End cleanly; may be called from any thread, and as a signal handler."""
+        self.events.put(Stopped())
+
+
+def run(path: Path, sets: Sequence[str], *, insecure: bool = False, level: str) -> tuple[int, str]:
+    """Serve with the file behind `path` until a signal; the exit code and the reason."""
+    logs.set_up(level)
+    file = reader.load(GatewayFile, path, sets)
+    folder = file.gateway.folder.expanduser() / file.gateway.id
+    identity.check(FolderDisk(folder))
+    with own(folder):
+        host = open_gateway(file, insecure=insecure)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, host.stop)
+        return host.run()
+
+
+def open_gateway(file: GatewayFile, *, insecure: bool = False) -> Host:
+    """The gateway of this file; what is wrong with it is said before anything is connected."""
+    me = file.gateway
+    address = parse(me.broker)
+    if missing := missing_key(address, me.coordinator):
+        raise ConfigError(str(missing).replace("agent.", "gateway."))
+    exposure.check(address, me.tls, "gateway", insecure=insecure)
+    site_run = located(_run_file(file, "site", 0))
+    where = parse(site_run.broker.url)
+    if where.embedded:
+        raise ConfigError(
+            "broker.url: a gateway needs the broker of its site, 'mqtts://...' or a fleet of this machine"
+        )
+    if (where.host, where.port, file.broker.fleet) == (address.host, address.port, me.fleet):
+        raise ConfigError(
+            f"broker.fleet = '{me.fleet}' at {address} is where the coordinator is too: it would ask the devices"
+            " itself; give the site's devices a fleet, or a broker, of their own"
+        )
+    exposure.check(where, site_run.broker.tls, "gateway", insecure=insecure)
+    folder = me.folder.expanduser() / me.id
+    members = fleet_of(site_run)
+    keys = coordinator_identity.devices_path(site_run)
+    place = Site(
+        run=lambda errand: run_of(file, errand, site_run),
+        connect=lambda _: MqttTransport(where, f"gateway-{uuid.uuid4().hex[:8]}", tls=site_run.broker.tls),
+        disk=lambda run_key: FolderDisk(folder / "site" / run_key),
+        knows=lambda run_key: (folder / "site" / run_key).exists(),
+        forget=lambda run_key: shutil.rmtree(folder / "site" / run_key, ignore_errors=True),
+        background=lambda put: Threads(put, "site"),
+        signer=coordinator_identity.signer(site_run),
+        device_keys=lambda: DeviceKeys(keys, file.devices, MembersFile(members.members) if members else None),
+        make_model=maker(file.compute),
+        fleet=site_run.broker.fleet,
+        devices=file.site.devices,
+        seal=file.seal,
+    )
+
+    log.info("gateway=%s broker=%s site=%s devices=%d", me.id, address, where, file.site.devices)
+    return Host(
+        place,
+        transport=MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=me.tls),
+        device=me.id,
+        fleet=me.fleet,
+        site=me.site,
+        disk=FolderDisk(folder),
+        connect_timeout=me.connect_timeout,
+        broker=str(address),
+        coordinator=me.coordinator,
+        limit_mb=me.limit_mb,
+        allowed=file.compute.factories,
+        renewal=Renewal(me.id, me.tls, SystemClock().wall),
+    )
+
+
+def run_of(file: GatewayFile, errand: Errand, located_at: RunFile) -> RunFile:
+    """The run of an errand, as the site plays it."""
+    own_run = _run_file(file, errand.task.job, errand.item.manifest.seed)
+    return own_run.model_copy(update={"broker": located_at.broker})
+
+
+def _run_file(file: GatewayFile, name: str, seed: int) -> RunFile:
+    site = file.site
+    tables: dict[str, Any] = {
+        "run": {"name": name, "seed": seed, "rounds": LAST},
+        "rounds": {"cohort": site.devices, "quorum": site.least, "deadline": site.deadline},
+        "broker": file.broker.model_dump(exclude_unset=True),
+        "guards": file.guards.model_dump(),
+        "devices": file.devices,
+    }
+    return parse_tables(RunFile, tables, "the gateway's file", environment={})

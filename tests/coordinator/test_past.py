@@ -1,0 +1,81 @@
+"""A run's folder tells again what happened, also after a crash between its two files."""
+
+import json
+from contextlib import closing
+
+import pytest
+
+from coordinator.journal import Journal
+from coordinator.metrics_file import METRICS, MetricsFile
+from coordinator.past import facts, overview, run_disk
+from edgefl import events
+from edgefl.errors import ConfigError
+from edgefl.events import Done, Round, as_json
+from edgefl.overview.snapshot import plain
+from edgefl.system.disk import FolderDisk
+
+RUN = {
+    "run": {"name": "sensors", "rounds": 3},
+    "broker": {"url": "mqtt://user:secret@b:1883"},
+    "algorithm": {"name": "fedgc"},
+    "rounds": {"deadline": 60.0},
+}
+STORY = [
+    events.Joined("a", at=1.0),
+    events.Asked(1, 1, ("a",), 9, at=2.0),
+    events.Answered("a", 1, 500, took=1.0, at=3.0),
+    events.Closed(1, ("a",), at=3.5),
+    Round(1, accuracy=0.5, bytes_up=500, seconds=2.0, at=4.0),
+    events.Asked(2, 2, ("a",), 9, at=5.0),
+    events.Closed(2, ("a",), at=6.0),
+    Round(2, accuracy=0.7, bytes_up=400, seconds=2.0, at=7.0),
+    Done("sensors", "fedgc", 2, at=8.0),
+]
+
+
+def folder(path, story, reports):
+    disk = FolderDisk(path)
+    with closing(Journal(disk)) as book:
+        book.set(run=json.dumps(RUN), run_id="1f2e")
+        book.note(*story)
+    metrics = MetricsFile(disk)
+    for report in reports:
+        metrics(report)
+    return disk
+
+
+def without(*rounds):
+    return [fact for fact in STORY if not (isinstance(fact, Round) and fact.round in rounds)]
+
+
+@pytest.mark.parametrize(
+    ("story", "reports"),
+    [
+        (STORY, STORY),
+        (without(1), STORY),  # the coordinator was killed after it wrote the metrics
+        (without(1, 2), STORY),
+        (STORY, without(2)),  # or before
+        (STORY, []),
+    ],
+)
+def test_whatever_a_crash_left_out_every_round_is_told_once_and_in_its_place(tmp_path, story, reports):
+    disk = folder(tmp_path, story, reports)
+    started, *rest = facts(disk)
+    assert started == events.Started("sensors", "1f2e", "mqtt://user@b:1883", "", "fedgc", 3, 60.0, at=1.0)
+    assert rest == STORY
+
+
+def test_the_figures_are_those_of_the_metrics(tmp_path):
+    told_first = Round(1, accuracy=0.5, bytes_up=500, seconds=1.5, at=3.9)
+    disk = folder(tmp_path, STORY, [told_first, *STORY])
+    rows = overview(disk).rounds
+    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    assert lines[0] == json.loads(json.dumps(as_json(told_first)))
+    for line in lines[:-1]:
+        shown = plain(rows[line["round"]])
+        assert {key: shown[key] for key in line if key != "event"} == {k: v for k, v in line.items() if k != "event"}
+
+
+def test_a_folder_without_a_run_is_said_to_be_one(tmp_path):
+    with pytest.raises(ConfigError, match="no such journal; name the folder of a run"):
+        run_disk(tmp_path)

@@ -1,0 +1,327 @@
+"""Every command of the guides is typed somewhere: here, or in the story of a page of its own.
+
+What is cut short says so in `SHORTER`; what this machine must not be asked for stands in `NOT_HERE`, with the reason.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from guides import PAGES, ROOT, blocks, commands, typed
+from safetensors.numpy import load_file
+from secured_fleet import free_ports
+
+from edgefl.cli.app import main
+from edgefl.models.zoo import softmax
+from edgefl.protocol.broker import Broker, find_mosquitto
+
+OPERATING = ROOT / "docs" / "operating.md"
+# Pages, or parts of them, that have a story of their own.
+TOLD_ELSEWHERE = {"tutorial.md": "test_tutorial.py", "README.md": "test_five_commands.py"}
+LAPTOP = """
+simulate run.toml
+simulate run.toml --json
+simulate run.toml --workers 2
+simulate run.toml --forgetting
+compare run.toml --algorithms fedavg,fedgc,scaffold --seeds 3
+compare run.toml --algorithms fedavg,fedprox:mu=0.1,ft=fedavg+finetune --seeds 3 --workers 2 --out results
+compare run.toml --algorithms fedprox:privacy.sigma=1.0,upcycled:privacy.sigma=0.8:run.rounds=160
+compare docs/results/codecs.toml --seeds 3 --algorithms float32=fedavg,float16=fedavg:wire.up.codec=float16,\
+int8=fedavg:wire.up.codec=int8,topk-10=fedavg:wire.up.codec=topk:wire.up.share=0.1,\
+topk-1=fedavg:wire.up.codec=topk:wire.up.share=0.01,int8-both=fedavg:wire.codec=int8,\
+topk-10-int8=fedavg:wire.up.codec=topk:wire.up.share=0.1:wire.down.codec=int8
+privacy calibrate --epsilon 8 --delta 1e-5 --rounds 80 --clip 1 --algorithm upcycled
+chaos --seed 281
+chaos --seeds 2000
+chaos --plant no-last-will --seeds 200
+rehearse /etc/edgefl/run.toml
+doctor run.toml
+config show run.toml --origin
+plan run.toml
+plan run.toml --fleet pi4=200,jetson-nano=50 --samples 600
+plan run.toml --fleet pi4=2000 --set rounds.cohort=100 --set wire.codec=int8
+"""
+AUTHORITY = """
+fleet init --host server.local --devices pi-01,pi-02
+fleet add pi-03
+fleet revoke pi-02
+fleet list
+fleet forget pi-09
+"""
+DEVICE = """
+fleet init --host server.local --devices pi-01,pi-02,pi-03
+agent enrol /var/lib/edgefl/pi-01.kit --data npz:/var/lib/edgefl/windows.npz --install-only
+"""
+RUN_FOLDER = """
+status
+replay runs/NAME --device pi-01
+export runs/sensors model.onnx
+agent evaluate agent.toml model.onnx
+agent predict agent.toml model.onnx new.npz --out said.csv
+coordinator extend run.toml --rounds 20
+"""
+SITE = """
+fleet site north --host north.local
+fleet add pi-07 --site north
+broker start --site north.site
+"""
+GATEWAY = """
+fleet add gw-north
+coordinator key run.toml
+fleet init --fleet north --models ed25519:... --devices pi-07,pi-08,pi-09
+broker start --fleet north
+agent enrol gw-north.kit --install-only --data digits
+gateway start gateway.toml
+"""
+# A cluster of machines: tests/simulation/test_ray.py has one of several raylets.
+CLUSTER = "RAY_ADDRESS=10.0.0.5:6379"
+# Those that stay until they are ended, and what they say when they stand.
+STAY = {
+    "fleet add pi-04 --token": "Ctrl-C ends it",
+    "page runs/NAME": "http://127.0.0.1:",
+    "coordinator start run.toml --page 8700": "watch it at",
+    "coordinator start run.toml --page 0.0.0.0": "watch it at",
+}
+# The four lines of the README after its five commands: test_five_commands.py has the secured broker for them.
+README = """
+fleet add pi-04
+agent enrol pi-04.kit --data npz:/home/pi/windows.npz
+agent start
+fleet revoke pi-04
+"""
+STORIES = (LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README)
+SHORTER = {
+    "chaos --seeds 2000": "chaos --seeds 4",  # make dst
+    "--seeds 200": "--seeds 10",
+    "--seeds 3 --workers 2": "--seeds 1 --workers 2",
+    "--rounds 20": "--rounds 2",
+    "run.rounds=160": "run.rounds=4",
+    "docs/results/codecs.toml --seeds 3": f"{ROOT}/docs/results/codecs.toml --seeds 1 --set run.rounds=1",
+    "8700": "0",
+    "page runs/NAME": "page runs/NAME --page 0",
+    "/etc/edgefl/": "",
+    "/var/lib/edgefl/": "",
+    "runs/sensors": "runs/NAME",
+    "forget pi-09": "forget pi-01",  # one that is in the list
+}
+ENDS_WITH = {"chaos --plant no-last-will --seeds 200": 1}  # it is found
+NOT_HERE = {
+    "apt": "installs packages",
+    "useradd": "makes users",
+    "install": "writes to folders of the system",
+    "cp": "writes to folders of the system",
+    "rm": "removes what `install` put there",
+    "cd": "a folder of the system",
+    "systemctl": "needs systemd; its units are checked by test_deploy.py",
+    "journalctl": "needs systemd",
+    "docker": "needs its daemon; its files are checked by test_deploy.py",
+    "deploy/docker/pin.sh": "asks the registry of images",
+    "ssh": "needs a server",
+    "git": "clones from where the reader has it from",
+    "python3": "makes a venv, or the wheel, which `make size` builds",
+    "fl/bin/pip": "installs; `make wheels` does so from the hashes",
+    "/opt/edgefl/bin/pip": "installs; `make wheels` does so from the hashes",
+    ".": "activates a venv",
+    "ray": "starts servers; `make ray` plays on a cluster of its own",
+    CLUSTER: "as above",
+    "openssl": "a secret for that cluster",
+    "chmod": "of that secret",
+    "export": "of that secret",
+    "make": "this is `make test`; the others take minutes",
+}
+RUN = """
+[run]
+name = "NAME"
+rounds = 2
+[task]
+data = "npz:windows.npz"
+model = "softmax"
+{fleet}
+[algorithm]
+name = "fedavg"
+batches = 2
+[rounds]
+cohort = 1
+"""
+DIVIDED = 'partition = { kind = "iid", devices = 4 }\npublic = 0.2'
+PRIVATE = '[privacy]\nmechanism = "output"\nclip = 1.0\ndelta = 1e-5'
+AGENT = """
+[agent]
+id = "pi-01"
+broker = "{broker}"
+folder = "devices"
+[data]
+source = "npz:windows.npz"
+"""
+
+
+def lines(story: str) -> list[str]:
+    return [line for line in story.splitlines() if line]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with windows as the guide has people save them, and a home of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    y = np.arange(60) % 6
+    x = np.random.default_rng(0).normal(y[:, None], size=(60, 4))
+    snippet(r"np\.savez", np=np, x=x, y=y)
+    Path("windows.npz").rename("new.npz")
+    snippet(r"np\.savez", np=np, x=x, y=y)
+
+
+def snippet(sign: str, **names: object) -> None:
+    """Run the program of the operator's guide that has this in it."""
+    (code,) = (block for block in blocks(OPERATING, "python") if re.search(sign, block))
+    exec(code, names)
+
+
+@pytest.fixture
+def type_(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+    """Type a line: what it printed; it must end well."""
+
+    def run(line: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["edgefl", *words(line)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        assert (end.value.code or 0) == ENDS_WITH.get(line, 0), f"{line}: {printed.out}{printed.err}"
+        return printed.out
+
+    return run
+
+
+def words(line: str) -> list[str]:
+    for long, short in SHORTER.items():
+        line = line.replace(long, short)
+    return shlex.split(line)
+
+
+@contextmanager
+def standing(*command: str, sign: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that stays, from when it has said its sign until the block ends."""
+    program = [str(Path(sys.executable).with_name("edgefl")), *command]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        try:
+            heard = list(takewhile(lambda text: sign not in text, process.stdout))
+            assert process.poll() is None, f"{command}: {heard}"
+            yield process
+        finally:
+            process.terminate()
+
+
+def test_every_command_of_the_guides_has_a_story() -> None:
+    pages = [page for page in PAGES if page.name != "tutorial.md"]
+    told = {line for story in STORIES for line in lines(story)} | set(STAY)
+    (five,) = re.findall(r"^## Five commands.*?```sh\n(.*?)```", PAGES[0].read_text(), re.DOTALL | re.MULTILINE)
+    told |= {" ".join(command[1:]) for command in commands(five) if command[0].endswith("edgefl")}
+    assert {" ".join(command) for page in pages for command in typed(page)} == told
+
+
+def test_whoever_tells_of_a_page_elsewhere_reads_it() -> None:
+    for page, test in TOLD_ELSEWHERE.items():
+        assert page in (Path(__file__).parent / test).read_text()
+
+
+def test_every_other_program_of_the_guides_has_a_reason_not_to_be_run() -> None:
+    programs = {command[0] for page in PAGES for block in blocks(page, "sh") for command in commands(block)}
+    assert {name for name in programs if not name.endswith("edgefl")} == set(NOT_HERE)
+
+
+@pytest.mark.parametrize("line", lines(LAPTOP))
+def test_on_a_laptop(line: str, type_: Callable[[str], str]) -> None:
+    run = RUN.format(fleet="" if "--fleet" in line else DIVIDED)
+    if "privacy.sigma" in line:
+        run = run.replace("fedavg", "fedprox") + PRIVATE
+    Path("run.toml").write_text(run)
+    assert type_(line)
+
+
+def test_the_authority_of_a_fleet(type_: Callable[[str], str]) -> None:
+    init, add, revoke, members, forget = lines(AUTHORITY)
+    assert "wrote pi-02.kit" in type_(f"{init} --port {free_ports()}")
+    assert "wrote pi-03.kit" in type_(add)
+    assert "pi-02" in type_(revoke)
+    assert re.search(r"pi-02 +\S+ +- +\S+ \S+ UTC", type_(members)), "it has no end, but when it was revoked"
+    assert type_(forget)
+    with standing(*words("fleet add pi-04 --token"), sign=STAY["fleet add pi-04 --token"]):
+        pass
+
+
+def test_a_device_with_a_kit_and_data_of_its_own(type_: Callable[[str], str]) -> None:
+    for line in lines(DEVICE):
+        assert type_(line)
+    assert "windows.npz" in Path("state/edgefl/pi-01/agent.toml").read_text()
+
+
+def begin_a_fleet(type_: Callable[[str], str]) -> int:
+    port = free_ports()
+    type_(f"fleet init --host 127.0.0.1 --port {port} --devices pi-01")
+    return port
+
+
+def test_a_site_with_a_broker_of_its_own(type_: Callable[[str], str]) -> None:
+    begin_a_fleet(type_)
+    site, add, start = lines(SITE)
+    type_(f"{site} --host 127.0.0.1 --port {free_ports()}")
+    type_(add)
+    if find_mosquitto() is None:
+        pytest.skip("mosquitto is not installed")
+    with standing("broker", "start", sign="listens on"), standing(*words(start), sign="listens on"):
+        pass
+
+
+def test_a_gateway_is_set_up_as_the_guide_says(type_: Callable[[str], str]) -> None:
+    port = begin_a_fleet(type_)
+    add, key, init, start, enrol, gateway = lines(GATEWAY)
+    Path("run.toml").write_text(RUN.format(fleet=""))
+    type_(add)
+    (signer,) = re.findall(r"ed25519:\S+", type_(key))
+    type_(f"{init.replace('ed25519:...', signer)} --host 127.0.0.1 --port {free_ports()}")
+    type_(enrol)
+    (table,) = (block for block in blocks(OPERATING, "toml") if block.startswith("[gateway]"))
+    table = table.replace("server.local:8883", f"127.0.0.1:{port}").replace('".../', '"state/edgefl/')
+    Path("gateway.toml").write_text(table.replace('# coordinator = "ed25519:..."', f'coordinator = "{signer}"'))
+    if find_mosquitto() is None:
+        pytest.skip("mosquitto is not installed")
+    with (
+        standing("broker", "start", sign="listens on"),
+        standing(*words(start), sign="listens on"),
+        standing(*words(gateway), sign="connected"),
+    ):
+        pass
+
+
+def test_a_run_and_what_is_asked_of_it_later(mosquitto: Broker, type_: Callable[[str], str]) -> None:
+    Path("run.toml").write_text(RUN.format(fleet="") + f'[broker]\nurl = "{mosquitto.address}"')
+    Path("agent.toml").write_text(AGENT.format(broker=mosquitto.address))
+    with standing("agent", "start", "agent.toml", sign="connected device="):
+        for line in ("coordinator start run.toml --page 8700", "coordinator start run.toml --page 0.0.0.0"):
+            with standing(*words(line), "--no-rehearse", "--fresh", sign=STAY[line]) as coordinator:
+                printed, _ = coordinator.communicate(timeout=300)
+                assert "done: 2 rounds" in printed
+        for line in lines(RUN_FOLDER):
+            type_(line)
+    assert len(Path("said.csv").read_text().splitlines()) == 61
+    with standing(*words("page runs/NAME"), sign=STAY["page runs/NAME"]):
+        pass
+    (checkpoint,) = Path("runs/NAME").glob("checkpoint-*4.safetensors")
+    checkpoint.rename("checkpoint-000020.safetensors")
+    module = softmax((4,), 6)
+    snippet("load_state_dict", module=module)
+    saved = load_file("checkpoint-000020.safetensors")
+    assert all(np.array_equal(saved[name], tensor) for name, tensor in module.state_dict().items())

@@ -1,0 +1,164 @@
+"""Every device that was ever seen, kept across runs and restarts, by several coordinators at once."""
+
+import json
+import multiprocessing
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from coordinator.sightings import Sightings
+from edgefl import events
+from edgefl.cli.app import app
+from edgefl.errors import ConfigError
+from edgefl.fleet import sightings
+from edgefl.fleet.administration import Fleet
+from edgefl.fleet.authority import clock
+from edgefl.fleet.folder import FleetFolder
+from edgefl.fleet.sightings import Sighting
+
+BEGIN = datetime(2026, 11, 17, tzinfo=timezone.utc)
+AT = BEGIN.timestamp()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("TZ", "UTC")
+
+
+def edgefl(*words):
+    return CliRunner().invoke(app, ["fleet", *words])
+
+
+def serve(run, *facts):
+    """A run of a coordinator, from its start to its end."""
+    seen = Sightings(FleetFolder("default").seen, run)
+    for fact in facts:
+        seen(fact)
+    seen.write()
+
+
+def test_a_device_is_remembered_with_its_runs_and_why_it_is_away():
+    serve("monday", events.Joined("pi-1", 5, "shed", "0.1", at=AT), events.Answered("pi-1", 1, 9, at=AT + 60))
+    serve(
+        "tuesday",
+        events.Joined("pi-1", 5, "shed", "0.2", at=AT + 3600),
+        events.Joined("pi-2", 5, at=AT + 3600),
+        events.Declined("pi-1", 3, "too warm", at=AT + 3700),
+        events.Lost("pi-2", "rests: 84 °C, at most 80", at=AT + 3800),
+    )
+    one, two = (json.loads(line) for line in edgefl("list", "--json").stdout.splitlines())
+    assert (one["seen"], one["first"]) == ("2026-11-17T01:01:40+00:00", "2026-11-17T00:00:00+00:00")
+    assert (one["version"], one["host"], one["runs"]) == ("0.2", "shed", ["monday", "tuesday"])
+    assert (one["reason"], two["reason"]) == ("declined round 3: too warm", "is gone: rests: 84 °C, at most 80")
+    assert two["seen"] == "2026-11-17T01:00:00+00:00", "to be gone is not to be seen"
+    shown = edgefl("list").stdout
+    assert "2026-11-17 01:01 UTC" in shown
+    assert "tuesday and 1 more" in shown
+    assert "no member" in shown
+    serve("wednesday", events.Joined("pi-1", 5, "shed", "0.2", at=AT + 9000))
+    assert json.loads(edgefl("list", "--json").stdout.splitlines()[0])["reason"] == ""
+
+
+def test_whom_somebody_forgets_is_not_written_again_until_it_comes_again():
+    seen = Sightings(FleetFolder("default").seen, "run")
+    seen(events.Joined("pi-1", 5, at=AT))
+    seen(events.Joined("pi-2", 5, at=AT))
+    seen.write()
+    assert edgefl("forget", "pi-1").stdout == "forgot what was seen of 'pi-1'\n"
+    seen(events.Answered("pi-2", 1, 9, at=AT + 100))
+    seen.write()
+    assert set(sightings.read(FleetFolder("default").seen)) == {"pi-2"}
+    seen(events.Answered("pi-1", 1, 9, at=AT + 200))
+    seen.write()
+    assert set(sightings.read(FleetFolder("default").seen)) == {"pi-1", "pi-2"}
+    result = edgefl("forget", "pi-9")
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith("no device 'pi-9' was seen in fleet 'default'")
+
+
+def test_a_member_stays_one_when_it_is_forgotten():
+    fleet = Fleet.new("default", ["127.0.0.1"], 8883, clock(), None)
+    fleet.add("pi-1", clock())
+    assert "pi-1" in edgefl("list").stdout
+    assert "'pi-1' is still a member" in edgefl("forget", "pi-1").stdout
+    serve("run", events.Joined("pi-1", 5, "shed", "0.1", at=AT))
+    row = json.loads(edgefl("list", "--json").stdout)
+    assert (row["runs"], row["key"][:8]) == (["run"], "ed25519:")
+    assert row["expires"].endswith("+00:00")
+    assert "forgot what was seen" in edgefl("forget", "pi-1").stdout
+    assert json.loads(edgefl("list", "--json").stdout)["seen"] is None
+
+
+def test_where_nobody_was_ever_seen_and_there_is_no_fleet_that_is_said():
+    assert "there is no fleet 'default' here" in str(edgefl("list").exception)
+
+
+def test_what_cannot_be_read_is_begun_anew_and_what_an_earlier_version_wrote_is_kept():
+    file = FleetFolder("default").seen
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('{"pi-1": {"at": "2026-01-31T12:00:00Z", "version": "0.1.0"}}')
+    assert sightings.read(file)["pi-1"].version == "0.1.0"
+    file.write_text('{"pi-1": {"at": "2026-01-31T12:00:00Z", "of_tomorrow": 1}}')
+    assert "pi-1" in sightings.read(file)
+    file.write_text('{"pi-1": ')
+    serve("run", events.Joined("pi-2", 5, at=AT))
+    assert set(sightings.read(file)) == {"pi-2"}
+
+
+def _write(state, number):
+    for i in range(20):
+        sightings.write(state, {f"pi-{number}-{i}": Sighting(at=BEGIN + timedelta(seconds=i), runs=(f"run-{number}",))})
+
+
+def test_coordinators_that_write_at_the_same_time_lose_nobody(tmp_path):
+    file = tmp_path / "seen.json"
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_write, args=(file, number)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    assert len(sightings.read(file)) == 80
+
+
+MOMENTS = st.integers(0, 5).map(lambda seconds: BEGIN + timedelta(seconds=seconds))
+SIGHTINGS = st.builds(
+    Sighting,
+    at=MOMENTS,
+    version=st.sampled_from(["", "0.1"]),
+    runs=st.lists(st.sampled_from("abc"), max_size=2, unique=True),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(SIGHTINGS, min_size=1, max_size=5))
+def test_a_device_was_last_seen_at_its_last_sighting_and_served_every_run(tmp_path_factory, seen):
+    file = tmp_path_factory.mktemp("seen") / "seen.json"
+    for sighting in seen:
+        sightings.write(file, {"pi": sighting})
+    known = sightings.read(file)["pi"]
+    assert known.at == max(one.at for one in seen)
+    assert (known.first or known.at) == min(one.at for one in seen)
+    assert set(known.runs) == {run for one in seen for run in one.runs}
+    assert len(known.runs) == len(set(known.runs))
+
+
+def test_the_inventory_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(sightings, "DEVICES", 3)
+    monkeypatch.setattr(sightings, "RUNS", 2)
+    file = tmp_path / "seen.json"
+    for i in range(6):
+        sightings.write(
+            file,
+            {
+                f"pi-{i}": Sighting(at=BEGIN + timedelta(days=i)),
+                "pi": Sighting(at=BEGIN + timedelta(days=9), runs=(str(i),)),
+            },
+        )
+    assert set(sightings.read(file)) == {"pi-4", "pi-5", "pi"}
+    assert sightings.read(file)["pi"].runs == ("4", "5")
