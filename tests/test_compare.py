@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from edgefl.algorithms import registry
-from edgefl.compare.outcomes import Failed, Outcome, Played
-from edgefl.compare.page import page
-from edgefl.compare.plots import draw
-from edgefl.compare.preparing import Preparation
-from edgefl.compare.running import play_all
-from edgefl.compare.table import MEDIAN, _megabytes, scores, text
-from edgefl.compare.variants import seeded, variants
+from edgefl.comparison.outcomes import Failed, Outcome, Played
+from edgefl.comparison.page import page
+from edgefl.comparison.plots import draw
+from edgefl.comparison.preparing import Preparation
+from edgefl.comparison.running import play_all
+from edgefl.comparison.table import MEDIAN, _megabytes, scores, text
+from edgefl.comparison.variants import seeded, variants
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, RunError
 from edgefl.events import Done, Round, Tell

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from edgefl.cli import compare as command
 from edgefl.cli.app import app
-from edgefl.compare.cache import NAME, ResultCache, digest
-from edgefl.compare.outcomes import Played
+from edgefl.comparison.cache import NAME, ResultCache, digest
+from edgefl.comparison.outcomes import Played
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, RunError, StoreError

@@ -13,9 +13,9 @@ from coordinator.view import LineView, plain_line
 from edgefl.aggregation import Mean, merge
 from edgefl.algorithms import registry
 from edgefl.cli.simulate import play
-from edgefl.compare.outcomes import Failed
-from edgefl.compare.running import play_all
-from edgefl.compare.variants import variants
+from edgefl.comparison.outcomes import Failed
+from edgefl.comparison.running import play_all
+from edgefl.comparison.variants import variants
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.contract import Task, Update

@@ -29,7 +29,7 @@ HARMLESS = {
 
 # Processes of one program, started by it, talking over pipes that nobody else has: what is unpickled is its own.
 ALLOWED = {
-    "edgefl/compare/process_pool.py": {"multiprocessing"},  # orders and outcomes of `edgefl compare`
+    "edgefl/comparison/process_pool.py": {"multiprocessing"},  # orders and outcomes of `edgefl compare`
     "edgefl/chaos/campaign.py": {"multiprocessing", "concurrent.futures.ProcessPoolExecutor"},  # seeds and verdicts
     "edgefl/simulation/engine_processes.py": {
         "multiprocessing",

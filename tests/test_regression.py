@@ -15,12 +15,12 @@ from device_agent.inference import predict
 from device_agent.inference import table as predictions
 from edgefl.cli.export import told as exported
 from edgefl.cli.simulate import play
-from edgefl.compare.outcomes import Played
-from edgefl.compare.page import page
-from edgefl.compare.plots import draw
-from edgefl.compare.running import play_all
-from edgefl.compare.table import Score, as_json, scores, text
-from edgefl.compare.variants import variants
+from edgefl.comparison.outcomes import Played
+from edgefl.comparison.page import page
+from edgefl.comparison.plots import draw
+from edgefl.comparison.running import play_all
+from edgefl.comparison.table import Score, as_json, scores, text
+from edgefl.comparison.variants import variants
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset

@@ -11,9 +11,9 @@ import pytest
 from facts import in_json
 
 from edgefl.cli.simulate import play
-from edgefl.compare.outcomes import Played
-from edgefl.compare.running import play_all
-from edgefl.compare.variants import variants
+from edgefl.comparison.outcomes import Played
+from edgefl.comparison.running import play_all
+from edgefl.comparison.variants import variants
 from edgefl.config.reader import load, read_toml
 from edgefl.config.schema import AgentFile, RunFile
 from edgefl.data.catalog import load as load_source

@@ -9,7 +9,7 @@ import typer
 from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
 
 if TYPE_CHECKING:
-    from edgefl.compare.preparing import Preparation
+    from edgefl.comparison.preparing import Preparation
     from edgefl.config.schema import RunFile
     from edgefl.events import Tell
 
@@ -37,13 +37,13 @@ def compare(  # noqa: PLR0917 - the options of the command
 
     Each finished run is kept at once: the same command again goes on where it was interrupted.
     """
-    from edgefl.compare.cache import ResultCache
-    from edgefl.compare.outcomes import Failed
-    from edgefl.compare.progress import watching
-    from edgefl.compare.report import write
-    from edgefl.compare.running import play_all
-    from edgefl.compare.table import as_json, scores, text
-    from edgefl.compare.variants import variants
+    from edgefl.comparison.cache import ResultCache
+    from edgefl.comparison.outcomes import Failed
+    from edgefl.comparison.progress import watching
+    from edgefl.comparison.report import write
+    from edgefl.comparison.running import play_all
+    from edgefl.comparison.table import as_json, scores, text
+    from edgefl.comparison.variants import variants
     from edgefl.config.reader import read_toml
     from edgefl.errors import ConfigError, Interrupted, RunError
     from edgefl.system import logs, user_files
@@ -79,7 +79,7 @@ def _play(run: "RunFile", root: Path | None, tell: "Tell") -> None:
 
 
 def _try(run: "RunFile", root: Path | None, tell: "Tell") -> None:
-    from edgefl.compare.preparing import briefly
+    from edgefl.comparison.preparing import briefly
     from edgefl.events import Done
 
     briefly(*_preparation()(run, root))
@@ -89,7 +89,7 @@ def _try(run: "RunFile", root: Path | None, tell: "Tell") -> None:
 @cache
 def _preparation() -> "Preparation":
     """One for this process: what it made for a run serves the next."""
-    from edgefl.compare.preparing import Preparation
+    from edgefl.comparison.preparing import Preparation
 
     return Preparation()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import edgefl
-from edgefl.compare.outcomes import Played
+from edgefl.comparison.outcomes import Played
 from edgefl.config.schema import RunFile
 from edgefl.data.catalog import FOLDERS, data_root
 from edgefl.errors import StoreError

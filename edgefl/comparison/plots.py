@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from edgefl.compare.outcomes import Played
+from edgefl.comparison.outcomes import Played
 from edgefl.errors import ConfigError
 from edgefl.vector import Array
 

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from edgefl.compare.outcomes import Failed, Order, Outcome, Play, Progress, play_one
+from edgefl.comparison.outcomes import Failed, Order, Outcome, Play, Progress, play_one
 
 SPAWN = get_context("spawn")  # a forked copy of onnxruntime's or torch's threads would hang
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from edgefl.compare.outcomes import Failed, Outcome
-from edgefl.compare.report import reason
-from edgefl.compare.running import Watcher
+from edgefl.comparison.outcomes import Failed, Outcome
+from edgefl.comparison.report import reason
+from edgefl.comparison.running import Watcher
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

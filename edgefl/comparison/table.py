@@ -6,7 +6,7 @@ from math import inf, nan
 from statistics import mean, median
 from typing import Any, TypeAlias
 
-from edgefl.compare.outcomes import Failed, Outcome, Played
+from edgefl.comparison.outcomes import Failed, Outcome, Played
 from edgefl.evaluation import metrics
 
 MEDIAN = "median"

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from edgefl.compare.outcomes import Failed, Order, Outcome, Play, Played, Progress, play_one
-from edgefl.compare.process_pool import play_apart
-from edgefl.compare.variants import Variant, seeded
+from edgefl.comparison.outcomes import Failed, Order, Outcome, Play, Played, Progress, play_one
+from edgefl.comparison.process_pool import play_apart
+from edgefl.comparison.variants import Variant, seeded
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgefl.compare.outcomes import Failed, Outcome, Played
-from edgefl.compare.page import page
-from edgefl.compare.plots import draw
-from edgefl.compare.table import as_json, scores, text
-from edgefl.compare.variants import Variant
+from edgefl.comparison.outcomes import Failed, Outcome, Played
+from edgefl.comparison.page import page
+from edgefl.comparison.plots import draw
+from edgefl.comparison.table import as_json, scores, text
+from edgefl.comparison.variants import Variant
 from edgefl.errors import StoreError
 from edgefl.system.store import write_atomically
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from edgefl.compare.outcomes import Failed
-from edgefl.compare.plots import colours_of
-from edgefl.compare.table import MEDIAN, Line, Score, cells
+from edgefl.comparison.outcomes import Failed
+from edgefl.comparison.plots import colours_of
+from edgefl.comparison.table import MEDIAN, Line, Score, cells
 
 STYLE = """
 :root { color-scheme: light dark; }
