@@ -12,7 +12,6 @@ from tiny import Tiny, clouds, site
 from coordinator.view import LineView, plain_line
 from edgefl.aggregation import Mean, merge
 from edgefl.algorithms import registry
-from edgefl.cli.simulate import play
 from edgefl.comparison.outcomes import Failed
 from edgefl.comparison.running import play_all
 from edgefl.comparison.variants import variants
@@ -25,6 +24,7 @@ from edgefl.losses import cross_entropy
 from edgefl.protocol.codecs import codec
 from edgefl.run import job as jobs
 from edgefl.run.work import ModelRef, Worker
+from edgefl.simulation.drivers import play
 from edgefl.simulation.rehearsal import rehearse
 from edgefl.training.divergence import is_finite, likely_cause, unscaled
 from edgefl.training.local import walk

@@ -14,7 +14,6 @@ from coordinator.view import LineView, LiveView, plain_line
 from device_agent.inference import predict
 from device_agent.inference import table as predictions
 from edgefl.cli.export import told as exported
-from edgefl.cli.simulate import play
 from edgefl.comparison.outcomes import Played
 from edgefl.comparison.page import page
 from edgefl.comparison.plots import draw
@@ -30,6 +29,7 @@ from edgefl.errors import ConfigError
 from edgefl.evaluation import wording
 from edgefl.events import Evaluating, Fact, Round
 from edgefl.run import job as jobs
+from edgefl.simulation.drivers import play
 from edgefl.system.disk import FolderDisk
 
 SCORES = {"mae", "rmse", "r2", "loss"}

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from facts import in_json
 
-from edgefl.cli.simulate import play
 from edgefl.comparison.outcomes import Played
 from edgefl.comparison.running import play_all
 from edgefl.comparison.variants import variants
@@ -19,6 +18,7 @@ from edgefl.config.schema import AgentFile, RunFile
 from edgefl.data.catalog import load as load_source
 from edgefl.errors import ConfigError
 from edgefl.run.local_data import local_data
+from edgefl.simulation.drivers import play
 from edgefl.system import user_files
 
 DATA = """

@@ -73,7 +73,7 @@ def compare(  # noqa: PLR0917 - the options of the command
 
 
 def _play(run: "RunFile", root: Path | None, tell: "Tell") -> None:
-    from edgefl.cli.simulate import play
+    from edgefl.simulation.drivers import play
 
     play(run, root, tell, prepare=_preparation())
 

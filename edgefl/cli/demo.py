@@ -87,8 +87,8 @@ def _has_display() -> bool:
 
 def _with_fedavg(run: "RunFile", root: Path | None) -> float:
     """The accuracy that FedAvg has after as many rounds of the same devices."""
-    from edgefl.cli.simulate import play
     from edgefl.comparison.variants import variant
+    from edgefl.simulation.drivers import play
 
     last: list[float] = []
 

@@ -1,20 +1,13 @@
 """`edgefl simulate`: the same run without a network."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
 from edgefl.evaluation import wording
-from edgefl.events import Abandoned, Described, Done, Evaluated, Evaluating, Fact, Inherited, Round, Tell, as_json
-
-if TYPE_CHECKING:
-    from edgefl.config.schema import RunFile
-    from edgefl.data.split import Split
-    from edgefl.run.job import Job
+from edgefl.events import Abandoned, Described, Done, Evaluated, Evaluating, Fact, Inherited, Round, as_json
 
 Workers = Annotated[
     int | None,
@@ -38,6 +31,7 @@ def simulate(  # noqa: PLR0917 - the options of the command
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
     from edgefl.errors import ConfigError
+    from edgefl.simulation.drivers import play
     from edgefl.system import logs
 
     logs.set_up(log)
@@ -45,29 +39,6 @@ def simulate(  # noqa: PLR0917 - the options of the command
     if run_file.task.partition is None:
         raise ConfigError(f"{run}: a simulation divides one data set among devices: give task.partition")
     play(run_file, data_root, _json if json else _line, emulated=emulate, workers=workers)
-
-
-def play(
-    run: "RunFile",
-    root: Path | None,
-    tell: Tell,
-    *,
-    emulated: bool = False,
-    workers: int | None = None,
-    prepare: "Callable[[RunFile, Path | None], tuple[Job, Split]] | None" = None,
-) -> None:
-    """The whole run, in the driver that its [fleet] asks for; `prepare` stands in for a job's own preparation."""
-    from edgefl.run import job as jobs
-    from edgefl.simulation.engines import engine
-
-    if emulated or (run.fleet and run.fleet.takes_time):
-        from edgefl.simulation.emulator import emulate as driver
-    else:
-        from edgefl.simulation.loop import simulate as driver
-    job, held = (prepare or jobs.prepare)(run, root)
-    devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
-    with engine(job, devices, workers) as training:
-        driver(job, devices, tell, engine=training)
 
 
 def _json(fact: Fact) -> None:
