@@ -81,7 +81,7 @@ class Bindings:
         states = {f"from.{name}": value for name, value in weights.items()}
         states |= {f"velocity_from.{name}": weights[name] for name in velocities}
         fixed = {f"anchor.{name}": weights[name] for name in anchors}
-        x, classes = self._input(batch), plan.loss == "cross_entropy"
+        x, classes = self._input(batch), plan.loss != "squared_error"
         offered = {
             **states,
             **fixed,

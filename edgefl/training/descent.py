@@ -11,14 +11,18 @@ import numpy as np
 
 from edgefl.contract import Algorithm, Budget, Ruled, Site
 from edgefl.errors import Diverged
-from edgefl.losses import Loss, cross_entropy, squared_error
+from edgefl.losses import Loss, cross_entropy, double_softmax, squared_error
 from edgefl.models.base import Descending, Descent
 from edgefl.models.rule import Rule, StepPlan
 from edgefl.training.divergence import check_loss
 from edgefl.training.walking import Sgd, Step, Walked, gradient, lone, passes, steps_asked, walk
 from edgefl.vector import Array, Vector
 
-IN_GRAPHS: dict[Loss, str] = {cross_entropy: "cross_entropy", squared_error: "squared_error"}
+IN_GRAPHS: dict[Loss, str] = {
+    cross_entropy: "cross_entropy",
+    double_softmax: "double_softmax",
+    squared_error: "squared_error",
+}
 
 
 def descend(
@@ -80,9 +84,9 @@ def pull(mu: float, w: Vector, anchor: Vector, trainable: int) -> Vector:
 
 def _fits(loss: str, y: Array, outputs: int) -> bool:
     """Whether these are class numbers below `outputs`, or rows of so many real numbers."""
-    if loss == "cross_entropy":
-        return y.ndim == 1 and y.dtype.kind in "iu" and bool(y.min() >= 0) and bool(y.max() < outputs)
-    return bool(y.size == len(y) * outputs)
+    if loss == "squared_error":
+        return bool(y.size == len(y) * outputs)
+    return y.ndim == 1 and y.dtype.kind in "iu" and bool(y.min() >= 0) and bool(y.max() < outputs)
 
 
 def _walk(descent: Descent, site: Site, batch: int, goal: int, seconds: float | None) -> Walked:

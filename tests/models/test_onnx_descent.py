@@ -18,7 +18,7 @@ from edgefl.algorithms.fedavg import FedAvg
 from edgefl.contract import Budget, Site
 from edgefl.data.dataset import Dataset
 from edgefl.errors import Diverged, Interrupted, RemoteError
-from edgefl.losses import cross_entropy, squared_error, weighted
+from edgefl.losses import cross_entropy, double_softmax, squared_error, weighted
 from edgefl.models.normalised import Normalised
 from edgefl.models.onnx.bundle import pack, unpack
 from edgefl.models.onnx_backend import OnnxModel
@@ -119,6 +119,18 @@ def test_real_targets_statistics_dropout_and_normalised_samples(dropout, batches
     assert in_graph(ALL, w, here(), 8) is not None
     assert in_graph(ALL, w, here(), 1) is None  # BatchNorm of one sample
     assert apart(ALL, w, here(), here(), batch=8, batches=batches) < 2e-4
+
+
+def test_the_softmax_of_a_softmax_is_that_of_numpy():
+    module = nn.Sequential(nn.Linear(16, 4))
+    model, w = OnnxModel(export(module, (16,), plan=StepPlan("double_softmax", TERMS))), initial_params(module)
+
+    def here():
+        return site(model, (16,), loss=double_softmax)
+
+    assert in_graph(ALL, w, here(), 8) is not None
+    assert in_graph(ALL, w, replace(here(), loss=cross_entropy), 8) is None
+    assert apart(ALL, w, here(), here(), batch=8, batches=20) < 2e-4
 
 
 def test_threads_walk_on_one_model_at_the_same_time():

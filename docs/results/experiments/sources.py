@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from edgefl import seeds
-from edgefl.data.catalog import load
+from edgefl.data.catalog import data_root, load
 from edgefl.data.dataset import Dataset
 from edgefl.data.partition import dirichlet
 from edgefl.data.source import Source
@@ -46,6 +46,17 @@ mnist_dirichlet_4 = partial(mnist_dirichlet, division=4)
 def fashion_mnist_10000() -> Source:
     """The first ten thousand images."""
     return _some("fashion_mnist", np.arange(10_000))
+
+
+def upcycled_synthetic(name: str) -> Source:
+    """One of the sets that Upcycled-FL was published with, 30 devices each; its file is looked for in the data root."""
+    return load(f"npz:{(data_root() / 'upcycled_synthetic' / name).absolute()}.npz")
+
+
+upcycled_iid = partial(upcycled_synthetic, "iid")
+upcycled_00 = partial(upcycled_synthetic, "0_0")
+upcycled_55 = partial(upcycled_synthetic, "0.5_0.5")
+upcycled_11 = partial(upcycled_synthetic, "1_1")
 
 
 def uci_har_statistics() -> Source:

@@ -35,13 +35,25 @@ def cross_entropy(g: Graph, z: Value) -> tuple[str, str]:
     return g("Neg", _sum(g, g("Mul", logp, true))), g("Sub", g("Exp", logp), true)
 
 
+def double_softmax(g: Graph, z: Value) -> tuple[str, str]:
+    """Cross-entropy of a softmax taken for logits, as Upcycled-FL's published program has it."""
+    p = g("Softmax", z, axis=1)
+    loss, dp = cross_entropy(g, Value(p, z.fake))
+    across = g("ReduceSum", g("Mul", p, dp), g.constant([1]), keepdims=1)
+    return loss, g("Mul", p, g("Sub", dp, across))
+
+
 def squared_error(g: Graph, z: Value) -> tuple[str, str]:
     """Half the squared distance to rows of real numbers."""
     gap = g("Sub", z, "y")
     return _sum(g, g("Mul", g("Mul", gap, gap), g.constant(0.5, torch.float32))), gap
 
 
-LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}
+LOSSES: dict[str, Loss] = {
+    "cross_entropy": cross_entropy,
+    "double_softmax": double_softmax,
+    "squared_error": squared_error,
+}
 
 
 class State(NamedTuple):
@@ -129,7 +141,7 @@ def _plus(g: Graph, a: str, b: str) -> str:
 def _file(traced: Traced, nodes: Sequence[Node], states: Sequence[State], plan: StepPlan) -> bytes:
     """The loop around these nodes, as a file."""
     g, inputs = traced.graph, traced.inputs
-    x, whole = ONNX_TYPES[inputs["x"].dtype], plan.loss == "cross_entropy"
+    x, whole = ONNX_TYPES[inputs["x"].dtype], plan.loss != "squared_error"
     y = TensorProto.INT64 if whole else FLOAT
     body = proto(nodes, "step", [], [], g)
     constants = list(body.initializer)
