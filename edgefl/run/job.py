@@ -4,7 +4,7 @@ A job never changes; a run's state is a value that each round replaces. Loop, em
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -102,6 +102,13 @@ class RunState:
     def sha256(self) -> str:
         """What two runs must share to be the same."""
         return digest(self.params)
+
+
+Watch: TypeAlias = Callable[[RunState], None]  # shown every state of a run, before anybody is told of it
+
+
+def unwatched(_: RunState) -> None:
+    """Nobody looks at the states of this run."""
 
 
 def prepare(run: RunFile, root: Path | None = None, network: Network | None = None) -> tuple[Job, Split]:

@@ -21,7 +21,8 @@ from edgefl.errors import RunError
 from edgefl.events import Abandoned, Described, Done, Evaluated, Fact, Round, Tell
 from edgefl.privacy.spending import spending
 from edgefl.protocol import simulated_keys
-from edgefl.run.job import Job, RunState
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState, Watch
 from edgefl.simulation.emulated import Device, Surroundings, kinds
 from edgefl.simulation.engines import RUN_ID, Engine, InProcess, held
 from edgefl.simulation.network import VirtualBroker
@@ -40,11 +41,12 @@ def emulate(
     tell: Tell = lambda _: None,
     *,
     engine: Engine | None = None,
+    watch: Watch = jobs.unwatched,
 ) -> RunState:
-    """Play all rounds on the virtual clock; `tell` hears everything that lasts."""
+    """Play all rounds on the virtual clock; `tell` hears everything that lasts, `watch` sees how the run stands."""
     engine = engine or InProcess(job, devices)
     with _quiet(), _threads(engine.parallel) as threads:
-        return Emulator(job, devices, tell, engine, threads).run()
+        return Emulator(job, devices, tell, engine, threads, watch=watch).run()
 
 
 class Emulator:
@@ -57,8 +59,10 @@ class Emulator:
         tell: Tell,
         engine: Engine,
         threads: Executor | None = None,
+        *,
+        watch: Watch = jobs.unwatched,
     ) -> None:
-        self.job, self._tell = job, tell
+        self.job, self._tell, self._watch = job, tell, watch
         self.world = World()
         signer = simulated_keys.signer(job.run.run.seed, "the coordinator")
         self.around = around = Surroundings(job, self.world, VirtualBroker(self.world), engine, signer.key, threads)
@@ -121,6 +125,8 @@ class Emulator:
                     virtual_seconds_to_target=None if reached is None else self.merged,
                     privacy=spending(self.job.algorithm, self.job.model.layout, self.kept().values()).get("privacy"),
                 )
+        if (run_state := self.coordinator.artifacts.run_state) is not None:
+            self._watch(run_state)
         if fact.lasting:
             self._tell(fact)
 

@@ -13,7 +13,7 @@ from edgefl.privacy.spending import spending
 from edgefl.protocol.frames import Unseal
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
 from edgefl.run import job as jobs
-from edgefl.run.job import Job, RunState
+from edgefl.run.job import Job, RunState, Watch
 from edgefl.run.work import plain_limit, received, unpack_answer
 from edgefl.selection.base import Candidate, drawn
 from edgefl.simulation.answer_order import Course, Turn, virtual
@@ -38,6 +38,7 @@ def simulate(
     *,
     engine: Engine | None = None,
     order: Mapping[int, Course] | None = None,
+    watch: Watch = jobs.unwatched,
 ) -> RunState:
     """Play all rounds one after another; `tell` hears what a coordinator tells of a fleet that nothing disturbs.
 
@@ -48,10 +49,10 @@ def simulate(
         members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in held(job.run, devices).items()}
         draws = _Draws({name: Candidate(name, members[name].samples) for name in sorted(members)})
         courses = _courses(job, members, draws, order)
-        return _simulate(job, _Fleet(members, states, courses), tell, engine or InProcess(job, devices))
+        return _simulate(job, _Fleet(members, states, courses), tell, engine or InProcess(job, devices), watch)
 
 
-def _simulate(job: Job, fleet: "_Fleet", tell: Tell, engine: Engine) -> RunState:
+def _simulate(job: Job, fleet: "_Fleet", tell: Tell, engine: Engine, watch: Watch) -> RunState:
     members, states = fleet.members, fleet.states
     total, began, cpu, asked = Traffic(), perf_counter(), process_time(), 0
 
@@ -59,7 +60,7 @@ def _simulate(job: Job, fleet: "_Fleet", tell: Tell, engine: Engine) -> RunState
         for fact in facts:
             tell(replace(fact, at=time()))
 
-    run_state = jobs.begin(job)
+    watch(run_state := jobs.begin(job))
     say(*jobs.openings(job, run_state))
     for name, device in members.items():
         say(joined(job, name, device.samples))
@@ -73,15 +74,15 @@ def _simulate(job: Job, fleet: "_Fleet", tell: Tell, engine: Engine) -> RunState
         total.up, total.down = total.up + spent.up, total.down + spent.down
         if extra is not None and jobs.evaluates(job, run_state):
             fresh = {name: update for name, update in updates.items() if not ages[name]}
-            run_state = jobs.judged(job, run_state, fresh)
+            watch(run_state := jobs.judged(job, run_state, fresh))
             say(evaluated(run_state, Traffic() if not (ends := jobs.finished(job, run_state)) else spent))
             if ends:
                 break  # with the model that they were asked about
         if jobs.purpose(job, run_state) == "describe":
-            run_state = jobs.described(job, run_state, updates)
+            watch(run_state := jobs.described(job, run_state, updates))
             say(jobs.description(job, run_state, updates, bytes_up=spent.up, bytes_down=spent.down))
             continue
-        run_state = jobs.advance(job, run_state, updates, population=len(members), ages=ages)
+        watch(run_state := jobs.advance(job, run_state, updates, population=len(members), ages=ages))
         more = forgetting.of_round(jobs.in_force(job, before), before, updates, run_state)
         more |= {"seconds": perf_counter() - opened, "staleness": jobs.staleness(job, ages)}
         say(jobs.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, **more))
