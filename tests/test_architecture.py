@@ -1,6 +1,7 @@
 """Who may import whom, and how things are named. The imports keep a device free of torch, and decisions free of I/O."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -146,6 +147,11 @@ def test_whole_fleets_stand_above_the_services_and_only_commands_and_the_choice_
     fleets = ("edgefl/chaos/", "edgefl/simulation/emulat")
     if not name(path).startswith((*fleets, "edgefl/cli/", "edgefl/simulation/drivers.py")):  # it is asked for by name
         assert not [one for one in ever(path) if (one.replace(".", "/") + "/").startswith(fleets)]
+
+
+def test_our_processes_find_our_packages_wherever_they_are_started():
+    """`python -m edgefl` would look into the user's folder first: `edgefl.system.processes.python` does not."""
+    assert [name(path) for path in SOURCES if re.search(r'"-m",\s*f?"edgefl', path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

@@ -18,6 +18,7 @@ from edgefl.cli.bench_transport import Secured, Services, Unsigned
 from edgefl.errors import ConfigError
 from edgefl.fleet.folder import FleetFolder
 from edgefl.protocol.address import Address
+from edgefl.system.processes import python
 from edgefl.vector import Layout
 
 ONE = Comparison("a thing", "ms", (3.0, 1.0, 2.0), (1.0, 2.0, 4.0), bar=1.5, limit=2.0)
@@ -95,7 +96,7 @@ def test_a_training_process_tells_its_memory_and_its_start(tmp_path: Path):
     lenet = next(case for case in CASES if case.network == "lenet5")
 
     def command(kind: str, graphs: Path) -> list[str]:
-        return device.python("edgefl.cli.bench_trainee", kind, lenet.network, str(graphs))
+        return python("edgefl.cli.bench_trainee", kind, lenet.network, str(graphs))
 
     memory, wall, cpu = device.trainees(lenet, command, tmp_path, repeats=1)
     assert 20 < memory.ours[0] < memory.reference[0]
@@ -105,7 +106,7 @@ def test_a_training_process_tells_its_memory_and_its_start(tmp_path: Path):
 def test_an_agent_with_its_box_is_small_and_nearly_as_fast_as_without(tmp_path: Path):
     lenet = next(case for case in CASES if case.network == "lenet5")
     memory, wall, cpu = device.boxed(
-        lenet, lambda graphs: device.python("edgefl.cli.bench_boxed", lenet.network, str(graphs), "3"), tmp_path
+        lenet, lambda graphs: python("edgefl.cli.bench_boxed", lenet.network, str(graphs), "3"), tmp_path
     )
     assert 20 < memory.ours[0] < 100
     assert (wall.excess, len(wall.ours), len(cpu.reference)) == (5.0, 3, 3)

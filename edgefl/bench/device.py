@@ -1,7 +1,6 @@
 """What training costs on a device: onnxruntime beside torch, one thread each."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -98,8 +97,3 @@ def _numbers(command: list[str], output: Path) -> dict[str, Any]:
         raise RunError(f"a training process failed: {child.last_words()}")
     numbers: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
     return numbers
-
-
-def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module in a fresh process."""
-    return [sys.executable, "-m", module, *arguments]

@@ -20,7 +20,7 @@ from edgefl.errors import RunError
 from edgefl.protocol import broker
 from edgefl.run.local_fleet import Fleet
 from edgefl.system import user_files
-from edgefl.system.processes import Child
+from edgefl.system.processes import Child, python
 from edgefl.system.store import write_atomically
 
 MB = 1e6
@@ -84,7 +84,7 @@ def coordinator(plan: Plan, folder: Path) -> tuple[float, float]:
         write_atomically(path, RUN.format(**about).encode())
         write_atomically(folder / "wide.py", NETWORK.format(hidden=max(1, plan.params // WIDTH)).encode())
         user_files.remember(path)
-        command = [sys.executable, "-m", "edgefl", "coordinator", "start", str(path), "--no-page", "--json"]
+        command = python("edgefl", "coordinator", "start", str(path), "--no-page", "--json")
         child = Child(command, output)
         until_done.callback(child.stop)
         waiting = _watched(child, output, "waiting")

@@ -4,7 +4,6 @@ There are two references: bare paho clients that move the same bytes (`against_b
 same services without TLS and without signatures (`against_plain`).
 """
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from edgefl.bench.report import Comparison
 from edgefl.bench.secured import SecuredFleet, secured_fleet
 from edgefl.protocol import broker
 from edgefl.protocol.address import Address
-from edgefl.system.processes import Child
+from edgefl.system.processes import Child, python
 
 SETTLING = 2  # rounds that are not counted: connections warm up, memory is mapped
 SMALL = 100_000  # parameters; below, the number of messages decides and not that of bytes
@@ -189,7 +188,7 @@ def _start(until_done: ExitStack, command: list[str], output: Path) -> Child:
 
 
 def _client(address: Address, name: str) -> list[str]:
-    return [sys.executable, "-m", "edgefl.bench.paho_baseline", str(address), f"bare-{name}"]
+    return python("edgefl.bench.paho_baseline", str(address), f"bare-{name}")
 
 
 def _pids(children: Sequence[Child]) -> list[int]:

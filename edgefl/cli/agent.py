@@ -75,6 +75,7 @@ def enrol(  # noqa: PLR0917 - options of a command
     from edgefl.fleet import kit as kits
     from edgefl.fleet import tokens
     from edgefl.fleet.folder import state_folder
+    from edgefl.system.processes import python
 
     home = (folder.expanduser().absolute() if folder else None) or state_folder()
     if (kit is None) == (token is None):
@@ -96,7 +97,7 @@ def enrol(  # noqa: PLR0917 - options of a command
     if not install_only:
         sys.stdout.flush()
         words = ["agent", "start", str(path), "--log", log, *(["--once"] if once else [])]
-        os.execv(sys.executable, [sys.executable, "-m", "edgefl", *words])  # noqa: S606  ourselves, without the parser
+        os.execv(sys.executable, python("edgefl", *words))  # noqa: S606  ourselves, without the parser
 
 
 @app.command()

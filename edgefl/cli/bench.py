@@ -70,8 +70,9 @@ def device(
     from pathlib import Path
 
     from edgefl.bench.cases import CASES
-    from edgefl.bench.device import boxed, python, steps, trainees
+    from edgefl.bench.device import boxed, steps, trainees
     from edgefl.errors import ConfigError, nearest
+    from edgefl.system.processes import python
 
     known = {case.network: case for case in CASES}
     for name in networks or ():
@@ -104,14 +105,14 @@ def coordinator(
     json: Json = False,
 ) -> None:
     """How much memory a coordinator takes: waiting, working, and for a round of many answers."""
-    import sys
     import tempfile
     from pathlib import Path
 
     from edgefl.bench.memory import Plan, measure
+    from edgefl.system.processes import python
 
     def merge(params: int, answers: int, folder: Path) -> list[str]:
-        return [sys.executable, "-m", "edgefl.cli.bench_merge", str(params), str(answers), str(folder)]
+        return python("edgefl.cli.bench_merge", str(params), str(answers), str(folder))
 
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-", dir=Path.cwd()) as folder:  # /tmp may be memory
         plan = Plan(params=params, devices=devices, answers=answers)

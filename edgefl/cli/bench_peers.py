@@ -78,9 +78,10 @@ def peers(  # noqa: PLR0917 - the options of the command
 def _programs(address: "Address", clients: int, folder: Path, *, trains: bool) -> "Programs":
     """Ours: the real coordinator and the real agents, with all that they keep in this folder."""
     from edgefl.bench.peers.side import Programs
+    from edgefl.system.processes import python
 
     def run(module: str, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", f"edgefl.cli.{module}", str(address), *arguments]
+        return python(f"edgefl.cli.{module}", str(address), *arguments)
 
     agent = "bench_training_agent" if trains else "bench_agent"
     return Programs(

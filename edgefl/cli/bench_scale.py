@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgefl.cli.options import Json
+from edgefl.system.processes import python
 
 if TYPE_CHECKING:
     from edgefl.protocol.address import Address
@@ -66,11 +67,11 @@ class Services:
     """Our commands."""
 
     def crowd(self, address: "Address", first: int, count: int) -> list[str]:
-        return [sys.executable, "-m", "edgefl.cli.bench_crowd", str(address), str(first), str(count)]
+        return python("edgefl.cli.bench_crowd", str(address), str(first), str(count))
 
     def coordinator(self, address: "Address", line: Path, devices: int, folder: Path) -> list[str]:
         options = str(address), str(line), str(devices), str(folder)
-        return [sys.executable, "-m", "edgefl.cli.bench_coordinator", *options]
+        return python("edgefl.cli.bench_coordinator", *options)
 
 
 def _say(text: str) -> None:

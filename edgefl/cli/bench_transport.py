@@ -1,6 +1,5 @@
 """Our side of the transport bench: the real coordinator in this process, real agents in theirs."""
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -25,7 +24,7 @@ from edgefl.protocol.address import Address
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer
 from edgefl.run.job import Job
-from edgefl.system.processes import Child
+from edgefl.system.processes import Child, python
 from edgefl.vector import Layout
 
 DEADLINE = 600.0  # seconds: a bench waits for everybody
@@ -40,7 +39,7 @@ class Services:
 
     def command(self, address: Address, name: str, folder: Path) -> list[str]:
         """How to start the agent of this name."""
-        return [sys.executable, "-m", "edgefl.cli.bench_agent", str(address), name, str(folder)]
+        return python("edgefl.cli.bench_agent", str(address), name, str(folder))
 
     def connect(self, address: Address, name: str) -> MqttTransport:
         """The coordinator of the job of this name, at the agents' broker."""

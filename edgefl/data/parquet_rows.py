@@ -15,6 +15,7 @@ from typing import Any
 from edgefl.data.reading import Reading
 from edgefl.data.table import Row, Rows, Table, packed, read, unpacked
 from edgefl.errors import ConfigError
+from edgefl.system.processes import python
 
 BATCH = 4096  # rows that are in memory as Python's own numbers at once
 LONGEST = 3600.0  # seconds for one table
@@ -26,7 +27,7 @@ def read_parquet(paths: Sequence[Path], name: str, reading: Reading, *, features
         raise ConfigError(f"data set '{name}' needs pyarrow, which is not installed: pip install 'edgefl[parquet]'")
     keys = reading.model_dump(mode="json", include=set(Reading.model_fields))
     order = json.dumps({"paths": [str(path) for path in paths], "name": name, "reading": keys, "features": features})
-    command = [sys.executable, "-m", "edgefl.data.parquet_rows"]
+    command = python("edgefl.data.parquet_rows")
     try:
         done = subprocess.run(command, input=order.encode(), capture_output=True, timeout=LONGEST, check=False)  # noqa: S603 - ours
     except subprocess.TimeoutExpired:

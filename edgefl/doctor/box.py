@@ -9,6 +9,8 @@ from edgefl.doctor.finding import Finding, ok, warning
 
 PATIENCE = 60.0  # seconds
 TRIED = """
+import sys
+sys.path[:] = [path for path in sys.path if path]
 import json
 from edgefl.system.confinement import confine
 confined = confine(1 << 30)

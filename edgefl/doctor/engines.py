@@ -8,11 +8,11 @@ import json
 import platform
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 
 from edgefl.doctor.finding import Finding, ok, warning, wrong
 from edgefl.doctor.probe import MISSING
+from edgefl.system.processes import python
 
 PATIENCE = 180.0  # seconds; importing torch from an SD card takes most of a minute
 PINS = {
@@ -36,7 +36,7 @@ def torch(*, needed: bool) -> Finding:
 def engine(name: str, *, needed: bool, environment: Mapping[str, str] | None = None) -> Finding:
     """Whether `name` imports and makes a tiny training step."""
     aside = "" if needed else "; a device does not need it"
-    command = [sys.executable, "-m", "edgefl.doctor.probe", name]
+    command = python("edgefl.doctor.probe", name)
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=environment

@@ -1,6 +1,5 @@
 """A fleet of real agent processes on this machine, for demos and trials."""
 
-import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from edgefl.errors import ConfigError
 from edgefl.fleet.folder import signing_key
 from edgefl.protocol.address import PASSWORD, parse, reachable
 from edgefl.run.job import device_names
-from edgefl.system.processes import Child
+from edgefl.system.processes import Child, python
 from edgefl.system.store import make_private, write_atomically
 
 
@@ -109,5 +108,5 @@ def _command(run: RunFile, me: dict[str, str], folder: Path, part: int, root: Pa
     path = folder / f"{me['id']}.toml"
     text = "\n".join(toml_text.table(title, table) for title, table in tables.items())
     write_atomically(path, text.encode())
-    command = [sys.executable, "-m", "edgefl", "agent", "start", str(path), "--once", "--run", run.run.name]
+    command = python("edgefl", "agent", "start", str(path), "--once", "--run", run.run.name)
     return command if root is None else [*command, "--data-root", str(root)]

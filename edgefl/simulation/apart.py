@@ -6,6 +6,7 @@ The child ends with its work, and torch with it; what is left is a file that a p
 """
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from edgefl.run import network as networks
 from edgefl.run.network import Network
 from edgefl.simulation import rehearsal
 from edgefl.system import store
-from edgefl.system.processes import Child
+from edgefl.system.processes import Child, python
 from edgefl.system.scratch import Scratch
+
+log = logging.getLogger(__name__)
 
 ORDER, NETWORK, OUTPUT = "order.json", "network.safetensors", "output.txt"
 
@@ -29,13 +32,15 @@ def network_apart(run: RunFile, root: Path | None = None, *, rehearse: bool = Fa
         order, file, output = (scratch.path / name for name in (ORDER, NETWORK, OUTPUT))
         about = {"run": run.model_dump(mode="json"), "root": root and str(root), "rehearse": rehearse}
         store.write_atomically(order, json.dumps(about).encode())
-        child = Child([sys.executable, "-m", "edgefl.simulation.apart", str(order), str(file)], output)
+        child = Child(python("edgefl.simulation.apart", str(order), str(file)), output)
         try:
             child.gone.wait()
         finally:
             child.stop()
         if child.exit_code:
             lines = output.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            if not lines[-1].startswith("edgefl: "):
+                log.error("the process that makes the network failed:\n%s", "\n".join(lines))
             raise ConfigError(lines[-1].removeprefix("edgefl: "))
         return networks.unpack(file.read_bytes(), str(file))
 

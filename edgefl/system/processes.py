@@ -14,6 +14,16 @@ from edgefl.errors import ConfigError
 
 PR_SET_PDEATHSIG = 1
 PATIENCE = 5.0  # seconds between asking a child to end and making it
+# `python -m` would look into the current folder first: the user's, where a file may have the name of a package of ours.
+MODULE = (
+    "import sys; sys.path[:] = [path for path in sys.path if path]; "
+    "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module in a fresh process, whatever lies in the current folder."""
+    return [sys.executable, "-c", MODULE, module, *arguments]
 
 
 class Child:

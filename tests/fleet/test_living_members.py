@@ -5,8 +5,8 @@ is out although its connection is open.
 import json
 import re
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import secured_fleet
 from fleets import until
+from logged import logged
 from secured_fleet import EDGEFL, Secured
 
 from device_agent import enrol
@@ -21,6 +22,7 @@ from edgefl.fleet import sightings
 from edgefl.fleet.authority import clock, read_certificate
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 120.0  # seconds until something is lost rather than late
 OUT = 5.0  # seconds after the command in which it may still have been heard
 NAMES = "pi-01", "pi-02", "pi-03"
 RUN = """
@@ -43,21 +45,20 @@ deadline = 5.0
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
-@contextmanager
-def started(secured: Secured, *words: str) -> Iterator[None]:
-    command, quiet = [*EDGEFL, *words], subprocess.DEVNULL
-    with subprocess.Popen(command, env=secured.environment, cwd=secured.state, stdout=quiet, stderr=quiet) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
 class Living:
     """A secured fleet of three that trains, and what its metrics say."""
 
-    def __init__(self, secured: Secured) -> None:
-        self.secured = secured
+    def __init__(self, secured: Secured, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        self.secured, self.processes = secured, processes
+
+    def until(self, true: Callable[[], object]) -> None:
+        """Wait for what comes as long as nobody has died."""
+
+        def holds() -> object:
+            assert [process.poll() for process in self.processes] == [None] * len(self.processes)
+            return true()
+
+        until(holds, PATIENCE)
 
     def facts(self, kind: str) -> list[dict[str, Any]]:
         """What has been written down of this kind."""
@@ -80,18 +81,20 @@ def living(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Living]:
     agents = [str(enrol.install(secured.kits[name], tmp_path / "devices", "digits")) for name in NAMES]
     with ExitStack() as until_done:
         until_done.enter_context(secured_fleet.broker(secured))
-        until_done.enter_context(started(secured, "coordinator", "start", "run.toml", "--no-rehearse"))
-        for agent in agents:
-            until_done.enter_context(started(secured, "agent", "start", agent))
-        yield Living(secured)
+        commands = [["coordinator", "start", "run.toml", "--no-rehearse"], *(["agent", "start", one] for one in agents)]
+        running: list[subprocess.Popen[bytes]] = []
+        for name, words in zip(("coordinator", *NAMES), commands, strict=True):
+            command, log = [*EDGEFL, *words], tmp_path / f"{name}.log"
+            running.append(until_done.enter_context(logged(command, log, env=secured.environment, cwd=tmp_path)))
+        yield Living(secured, running)
 
 
 def test_a_certificate_that_ends_soon_is_renewed_and_a_revoked_device_is_out(living: Living) -> None:
     secured = living.secured
     file = secured.state / "devices" / "pi-01" / enrol.TLS
     before = read_certificate(file.read_bytes())
-    until(lambda: living.rounds() >= 2, 120)
-    until(lambda: read_certificate(file.read_bytes()).not_valid_after_utc > before.not_valid_after_utc)
+    living.until(lambda: living.rounds() >= 2)
+    living.until(lambda: read_certificate(file.read_bytes()).not_valid_after_utc > before.not_valid_after_utc)
     after = read_certificate(file.read_bytes())
     assert after.public_key() != before.public_key(), "a new key, which never left the device"
     member = secured.fleet.members.active()["pi-01"]
@@ -103,7 +106,7 @@ def test_a_certificate_that_ends_soon_is_renewed_and_a_revoked_device_is_out(liv
     done = secured.edgefl("fleet", "revoke", "pi-02")
     at, since = clock().timestamp(), living.rounds()
     assert done.returncode == 0, done.stderr
-    until(lambda: living.rounds() >= since + 3 and clock().timestamp() > at + OUT + 2)
+    living.until(lambda: living.rounds() >= since + 3 and clock().timestamp() > at + OUT + 2)
     assert [one for one in living.facts("lost") if one["device"] == "pi-02"]
     assert not [one for one in living.facts("answered") if one["device"] == "pi-02" and one["at"] > at + OUT]
     asked = [one for one in living.facts("asked") if one["at"] > at + OUT]

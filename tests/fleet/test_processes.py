@@ -88,7 +88,6 @@ def test_no_process_of_the_demo_outlives_it(number: signal.Signals, tmp_path: Pa
     demo = subprocess.Popen(
         [*EDGEFL, "demo", "--json", "--folder", str(tmp_path)],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert demo.stdout is not None
@@ -108,7 +107,7 @@ def test_an_idle_coordinator_has_not_loaded_torch(mosquitto: Broker, tmp_path: P
     run = tmp_path / "run.toml"
     run.write_text(RUN.format(folder=tmp_path / "runs", broker=mosquitto.address))
     command = [*EDGEFL, "coordinator", "start", str(run), "--json", "--no-rehearse"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as coordinator:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as coordinator:
         assert coordinator.stdout is not None
         assert json.loads(coordinator.stdout.readline())["event"] == "started"
         assert json.loads(coordinator.stdout.readline())["url"].startswith("http://127.0.0.1:")

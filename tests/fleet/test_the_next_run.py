@@ -42,9 +42,7 @@ def test_a_finished_run_is_left_alone_extended_and_begun_from(mosquitto: Broker,
 
     def coordinate(*words: str, devices: Path | None = None) -> subprocess.CompletedProcess[str]:
         """The command, with the agents of this run beside it."""
-        fleet = (
-            subprocess.Popen([*EDGEFL, "fleet", "start", str(devices)], stderr=subprocess.DEVNULL) if devices else None
-        )
+        fleet = subprocess.Popen([*EDGEFL, "fleet", "start", str(devices)]) if devices else None
         try:
             return subprocess.run(
                 [*EDGEFL, "coordinator", *words, "--json"], capture_output=True, text=True, timeout=180, check=False

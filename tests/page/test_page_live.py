@@ -2,17 +2,19 @@
 
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browsing import Browse, Window
+from logged import show
 
 from edgefl.protocol.broker import Broker
 
@@ -30,7 +32,7 @@ model = "softmax"
 partition = {{ kind = "dirichlet", omega = 0.5, devices = 3 }}
 [algorithm]
 name = "fedgc"
-batches = 300
+batches = {batches}
 [broker]
 url = "{broker}"
 [page]
@@ -76,6 +78,7 @@ def started(log: Path, *command: str) -> Iterator[Process]:
     finally:
         process.popen.kill()
         process.popen.wait()
+        show(log)
 
 
 def free_port() -> int:
@@ -84,13 +87,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def assert_shows(window: Window, metrics: Path) -> None:
+def assert_rounds_shown(window: Window, rounds: Sequence[dict[str, Any]]) -> None:
     """Every figure of every round is the one of metrics.jsonl."""
-    *rounds, done = map(json.loads, metrics.read_text().splitlines())
-    assert (window.text("#now-title"), done["event"]) == (f"Finished after {done['rounds']} rounds", "done")
-    assert window.value('[data-tile="accuracy"] dd span') == done["accuracy"] == rounds[-1]["accuracy"]
-    assert window.value('[data-tile="loss"] dd span') == done["loss"]
-    assert window.value('[data-tile="traffic"] dd span') == sum(line["bytes_up"] for line in rounds)
+    window.wait_for_text("#rounds-count", re.compile(f"^{len(rounds)}/"))
     window.go("rounds")
     names = {
         "Round": "round",
@@ -107,46 +106,70 @@ def assert_shows(window: Window, metrics: Path) -> None:
     assert shown == [{key: line[key] for key in names.values()} for line in reversed(rounds)]
 
 
-def test_a_run_is_watched_from_its_first_device_to_its_end(broker: Broker, browse: Browse, tmp_path: Path) -> None:
+def assert_finished(window: Window, metrics: Path) -> None:
+    """The end is shown, and all that led to it."""
+    *rounds, done = map(json.loads, metrics.read_text().splitlines())
+    assert (window.text("#now-title"), done["event"]) == (f"Finished after {done['rounds']} rounds", "done")
+    assert window.value('[data-tile="accuracy"] dd span') == done["accuracy"] == rounds[-1]["accuracy"]
+    assert window.value('[data-tile="loss"] dd span') == done["loss"]
+    assert window.value('[data-tile="traffic"] dd span') == sum(line["bytes_up"] for line in rounds)
+    assert_rounds_shown(window, rounds)
+
+
+def test_a_run_is_watched_from_its_first_device_to_its_end(
+    iotcore_broker: Broker, browse: Browse, tmp_path: Path
+) -> None:
     run = tmp_path / "run.toml"
-    run.write_text(RUN.format(rounds=4, folder=tmp_path / "runs", broker=broker.address, port=0))
+    run.write_text(RUN.format(rounds=4, batches=300, folder=tmp_path / "runs", broker=iotcore_broker.address, port=0))
     with started(tmp_path / "log", "coordinator", "start", str(run), "--json", "--no-rehearse") as coordinator:
         window = browse(coordinator.told("shown")["url"]).drawn()
         window.wait_for_text("#now-why", "needs 3 devices, have 0")
         with started(tmp_path / "fleet.log", "fleet", "start", str(run)):
-            window.wait_for_text("#now-title", "of 4: ")
-            assert window.page.locator("#asked-list a").count() == 3
             window.wait_for_text("#now-title", "Finished after 4 rounds")
             coordinator.popen.wait(PATIENCE)
         window.wait_for_text("#line", "the coordinator has ended")
-    assert_shows(window, tmp_path / "runs" / "trial" / "metrics.jsonl")
+    assert_finished(window, tmp_path / "runs" / "trial" / "metrics.jsonl")
     with started(tmp_path / "page.log", "page", str(tmp_path / "runs" / "trial"), "--page", "0") as page:
         again = browse(page.says(lambda line: "http" in line).split()[-1]).drawn()
-        assert_shows(again, tmp_path / "runs" / "trial" / "metrics.jsonl")
+        assert_finished(again, tmp_path / "runs" / "trial" / "metrics.jsonl")
+
+
+def test_who_is_at_work_in_the_round_in_hand_is_seen(mosquitto: Broker, browse: Browse, tmp_path: Path) -> None:
+    run = tmp_path / "run.toml"
+    days = {"rounds": 4, "batches": 1_000_000_000}  # of training: it is broken off long before
+    run.write_text(RUN.format(**days, folder=tmp_path / "runs", broker=mosquitto.address, port=0))
+    with (
+        started(tmp_path / "log", "coordinator", "start", str(run), "--json", "--no-rehearse") as coordinator,
+        started(tmp_path / "fleet.log", "fleet", "start", str(run)),
+    ):
+        window = browse(coordinator.told("shown")["url"]).drawn()
+        window.wait_for_text("#now-title", "Round 1 of 4: ")
+        assert window.page.locator("#asked-list a").count() == 3
 
 
 def test_a_browser_goes_on_watching_when_the_coordinator_was_killed(
     mosquitto: Broker, browse: Browse, tmp_path: Path
 ) -> None:
-    run, port = tmp_path / "run.toml", free_port()
-    run.write_text(RUN.format(rounds=12, folder=tmp_path / "runs", broker=mosquitto.address, port=port))
+    run, port, metrics = tmp_path / "run.toml", free_port(), tmp_path / "runs" / "trial" / "metrics.jsonl"
+    endless = {"rounds": 100_000, "batches": 1}
+    run.write_text(RUN.format(**endless, folder=tmp_path / "runs", broker=mosquitto.address, port=port))
     command = ("coordinator", "start", str(run), "--json", "--no-rehearse")
     fleet = ("fleet", "start", str(run))
     with started(tmp_path / "first.log", *command) as coordinator:
         window = browse(coordinator.told("shown")["url"]).drawn()
         with started(tmp_path / "fleet.log", *fleet):
-            coordinator.told("round")  # a browser may be slow to show it: without devices the run cannot end meanwhile
+            coordinator.told("round")  # a browser may be slow to show it: without devices it is the last for a while
         window.wait_for_text("#rounds-count", re.compile("^[1-9]"))
     window.wait_for('#line[data-line="away"]')
-    with (
-        started(tmp_path / "fleet-again.log", *fleet),
-        started(tmp_path / "second.log", *command) as coordinator,
-    ):
+    with started(tmp_path / "second.log", *command) as coordinator:
         assert coordinator.told("shown")["url"].endswith(f":{port}")
         window.wait_for('#line[data-line="live"]')
+        with started(tmp_path / "fleet-again.log", *fleet):
+            coordinator.told("round")
+        coordinator.popen.send_signal(signal.SIGINT)
         coordinator.popen.wait(PATIENCE)
-        window.wait_for_text("#now-title", "Finished after 12 rounds")
-    assert_shows(window, tmp_path / "runs" / "trial" / "metrics.jsonl")
+        window.wait_for_text("#line", "the coordinator has ended")
+        assert_rounds_shown(window, [json.loads(line) for line in metrics.read_text().splitlines()])
 
 
 @pytest.mark.parametrize("wrong", ["nowhere", "empty"])

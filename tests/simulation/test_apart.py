@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from edgefl.models.state_names import StateNames
 from edgefl.run import job as jobs
 from edgefl.run import network as networks
 from edgefl.run.network import Network
+from edgefl.simulation import apart
 from edgefl.simulation.apart import network_apart
 
 TABLE = {
@@ -53,10 +55,25 @@ print(jobs.begin(job).sha256(), jobs.begin(job).evaluation.loss, "torch" in sys.
     assert done.stdout.split() == [jobs.begin(here).sha256(), repr(jobs.begin(here).evaluation.loss), "False"]
 
 
-def test_what_the_child_complains_of_is_the_operators_one_line() -> None:
+def test_what_the_child_complains_of_is_the_operators_one_line_whatever_lies_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for ours in ("edgefl", "coordinator"):
+        (tmp_path / ours).mkdir()
+    (tmp_path / "json.py").write_text("raise RuntimeError('this is the json of the user')")
     run = RunFile.model_validate({**TABLE, "task": {**TABLE["task"], "data": "npz:nowhere.npz"}})
     with pytest.raises(ConfigError, match=r"^data set 'npz:nowhere.npz': .* is not a file"):
         network_apart(run)
+
+
+def test_a_child_that_crashed_leaves_its_traceback_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(apart, "python", lambda *_: [sys.executable, "-c", "int('seven')"])
+    with pytest.raises(ConfigError, match=r"^ValueError: .* 'seven'$"):
+        network_apart(RunFile.model_validate(TABLE))
+    assert "Traceback" in caplog.text
 
 
 @dataclass(frozen=True)

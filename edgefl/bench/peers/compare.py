@@ -1,6 +1,5 @@
 """All sides, one load after another, in turns."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from edgefl.bench.transport import started_broker
 from edgefl.models import base
 from edgefl.protocol.address import Address
 from edgefl.protocol.broker import free_port
+from edgefl.system.processes import python
 
 HERE = Path(__file__).parent
 TORCH_CLIENT = Path(base.__file__).parent / "torch_client.py"
@@ -126,7 +126,7 @@ def _bare_grpc(flower: Interpreter, clients: int) -> Programs:
 
 
 def _bare_paho(address: Address, clients: int) -> Programs:
-    program = [sys.executable, "-m", "edgefl.bench.paho_baseline", str(address)]
+    program = python("edgefl.bench.paho_baseline", str(address))
     return Programs(
         "bare paho",
         lambda line: [*program, "bare-server", str(line), str(clients)],
