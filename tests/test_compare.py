@@ -322,7 +322,7 @@ def test_a_mistake_ends_the_comparison_before_anything_is_played(workers: int):
         play_all(asked, 2, None, mistaken, workers=workers)
 
 
-def test_data_and_graphs_are_prepared_once_for_each_seed():
+def test_data_and_graphs_are_prepared_once_for_each_seed_and_way_of_stepping():
     from edgefl.run import job as jobs
 
     preparations = list[tuple[str, int]]()
@@ -332,22 +332,30 @@ def test_data_and_graphs_are_prepared_once_for_each_seed():
         return jobs.prepare(run, root)
 
     preparation = Preparation(prepare)
-    one_run, other = (v.run for v in variants("fedavg,fedprox:wire.codec=float16:rounds.cohort=3", BASE, "run.toml"))
+    words = "fedavg,mifa:wire.codec=float16:rounds.cohort=3,fedprox,fedprox:mu=0.5"
+    table = {**BASE, "task": {**BASE["task"], "backend": "onnx"}}
+    one_run, other, banded, tighter = (v.run for v in variants(words, table, "run.toml"))
     (first, held), (second, again) = preparation(one_run, None), preparation(other, None)
     assert held is again
     assert first.model is second.model
-    assert (second.run, second.algorithm.name, second.up.name) == (other, "fedprox", "float16")
-    (third,) = variants("fedavg:wire.up.codec=topk:wire.up.share=0.1:selection.name=fresh", BASE, "run.toml")
+    assert (second.run, second.algorithm.name, second.up.name) == (other, "mifa", "float16")
+    (pulled, once_more), (harder, _) = preparation(banded, None), preparation(tighter, None)
+    assert once_more is held
+    assert pulled.public is held.public
+    assert pulled.test is held.test
+    assert pulled.graphs == jobs.prepare(banded)[0].graphs != first.graphs  # as if it were played alone
+    assert harder.model is pulled.model
+    (third,) = variants("fedavg:wire.up.codec=topk:wire.up.share=0.1:selection.name=fresh", table, "run.toml")
     few, same = preparation(third.run, None)
     assert same is held
     assert (few.up, few.down.name) == (TopK(share=0.1), "float32")
     preparation(seeded(one_run, 9), None)
     preparation(seeded(other, 9), None)
-    assert preparations == [("fedavg", 4), ("fedavg", 9)]
-    wider = variants("fedavg:task.public=0.2", BASE, "run.toml")[0].run
+    assert preparations == [("fedavg", 4), ("fedprox", 4), ("fedavg", 9)]
+    wider = variants("fedavg:task.public=0.2", table, "run.toml")[0].run
     preparation(seeded(wider, 9), None)
     assert preparations[-1] == ("fedavg", 9)
-    assert len(preparations) == 3
+    assert len(preparations) == 4
 
 
 def test_a_process_that_dies_takes_no_other_run_with_it():

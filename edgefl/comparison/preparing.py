@@ -1,15 +1,18 @@
-"""What the runs of a comparison share: data, network and graphs are made once for all algorithms on the same seed."""
+"""What the runs of a comparison share: data are made once for a seed, graphs once for all who take the same steps."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from edgefl import losses
 from edgefl.config.schema import RunFile
 from edgefl.data.split import Split
+from edgefl.models.rule import StepPlan
 from edgefl.run import job as jobs
 from edgefl.run.job import Job
 from edgefl.simulation.loop import simulate
 from edgefl.simulation.rehearsal import shortened, some
+from edgefl.training.descent import step_plan
 
 # Nothing is made of these.
 OWN = {"algorithm", "aggregation", "privacy", "rounds", "selection", "wire", "broker", "guards", "fleet"}
@@ -18,24 +21,36 @@ TRIED_PUBLIC = 64  # samples of the public data, for stages that train on them
 
 
 class Preparation:
-    """The newest job, handed out again to every run that differs only in how it learns; older ones are let go."""
+    """The newest data, handed out again to every run that differs only in how it learns; older ones are let go.
+
+    Devices that take other steps have other graphs, so that a run is the same here as alone.
+    """
 
     def __init__(self, prepare: Callable[[RunFile, Path | None], tuple[Job, Split]] = jobs.prepare) -> None:
         self._prepare = prepare
         self._key: tuple[str, Path | None] | None = None
-        self._made: tuple[Job, Split] | None = None
+        self._held: Split | None = None
+        self._jobs: dict[StepPlan | None, Job] = {}
 
     def __call__(self, run: RunFile, root: Path | None) -> tuple[Job, Split]:
         """What `edgefl.run.job.prepare` gives for this run."""
         key = _needs(run), root
-        if self._made is None or key != self._key:
-            self._made = None  # two data sets at a time may be one too many
-            self._key, self._made = key, self._prepare(run, root)
-        job, held = self._made
+        if key != self._key:
+            self._key, self._held, self._jobs = key, None, {}  # two data sets at a time may be one too many
+        plan = step_plan(run.make_algorithm(), losses.loss(run.task.loss))
+        if self._held is None or plan not in self._jobs:
+            job, held = self._prepare(run, root)
+            self._held = self._held or held
+            self._jobs[plan] = replace(job, public=self._held.public, test=job.test and self._held.test)
         algorithm, stages = run.make_algorithm(), run.make_stages()
         return replace(
-            job, run=run, algorithm=algorithm, stages=stages, up=run.wire.up_codec(), down=run.wire.down_codec()
-        ), held
+            self._jobs[plan],
+            run=run,
+            algorithm=algorithm,
+            stages=stages,
+            up=run.wire.up_codec(),
+            down=run.wire.down_codec(),
+        ), self._held
 
 
 def _needs(run: RunFile) -> str:

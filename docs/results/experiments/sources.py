@@ -59,6 +59,34 @@ upcycled_55 = partial(upcycled_synthetic, "0.5_0.5")
 upcycled_11 = partial(upcycled_synthetic, "1_1")
 
 
+def at_most_one_long(whole: Source) -> Source:
+    """The same samples, each shortened by itself to length 1 if it is longer: objective perturbation asks for that."""
+
+    def ready(part: Dataset) -> Dataset:
+        return Dataset(part.x / np.maximum(1, np.linalg.norm(part.x, axis=1, keepdims=True)), part.y, part.classes)
+
+    return Source(ready(whole.train), ready(whole.test), whole.groups, f"{whole.name}, at most 1 long")
+
+
+def upcycled_short(name: str) -> Source:
+    """One of Upcycled-FL's sets with such samples."""
+    return at_most_one_long(upcycled_synthetic(name))
+
+
+upcycled_iid_short = partial(upcycled_short, "iid")
+upcycled_00_short = partial(upcycled_short, "0_0")
+
+
+def uci_har_validation() -> Source:
+    """UCI HAR by person without its test people: every fifth of the others is to validate on, 17 are left to train."""
+    whole = load("uci_har")
+    if whole.groups is None:
+        raise ValueError("UCI HAR comes with its people")
+    aside = np.isin(whole.groups, np.unique(whole.groups)[2::5])
+    learn, judge = (whole.train.take(np.flatnonzero(rows)) for rows in (~aside, aside))
+    return Source(learn, judge, whole.groups[~aside], "uci_har_validation")
+
+
 def uci_har_statistics() -> Source:
     """UCI HAR by person, each window as six statistics of each channel: a linear model then goes a long way."""
     whole = load("uci_har")
