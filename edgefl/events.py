@@ -90,6 +90,8 @@ class Evaluating(Fact):
     target_names: tuple[str, ...] | None = None
     on: str = "coordinator"  # who evaluates: the coordinator, devices on data they set aside, or both
     every: int = 1  # devices: the model of every so manieth round
+    split: str = "test"  # or "validation": a part of the training data, to choose settings by
+    first: Mapping[str, Any] | None = None  # scores of the model it begins with, by name, where they are known by then
 
     @property
     def names(self) -> tuple[str, ...] | None:

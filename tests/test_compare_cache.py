@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from edgefl.cli import compare as command
 from edgefl.cli.app import app
+from edgefl.comparison import comparison
 from edgefl.comparison.cache import NAME, ResultCache, digest
 from edgefl.comparison.outcomes import Played
 from edgefl.config.reader import parse
@@ -100,6 +100,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path):
 def test_only_what_a_result_depends_on_is_in_the_digest(tmp_path: Path):
     same = digest(a_run())
     assert digest(a_run(run={"folder": "elsewhere"}, broker={"url": "mqtt://x"}, guards={"strikes": 9})) == same
+    assert digest(a_run(guards={"weight_cap": "off"})) != same
     assert digest(a_run(), tmp_path) == same  # generated data are nowhere
     for change in ({"run": {"seed": 1}}, {"algorithm": {"name": "fedprox"}}, {"aggregation": ({"name": "mean"},)}):
         assert digest(a_run(**change)) != same
@@ -177,7 +178,7 @@ def test_other_things_in_the_folder_stay_as_open_as_they_were(tmp_path: Path):
 
 
 def test_data_and_network_are_made_once_for_each_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    command._preparation.cache_clear()
+    comparison._preparation.cache_clear()
     seeds, real = list[int](), jobs.split
 
     def split(run: RunFile, root: Path | None = None) -> Any:

@@ -33,6 +33,7 @@ from edgefl.cli import (
     report,
     simulate,
     status,
+    sweep,
     tutorial,
 )
 from edgefl.errors import EdgeflError
@@ -51,6 +52,7 @@ app.command()(tutorial.tutorial)
 app.command()(doctor.doctor)
 app.command()(simulate.simulate)
 app.command()(compare.compare)
+app.command()(sweep.sweep)
 app.command()(rehearse.rehearse)
 app.command()(plan.plan)
 app.command()(status.status)

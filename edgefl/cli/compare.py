@@ -1,35 +1,43 @@
 """`edgefl compare`: several algorithms on one run."""
 
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from edgefl.cli.options import DataRoot, Json, Log, RunPath, Sets
 
-if TYPE_CHECKING:
-    from edgefl.comparison.preparing import Preparation
-    from edgefl.config.schema import RunFile
-    from edgefl.events import Tell
+Algorithms = Annotated[
+    str,
+    typer.Option(
+        help="Comma-separated, e.g. fedavg,gc=fedgc:sgc=false,ft=fedavg+finetune (docs/experiments.md).",
+        show_default=False,
+    ),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Play each with so many seeds, from run.seed on.")]
+Levels = Annotated[str, typer.Option(help="Accuracies whose rounds are counted.")]
+Baseline = Annotated[
+    str | None, typer.Option(help="The entry that the others are tested against.", show_default="the first")
+]
+Out = Annotated[Path | None, typer.Option(help="Where page, pictures and results.json go.")]
+Workers = Annotated[int, typer.Option(min=1, help="Runs that are played at the same time.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Play again what the folder already has.")]
+LEVELS = "0.5,0.7,0.9"
 
 
 def compare(  # noqa: PLR0917 - the options of the command
     run: RunPath,
-    algorithms: Annotated[
-        str,
-        typer.Option(
-            help="Comma-separated, e.g. fedavg,gc=fedgc:sgc=false,ft=fedavg+finetune (docs/simulation.md).",
-            show_default=False,
-        ),
-    ],
-    seeds: Annotated[int, typer.Option(min=1, help="Play each with so many seeds, from run.seed on.")] = 1,
-    levels: Annotated[str, typer.Option(help="Accuracies whose rounds are counted.")] = "0.5,0.7,0.9",
-    out: Annotated[Path | None, typer.Option(help="Where page, pictures and results.json go.")] = None,
+    algorithms: Algorithms,
+    seeds: Seeds = 1,
+    levels: Levels = LEVELS,
+    baseline: Baseline = None,
+    out: Out = None,
     set_: Sets = None,
     data_root: DataRoot = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs that are played at the same time.")] = 1,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Play again what the folder already has.")] = False,
+    workers: Workers = 1,
+    fresh: Fresh = False,
     json: Json = False,
     log: Log = "warning",
 ) -> None:
@@ -37,64 +45,58 @@ def compare(  # noqa: PLR0917 - the options of the command
 
     Each finished run is kept at once: the same command again goes on where it was interrupted.
     """
-    from edgefl.comparison.cache import ResultCache
-    from edgefl.comparison.outcomes import Failed
+    from edgefl.comparison import comparison
     from edgefl.comparison.progress import watching
-    from edgefl.comparison.report import write
-    from edgefl.comparison.running import play_all
-    from edgefl.comparison.table import as_json, scores, text
     from edgefl.comparison.variants import variants
     from edgefl.config.reader import read_toml
-    from edgefl.errors import ConfigError, Interrupted, RunError
     from edgefl.system import logs, user_files
-    from edgefl.system.locks import own
 
     logs.set_up(log)
     user_files.remember(run)
     chosen = variants(algorithms, read_toml(run), str(run), set_ or ())
-    asked = _levels(levels)
-    if chosen[0].run.task.partition is None:
-        raise ConfigError(f"{run}: a comparison divides one data set among devices: give task.partition")
+    asked = read_levels(levels)
+    comparison.check(chosen, baseline)
     folder = out or chosen[0].run.run.folder / f"{chosen[0].run.run.name}-compare"
+    with working_in(folder):
+        result = comparison.compare(
+            chosen,
+            seeds=seeds,
+            workers=workers,
+            root=data_root,
+            memory=comparison.kept_in(folder, data_root, fresh=fresh),
+            watching=watching,
+            levels=asked,
+            baseline=baseline,
+        )
+        typer.echo(as_json(result.as_json()) if json else result.text())
+        page = result.write(folder)
+    typer.echo(f"page: {page}", err=json)
+    say_failures(len(result.failed), len(result.outcomes))
+
+
+@contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """Nobody else writes into the folder meanwhile; an interruption says what is kept there."""
+    from edgefl.errors import Interrupted
+    from edgefl.system.locks import own
+
     with own(folder, private=False):  # a folder of the user's choice, perhaps with other things in it
-        kept = ResultCache(folder, data_root, fresh=fresh)
         try:
-            with watching({variant.label: variant.run.run.rounds for variant in chosen}, seeds) as watcher:
-                ends = play_all(
-                    chosen, seeds, data_root, _play, workers=workers, watcher=watcher, memory=kept, attempt=_try
-                )
+            yield
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted; finished runs are kept in {folder}, the same command goes on") from None
-        typer.echo(_json(as_json(ends, asked)) if json else text(scores(ends, asked), asked))
-        page = write(folder, chosen, ends, asked)
-    typer.echo(f"page: {page}", err=json)
-    if failed := sum(isinstance(end, Failed) for end in ends):
-        raise RunError(f"{failed} of {len(ends)} runs failed; the same command tries them again")
 
 
-def _play(run: "RunFile", root: Path | None, tell: "Tell") -> None:
-    from edgefl.simulation.drivers import play
+def say_failures(failed: int, played: int) -> None:
+    """End with exit code 1 if some runs failed."""
+    from edgefl.errors import RunError
 
-    play(run, root, tell, prepare=_preparation())
-
-
-def _try(run: "RunFile", root: Path | None, tell: "Tell") -> None:
-    from edgefl.comparison.preparing import briefly
-    from edgefl.events import Done
-
-    briefly(*_preparation()(run, root))
-    tell(Done(run.run.name, "", 0))
+    if failed:
+        raise RunError(f"{failed} of {played} runs failed; the same command tries them again")
 
 
-@cache
-def _preparation() -> "Preparation":
-    """One for this process: what it made for a run serves the next."""
-    from edgefl.comparison.preparing import Preparation
-
-    return Preparation()
-
-
-def _levels(words: str) -> tuple[float, ...]:
+def read_levels(words: str) -> tuple[float, ...]:
+    """The numbers in `--levels`."""
     from edgefl.errors import ConfigError
 
     try:
@@ -106,7 +108,8 @@ def _levels(words: str) -> tuple[float, ...]:
     return levels
 
 
-def _json(value: dict[str, Any]) -> str:
+def as_json(value: dict[str, Any]) -> str:
+    """As one line."""
     import json
 
     return json.dumps(value)

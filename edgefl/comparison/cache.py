@@ -26,7 +26,8 @@ from edgefl.system import user_files
 log = logging.getLogger(__name__)
 
 NAME = "results.jsonl"
-ELSEWHERE = {"broker", "guards"}  # what a comparison has no use for
+ELSEWHERE = {"broker", "page", "export", "devices"}  # what no result depends on
+HEEDED = ("trust", "weight_cap", "norm_cap", "extra_cap")  # the guards of a simulation
 
 
 class ResultCache:
@@ -65,6 +66,7 @@ def digest(run: RunFile, root: Path | None = None) -> str:
     """What two runs must share to be the same run."""
     table = run.model_dump(mode="json", exclude=ELSEWHERE)
     del table["run"]["folder"]
+    table["guards"] = {key: table["guards"][key] for key in HEEDED}
     folder = str(data_root(root).resolve()) if run.task.data in FOLDERS else None
     words = {"run": table, "data": folder, "ours": _ours(), "theirs": [_version(file) for file in _theirs(run)]}
     return sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
@@ -114,10 +116,11 @@ def _version(file: Path) -> str:
 
 def _played(told: dict[str, Any]) -> Played:
     """The run behind a line."""
-    *rounds, done = (from_json(fact) for fact in (*told["rounds"], told["done"]))
-    if not isinstance(done, Done):
+    first, done = from_json(told["first"]) if told["first"] else None, from_json(told["done"])
+    if not isinstance(done, Done) or not isinstance(first, Round | None):
         raise TypeError(f"a run ends with {type(done).__name__}")
-    return Played(told["label"], told["seed"], tuple(fact for fact in rounds if isinstance(fact, Round)), done)
+    rounds = tuple(fact for report in told["rounds"] if isinstance(fact := from_json(report), Round))
+    return Played(told["label"], told["seed"], rounds, done, told["split"], first)
 
 
 def _read(lines: bytes, path: Path) -> Iterator[tuple[str, Played]]:

@@ -12,8 +12,8 @@ import numpy as np
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, EdgeflError, RunError
 from edgefl.evaluation import metrics
-from edgefl.evaluation.judged_rounds import judged_rounds
-from edgefl.events import Done, Evaluated, Fact, Round, Tell, as_json
+from edgefl.evaluation.judged_rounds import first_model, judged_rounds
+from edgefl.events import Done, Evaluated, Evaluating, Fact, Round, Tell, as_json
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +29,19 @@ class Played:
     seed: int
     rounds: tuple[Round, ...]
     done: Done
+    split: str = "test"  # what its models were judged by; or "validation", a part of the training data
+    first: Round | None = None  # the model it began with, as a round 0, where that was judged
 
     def as_json(self) -> dict[str, Any]:
         """As one JSON object."""
-        rounds = [as_json(report) for report in self.rounds]
-        return {"label": self.label, "seed": self.seed, "rounds": rounds, "done": as_json(self.done)}
+        return {
+            "label": self.label,
+            "seed": self.seed,
+            "split": self.split,
+            "first": as_json(self.first) if self.first else None,
+            "rounds": [as_json(report) for report in self.rounds],
+            "done": as_json(self.done),
+        }
 
     @property
     def paid(self) -> list[Round]:
@@ -55,9 +63,14 @@ class Played:
         return sum(is_free(report) for report in self.rounds)
 
     @property
+    def numbers(self) -> list[int]:
+        """Which of the rounds that asked devices were judged, counted from one; all, unless it was every nth."""
+        return [number for number, report in enumerate(self.paid, 1) if is_judged(report)]
+
+    @property
     def regression(self) -> bool:
         """Whether it is judged by its loss, the lower the better, because its targets are real numbers."""
-        return self.paid[0].accuracy is None
+        return self.paid[self.numbers[0] - 1].accuracy is None
 
     @property
     def quality(self) -> list[float]:
@@ -72,24 +85,30 @@ class Played:
     @property
     def best(self) -> str:
         """Its best round, in words."""
-        return f"best loss {min(self.judged):.4g}" if self.regression else f"best {max(self.judged):.1%}"
+        where = "" if self.split == "test" else f" on {self.split} data"
+        return (
+            f"best{where} {max(self.judged):.1%}" if not self.regression else f"best loss{where} {min(self.judged):.4g}"
+        )
 
     def column(self, key: str) -> list[float]:
-        """One number of every such round; one that is not there (R2 of targets that do not vary) is NaN."""
-        return [nan if (value := getattr(report, key)) is None else value for report in self.paid]
+        """One number of every judged round; one that is not there (R2 of targets that do not vary) is NaN."""
+        reports = self.paid
+        return [nan if (value := getattr(reports[i - 1], key)) is None else value for i in self.numbers]
 
     @property
     def forgetting(self) -> list[float]:
-        """From one such round to the next; before the first, and without classes, there was nothing to forget."""
+        """From one judged round to the next; before the first, and without classes, there was nothing to forget."""
         if self.regression:
             return []
-        if not self.free:
-            return [report.forgetting for report in self.rounds[1:] if report.forgetting is not None]
-        classes = [[nan if v is None else v for v in report.per_class or ()] for report in self.paid]
+        reports = self.paid
+        judged = [reports[i - 1] for i in self.numbers]
+        if not self.free and all(report.forgetting is not None for report in judged[1:]):
+            return [report.forgetting for report in judged[1:] if report.forgetting is not None]
+        classes = [[nan if v is None else v for v in report.per_class or ()] for report in judged]
         return metrics.round_forgetting(np.array(classes)).tolist() if len(classes) > 1 else []
 
     def summed(self, *keys: str) -> list[float]:
-        """A running total after every round that asked devices, e.g. of `bytes_up` and `bytes_down`."""
+        """A running total after every judged round, e.g. of `bytes_up` and `bytes_down`."""
         total, sums = 0.0, list[float]()
         for report in self.rounds:
             total += sum(getattr(report, key) or 0 for key in keys)
@@ -97,10 +116,11 @@ class Played:
                 sums[-1] = total
             else:
                 sums.append(total)
-        return sums
+        return [sums[number - 1] for number in self.numbers]
 
 
-def _is_judged(report: Round) -> bool:
+def is_judged(report: Round) -> bool:
+    """Whether anybody looked at its model."""
     return report.accuracy is not None or report.loss is not None
 
 
@@ -136,29 +156,26 @@ class Order:
 
 def play_one(order: Order, root: Path | None, play: Play, progress: Progress) -> Outcome:
     """Play one run; whatever goes wrong in it is its own."""
-    told: list[Round | Evaluated] = []
-    done = Done(order.run.run.name, "", 0)
+    told: list[Fact] = []
+    done, split, every = Done(order.run.run.name, "", 0), "test", order.run.evaluation.every
 
     def tell(fact: Fact) -> None:
-        nonlocal done
+        nonlocal done, split
+        if isinstance(fact, Round | Evaluated | Evaluating | Done):
+            told.append(fact)
         if isinstance(fact, Done):
             done = fact
+        elif isinstance(fact, Evaluating):
+            split = fact.split
         elif isinstance(fact, Round):
-            told.append(fact)
-            if not _is_judged(fact) and not order.run.judged_by_devices:
+            if every == 1 and not is_judged(fact) and not order.run.judged_by_devices:
                 raise RunError("nothing to compare by; give task.data with a test part")
             progress(order.label, order.seed)
-        elif isinstance(fact, Evaluated):
-            told.append(fact)
 
     try:
-        if order.run.judge == "devices" and order.run.evaluation.every > 1:
-            raise ConfigError(
-                f"evaluation.every = {order.run.evaluation.every}: a comparison needs every round judged; set it to 1"
-            )
         play(order.run, root, tell)
-        played = Played(order.label, order.seed, tuple(judged_rounds(told)), done)
-        if not all(map(_is_judged, played.paid)):
+        played = Played(order.label, order.seed, tuple(judged_rounds(told)), done, split, first_model(told))
+        if len(played.numbers) < (len(played.paid) if every == 1 else 1):
             raise RunError("a round was judged by nobody: no device has so much data set aside (evaluation.least)")
     except EdgeflError as error:
         return Failed(order.label, order.seed, str(error), mistake=isinstance(error, ConfigError))

@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from edgefl.comparison import significance
 from edgefl.comparison.outcomes import Failed
 from edgefl.comparison.plots import colours_of
+from edgefl.comparison.significance import Standing
 from edgefl.comparison.table import MEDIAN, Line, Score, cells
 
 STYLE = """
@@ -39,6 +41,8 @@ def page(
     *,
     lines: Sequence[Line],
     levels: Sequence[float],
+    standings: Sequence[Standing] = (),
+    choices: tuple[Sequence[str], Sequence[Sequence[str]]] = ((), ()),
     pictures: Mapping[str, Path],
     runs: Mapping[str, str],
 ) -> str:
@@ -59,12 +63,14 @@ def page(
 <body>
 <h1>{escape(title)}</h1>
 <pre>{escape(command)}</pre>
+{_chosen(*choices)}
 <h2>Scores</h2>
 <div class="wide">{_table(lines, levels)}</div>
 <p>{_legend(lines)}; megabytes both ways; CPU seconds of the whole run. A free round asks
 no device: it belongs to the round before it and is counted in no column but its own. Every algorithm saw the same
 devices in the same rounds for the same seed. The best values are
 underlined{_unsolved(lines)}{_bounded(lines)}{_private(lines)}.</p>
+{_over_seeds(standings)}
 {_failures(lines)}
 <h2>Curves</h2>
 <p>Bold: the median over the seeds. Thin: each seed.</p>
@@ -96,6 +102,33 @@ def _table(lines: Sequence[Line], levels: Sequence[float]) -> str:
         body.append(f'<tr class="{kind}">{"".join(shown)}</tr>')
     titles = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     return f"<table><thead><tr>{titles}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _chosen(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """How the settings were chosen, if somebody did."""
+    if not rows:
+        return ""
+    return f"""<h2>Chosen</h2>
+{_plain_table(head, rows)}
+<p>By the mean of the last five scores on a validation part of the training data. Below, what was chosen is trained on
+all training data and judged by the test data.</p>"""
+
+
+def _plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    titles = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _over_seeds(standings: Sequence[Standing]) -> str:
+    """Means, intervals and tests, where there are several seeds."""
+    if not any(standing.score.seeds > 1 for standing in standings):
+        return ""
+    head, rows = significance.cells(standings)
+    return f"""<h2>Over seeds</h2>
+{_plain_table(head, rows)}
+<p>Of the mean of the last five scores of each run. Intervals are Student's; p is that of a paired t-test, two-sided,
+over the seeds that both have; Holm corrects it for the number of rows.</p>"""
 
 
 def _legend(lines: Sequence[Line]) -> str:

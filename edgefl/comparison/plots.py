@@ -77,7 +77,7 @@ def _curves(runs: Sequence[Played]) -> list[tuple[str, str, str, str, Coordinate
     """Caption, file, labels of the axes, and what is drawn."""
     word, axis = ("Loss", "test loss") if runs[0].regression else ("Accuracy", "test accuracy")
     curves: list[tuple[str, str, str, str, Coordinates]] = [
-        (f"{word} over rounds", f"{word.lower()}.png", "round", axis, lambda r: (_numbers(r), r.judged)),
+        (f"{word} over rounds", f"{word.lower()}.png", "round", axis, lambda r: (r.numbers, r.judged)),
         (
             f"{word} over traffic",
             "bytes.png",
@@ -87,7 +87,7 @@ def _curves(runs: Sequence[Played]) -> list[tuple[str, str, str, str, Coordinate
         ),
     ]
     if not runs[0].regression:
-        forgot: Coordinates = lambda r: (_numbers(r)[1:], _running_mean(r.forgetting))  # noqa: E731
+        forgot: Coordinates = lambda r: (r.numbers[1:], _running_mean(r.forgetting))  # noqa: E731
         curves.append(("Forgetting, mean of the rounds so far", "forgetting.png", "round", "round forgetting", forgot))
     if all(report.virtual_seconds is not None for run in runs for report in run.rounds):
         time: Coordinates = lambda r: ([s / 60 for s in r.summed("virtual_seconds")], r.judged)  # noqa: E731
@@ -151,8 +151,3 @@ def _running_mean(values: Sequence[float]) -> list[float]:
 
 def _labels(runs: Sequence[Played]) -> list[str]:
     return list(dict.fromkeys(run.label for run in runs))
-
-
-def _numbers(run: Played) -> list[int]:
-    """The rounds that asked devices, counted from one: free rounds cost nothing, so they take no room."""
-    return list(range(1, len(run.paid) + 1))

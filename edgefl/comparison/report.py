@@ -4,12 +4,15 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgefl.comparison.outcomes import Failed, Outcome, Played
 from edgefl.comparison.page import page
 from edgefl.comparison.plots import draw
-from edgefl.comparison.table import as_json, scores, text
+from edgefl.comparison.significance import Standing, cells
+from edgefl.comparison.table import Line, as_json, markdown, scores, text
 from edgefl.comparison.variants import Variant
 from edgefl.errors import StoreError
 from edgefl.system.store import write_atomically
@@ -17,22 +20,62 @@ from edgefl.system.store import write_atomically
 RESULTS, TABLE, PAGE = "results.json", "table.md", "index.html"
 
 
-def write(folder: Path, variants: Sequence[Variant], runs: Sequence[Outcome], levels: Sequence[float]) -> Path:
-    """Write everything into the folder; gives back the page."""
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """How settings were chosen: a table, and the same for machines."""
+
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    plain: Sequence[Any] = ()
+
+    def text(self) -> list[str]:
+        return [markdown(self.head, self.rows)] if self.rows else []
+
+
+NONE = Choices()
+
+
+def tables(lines: Sequence[Line], levels: Sequence[float], standings: Sequence[Standing]) -> str:
+    """Every run's numbers and, where there are several seeds, what these say together."""
+    several = any(standing.score.seeds > 1 for standing in standings)
+    return "\n\n".join([text(lines, levels), *([markdown(*cells(standings))] if several else [])])
+
+
+def write(
+    folder: Path,
+    variants: Sequence[Variant],
+    runs: Sequence[Outcome],
+    levels: Sequence[float],
+    *,
+    standings: Sequence[Standing] = (),
+    choices: Choices = NONE,
+) -> Path:
+    """Write everything into the folder; gives back the page. `choices` say how the settings came about."""
     lines = scores(runs, levels)
     title = variants[0].run.run.name
     files = {v.label: json.dumps(v.run.model_dump(mode="json", exclude_none=True), indent=1) for v in variants}
     command = " ".join(["edgefl", *(shlex.quote(word) for word in sys.argv[1:])])
     whole = [run for run in runs if isinstance(run, Played)]
-    table = "\n".join([text(lines, levels), *(f"\n{reason(run)}" for run in runs if isinstance(run, Failed))])
-    results = json.dumps({"command": command, **as_json(runs, levels)})
+    reasons = (reason(run) for run in runs if isinstance(run, Failed))
+    table = "\n\n".join([*choices.text(), tables(lines, levels, standings), *reasons])
+    chosen = {"choices": choices.plain} if choices.plain else {}
+    results = json.dumps({"command": command, **chosen, **as_json(runs, levels, standings)})
     write_atomically(folder / RESULTS, results.encode(), private=False)
     write_atomically(folder / TABLE, f"{table}\n".encode(), private=False)
     try:
         pictures = draw(whole, folder, title) if whole else {}
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written ({error.strerror}); choose another with --out") from None
-    written = page(title, command, lines=lines, levels=levels, pictures=pictures, runs=files)
+    written = page(
+        title,
+        command,
+        lines=lines,
+        levels=levels,
+        standings=standings,
+        choices=(choices.head, choices.rows),
+        pictures=pictures,
+        runs=files,
+    )
     write_atomically(folder / PAGE, written.encode(), private=False)
     return folder / PAGE
 

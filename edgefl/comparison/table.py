@@ -7,6 +7,7 @@ from statistics import mean, median
 from typing import Any, TypeAlias
 
 from edgefl.comparison.outcomes import Failed, Outcome, Played
+from edgefl.comparison.significance import Standing
 from edgefl.evaluation import metrics
 
 MEDIAN = "median"
@@ -49,7 +50,7 @@ def score(run: Played, levels: Sequence[float]) -> Score:
     """The line of one run. Round 0, the untrained model, counts for nothing."""
     curve = [-inf, *run.quality]
     numbers = metrics.summary([nan, *run.judged], lower=run.regression)
-    reached = tuple(metrics.rounds_to(curve, level) for level in levels)
+    reached = tuple(metrics.rounds_to(curve, level) for level in levels)  # how manieth judged round
     megabytes = [sent / 1e6 for sent in run.summed("bytes_up", "bytes_down")]
     privacy = run.done.privacy or {}
     clock, timed = run.summed("virtual_seconds"), run.done.virtual_seconds is not None
@@ -59,7 +60,7 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         numbers.best,
         numbers.last,
         numbers.last_five,
-        reached,
+        tuple(None if at is None else run.numbers[at - 1] for at in reached),
         tuple(None if round is None else megabytes[round - 1] for round in reached),
         mean(run.forgetting) if run.forgetting else 0.0,
         megabytes[-1],
@@ -175,10 +176,14 @@ def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
 
 def text(lines: Sequence[Line], levels: Sequence[float]) -> str:
     """The table for a terminal or a Markdown file."""
-    head, rows = cells(lines, levels)
+    return markdown(*cells(lines, levels))
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells as a table whose source is aligned, too."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
 
-    def line(row: list[str]) -> str:
+    def line(row: Sequence[str]) -> str:
         parts = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         return f"| {' | '.join(parts)} |"
 
@@ -186,13 +191,22 @@ def text(lines: Sequence[Line], levels: Sequence[float]) -> str:
     return "\n".join([line(head), line(rule), *(line(row) for row in rows)])
 
 
-def as_json(runs: Sequence[Outcome], levels: Sequence[float]) -> dict[str, Any]:
+def as_json(runs: Sequence[Outcome], levels: Sequence[float], standings: Sequence[Standing] = ()) -> dict[str, Any]:
     """Everything that was found, for machines."""
     return {
         "levels": list(levels),
         "scores": [asdict(line) for line in scores(runs, levels) if isinstance(line, Score)],
+        "standings": [_without_nan(asdict(line)) for line in standings],
         "runs": [run.as_json() for run in runs if isinstance(run, Played)],
         "failed": [asdict(run) for run in runs if isinstance(run, Failed)],
+    }
+
+
+def _without_nan(table: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no word for what one seed cannot tell but null."""
+    return {
+        key: _without_nan(value) if isinstance(value, dict) else None if value != value else value  # noqa: PLR0124 - NaN
+        for key, value in table.items()
     }
 
 

@@ -49,7 +49,7 @@ def variants(words: str, table: dict[str, Any], origin: str, sets: Sequence[str]
 
 def variant(word: str, base: RunFile, origin: str = "run file") -> Variant:
     """The run file with what one word changes in it."""
-    label, spec = _label(word)
+    label, spec = split_label(word)
     head, *tails = spec.split("+")
     name, given, elsewhere = _described(head, word, registry.algorithm_registry())
     if ":" not in name and name not in registry.algorithm_registry():
@@ -89,7 +89,7 @@ def seeded(run: RunFile, seed: int) -> RunFile:
     )
 
 
-def _label(word: str) -> tuple[str, str]:
+def split_label(word: str) -> tuple[str, str]:
     """The label, and what follows it; without one the word speaks for itself."""
     head, equals, rest = word.partition("=")
     return (head, rest) if equals and not set(head) & set(":+") else (word, word)

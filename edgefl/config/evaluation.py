@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, Field
 
 from edgefl.config.strict import STRICT
+from edgefl.data.validation import Place, Validation
 from edgefl.errors import ConfigError
 
 Judge: TypeAlias = Literal["coordinator", "devices", "both"]
@@ -22,6 +23,10 @@ class Evaluation(BaseModel):
     least: Annotated[int, Field(ge=1)] = 10  # a device with fewer samples set aside sends nothing
     held_back: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of each part of a divided set, in a trial
     beside_privacy: bool = False  # send counts although [privacy] does not cover them
+    # Simulation only, to choose settings by: models are judged by this share of each device's training data, the test
+    # data are left alone. `edgefl sweep` sets it.
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    validation_from: Place = "devices"  # or "public": from the public data at the coordinator
 
     def judge(self, *, data: bool, private: bool) -> Judge:
         """Who judges a run whose coordinator has data, or not, and which promises privacy, or not."""
@@ -29,10 +34,18 @@ class Evaluation(BaseModel):
             return self.on
         return "coordinator" if data or (private and not self.beside_privacy) else "devices"
 
+    def cut(self, judge: Judge) -> Validation | None:
+        """What is cut from the training data to judge by, instead of the test data."""
+        if self.validation is None:
+            return None
+        return Validation(self.validation, self.validation_from, None if judge == "coordinator" else self.held_back)
+
 
 def check(evaluation: Evaluation, *, data: bool, private: bool, forgetting: bool) -> None:
     """Refuse what does not go together."""
     on = evaluation.on
+    if evaluation.validation is not None and not data:
+        raise ConfigError("evaluation.validation cuts a part from the training data, and task.data = 'none' has none")
     if on in ("devices", "both") and private and not evaluation.beside_privacy:
         raise ConfigError(
             f"evaluation.on = '{on}': devices would send counts of their predictions, which [privacy] does not cover;"

@@ -4,12 +4,19 @@ import numpy as np
 
 from edgefl import seeds
 from edgefl.data.dataset import Dataset
+from edgefl.vector import Array
 
 
 def set_aside(data: Dataset, share: float, seed: int, device: str) -> tuple[Dataset, Dataset]:
     """The samples to train on and those set aside: the same ones in every round and every driver."""
-    order, count = seeds.stream(seed, device, "held back").permutation(len(data)), aside_of(len(data), share)
-    return data.take(np.sort(order[count:])), data.take(np.sort(order[:count]))
+    trained_on, aside = rows_set_aside(len(data), share, seed, device)
+    return data.take(trained_on), data.take(aside)
+
+
+def rows_set_aside(samples: int, share: float, seed: int, device: str) -> tuple[Array, Array]:
+    """The same of so many samples, by their numbers."""
+    order, count = seeds.stream(seed, device, "held back").permutation(samples), aside_of(samples, share)
+    return np.sort(order[count:]), np.sort(order[:count])
 
 
 def aside_of(samples: int, share: float) -> int:

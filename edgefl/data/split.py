@@ -1,5 +1,6 @@
 """Who holds what in a run: every device its part, the coordinator the public part and the test."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ from edgefl import seeds
 from edgefl.data.dataset import Dataset
 from edgefl.data.partition import Partition, apportion
 from edgefl.data.source import Source
+from edgefl.data.validation import Validation, cut
 from edgefl.errors import ConfigError
 from edgefl.vector import Array
 
@@ -18,7 +20,7 @@ class Split:
 
     devices: tuple[Dataset, ...]
     public: Dataset
-    test: Dataset
+    test: Dataset  # what models are judged by: in a split for choosing among settings, a part of the training data
     set_aside: int = 0  # training samples that nobody holds
 
 
@@ -29,6 +31,15 @@ def divide(source: Source, partition: Partition, public: float, seed: int) -> Sp
     """
     kept, rows = _rows(source, partition, public, seed)
     return Split(tuple(source.train.take(r) for r in rows), source.train.take(kept), source.test)
+
+
+def divide_to_choose(
+    source: Source, partition: Partition, public: float, seed: int, *, validation: Validation, names: Sequence[str]
+) -> Split:
+    """The same, judged by a part of the training data: the source's own test part is nowhere in it."""
+    kept, rows = _rows(source, partition, public, seed)
+    left, train = cut(kept, rows, names, validation, seed), source.train
+    return Split(tuple(train.take(r) for r in left.devices), train.take(left.public), train.take(left.validation))
 
 
 def part(source: Source, partition: Partition, public: float, seed: int, index: int) -> Dataset:

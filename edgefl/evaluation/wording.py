@@ -151,7 +151,10 @@ def evaluating(event: Evaluating) -> str:
     top = event.unscaled
     scale = f"; features go up to {top:.6g}: scale them to about -1 to 1, or learning will probably fail" if top else ""
     both = f"; {by_devices}" if event.on == "both" else ""
-    return f"evaluates on {event.samples} samples of '{event.data}'{kinds}{named}{public}{rest}{scale}{both}"
+    samples = f"{event.samples} samples"
+    if event.split == "validation":
+        samples = f"a validation part, {event.samples} training samples"
+    return f"evaluates on {samples} of '{event.data}'{kinds}{named}{public}{rest}{scale}{both}"
 
 
 def size(count: float) -> str:

@@ -19,7 +19,7 @@ from edgefl.data.catalog import load
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import settled
 from edgefl.data.partition import Partition
-from edgefl.data.split import Split, divide
+from edgefl.data.split import Split, divide, divide_to_choose
 from edgefl.errors import ConfigError, Diverged
 from edgefl.evaluation import counters, fleet, metrics
 from edgefl.evaluation.wording import SCORES
@@ -175,9 +175,15 @@ def split(run: RunFile, root: Path | None = None) -> Split:
         return Split((), nothing, nothing)
     with blas.one_thread():
         source = settled(load(task.data, root, run.data), task.loss, task.classes, task.targets)
+    if task.partition is None and run.evaluation.validation is not None:
+        raise ConfigError("evaluation.validation is for simulations, which divide one data set: give task.partition")
     if task.partition is None:  # devices bring their own data: the whole train part may serve as public data
         alone = divide(source, Partition(kind="iid", devices=1), task.public, run.run.seed)
         return Split((), alone.public, alone.test, set_aside=len(source.train) - len(alone.public))
+    if (validation := run.evaluation.cut(run.judge)) is not None:
+        names = device_names(task.partition.devices)
+        part = task.partition, task.public, run.run.seed
+        return divide_to_choose(source, *part, validation=validation, names=names)
     return divide(source, task.partition, task.public, run.run.seed)
 
 
@@ -417,13 +423,14 @@ def openings(job: Job, run_state: RunState) -> tuple[Fact, ...]:
     """What there is to tell before the first round, and again after a restart."""
     origin = run_state.origin
     if origin is None:
-        return (opening(job),)
-    return opening(job), Inherited(origin.source, origin.sha256, origin.run, origin.round)
+        return (opening(job, run_state),)
+    return opening(job, run_state), Inherited(origin.source, origin.sha256, origin.run, origin.round)
 
 
-def opening(job: Job) -> Evaluating:
-    """What the run will be judged by."""
+def opening(job: Job, run_state: RunState | None = None) -> Evaluating:
+    """What the run will be judged by, and how good the model is that it begins with."""
     test = job.test
+    first = run_state.evaluation if run_state and run_state.round == 0 else None
     return Evaluating(
         data=job.run.task.data,
         samples=0 if test is None else len(test),
@@ -436,6 +443,8 @@ def opening(job: Job) -> Evaluating:
         target_names=job.target_names,
         on=job.run.judge,
         every=job.run.evaluation.every,
+        split="test" if job.run.evaluation.validation is None else "validation",
+        first=scores(first) if first else None,
     )
 
 

@@ -1,0 +1,134 @@
+"""A comparison as one call: every variant with every seed, and what came of it as data.
+
+result = compare(variants("fedavg,fedprox:mu=0.1", table, "run.toml"), seeds=5)
+print(result.text())
+result.write(Path("results"))
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from edgefl.comparison import report, table
+from edgefl.comparison.cache import ResultCache
+from edgefl.comparison.outcomes import Failed, Outcome, Play, Played
+from edgefl.comparison.preparing import Preparation, briefly
+from edgefl.comparison.running import Memory, Watcher, play_all
+from edgefl.comparison.significance import Standing, standings
+from edgefl.comparison.variants import Variant
+from edgefl.config.schema import RunFile
+from edgefl.errors import ConfigError
+from edgefl.events import Done, Tell
+from edgefl.simulation.drivers import play
+
+LEVELS = (0.5, 0.7, 0.9)
+
+Watching: TypeAlias = Callable[[dict[str, int], int], AbstractContextManager[Watcher]]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What came of it: every run by variant and seed, and what they say together."""
+
+    variants: tuple[Variant, ...]
+    outcomes: tuple[Outcome, ...]
+    levels: tuple[float, ...] = LEVELS
+    baseline: str | None = None  # the label that the others are tested against; the first one unless said
+
+    @property
+    def played(self) -> tuple[Played, ...]:
+        """The runs that came to their end."""
+        return tuple(run for run in self.outcomes if isinstance(run, Played))
+
+    @property
+    def failed(self) -> tuple[Failed, ...]:
+        """The runs that did not."""
+        return tuple(run for run in self.outcomes if isinstance(run, Failed))
+
+    def scores(self) -> list[table.Line]:
+        """Every run's line, and the medians over the seeds."""
+        return table.scores(self.outcomes, self.levels)
+
+    def standings(self) -> list[Standing]:
+        """Mean, spread, interval and paired test of each variant."""
+        return standings(self.played, self.baseline)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, for machines."""
+        return table.as_json(self.outcomes, self.levels, self.standings())
+
+    def text(self) -> str:
+        """The tables, for a terminal or a Markdown file."""
+        return report.tables(self.scores(), self.levels, self.standings())
+
+    def write(self, folder: Path) -> Path:
+        """Leave tables, pictures and everything else in the folder; gives back the page that shows them."""
+        return report.write(folder, self.variants, self.outcomes, self.levels, standings=self.standings())
+
+
+def compare(
+    variants: Sequence[Variant],
+    *,
+    seeds: int = 1,
+    workers: int = 1,
+    root: Path | None = None,
+    memory: Memory | None = None,
+    watching: Watching | None = None,
+    levels: Sequence[float] = LEVELS,
+    baseline: str | None = None,
+    play: Play | None = None,
+    attempt: Play | None = None,
+) -> Comparison:
+    """Play every variant with every seed, from its own `run.seed` on; a mistake in one is said before any is played.
+
+    `memory` keeps finished runs (`ResultCache`). Whoever has data and network already hands in a `play`, and an
+    `attempt` if there is a way to try a run briefly.
+    """
+    check(variants, baseline)
+    rounds = {variant.label: variant.run.run.rounds for variant in variants}
+    with watching(rounds, seeds) if watching else nullcontext() as watcher:
+        outcomes = play_all(
+            variants,
+            seeds,
+            root,
+            play or play_prepared,
+            workers=workers,
+            watcher=watcher,
+            memory=memory,
+            attempt=attempt if play else attempt_prepared,
+        )
+    return Comparison(tuple(variants), outcomes, tuple(levels), baseline)
+
+
+def check(variants: Sequence[Variant], baseline: str | None) -> None:
+    """Refuse what cannot be compared."""
+    labels = [variant.label for variant in variants]
+    if not all(variant.run.task.partition for variant in variants):
+        raise ConfigError("a comparison divides one data set among devices: give task.partition")
+    if baseline is not None and baseline not in labels:
+        raise ConfigError(f"--baseline {baseline}: is none of {', '.join(labels)}")
+
+
+def kept_in(folder: Path, root: Path | None = None, *, fresh: bool = False) -> ResultCache:
+    """Finished runs in a folder: what is there is not played again."""
+    return ResultCache(folder, root, fresh=fresh)
+
+
+def play_prepared(run: RunFile, root: Path | None, tell: Tell) -> None:
+    """Play a run on what this process has prepared for the one before, where they share it."""
+    play(run, root, tell, prepare=_preparation())
+
+
+def attempt_prepared(run: RunFile, root: Path | None, tell: Tell) -> None:
+    """Try a run for two rounds of one mini-batch."""
+    briefly(*_preparation()(run, root))
+    tell(Done(run.run.name, "", 0))
+
+
+@cache
+def _preparation() -> Preparation:
+    """One for this process: what it made for a run serves the next."""
+    return Preparation()
