@@ -40,7 +40,7 @@ def _lost(life: Life) -> set[str]:
 def test_a_cable_that_is_pulled_for_a_while_loses_nothing(
     seconds: int, netns: Netns, tmp_path: Path, figures: Any
 ) -> None:
-    with Fleet(tmp_path, netns=netns, run={"rounds": 30}) as fleet:
+    with Fleet(tmp_path, netns=netns, run={"rounds": 100}) as fleet:
         life = fleet.coordinator()
         fleet.all_agents()
         assert life.wait_for(event="round", round=2)

@@ -22,7 +22,7 @@ from edgefl.run import job as jobs
 from edgefl.system.disk import FolderDisk
 
 NAMES = jobs.device_names(4)
-RUN = run_file({"name": "fedavg"}, run={"rounds": 400}, rounds={"cohort": 4, "quorum": 3})
+RUN = run_file({"name": "fedavg"}, run={"rounds": 100_000}, rounds={"cohort": 4, "quorum": 3})
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_revoked_device_is_out_of_the_run_although_its_connection_is_open(memb
     )
 
     def run() -> None:
-        with suppress(Interrupted):  # it has hundreds of rounds before it
+        with suppress(Interrupted):  # it has all its rounds before it
             coordinator.run()
 
     thread = threading.Thread(target=run, daemon=True)

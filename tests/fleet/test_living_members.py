@@ -28,7 +28,7 @@ NAMES = "pi-01", "pi-02", "pi-03"
 RUN = """
 [run]
 name = "long"
-rounds = 2000
+rounds = 1000000
 [task]
 data = "digits"
 model = "softmax"

@@ -19,7 +19,7 @@ from edgefl.protocol.broker import Broker
 RUN = """
 [run]
 name = "plant"
-rounds = 500
+rounds = 100000
 seed = 5
 folder = "{folder}"
 [task]
