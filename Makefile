@@ -5,7 +5,7 @@ RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .PHONY: demo test check bench peers scale chaos dst soak fuzz size wheels reference locks sbom oldest pi-emulated experiments
-.PHONY: robustness asynchronous ray install clean
+.PHONY: upcycled private mixture robustness asynchronous ray install clean
 
 demo: $(READY)
 	$(RUN)/edgefl demo
@@ -128,6 +128,7 @@ experiments: $(READY)
 	    --set task.data=sources:mnist_dirichlet_$$d --set run.seed=$$s \
 	    --algorithms fedavg,mifa:weights=uniform,gradma-s=gradma:variant=server,gradma || exit 1; \
 	done; done
+	$(RUN)/python $(E)/pairs.py runs/gradma runs/gradma-?-?
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-iid
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-00 \
 	    --set 'task.data=synthetic(0,0,20,2)'
@@ -139,6 +140,36 @@ experiments: $(READY)
 	    --set "task.data=synthetic(0,0,20,2,draw=$$d)" --set run.seed=$$d || exit 1; \
 	done
 	$(RUN)/python $(E)/draws.py $$(seq -f runs/upcycled-00-draw-%g 0 19)
+
+# Upcycled-FL on the sets it was published with, which are looked for in the data root; 216 runs, half a CPU hour at most.
+PROX = fedprox$(1)=fedprox:mu=$(2),upcycled$(1)=upcycled:mu=$(2):lam=$(3):run.rounds=160
+ALL_MU := fedavg,$(call PROX,.1,0.1,0.04),$(call PROX,.3,0.3,0.12),$(call PROX,.5,0.5,0.21),$(call PROX,1,1.0,0.43)
+upcycled: $(READY)
+	for share in 0.9 0.3; do for set in iid 00 55 11; do \
+	  $(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(ALL_MU) --out runs/upcycled-$$set-$$share \
+	    --set task.data=sources:upcycled_$$set --set fleet.stragglers=$$share || exit 1; \
+	done; $(RUN)/python $(E)/authors_sets.py $$share; done
+
+# The same, private, beside private FedProx: noise on the model, and a random tilt of the objective.
+OUTPUT = privacy.mechanism=output:privacy.clip=10:privacy.delta=0.001:privacy.sigma
+TILTED = privacy.mechanism=objective:privacy.delta=0.001:privacy.alpha
+UP := upcycled:mu=0.1:lam=0.04
+private: $(READY)
+	for set in iid 00; do \
+	  $(COMPARE) $(E)/private.toml --seeds 3 --out runs/private-output-$$set --set task.data=sources:upcycled_$$set \
+	    --algorithms fedprox=fedprox:$(OUTPUT)=1.0,upcycled=$(UP):$(OUTPUT)=0.8,plain=$(UP) || exit 1; \
+	  $(COMPARE) $(E)/private.toml --seeds 3 --out runs/private-objective-$$set \
+	    --set task.data=sources:upcycled_$${set}_short --set task.loss=cross_entropy \
+	    --algorithms fedprox=fedprox:$(TILTED)=10,upcycled=$(UP):$(TILTED)=20,plain=$(UP) || exit 1; \
+	done
+	for mechanism in output objective; do PYTHONPATH=$(E) $(RUN)/python $(E)/private.py $$mechanism iid 00; done
+
+# Upcycled-FL with GradMA's memory beside the five papers' methods on UCI HAR by person. The rate of each is chosen on a
+# fifth of the training data; only what was chosen is tested.
+MIXED := fedavg,fedreg,upcycled=$(UP):run.rounds=120,flashback,fedgc,gradma,mixture=$(UP):run.rounds=120+memory
+mixture: $(READY)
+	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/edgefl sweep $(E)/mixture.toml --algorithms $(MIXED) --grid lr=0.1,0.3,0.9 \
+	    --seeds 3 --levels 0.8,0.85,0.9 --out runs/mixture
 
 # Attackers against every defence; about a quarter of an hour, and it goes on where it was stopped. Writes docs/results/robustness.md.
 robustness: $(READY)
