@@ -1,13 +1,14 @@
 """`edgefl simulate`: the same run without a network."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
 from edgefl.evaluation import wording
-from edgefl.events import Abandoned, Described, Done, Evaluated, Evaluating, Fact, Inherited, Round, as_json
+from edgefl.events import Abandoned, Described, Done, Evaluated, Evaluating, Fact, Inherited, Resumed, Round, as_json
 
 Workers = Annotated[
     int | None,
@@ -24,13 +25,22 @@ def simulate(  # noqa: PLR0917 - the options of the command
     ] = False,
     workers: Workers = None,
     forgetting: Forgetting = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Keep metrics, checkpoints and exports here; in run.folder, where that is said."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew where that folder has an unfinished run.")] = False,
     json: Json = False,
     log: Log = "warning",
 ) -> None:
-    """Play a run on this machine: a plain loop, or with [fleet] an emulated fleet on a virtual clock."""
+    """Play a run on this machine: a plain loop, or with [fleet] an emulated fleet on a virtual clock.
+
+    With --out (or run.folder) what comes of it is kept, and the same command goes on where it was interrupted.
+    """
+    from edgefl.config.export import Export
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
-    from edgefl.errors import ConfigError
+    from edgefl.errors import ConfigError, Interrupted
     from edgefl.simulation.drivers import play
     from edgefl.system import logs
 
@@ -38,7 +48,18 @@ def simulate(  # noqa: PLR0917 - the options of the command
     run_file = load(RunFile, run, with_flags(set_, forgetting=forgetting))
     if run_file.task.partition is None:
         raise ConfigError(f"{run}: a simulation divides one data set among devices: give task.partition")
-    play(run_file, data_root, _json if json else _line, emulated=emulate, workers=workers)
+    tell = _json if json else _line
+    keeps = out is not None or "folder" in run_file.run.model_fields_set or run_file.export != Export()
+    if not keeps:
+        play(run_file, data_root, tell, emulated=emulate, workers=workers)
+        return
+    from edgefl.simulation.run_folder import folder_of, play_kept
+
+    folder = out or folder_of(run_file)
+    try:
+        play_kept(run_file, data_root, tell, folder=folder, fresh=fresh, emulated=emulate, workers=workers)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the same command goes on with what is in {folder}") from None
 
 
 def _json(fact: Fact) -> None:
@@ -70,6 +91,8 @@ def _line(fact: Fact) -> None:
             typer.echo(wording.evaluating(fact))
         case Described():
             typer.echo(wording.described(fact))
+        case Resumed(round=round):
+            typer.echo(f"goes on with round {round}")
         case Inherited():
             typer.echo(wording.inherited(fact))
 

@@ -1,16 +1,20 @@
 """A whole run without a network, in the driver that its run file asks for: the plain loop, or an emulated fleet."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from time import time
+from typing import Any, TypeAlias
 
 from edgefl.config.schema import RunFile
+from edgefl.data.dataset import Dataset
 from edgefl.data.split import Split
-from edgefl.events import Tell
+from edgefl.events import Resumed, Tell
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState, Watch
 from edgefl.simulation.engines import engine
 from edgefl.simulation.loop import simulate
+from edgefl.simulation.loop_memory import Keeper
 
 Prepare: TypeAlias = Callable[[RunFile, Path | None], tuple[Job, Split]]
 
@@ -24,13 +28,42 @@ def play(
     workers: int | None = None,
     prepare: Prepare = jobs.prepare,
     watch: Watch = jobs.unwatched,
+    keeper: Keeper | None = None,
 ) -> RunState:
-    """Play the run to its end; `prepare` may hand out a job that is there already, `watch` sees every state."""
+    """Play the run to its end; `prepare` may hand out a job that is there already, `watch` sees every state.
+
+    A `keeper` knows where the run stood when it was interrupted, if it was, and is shown where it stands.
+    """
     job, held = prepare(run, root)
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
+    if keeper is None:
+        return _driven(job, devices, tell, watch, emulated=emulated, workers=workers)
+
+    def seen(run_state: RunState) -> None:
+        keeper.watch(run_state)
+        watch(run_state)
+
+    memory = {"keep": partial(keeper.offer, job), "since": (since := keeper.recall(job))}
+    if since:
+        tell(Resumed(since.run_state.round + 1, at=time()))
+    run_state = _driven(job, devices, tell, seen, emulated=emulated, workers=workers, **memory)
+    keeper.end(job, run_state)
+    return run_state
+
+
+def _driven(
+    job: Job,
+    devices: Mapping[str, Dataset],
+    tell: Tell,
+    watch: Watch,
+    *,
+    emulated: bool,
+    workers: int | None,
+    **memory: Any,  # what the plain loop may go on from, and whom it tells
+) -> RunState:
     with engine(job, devices, workers) as training:
-        if emulated or (run.fleet and run.fleet.takes_time):
+        if emulated or (job.run.fleet and job.run.fleet.takes_time):
             from edgefl.simulation.emulator import emulate  # noqa: PLC0415 - the services come with it
 
             return emulate(job, devices, tell, engine=training, watch=watch)
-        return simulate(job, devices, tell, engine=training, watch=watch)
+        return simulate(job, devices, tell, engine=training, watch=watch, **memory)

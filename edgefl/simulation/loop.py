@@ -1,7 +1,8 @@
 """The plain loop: the specification of a run. Every other driver must end with the same model, bit for bit."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from time import perf_counter, process_time, time
 
 from edgefl import __version__
@@ -19,6 +20,7 @@ from edgefl.selection.base import Candidate, drawn
 from edgefl.simulation.answer_order import Course, Turn, virtual
 from edgefl.simulation.device_states import DeviceStates
 from edgefl.simulation.engines import Engine, InProcess, Order, held
+from edgefl.simulation.loop_memory import Keep, LoopMemory, forget, kept
 from edgefl.simulation.stragglers import cut
 from edgefl.vector import State, Vector
 
@@ -39,8 +41,12 @@ def simulate(
     engine: Engine | None = None,
     order: Mapping[int, Course] | None = None,
     watch: Watch = jobs.unwatched,
+    keep: Keep = forget,
+    since: LoopMemory | None = None,
 ) -> RunState:
     """Play all rounds one after another; `tell` hears what a coordinator tells of a fleet that nothing disturbs.
+
+    Between rounds `keep` is offered what the loop would need to go on from there: `since` such a moment.
 
     Where rounds wait for nobody the model depends on the order of answers. Instead of that of an undisturbed fleet it
     can be that of a run that was, by round (answer_order.py).
@@ -49,22 +55,26 @@ def simulate(
         members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in held(job.run, devices).items()}
         draws = _Draws({name: Candidate(name, members[name].samples) for name in sorted(members)})
         courses = _courses(job, members, draws, order)
-        return _simulate(job, _Fleet(members, states, courses), tell, engine or InProcess(job, devices), watch)
+        fleet = _Fleet(members, states, courses, draws)
+        return _simulate(job, fleet, tell, engine or InProcess(job, devices), watch, keep, since)
 
 
-def _simulate(job: Job, fleet: "_Fleet", tell: Tell, engine: Engine, watch: Watch) -> RunState:
+def _simulate(  # noqa: PLR0917 - a whole run in one place, as a specification should be
+    job: Job, fleet: "_Fleet", tell: Tell, engine: Engine, watch: Watch, keep: Keep, since: LoopMemory | None
+) -> RunState:
     members, states = fleet.members, fleet.states
-    total, began, cpu, asked = Traffic(), perf_counter(), process_time(), 0
+    total, asked, began, cpu = fleet.recall(since)
 
     def say(*facts: Fact) -> None:
         for fact in facts:
             tell(replace(fact, at=time()))
 
-    watch(run_state := jobs.begin(job))
+    watch(run_state := since.run_state if since else jobs.begin(job))
     say(*jobs.openings(job, run_state))
     for name, device in members.items():
         say(joined(job, name, device.samples))
     while not jobs.finished(job, run_state):
+        keep(partial(fleet.memory, run_state, total, asked, (began, cpu)))
         opened, spent, before = perf_counter(), Traffic(), run_state
         extra, updates, ages = jobs.plan(job, run_state), dict[str, Update](), dict[str, int]()
         if extra is not None:
@@ -86,8 +96,8 @@ def _simulate(job: Job, fleet: "_Fleet", tell: Tell, engine: Engine, watch: Watc
         more = forgetting.of_round(jobs.in_force(job, before), before, updates, run_state)
         more |= {"seconds": perf_counter() - opened, "staleness": jobs.staleness(job, ages)}
         say(jobs.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, **more))
-    kept = ((device.trains, states[name]) for name, device in members.items())
-    spent_privacy = spending(job.algorithm, job.model.layout, kept)
+    bills = ((device.trains, states[name]) for name, device in members.items())
+    spent_privacy = spending(job.algorithm, job.model.layout, bills)
     took = {"seconds": perf_counter() - began, "cpu_seconds": process_time() - cpu}
     say(jobs.summary(job, run_state, bytes_up=total.up, bytes_down=total.down, **spent_privacy, **took))
     return run_state
@@ -141,8 +151,41 @@ class _Fleet:
     members: dict[str, _Device]
     states: DeviceStates
     courses: Callable[[int], Course]
+    draws: _Draws
     tasks: dict[int, Task] = field(default_factory=dict)  # what devices may still be at work on, by round
     sizes: dict[int, int] = field(default_factory=dict)  # of the models that were sent, by round
+
+    def memory(self, run_state: RunState, total: Traffic, asked: int, since: tuple[float, float]) -> LoopMemory:
+        """What is needed to go on from here; `since` is when the run began, on the wall and of CPU time."""
+        draws, (began, cpu) = self.draws, since
+        plain = {
+            "seen": {name: device.seen for name, device in self.members.items()},
+            "known": {name: asdict(one) for name, one in draws.known.items()},
+            "draw": draws.draw,
+            "since": draws.since,
+            "size": self.sizes.get(run_state.round),
+            "total": asdict(total),
+            "asked": asked,
+            "seconds": perf_counter() - began,
+            "cpu_seconds": process_time() - cpu,
+        }
+        return LoopMemory(run_state, kept(self.states.__getitem__, self.members), plain)
+
+    def recall(self, memory: LoopMemory | None) -> tuple[Traffic, int, float, float]:
+        """Stand where a memory says; gives back the traffic and the openings so far, and when the run began."""
+        if memory is None:
+            return Traffic(), 0, perf_counter(), process_time()
+        plain = memory.plain
+        for name, seen in plain["seen"].items():
+            self.members[name].seen = seen
+        self.draws.known.update((name, Candidate(**one)) for name, one in plain["known"].items())
+        self.draws.draw, self.draws.since = plain["draw"], dict(plain["since"])
+        if plain["size"] is not None:
+            self.sizes[memory.run_state.round] = plain["size"]
+        for name, state in memory.states.items():
+            self.states.keep(name, state)
+        began, cpu = perf_counter() - plain["seconds"], process_time() - plain["cpu_seconds"]
+        return Traffic(**plain["total"]), plain["asked"], began, cpu
 
 
 def _play(  # noqa: PLR0917 - the whole round in one place, as a specification should be

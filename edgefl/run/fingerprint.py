@@ -1,0 +1,73 @@
+"""By what a run is known: a digest of all that its result depends on.
+
+That is the run file with algorithm and seed, where its data are, our own code, and the files of the user's that it
+names. What those import is not looked at.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+import edgefl
+from edgefl.config.schema import RunFile
+from edgefl.data.catalog import FOLDERS, data_root
+from edgefl.run import first_model
+from edgefl.system import user_files
+
+ELSEWHERE = {"broker", "page", "export", "devices"}  # what no result depends on
+HEEDED = ("trust", "weight_cap", "norm_cap", "extra_cap")  # the guards of a simulation
+
+
+def digest(run: RunFile, root: Path | None = None) -> str:
+    """What two runs must share to be the same run."""
+    table = run.model_dump(mode="json", exclude=ELSEWHERE)
+    del table["run"]["folder"]
+    table["guards"] = {key: table["guards"][key] for key in HEEDED}
+    folder = str(data_root(root).resolve()) if run.task.data in FOLDERS else None
+    words = {"run": table, "data": folder, "ours": _ours(), "theirs": [_version(file) for file in _theirs(run)]}
+    return sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _ours() -> str:
+    """Our own code: a result belongs to what made it."""
+    digest, home = sha256(), Path(edgefl.__file__).parent
+    for file in sorted([*home.rglob("*.py"), *(home.parent / "coordinator").glob("*.py")]):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _theirs(run: RunFile) -> Iterator[Path]:
+    """Files from outside that the run names: of its data, model, algorithm and stages."""
+    for word in (run.task.data, run.task.model):
+        kind, colon, rest = (word or "").partition(":")
+        if kind in {"npz", "csv"}:
+            yield user_files.located(Path(rest))
+        elif colon:
+            yield from _source(kind)
+    if run.run.from_ is not None:
+        yield first_model.locate(run)
+    for part in (run.make_algorithm(), *run.make_stages()):
+        if type(part).__module__.split(".")[0] != "edgefl":
+            yield from _source(type(part).__module__)
+
+
+def _source(module: str) -> Iterator[Path]:
+    """The file of a module, on the path or beside the run; none if it cannot be found."""
+    user_files.reach()
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    yield Path(spec.origin) if spec and spec.origin else Path(module.replace(".", "/") + ".py")
+
+
+def _version(file: Path) -> str:
+    """Which version of a file this is; data may be too large to be read for it."""
+    if not file.is_file():
+        return ""
+    about = file.stat()
+    return sha256(file.read_bytes()).hexdigest() if file.suffix == ".py" else f"{about.st_size} {about.st_mtime_ns}"
