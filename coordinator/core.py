@@ -20,7 +20,8 @@ House rules
   1. Ids, numbers and digests only: tensors and frames stay in the shell under their digest.
   2. Every answer gets a verdict, as an action: Accept, Late, Ignore or Refuse. It is opened only if it can count.
   3. Time is told by the events (`at`, on a clock that only grows). `deadline` says when a `Woken` is due.
-  4. A state with other rounds than the one before is written down before anything is done about it.
+  4. A state with other rounds than the one before is written down before anything is done about it; devices alone are
+     asked for the next round meanwhile, if that follows from what was written when the last one closed (decided.py).
   5. A fact is told where it is decided, and has its time from the shell.
 """
 

@@ -2,6 +2,9 @@
 
 A step that only accepts an answer may wait a moment for others, because nothing is said about it meanwhile: whatever a
 device is promised comes later, and comes behind the write. Every other step has those that wait written with it.
+
+One step may be carried out before it is written: that which only opens the next round. It follows from the closing of
+the last one, which is written: whoever is killed in between merges the same answers, and asks for the same again.
 """
 
 from collections.abc import Iterable
@@ -36,6 +39,13 @@ class Decided:
         """Whether it closes a round, and everything that waits is merged."""
         now, before = self.state.rounds, self.before.rounds
         return now.phase == "merging" and (now.phase, now.round) != (before.phase, before.round)
+
+    @property
+    def follows(self) -> bool:
+        """Whether it opens the next round and does nothing else, so that it is the same whenever it is made again."""
+        now, before = self.state.rounds, self.before.rounds
+        opens = before.phase == "merging" and now.phase == "open" and not now.rules.buffered
+        return opens and all(isinstance(action, words.Publish | words.SayState | words.Ask) for action in self.actions)
 
     def may_wait(self, others: Iterable["Decided"]) -> bool:
         """Whether it can be written a moment later, together with these."""

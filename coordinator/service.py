@@ -96,6 +96,7 @@ class Coordinator:
         self.deferred: deque[Any] = deque()  # came meanwhile
         self.undone: list[Decided] = []  # steps that wait to be written together
         self.commit_at: float | None = None  # when they do no longer
+        self.handed_out: words.Event | None = None  # what opened a round, for which devices were asked at once
         self.stuck: list[Work] = []  # to be started again
         self.retry_at: float | None = None
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
@@ -235,8 +236,11 @@ class Coordinator:
             state, actions, facts = core.step(self.state, self.pending[0])
             told = tuple(replace(fact, at=self.clock.wall()) for fact in facts)
             decided = Decided(self.state, state, actions, told, self.artifacts.accepted(actions))
+            waits, follows = self._may_wait(decided), decided.follows
+            if follows:  # devices need not wait for the disk
+                self._hand_out(actions)
             try:
-                if not (waits := self._may_wait(decided)):
+                if not waits:
                     self._write(*self.undone, decided)
             except StoreError as error:
                 self._pause(str(error), self.clock.now())
@@ -244,12 +248,19 @@ class Coordinator:
             self.pending.popleft()
             self.state = state
             at_once = tuple(action for action in actions if waits and isinstance(action, words.Open))
-            later = tuple(action for action in actions if action not in at_once)
+            later = tuple(action for action in actions if not follows and action not in at_once)
             self.undone.append(replace(decided, actions=later))
             for action in at_once:  # to look into an answer promises nothing
                 self._perform(action)
             if not waits:
                 self._carry_out()
+
+    def _hand_out(self, actions: tuple[words.Action, ...]) -> None:
+        """Ask devices for the round that follows from what is written; once, however often the disk has no room."""
+        if self.handed_out is not self.pending[0]:
+            self.handed_out = self.pending[0]
+            for action in actions:
+                self._perform(action)
 
     def _may_wait(self, decided: Decided) -> bool:
         """Whether this can be written together with what comes in a moment."""

@@ -28,6 +28,19 @@ start, end = int(heap[0], 16), int(heap[1].split()[0], 16)
 print(start <= found[0] < end + (64 << 20))
 """
 
+MESSAGES = """
+import resource, sys
+import numpy as np
+from edgefl.system.resident_memory import one_heap
+one_heap(kept=int(sys.argv[1]) << 20)
+def message():
+    return len(b"".join([np.full(480 << 10, 7, np.uint8).data for _ in range(9)]))
+message()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+sum(message() for _ in range(10))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
 
 def resident(library: str) -> int:
     """Bytes of a library's code that this process has in memory."""
@@ -71,3 +84,11 @@ def test_a_thread_takes_its_memory_from_the_heap_that_all_share() -> None:
         return done.stdout.strip()
 
     assert (shared("one"), shared("many")) == ("True", "False")
+
+
+def test_the_memory_of_a_message_does_for_the_next_one() -> None:
+    def faults(kept: str) -> int:
+        done = subprocess.run([sys.executable, "-c", MESSAGES, kept], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    assert 10 * faults("64") < faults("0")

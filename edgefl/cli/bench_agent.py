@@ -14,13 +14,14 @@ from edgefl.bench.noop import NOTHING, Blank, register
 from edgefl.protocol.address import parse
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.tls import Tls
-from edgefl.system import logs
+from edgefl.system import logs, resident_memory
 from edgefl.system.disk import FolderDisk
 
 
 def main(url: str, name: str, folder: Path, *, signed: bool) -> None:
     """Serve until SIGTERM."""
     logs.set_up("warning")
+    resident_memory.one_heap()
     register()
     address, home = parse(url), folder / name
     tls = Tls(ca=home / CA, certificate=home / TLS, key=home / TLS) if address.tls else None

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from coordinator import identity
+from coordinator.stored import HELD
 from coordinator.threaded import Threaded
 from edgefl.bench.noop import register
 from edgefl.bench.peers.line import serve
@@ -26,7 +27,7 @@ from edgefl.events import Asked, Fact, Lost, Round
 from edgefl.protocol.address import Address, parse
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.run.job import Job, RunState
-from edgefl.system import logs
+from edgefl.system import logs, resident_memory
 
 
 class Server:
@@ -74,6 +75,7 @@ class Server:
 def main(url: str, line: str, clients: str, folder: str, *trains: str) -> None:
     """Serve until the other end of the line closes."""
     logs.set_up("warning")
+    resident_memory.one_heap(2 * HELD)
     register()
     serve(line, Server(parse(url), int(clients), Path(folder), trains=bool(trains)).play)
 

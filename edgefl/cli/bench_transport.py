@@ -9,6 +9,7 @@ import numpy as np
 
 from coordinator import identity
 from coordinator.device_keys import DeviceKeys
+from coordinator.stored import HELD
 from coordinator.threaded import Threaded
 from device_agent import enrol
 from edgefl.bench import unsigned
@@ -25,6 +26,7 @@ from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer
 from edgefl.run.job import Job
 from edgefl.system.processes import Child, python
+from edgefl.system.resident_memory import one_heap
 from edgefl.vector import Layout
 
 DEADLINE = 600.0  # seconds: a bench waits for everybody
@@ -47,6 +49,7 @@ class Services:
 
     def play(self, address: Address, agents: Sequence[Child], *, seal: bool) -> Play:
         """Coordinate them from this process, one job after another."""
+        one_heap(2 * HELD)
         register()
 
         def rounds(params: int, rounds: int, mark: Callable[[], None]) -> None:

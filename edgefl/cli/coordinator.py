@@ -137,6 +137,7 @@ def _coordinate(
     from coordinator.fleet_broker import fleet_of, located
     from coordinator.settling import finished
     from coordinator.start import check_broker, coordinate
+    from coordinator.stored import HELD
     from coordinator.view import choose
     from edgefl.exporters import opening
     from edgefl.protocol import exposure
@@ -144,7 +145,7 @@ def _coordinate(
     from edgefl.simulation.apart import network_apart
     from edgefl.system.resident_memory import one_heap
 
-    one_heap()  # of several each keeps models that it once held
+    one_heap(2 * HELD)  # the answers of a round, and what they came in; of several each keeps what it once held
     run_file = located(run_file)
     exposure.check(parse(run_file.broker.url), run_file.broker.tls, "broker", insecure=insecure)
     opening.check(run_file.export)

@@ -327,3 +327,46 @@ def test_what_waits_on_a_full_disk_is_promised_to_nobody(room: bool):
     assert [v for v, _ in a.verdicts] == ["accepted"] * room
     hand.disk.capacity = None
     assert len(Journal(hand.disk, reading=True).answers()) == room
+
+
+# ── a round that follows from what is written ────────────────────────────────────────────────────────────────
+
+
+def closed(hand: Hand) -> None:
+    """The first round is answered and closed, and its merge is still to be done."""
+    puppets = hand.devices(concise=True)
+    hand.go(work=True)
+    for puppet in puppets:
+        reply(hand, puppet)
+    hand.go()
+
+
+def test_devices_are_asked_for_the_next_round_before_it_is_written():
+    hand = Hand()
+    closed(hand)
+    hand.disk.capacity = hand.disk.used
+    hand.go(work=True)
+    assert hand.tasks["a"].round == 2
+    assert hand.kinds(events.Round) == [], "nothing is told of it"
+    hand.tasks.clear()
+    hand.wait(service.RETRY)
+    hand.disk.capacity = None
+    hand.wait(service.RETRY)
+    hand.go(work=True)
+    assert [fact.round for fact in hand.kinds(events.Round)] == [1]
+    assert hand.tasks == {}, "nobody is asked again at each attempt to write"
+    assert Journal(hand.disk, reading=True).rounds().round == 2
+
+
+def test_who_is_killed_before_it_is_written_asks_for_the_same_again():
+    first = Hand()
+    closed(first)
+    first.disk.capacity = first.disk.used
+    first.go(work=True)
+    asked = {name: (task.round, task.attempt, task.model) for name, task in first.tasks.items()}
+    first.disk.capacity = None
+    again = Hand(first.disk, InMemoryBroker())
+    again.devices(concise=True)
+    again.go(work=True)
+    assert {name: (task.round, task.attempt, task.model) for name, task in again.tasks.items()} == asked
+    assert {task[0] for task in asked.values()} == {2}
