@@ -10,9 +10,9 @@ READY  := $(VENV)/.ready
 demo: $(READY)
 	$(RUN)/edgefl demo
 
-# On as many cores as there are, up to four: more would need a memory that small machines do not have.
+# tests/conftest.py says how many at a time.
 test: check
-	$(RUN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+	$(RUN)/python -m pytest -q -n auto --dist worksteal
 
 check: $(READY)
 	$(RUN)/ruff check .
