@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,15 @@ def imported(tree):
     return modules
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def at_once(path):
     """What importing the file imports: not what stands inside functions, nor under TYPE_CHECKING."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     modules = set()
     pending = list(tree.body)
     while pending:
@@ -47,8 +54,9 @@ def at_once(path):
     return modules
 
 
+@cache
 def ever(path):
-    return imported(ast.parse(path.read_text(encoding="utf-8")))
+    return imported(parsed(path))
 
 
 def top(modules):
@@ -195,7 +203,7 @@ def test_what_is_asked_of_an_algorithm_or_a_stage_is_declared(path):
     """By a Protocol: a word in quotes nobody can look up."""
     declared = {"lr", "batch", "epochs", "batches", "mu", "privacy", "price", "individual", "free_rounds"}
     declared |= {"makes_free_rounds", "without_devices", "uses_previous", "cohort_rounds"}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "hasattr"}:
             assert not {ast.unparse(argument).strip("'") for argument in node.args[1:]} & declared
 
@@ -233,9 +241,9 @@ def test_a_circle_would_be_seen():
     assert set(circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()})) == {"a", "b", "c", "d"}
 
 
-def named(text):
+def named(tree):
     """Every name that a piece of code gives to something it holds: locals, parameters, captures, attributes."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         match node:
             case ast.Name(name, ctx=ast.Store()) | ast.arg(name) | ast.Attribute(attr=name, ctx=ast.Store()):
                 yield name
@@ -249,7 +257,7 @@ SCRIPTS = sorted(path for folder in ("scripts", "deploy", "docs") for path in (R
 
 @pytest.mark.parametrize("path", SOURCES + SCRIPTS, ids=name)
 def test_a_name_tells_what_the_thing_is_and_not_how_it_came(path):
-    assert not HOW_IT_CAME.intersection(named(path.read_text(encoding="utf-8")))
+    assert not HOW_IT_CAME.intersection(named(parsed(path)))
 
 
 @pytest.mark.parametrize(
@@ -267,4 +275,4 @@ def test_a_name_tells_what_the_thing_is_and_not_how_it_came(path):
     ],
 )
 def test_such_a_name_would_be_seen(line):
-    assert HOW_IT_CAME.intersection(named(line))
+    assert HOW_IT_CAME.intersection(named(ast.parse(line)))
