@@ -109,6 +109,11 @@ class Kinds(Registry[type[Any]]):
         table: dict[str, Any] = adapter(type(thing)).dump_python(thing, mode="json")
         return {key: self._name(type(thing), table.pop("name")), **table}
 
+    def has(self, kind: type[Any]) -> bool:
+        """Whether a file can name this class, or has named it by its place."""
+        own = kind.__dataclass_fields__["name"].default
+        return (own in self and self[own] is kind) or id(kind) in self._named
+
     def _name(self, kind: type[Any], own: str) -> str:
         """How a file names the class: by the word it calls itself, if it is registered under it, else by its place."""
         if own in self and self[own] is kind:

@@ -83,5 +83,5 @@ def stage(table: Mapping[str, Any]) -> Stage:
 
 def describe(thing: Algorithm | Stage) -> dict[str, Any]:
     """The table again: what travels in a manifest and stands in a log."""
-    known, name = algorithm_registry(), thing.name
-    return (known if name in known and known[name] is type(thing) else stage_registry()).describe(thing)
+    known = algorithm_registry()
+    return (known if known.has(type(thing)) else stage_registry()).describe(thing)

@@ -50,7 +50,7 @@ def families(
     if not entries:
         raise ConfigError("--algorithms is empty; give at least one, e.g. --algorithms 'fedprox:mu=0.01|0.1'")
     axes = dict(map(_axis, grids))
-    chosen = tuple(_family(entry, axes, base, origin) for entry in entries)
+    chosen = tuple(family(entry, axes, base, origin) for entry in entries)
     labels = [family.label for family in chosen]
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise ConfigError(f"--algorithms: '{twice[0]}' stands there twice; give each a label: a={twice[0]}:...")
@@ -68,7 +68,8 @@ def _axis(word: str) -> tuple[str, tuple[str, ...]]:
     return key.strip(), values
 
 
-def _family(entry: str, axes: Mapping[str, Sequence[str]], base: RunFile, origin: str) -> Family:
+def family(entry: str, axes: Mapping[str, Sequence[str]], base: RunFile, origin: str) -> Family:
+    """The settings that one word names, with the axes that its algorithm knows."""
     label, spec = split_label(entry)
     head, plus, stages = spec.partition("+")
     spec = "".join([head, *(f":{key}={OR.join(axes[key])}" for key in _known(head, axes)), plus, stages])

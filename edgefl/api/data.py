@@ -1,0 +1,119 @@
+"""From whatever somebody calls data to a data set that a run can divide, and who owns which part of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from edgefl.api.samples import Samples, array, samples
+from edgefl.data import custom
+from edgefl.data.dataset import Dataset
+from edgefl.data.labels import REAL_TARGETS
+from edgefl.data.source import Source, checked, one_of_five
+from edgefl.errors import ConfigError
+from edgefl.vector import Array
+from edgefl.yours import Hold
+
+# A name as in a run file; (x, y) or (x, y, group); clients {name: (x, y)}; a torch Dataset; a Hugging Face dataset;
+# {"train": ..., "test": ...} of these; a Source or a Dataset of ours.
+DataLike: TypeAlias = Any
+NAME = "yours"  # what messages call it
+SQUARED = REAL_TARGETS[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The data of a run: their name for its file, what is known of them, and the owners in the order of devices."""
+
+    word: str
+    owners: tuple[str, ...] | None = None
+    loss: str | None = None  # that suits the labels, where we have seen them
+
+
+def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Hold) -> Given:
+    """Data under a name that a run file can have; without a test part, a fixed fifth of them (of each owner) is one."""
+    if isinstance(data, str):
+        if test is not None:
+            raise ConfigError(f"data = '{data}' brings its own test part; leave test out, or give arrays")
+        return Given(data)
+    if isinstance(data, Mapping) and "train" in data:
+        test = data.get("test") if test is None else test
+        data = data["train"]
+    source, owners = _source(data, test, real=loss in REAL_TARGETS, named=loss is not None)
+    return Given(hold("data", lambda: source), owners, loss or (None if source.train.classes else SQUARED))
+
+
+def _source(data: DataLike, test: DataLike | None, *, real: bool, named: bool) -> tuple[Source, tuple[str, ...] | None]:
+    if isinstance(data, Source):
+        return data, None
+    whole, groups, owners = _whole(data)
+    tested = None if test is None else _tested(test)
+    classes = _classes(whole.y, None if tested is None else tested.y, real=real, named=named)
+    train = _dataset(whole, classes)
+    if tested is not None:
+        return checked(Source(train, _dataset(tested, classes or train.classes), groups, NAME)), owners
+    if groups is None:
+        return custom.divided(train, None, NAME), None
+    rows, aside = _of_each(groups)
+    return checked(Source(train.take(rows), train.take(aside), groups[rows], NAME)), owners
+
+
+def _whole(data: DataLike) -> tuple[Samples, Array | None, tuple[str, ...] | None]:
+    """All samples, whose each is, and what the owners are called."""
+    if isinstance(data, Dataset):
+        return Samples(data.x, data.y, data.class_names), None, None
+    if isinstance(data, Mapping):
+        if not data:
+            raise ConfigError("data has no clients; give {name: (x, y), ...}")
+        parts = [samples(one, f"data['{name}']") for name, one in data.items()]
+        x, y = _joined(parts, "x", tuple(data)), _joined(parts, "y", tuple(data))
+        groups = np.repeat(np.arange(len(parts)), [len(part.x) for part in parts])
+        return Samples(x, y, parts[0].class_names), groups, tuple(str(name) for name in data)
+    if isinstance(data, tuple | list) and len(data) == 3:
+        words, groups = np.unique(array(data[2]), return_inverse=True)
+        return samples(data[:2]), groups.reshape(-1).astype(np.int64), tuple(str(word) for word in words)
+    return samples(data), None, None
+
+
+def _tested(test: DataLike) -> Samples:
+    """A test part may come by client, too; it is the coordinator's."""
+    return _whole(test)[0]
+
+
+def _classes(y: Array, tested: Array | None, *, real: bool, named: bool) -> int | None:
+    """How many classes there are: none where labels are real numbers by type or by the loss, None to count them."""
+    if real or (y.dtype.kind == "f" and not named):
+        return 0
+    if tested is None or y.ndim > 1 or not len(tested):
+        return None
+    return int(max(y.max(), tested.max())) + 1 if y.dtype.kind in "iu" and tested.dtype.kind in "iu" else None
+
+
+def _dataset(given: Samples, classes: int | None) -> Dataset:
+    names = given.class_names
+    if names and (classes is None or len(names) >= classes) and given.y.dtype.kind in "iu":
+        return replace(custom.dataset(given.x, given.y, len(names), NAME), class_names=names)
+    return custom.dataset(given.x, given.y, classes, NAME)
+
+
+def _of_each(groups: Array) -> tuple[Array, Array]:
+    """Rows to train and rows to test, of each owner by itself; who has a single sample trains on it."""
+    train, test = [], []
+    for owner in np.unique(groups):
+        rows = np.flatnonzero(groups == owner)
+        kept, aside = one_of_five(len(rows)) if len(rows) > 1 else (np.arange(1), np.arange(0))
+        train.append(rows[kept])
+        test.append(rows[aside])
+    return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))
+
+
+def _joined(parts: list[Samples], what: str, names: tuple[Any, ...]) -> Array:
+    arrays = [getattr(part, what) for part in parts]
+    for name, one in zip(names, arrays, strict=True):
+        if one.shape[1:] != arrays[0].shape[1:]:
+            raise ConfigError(
+                f"data['{name}'] has {what} of shape {one.shape[1:]} for each sample, data['{names[0]}'] has"
+                f" {arrays[0].shape[1:]}; all clients need the same"
+            )
+    return np.concatenate(arrays)

@@ -1,0 +1,65 @@
+"""A run on disk: metrics.jsonl and its model, as a coordinator leaves them or as `History.save` writes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from edgefl.api.history import History
+from edgefl.errors import ConfigError
+from edgefl.events import Described, Done, Evaluated, Fact, Round, as_json, from_json
+from edgefl.system import store
+from edgefl.vector import State
+
+METRICS, MODEL, CHECKPOINTS = "metrics.jsonl", "model.safetensors", "checkpoint-*.safetensors"
+REPORTS = (Described, Round, Evaluated, Done)  # what stands in metrics.jsonl, whoever writes it
+
+
+def save(history: History, folder: Path) -> Path:
+    """Write the run into this folder, which may be there; gives it back."""
+    lines = [json.dumps(as_json(fact)) + "\n" for fact in history.facts if isinstance(fact, REPORTS)]
+    about = {
+        "run": dict(history.run),
+        "clients": dict(history.clients),
+        "logged": {str(round): dict(values) for round, values in history.logged.items()},
+    }
+    store.write_atomically(folder / METRICS, "".join(lines).encode(), private=False)
+    store.write_atomically(folder / MODEL, store.sealed(history.weights, about), private=False)
+    return folder
+
+
+def load(folder: str | Path) -> History:
+    """A run from its folder, finished or not: that of a coordinator, or one that was saved.
+
+    >>> import edgefl, tempfile
+    >>> history = edgefl.simulate("softmax", "digits", fleet=4, rounds=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = edgefl.load(history.save(folder))
+    >>> again.records() == history.records()
+    True
+    """
+    folder = Path(folder)
+    if not (folder / METRICS).is_file():
+        raise ConfigError(f"{folder}: no {METRICS}; give the folder of a run (runs/NAME), or one that was saved")
+    tensors, about = _model(folder)
+    logged = {int(round): values for round, values in about.get("logged", {}).items()}
+    facts = _facts(store.read(folder / METRICS), folder / METRICS)
+    return History(about.get("run", {}), facts, tensors, about.get("clients", {}), logged)
+
+
+def _model(folder: Path) -> tuple[State, dict[str, Any]]:
+    """The newest model there, and what is written about it; none, if no round was finished."""
+    files = [*sorted(folder.glob(CHECKPOINTS)), *folder.glob(MODEL)]
+    if not files:
+        return {}, {}
+    return store.load(files[-1])
+
+
+def _facts(lines: bytes, path: Path) -> tuple[Fact, ...]:
+    """What was told; the last line may be on its way."""
+    facts = []
+    for number, line in enumerate(lines[: lines.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            facts.append(from_json(json.loads(line)))
+        except (ValueError, KeyError, TypeError):  # noqa: PERF203 - each line stands for itself
+            raise ConfigError(f"{path}, line {number}: not a line of a run's metrics") from None
+    return tuple(facts)

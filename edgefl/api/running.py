@@ -1,0 +1,113 @@
+"""A run that goes on, as callbacks see it: its model, what they note down, and its end if they ask for it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeAlias
+
+from edgefl.config.schema import RunFile
+from edgefl.data.split import Split
+from edgefl.errors import ConfigError
+from edgefl.events import Described, Done, Evaluated, Evaluating, Fact, Inherited, Round
+from edgefl.run import job as jobs
+from edgefl.run.job import Job, RunState
+from edgefl.vector import Array
+
+KEPT = (Evaluating, Inherited, Described, Round, Evaluated, Done)  # facts that a history consists of
+
+
+class Stopped(Exception):  # noqa: N818 - no error: somebody has seen enough
+    """A callback ended the run."""
+
+
+class Running:
+    """What a callback can ask of the run that it is told of: `callback(event, run)`."""
+
+    def __init__(self, callbacks: "Sequence[Callback]" = ()) -> None:
+        self._callbacks = [_both(callback) for callback in callbacks]
+        self._job: Job | None = None
+        self._state: RunState | None = None
+        self._stop: str | None = None
+        self._began = perf_counter()
+        self.facts: list[Fact] = []  # those of a history, so far
+        self.logged: dict[int, dict[str, Any]] = {}  # what callbacks noted, by round
+
+    @property
+    def round(self) -> int:
+        """How many rounds are merged."""
+        return max(0, self._state.round) if self._state else 0
+
+    def weights(self) -> dict[str, Array]:
+        """The newest model, tensor by tensor under the names of its `state_dict`."""
+        if self._job is None or self._state is None:
+            raise ConfigError("there is no model yet: ask for weights when a round is told of")
+        return {name: array.copy() for name, array in self._job.model.tensors(self._state.params).items()}
+
+    def log(self, **values: Any) -> None:
+        """Note these values beside the round's own: they stand in `History.records()`."""
+        self.logged.setdefault(self.round, {}).update(values)
+
+    def stop(self, reason: str = "a callback asked for it") -> None:
+        """End the run with the model that it has now; the others are still told of this event."""
+        self._stop = reason
+
+    # ---- what the driver is given --------------------------------------------------------------------------------
+
+    def prepare(self, run: RunFile, root: Path | None) -> tuple[Job, Split]:
+        """The job, of which this run will be."""
+        self._job, held = jobs.prepare(run, root)
+        return self._job, held
+
+    def watch(self, state: RunState) -> None:
+        """The run stands here now."""
+        self._state = state
+
+    def tell(self, fact: Fact) -> None:
+        """Pass a fact on to the callbacks."""
+        if isinstance(fact, KEPT):
+            self.facts.append(fact)
+        for callback in self._callbacks:
+            callback(fact, self)
+        if self._stop is not None and not isinstance(fact, Done):
+            raise Stopped(self._stop)
+
+    def ended(self, reason: str) -> RunState:
+        """The end of a run that was stopped: told as any other, but for what its devices alone know."""
+        if self._job is None or self._state is None:
+            raise ConfigError(f"the run was stopped before it began: {reason}")
+        rounds = [fact for fact in self.facts if isinstance(fact, Round)]
+        virtual = [fact.virtual_seconds for fact in rounds if fact.virtual_seconds is not None]
+        done = jobs.summary(
+            self._job,
+            self._state,
+            bytes_up=sum(fact.bytes_up for fact in rounds),
+            bytes_down=sum(fact.bytes_down for fact in rounds),
+            seconds=perf_counter() - self._began,
+            virtual_seconds=sum(virtual) if virtual else None,
+        )
+        self.tell(replace(done, stopped=reason))
+        return self._state
+
+
+# Told every event, with the run or without.
+Callback: TypeAlias = Callable[[Fact, Running], Any] | Callable[[Fact], Any]
+
+
+def _both(callback: Any) -> Callable[[Fact, Running], Any]:
+    """The callback, whether it asks for the run or not (Any: from outside)."""
+    if not callable(callback):
+        raise ConfigError(f"callbacks: {type(callback).__name__} cannot be called; give functions of (event, run)")
+    try:
+        signature(callback).bind(None, None)
+    except TypeError:
+        return lambda fact, _: callback(fact)
+    except ValueError:  # written in C, without a signature
+        return lambda fact, _: callback(fact)
+    return callback  # type: ignore[no-any-return]  # callable with two, which is all we can know
+
+
+def noted(logged: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    """A copy that nobody writes to any more."""
+    return {round: dict(values) for round, values in logged.items()}

@@ -1,0 +1,75 @@
+"""What a run leaves: records, curves, figures, the model, and a folder that gives it all back."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgefl
+from edgefl.errors import ConfigError
+from edgefl.events import Round
+
+
+@pytest.fixture(scope="module")
+def history() -> edgefl.History:
+    def note(event: Any, run: edgefl.Running) -> None:
+        if isinstance(event, Round):
+            run.log(double=2 * event.round)
+
+    fleet = edgefl.Fleet(profiles={"pi4": 4})
+    return edgefl.simulate("softmax", "digits", fleet=fleet, rounds=3, callbacks=[note], name="mine")
+
+
+def test_records_are_flat_and_have_what_was_noted(history: edgefl.History) -> None:
+    records = history.records()
+    assert [record["round"] for record in records] == [1, 2, 3]
+    assert [record["double"] for record in records] == [2, 4, 6]
+    assert all(value is None or isinstance(value, int | float | str) for record in records for value in record.values())
+
+
+def test_pandas_takes_them(history: edgefl.History) -> None:
+    pytest.importorskip("pandas", reason="pip install pandas")
+    assert history.to_frame()["accuracy"].tolist() == history.curve("accuracy")
+
+
+def test_curves_lie_over_rounds_bytes_and_time(history: edgefl.History) -> None:
+    sent = [record["bytes_up"] + record["bytes_down"] for record in history.records()]
+    assert history.over("round") == [1, 2, 3]
+    assert history.over("bytes") == np.cumsum(sent).tolist()
+    assert history.done is not None
+    assert history.over("virtual_seconds")[-1] == pytest.approx(history.done.virtual_seconds)
+    with pytest.raises(ConfigError, match="no curve 'accuracyy'; did you mean 'accuracy'"):
+        history.curve("accuracyy")
+    with pytest.raises(ConfigError, match="over = 'byte' is not known; did you mean 'bytes'"):
+        history.over("byte")
+
+
+def test_a_figure_is_a_file(history: edgefl.History, tmp_path: Path) -> None:
+    figure = history.plot(tmp_path / "loss.png", what="loss", over="bytes")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    (line,) = figure.axes[0].lines
+    assert np.asarray(line.get_ydata()).tolist() == history.curve("loss")
+
+
+def test_a_folder_gives_it_back(history: edgefl.History, tmp_path: Path) -> None:
+    again = edgefl.load(history.save(tmp_path / "run"))
+    assert again.records() == history.records()
+    assert again.done == history.done
+    assert (again.name, again.run) == ("mine", history.run)
+    assert all(np.array_equal(again.weights[name], array) for name, array in history.weights.items())
+    assert history.weights.keys() == again.weights.keys()
+
+
+def test_a_folder_without_a_run_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no metrics.jsonl; give the folder of a run"):
+        edgefl.load(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"metrics.jsonl, line 1: not a line"):
+        edgefl.load(tmp_path)
+
+
+def test_a_run_whose_model_nobody_kept_says_so(history: edgefl.History) -> None:
+    bare = edgefl.History(history.run, history.facts, {})
+    with pytest.raises(ConfigError, match="the model of 'mine' was not kept"):
+        bare.state_dict()
