@@ -24,7 +24,7 @@ from edgefl.protocol.sealing import Opener
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.run import job as jobs
-from edgefl.run import statistics
+from edgefl.run import reported_loss, statistics
 from edgefl.run.answer_schema import AnswerSchema, body_limit
 from edgefl.run.job import Job, RunState
 from edgefl.run.work import unpack_answer
@@ -96,7 +96,7 @@ class Artifacts:
         job = self._here()[1].job
         counted = 2 * 8 * counts.numbers(job.classes, job.targets) if self.run.judged_by_devices else 0
         counted += 8 * (1 + 2 * job.sample[0] + job.classes) if self.run.schedule.describes else 0
-        return body_limit(self.answer_schema, job.model.layout, job.up) + counted
+        return body_limit(self.answer_schema, job.model.layout, job.up) + counted + reported_loss.BYTES
 
     def summary(self, leave: words.Leave) -> Done:
         """The whole run."""
@@ -183,12 +183,12 @@ class Artifacts:
     def look_into(self, digest: bytes, now: float) -> words.Usable | words.Unusable:
         """Open an answer: can its numbers be used?"""
         try:
-            self._open(digest)
+            update = self._open(digest)
         except WireError as error:
             return words.Unusable(now, digest, error.code, str(error))
-        return words.Usable(now, digest)
+        return words.Usable(now, digest, update.loss)
 
-    def _open(self, digest: bytes) -> None:
+    def _open(self, digest: bytes) -> Update:
         here, publisher = self._here()
         aside = self.aside[digest]
         answer, publication = aside.answer, publisher.published.get(aside.answer.round)
@@ -213,6 +213,7 @@ class Artifacts:
         if update.seen:
             counts.check(update.seen, job.classes, job.targets)
         aside.update = update
+        return update
 
     def accepted(self, actions: Iterable[words.Action]) -> Kept | None:
         """The answer that these actions accept, as it came; from now on the same one may come again."""

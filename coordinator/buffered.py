@@ -66,8 +66,8 @@ from edgefl.selection.base import Candidate
 def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911  one event, one line
     """The state after this event, and what is to be done about it."""
     match event:
-        case Answered(device, round, seconds_per_step=pace):
-            return _answered(s, device, round, pace)
+        case Answered():
+            return _answered(s, event)
         case Declined(device, round):
             return _declined(s, device, round)
         case Busy(device, round):
@@ -214,12 +214,15 @@ def _objection(s: Rounds, device: str, round: int) -> Reason | None:
     return next((reason for reason, holds in grounds if holds), None)
 
 
-def _answered(s: Rounds, device: str, round: int, pace: float | None) -> Step:
+def _answered(s: Rounds, answer: Answered) -> Step:
+    device, round = answer.device, answer.round
     decision = verdict(s, device, round)
     if not isinstance(decision, Accept):
         return s, (decision,)
-    known = s.known if pace is None else knowing(s, device, seconds_per_step=pace)
-    s = replace(_free(s, device), counted={**s.counted, device: round}, known=known)
+    news = {name: value for name, value in answer.news.items() if name != "loss"}
+    known = knowing(s, device, **news) if news else s.known
+    heard = s.heard if answer.loss is None else {**s.heard, device: answer.loss}
+    s = replace(_free(s, device), counted={**s.counted, device: round}, known=known, heard=heard)
     if s.phase == "merging":
         return replace(s, later=s.later | {device}), (decision,)
     s, closed = _settled(replace(s, answered=s.answered | {device}))
@@ -260,8 +263,10 @@ def _settled(s: Rounds) -> Step:
 def _closed(s: Rounds) -> Step:
     known = {**s.known}
     for device in s.answered:
-        known[device] = replace(known.get(device, Candidate(device)), counted=s.round, failures=0)
-    s = replace(s, phase="merging", known=known)
+        one = known.get(device, Candidate(device))
+        known[device] = replace(one, counted=s.round, failures=0, loss=s.heard.get(device, one.loss))
+    heard = {device: loss for device, loss in s.heard.items() if device not in s.answered}
+    s = replace(s, phase="merging", known=known, heard=heard)
     return s, (_merge(s),)
 
 

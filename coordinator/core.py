@@ -75,10 +75,10 @@ def _step(s: State, event: words.Event) -> Step:  # noqa: PLR0911, PLR0912, C901
             return _offered(devices.heard(s, event.device), event)
         case words.Answered():
             return _answered(devices.heard(s, event.device), event)
-        case words.Usable(at, digest) if digest in s.opened:
+        case words.Usable(at, digest, loss) if digest in s.opened:
             s, answer = _closed(s, digest)
-            pace = answer.seconds_per_step or None
-            return feed(s, rounds.Answered(answer.device, answer.round, at, pace), at, answer)
+            pace, seconds = answer.seconds_per_step or None, answer.seconds_per_step * answer.steps or None
+            return feed(s, rounds.Answered(answer.device, answer.round, at, pace, seconds, loss), at, answer)
         case words.Unusable(digest=digest) if digest in s.opened:
             return _unusable(*_closed(s, digest), event)
         case words.Misbehaved(at, device, code, reason, frame):  # unless refused, it would be offered again and again

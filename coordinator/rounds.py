@@ -135,6 +135,7 @@ class Rounds:
     knew: Mapping[str, Candidate] = field(default_factory=dict)  # what it knew: all its rounds ask in the same order
     purpose: Purpose = "train"  # what this round was opened for
     work: Mapping[str, Work] = field(default_factory=dict)  # buffered: who was asked and has not answered, here or away
+    heard: Mapping[str, float] = field(default_factory=dict)  # buffered: losses, until the round with them is closed
     later: frozenset[str] = frozenset()  # buffered: whose answers came while a round is merged; the next has them
     unmerged: bool = False  # finished, and the round behind the last one is closed: it told that the run can end
 
@@ -161,6 +162,14 @@ class Answered:
     round: int
     at: float
     seconds_per_step: float | None = None
+    seconds: float | None = None  # for all its steps
+    loss: float | None = None  # of the model it began from, as it says
+
+    @property
+    def news(self) -> dict[str, float]:
+        """What a selection may look at from now on."""
+        told = {"seconds_per_step": self.seconds_per_step, "seconds": self.seconds, "loss": self.loss}
+        return {name: value for name, value in told.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +291,8 @@ Step: TypeAlias = tuple[Rounds, tuple[Action, ...]]
 def step(s: Rounds, event: Event) -> Step:  # noqa: PLR0911, C901  one event, one line
     """The state after this event, and what is to be done about it."""
     match event:
-        case Answered(device, round, seconds_per_step=pace):
-            return _answered(s, device, round, pace)
+        case Answered():
+            return _answered(s, event)
         case Declined(device, round):
             return _declined(s, device, round)
         case Busy(device, round):
@@ -443,10 +452,11 @@ def verdict(s: Rounds, device: str, round: int) -> Verdict:
             return Ignore(device, round, reason)
 
 
-def _answered(s: Rounds, device: str, round: int, pace: float | None) -> Step:
-    match verdict(s, device, round):
+def _answered(s: Rounds, answer: Answered) -> Step:
+    device, news = answer.device, answer.news
+    match verdict(s, device, answer.round):
         case Accept() as accept:
-            known = s.known if pace is None else knowing(s, device, seconds_per_step=pace)
+            known = knowing(s, device, **news) if news else s.known
             s, actions = _settle(replace(s, answered=s.answered | {device}, known=known))
             return s, (accept, *actions)
         case Late() as late:

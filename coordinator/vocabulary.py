@@ -122,6 +122,7 @@ class Usable:
 
     at: float
     digest: bytes
+    loss: float | None = None  # that it tells of the model it began from
 
 
 @dataclass(frozen=True, slots=True)

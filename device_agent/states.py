@@ -25,7 +25,9 @@ class States:
         return keep_spent(self._committed(run), self._ledger.state(run))
 
     def commit(self, held: Held) -> None:
-        """The update was taken: what was kept with it holds from now on."""
+        """The update was taken: what was kept with it holds from now on. To evaluate changes nothing."""
+        if held.purpose != "train":
+            return
         if held.kept:
             name = _name(held.run_key)
             self._disk.write(name, store.sealed(held.kept, {"job": held.run_key, "device": self._device}))

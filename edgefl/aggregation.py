@@ -124,6 +124,7 @@ def merge(
     site: Site,
     population: int = 0,
     late: Mapping[str, Update] | None = None,
+    ages: Mapping[str, int] | None = None,
     shrink: float = 1.0,
 ) -> tuple[Vector, dict[str, State]]:
     """The next model, and the next state of every stage; the step of the answers themselves is `shrink` times as long.
@@ -131,7 +132,7 @@ def merge(
     Updates are sorted by device here, once, so that no result depends on the order of arrival.
     """
     arrived, late = dict(sorted(updates.items())), dict(sorted((late or {}).items()))
-    draft = Draft(round, params, arrived, np.zeros_like(params), population or len(arrived), late)
+    draft = Draft(round, params, arrived, np.zeros_like(params), population or len(arrived), late, ages or {})
     after = dict(states)
     with quiet():
         for stage in stages:

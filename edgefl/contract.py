@@ -21,7 +21,7 @@ from edgefl.models.base import Model
 from edgefl.models.rule import Rule
 from edgefl.products import ON_CPU, Products
 from edgefl.schedule import Purpose
-from edgefl.vector import Array, State, Vector
+from edgefl.vector import Array, Layout, State, Vector
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)  # an unknown hyper-parameter is a mistake, never ignored
 
@@ -104,6 +104,7 @@ class Update:
     extra: State = field(default_factory=dict)
     seen: Seen | None = None  # where the run is judged by devices; no algorithm reads it
     devices: int = 1  # whose weighted mean it is: a gateway answers for several
+    loss: float | None = None  # of the received model on its own data, where the run's selection asks for it
 
     def weighing(self, weight: float) -> "Update":
         """The same with another weight."""
@@ -129,6 +130,7 @@ class Draft:
     step: Vector
     population: int = 0  # how many devices the fleet has, asked or not
     late: Mapping[str, Update] = field(default_factory=dict)  # answers to earlier rounds that came too late for them
+    ages: Mapping[str, int] = field(default_factory=dict)  # how many rounds ago answers began, where it is not this one
 
 
 class Stage(Protocol):
@@ -295,6 +297,35 @@ class Believing(Protocol):
 
     @property
     def believes(self) -> str: ...
+
+
+@runtime_checkable
+class Ageing(Protocol):
+    """A stage that looks at `draft.ages` itself, of answers that began up to `history` rounds ago.
+
+    To all others an old answer weighs less (run/freshness.py).
+    """
+
+    @property
+    def history(self) -> int: ...
+
+
+@runtime_checkable
+class Personal(Protocol):
+    """An algorithm that leaves every device a model of its own: that one is judged on the device's data."""
+
+    def own(self, params: Vector, state: State, layout: Layout) -> Vector:
+        """The model a device would use now: of the one it received and what it kept; nothing kept: as received."""
+        ...
+
+
+@runtime_checkable
+class Fitting(Protocol):
+    """An algorithm that depends on the network's tensors: it says before a run begins whether these will do."""
+
+    def fits(self, layout: Layout) -> None:
+        """Nothing, or a ConfigError that says which tensors there are."""
+        ...
 
 
 def rate(thing: Algorithm | Stage) -> float | None:

@@ -14,7 +14,8 @@ from edgefl.run.freshness import aged, freshness
 
 SITE = site()
 START = np.zeros(SITE.model.layout.size, np.float32)
-CAN = {"fedavg", "fedprox", "fedavgm", "fedntd", "moon", "fedmlb", "fedreg"}
+CAN = {"fedavg", "fedprox", "fedavgm", "fedntd", "moon", "fedmlb", "fedreg", "fedadam", "fedyogi", "fedadagrad"}
+CAN |= {"fedasync", "fedper", "fedrep", "fedbn", "ditto", "pfedme"}
 
 
 def a_run(rounds: dict[str, object] | None = None, **tables: object) -> RunFile:
@@ -67,6 +68,12 @@ def test_keys_of_the_other_mode_are_refused_by_name(rounds, says):
 
 def _none(rounds: dict[str, object]) -> dict[str, object]:
     return {key: None for key, value in rounds.items() if value is None}
+
+
+def test_models_are_kept_for_the_oldest_answer_that_is_welcome():
+    with pytest.raises(ConfigError, match=r"rounds\.staleness = 9: .*raise algorithm\.history"):
+        a_run({"staleness": 9}, algorithm={"name": "fedasync", "history": 8})
+    assert a_run({"staleness": 8, "buffer": 1}, algorithm={"name": "fedasync", "history": 8}).quorum == 1
 
 
 def test_a_vote_and_a_look_at_every_devices_model_are_refused():

@@ -26,7 +26,7 @@ def own(kind: type[Any]) -> dict[str, Any]:
 
 def written(value: Any) -> str:
     """A default as the page has it."""
-    if value is None:
+    if value is None or value == ():
         return "none"
     if isinstance(value, bool):
         return str(value).lower()

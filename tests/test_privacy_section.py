@@ -19,7 +19,7 @@ from edgefl.errors import ConfigError
 ALGORITHMS = sorted(registry.ALGORITHMS)
 STAGES = sorted(registry.STAGES)
 PRIVATE = {"upcycled", "fedprox"}
-ON_SINGLE_UPDATES = {"sgc", "memory", "table", "curvature", "distill", "ensemble"}
+ON_SINGLE_UPDATES = {"sgc", "memory", "table", "curvature", "distill", "ensemble", "mix"}
 ON_SINGLE_UPDATES |= {"median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "norm_clip"}
 
 

@@ -1,6 +1,6 @@
 """FedNTD: the device keeps what the global model believes about the not-true classes (Lee et al., 2022)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +21,8 @@ class FedNTD(LocalTraining):
     name: Literal["fedntd"] = "fedntd"
     beta: Annotated[float, Field(ge=0)] = 1.0
     tau: Annotated[float, Field(gt=0)] = 1.0
+
+    any_optimiser: ClassVar[bool] = True
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         classified(site, "algorithm 'fedntd'")

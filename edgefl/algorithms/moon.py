@@ -1,6 +1,6 @@
 """MOON: features stay close to the global model's and leave the device's own last ones (Li et al., 2021)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +21,8 @@ class Moon(LocalTraining):
     name: Literal["moon"] = "moon"
     mu: Annotated[float, Field(ge=0)] = 1.0
     tau: Annotated[float, Field(gt=0)] = 0.5
+
+    any_optimiser: ClassVar[bool] = True
 
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         walked = self.walk(task, site, self.contrasting(task, state, site)) if self.mu else self.descend(task, site)

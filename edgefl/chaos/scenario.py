@@ -34,7 +34,12 @@ CHEAP: dict[str, dict[str, Any]] = {  # where an algorithm's own defaults would 
     "fedreg": {"pseudo_steps": 1},
     "feddf": {"steps": 2},
     "flashback": {"max_epochs": 1},
+    "fedrep": {"head_epochs": 1, "private": ["b"]},
+    "fedper": {"private": ["b"]},  # of the two tensors there are
+    "fedbn": {"private": ["b"]},
 }
+NEWER = ("fedadam", "fedyogi", "fedadagrad", "fedasync", "fedper", "fedrep", "fedbn", "ditto", "pfedme")
+AGAIN = 0.3  # the share of runs that have one of these instead: a stream of its own, so that seeds stay what they are
 BUFFERED = 0.2  # the share of runs whose rounds wait for nobody
 PER_ROUND = 7.0  # virtual seconds in which faults may come, for each round
 
@@ -167,6 +172,8 @@ def _run(seed: int, name: str, count: int) -> RunFile:
     algorithm, privacy = _algorithm(rng)
     if privacy:
         rounds["late"] = "drop"
+    elif (newer := Random(f"{seed}/newer/{name}")).random() < AGAIN:
+        algorithm = _cheap(newer.choice(NEWER))
     if Random(f"{seed}/pace/{name}").random() < BUFFERED:
         rounds, algorithm = _impatient(seed, name, rounds, algorithm, "fedprox" if privacy else "")
     evaluation = _evaluation(seed, name)
@@ -180,7 +187,7 @@ def _run(seed: int, name: str, count: int) -> RunFile:
         "algorithm": algorithm,
         "privacy": privacy,
         "rounds": rounds,
-        "selection": {"name": rng.choice(("uniform", "uniform", "fresh"))},
+        "selection": _selection(seed, name, rng.choice(("uniform", "uniform", "fresh")), private=bool(privacy)),
         "wire": {
             **_wire(rng),
             "enclose_kb": Random(f"{seed}/enclosed/{name}").choice((0, 64)),
@@ -191,6 +198,13 @@ def _run(seed: int, name: str, count: int) -> RunFile:
     return RunFile.model_validate({key: value for key, value in table.items() if value is not None})
 
 
+def _selection(seed: int, name: str, first: str, *, private: bool) -> dict[str, Any]:
+    """The first one, or one of those that came later: a stream of their own, too."""
+    rng = Random(f"{seed}/selection/{name}")
+    quiet, asking = ("samples", "fastest", "deadline"), ("power_of_choice", "oort")
+    return {"name": rng.choice(quiet if private else quiet + asking) if rng.random() < AGAIN else first}
+
+
 def _impatient(
     seed: int, name: str, rounds: dict[str, Any], algorithm: dict[str, Any], private: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -198,7 +212,7 @@ def _impatient(
     rng = Random(f"{seed}/impatient/{name}")
     kept = {key: value for key, value in rounds.items() if key in {"deadline", "start_with"}}
     sizes = {"concurrency": rounds["cohort"], "buffer": rounds["quorum"]}
-    able = algorithm["name"] in {"fedavg", "fedprox", "fedavgm", "fedntd", "fedreg"}
+    able = algorithm["name"] in {"fedavg", "fedprox", "fedavgm", "fedntd", "fedreg", *NEWER}
     plain = (
         algorithm
         if able
@@ -209,11 +223,16 @@ def _impatient(
 
 def _algorithm(rng: Random) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Any there is, at its cheapest, plain FedAvg and the private ones a little more often."""
-    name = rng.choice((*ALGORITHMS, "fedavg", "private", "private"))
+    first = [name for name in ALGORITHMS if name not in NEWER]
+    name = rng.choice((*first, "fedavg", "private", "private"))
     privacy = {"mechanism": "output", "clip": 5.0, "sigma": 0.01, "noise": "seeded"} if name == "private" else None
     if privacy:
         name = rng.choice(("fedprox", "upcycled"))
-    return {"name": name, "epochs": 1, "batch": 4, "lr": 0.1, **CHEAP.get(name, {})}, privacy
+    return _cheap(name), privacy
+
+
+def _cheap(name: str) -> dict[str, Any]:
+    return {"name": name, "epochs": 1, "batch": 4, "lr": 0.1, **CHEAP.get(name, {})}
 
 
 def _wire(rng: Random) -> dict[str, Any]:

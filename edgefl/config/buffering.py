@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from edgefl.contract import Algorithm, Buffering, Cohesive, Stage
+from edgefl.contract import Ageing, Algorithm, Buffering, Cohesive, Stage
 from edgefl.errors import ConfigError
 
 INSTEAD = {  # keys of synchronous rounds, and what is said instead of them
@@ -47,8 +47,18 @@ def check(rounds: BaseModel, algorithm: Algorithm, stages: Sequence[Stage], *, f
                 f"rounds.mode = 'buffered' merges answers that began from different models, and {what} '{thing.name}'"
                 f" needs those of one: {why}; use fedavg, fedprox or fedavgm, or synchronous rounds"
             )
+    _check_history(stages, table["staleness"])
     if forgetting:
         raise ConfigError(
             "run.forgetting = true compares every device's model with the one it began from, which in rounds.mode ="
             " 'buffered' may be long gone; leave one of them out"
         )
+
+
+def _check_history(stages: Sequence[Stage], staleness: int) -> None:
+    for stage in stages:
+        if isinstance(stage, Ageing) and stage.history < staleness:
+            raise ConfigError(
+                f"rounds.staleness = {staleness}: aggregation '{stage.name}' knows the models of {stage.history}"
+                " rounds; raise algorithm.history to it, or lower rounds.staleness"
+            )

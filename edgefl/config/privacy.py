@@ -21,6 +21,7 @@ from edgefl.mistakes import explain
 from edgefl.privacy import linear
 from edgefl.privacy.noise import Objective, Output
 from edgefl.privacy.private import Private
+from edgefl.selection.base import Asking, Selection
 
 FIELD = "privacy"
 SECAGG = "secagg"
@@ -62,6 +63,15 @@ def check_statistics(describes: bool, weighs: bool) -> None:
         )
     if weighs:
         raise ConfigError("[privacy] is proved for the plain loss; leave task.class_weights out")
+
+
+def check_selection(chosen: Selection, algorithm: Algorithm) -> None:
+    """Nothing, if devices of a private run are asked for nothing besides their update."""
+    if isinstance(chosen, Asking) and isinstance(algorithm, Private) and algorithm.privacy is not None:
+        raise ConfigError(
+            f"selection.name = '{chosen.name}' asks devices for their loss, which [privacy] does not cover; leave one"
+            " of them out"
+        )
 
 
 def check_proof(algorithm: Algorithm, loss: str) -> None:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from edgefl.algorithms import registry
-from edgefl.config import buffering
+from edgefl.config import buffering, local_training
 from edgefl.config import evaluation as judging
 from edgefl.config.conditions import Conditions
 from edgefl.config.evaluation import Evaluation
@@ -352,6 +352,7 @@ class RunFile(Section):
         if self.privacy is not None:
             section.check(self.privacy, plain, stages, self.rounds.late)
             section.check_statistics(self.task.describes, self.task.class_weights is not None)
+        section.check_selection(self.make_selection(), self.make_algorithm())
         section.check_proof(self.make_algorithm(), self.task.loss)
         data, forgetting = self.task.data is not None, self.run.forgetting
         judging.check(self.evaluation, data=data, private=self._private, forgetting=forgetting)
@@ -359,6 +360,7 @@ class RunFile(Section):
 
         pipeline.check(plain, stages)
         buffering.check(self.rounds, plain, stages, forgetting=forgetting)
+        local_training.check(self.make_algorithm())
         pipeline.check_votes(stages, self.cohort, self.rounds.late)
         pipeline.check_memory(stages, self.cohort)
         cohort, quorum = ("concurrency", "buffer") if self.buffered else ("cohort", "quorum")

@@ -14,7 +14,7 @@ import numpy as np
 from edgefl import losses, robustness, seeds
 from edgefl.aggregation import merge
 from edgefl.config.schema import RunFile
-from edgefl.contract import Algorithm, Site, Stage, Update, rate
+from edgefl.contract import Ageing, Algorithm, Fitting, Site, Stage, Update, rate
 from edgefl.data.catalog import load
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import settled
@@ -29,7 +29,7 @@ from edgefl.models import processor
 from edgefl.models.base import Model
 from edgefl.protocol.codecs import Codec
 from edgefl.run import network as networks
-from edgefl.run import statistics
+from edgefl.run import reported_loss, statistics
 from edgefl.run.first_model import Origin, digest, inherited
 from edgefl.run.freshness import aged
 from edgefl.run.network import Network, Shape
@@ -118,10 +118,10 @@ def prepare(run: RunFile, root: Path | None = None, network: Network | None = No
     """
     held = split(run, root)
     task, shown, shape = run.task, _shown(held), _shape(run, held)
-    network = network or networks.make(run, shape)
+    network, algorithm = network or networks.make(run, shape), run.make_algorithm()
     job = Job(
         run=run,
-        algorithm=run.make_algorithm(),
+        algorithm=algorithm,
         stages=run.make_stages(),
         model=(model := networks.serve(run, shape, network)),
         device_model=model if network.graphs is None else networks.train(run, shape, network),
@@ -140,6 +140,8 @@ def prepare(run: RunFile, root: Path | None = None, network: Network | None = No
         class_weights=statistics.class_weights(task, shape.classes, shown.class_names),
         set_aside=held.set_aside,
     )
+    if isinstance(algorithm, Fitting):
+        algorithm.fits(model.layout)
     return job, held
 
 
@@ -220,7 +222,7 @@ def plan(job: Job, run_state: RunState) -> State | None:
     if purpose(job, run_state) == "evaluate":
         return told
     plan = training_plan(job, run_state)
-    return None if plan is None else {**plan, **told}
+    return None if plan is None else {**plan, **told, **reported_loss.asked(job.run.make_selection())}
 
 
 def training_plan(job: Job, run_state: RunState) -> State | None:
@@ -272,7 +274,8 @@ def advance(
         within = robustness.bound(updates, late or {}, known, trainable=trainable, caps=job.run.guards.caps())
         for device, factors in within.changed.items():
             log.info("bounded round=%d device=%s %s", round, device, _factors(factors))
-        merged, shrink = aged(within.updates, ages or {})
+        aware = any(isinstance(stage, Ageing) for stage in job.stages)
+        merged, shrink = aged(within.updates, {} if aware else ages or {})
         params, states = merge(
             round,
             run_state.params,
@@ -282,6 +285,7 @@ def advance(
             site=site,
             population=population,
             late=within.late,
+            ages=ages,
             shrink=shrink,
         )
     after = replace(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefl import seeds
-from edgefl.contract import Algorithm, Counts, Seen, Site, Task, Update, rate
+from edgefl.contract import Algorithm, Counts, Personal, Seen, Site, Task, Update, rate
 from edgefl.data.dataset import Dataset
 from edgefl.errors import Diverged, WireError
 from edgefl.evaluation import counts
@@ -18,9 +18,11 @@ from edgefl.privacy.private import is_private
 from edgefl.protocol import tensors
 from edgefl.protocol.codecs import Codec, beside
 from edgefl.protocol.messages import BROADCAST, Answer, Broadcast, Tensor, frame, frame_size, read
-from edgefl.run import statistics
+from edgefl.run import reported_loss, statistics
+from edgefl.selection.base import Kind
 from edgefl.system import blas
 from edgefl.training.divergence import check_length, likely_cause, quiet
+from edgefl.training.rates import scheduled
 from edgefl.vector import Layout, State, Vector
 
 NOTHING: Vector = np.zeros(0, np.float32)  # the delta of whoever did not train
@@ -176,7 +178,9 @@ class Worker:
 
     def carry_out(self, task: Task, model_ref: ModelRef, state: State, watch: Callable[[int], None] | None) -> _Worked:
         """Evaluate, and train if that is asked for, with the model and the loss that are in force."""
-        received = self._counts(task, task.params)
+        extra, asked = reported_loss.taken(task.extra)
+        task, own = replace(task, extra=extra), {key: value for key, value in state.items() if key != _RESIDUAL}
+        received = self._counts(task, self._own(task.params, own))
         if received is not None and not np.isfinite(received.loss):
             cause = likely_cause(self.data, rate(self.algorithm), quote=False)
             raise Diverged(f"device '{self.device}', round {task.round}: the model's loss is not finite; {cause}")
@@ -187,13 +191,16 @@ class Worker:
         site = replace(site, watch=watch) if watch else site
         if self.pace is not None:
             site = _paced(site, self.pace)
-        own = {key: value for key, value in state.items() if key != _RESIDUAL}
+        loss = None if asked is None else self._loss(asked, task, own)
         began = site.timer()
         update, kept = self._train(task, own, site)
-        trained = None if received is None else self._counts(task, task.params + update.delta)
-        pace = (site.timer() - began) / max(1, update.steps) if self.pace is None else self.pace
+        trained = None if received is None else self._counts(task, self._own(task.params + update.delta, kept))
+        pace = (site.timer() - began) / max(1, update.steps)
+        if self.pace is not None and not isinstance(self.algorithm, Personal):  # who walks twice answers for one walk
+            pace = self.pace
         delta = update.delta if _RESIDUAL not in state else update.delta + state[_RESIDUAL]
-        return self._done(task, model_ref, replace(update, delta=delta, seen=_seen(received, trained)), kept, pace)
+        update = replace(update, delta=delta, seen=_seen(received, trained), loss=loss)
+        return self._done(task, model_ref, update, kept, pace)
 
     def _done(self, task: Task, model_ref: ModelRef, update: Update, kept: State, pace: float = 0.0) -> _Worked:
         """The answer with this update, or with what was seen alone."""
@@ -203,7 +210,9 @@ class Worker:
         if task.purpose == "train":
             chance = None if self.codec.lossless else seeds.stream(self.seed, task.round, self.device, "codec")
             coded = _encoded((_DELTA, update.delta), update.extra, self.codec, self.model.layout, chance)
-            described, parts, arrays = (*coded[0], *described), (*coded[1], *parts), {**coded[2], **arrays}
+            beside_it = tensors.encode(reported_loss.arrays(update.loss), beside(self.codec))
+            described = (*coded[0], *beside_it[0], *described)
+            parts, arrays = (*coded[1], *beside_it[1], *parts), {**coded[2], **beside_it[2], **arrays}
             if not self.codec.lossless:
                 kept = {**kept, _RESIDUAL: update.delta - arrays[_DELTA]}
         answer = Answer(
@@ -221,6 +230,16 @@ class Worker:
         )
         return _Worked(answer, parts, arrays, kept)
 
+    def _own(self, params: Vector, state: State) -> Vector:
+        """The model this device would use: the one it received, unless its algorithm leaves it one of its own."""
+        return self.algorithm.own(params, state, self.model.layout) if isinstance(self.algorithm, Personal) else params
+
+    def _loss(self, kind: Kind, task: Task, state: State) -> float | None:
+        """What the run's selection wants to know of the model before it is trained."""
+        stream = self.seed, task.round, self.device
+        with quiet():
+            return reported_loss.measured(kind, self.model, self._own(task.params, state), self.data, self.loss, stream)
+
     def _counts(self, task: Task, params: Vector) -> Counts | None:
         """What a model does on the data set aside, if that is asked for and there are enough of them."""
         if task.evaluates is None or self.held_back is None or len(self.held_back) < task.evaluates:
@@ -232,7 +251,7 @@ class Worker:
         """The device half; learning that leaves the finite numbers, or all measure, ends with its likely cause."""
         try:
             with quiet():
-                update, kept = self.algorithm.train(task, state, site)
+                update, kept = scheduled(self.algorithm, task.round).train(task, state, site)
             check_length(update.delta, task.params)
         except Diverged as error:
             lr = rate(self.algorithm)
@@ -266,11 +285,12 @@ def unpack_answer(
 
 def _update(answer: Answer, arrays: State, size: int, *, known: bool = False) -> Update:
     for name in arrays:
-        if name != _DELTA and not name.startswith((_EXTRA, _RECEIVED, _TRAINED)):
+        if name not in {_DELTA, reported_loss.NAME} and not name.startswith((_EXTRA, _RECEIVED, _TRAINED)):
             raise WireError("update.unknown_tensor", f"'{name}' is no part of an answer")
     delta = _vector(arrays, _DELTA, size) if answer.purpose == "train" or _DELTA in arrays else NOTHING
     received, trained = (_read(arrays, prefix) for prefix in (_RECEIVED, _TRAINED))
-    update = Update(delta, answer.weight, answer.steps, _extra(arrays), _seen(received, trained), answer.devices)
+    seen, loss = _seen(received, trained), reported_loss.read(arrays)
+    update = Update(delta, answer.weight, answer.steps, _extra(arrays), seen, answer.devices, loss)
     for name, array in () if known else (("delta", update.delta), *update.extra.items()):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise WireError("update.not_finite", f"'{name}' has numbers that are not finite")

@@ -6,7 +6,9 @@ coordinator ask the same devices, and a journal that is read again asks them aga
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+Kind: TypeAlias = Literal["mean", "rms"]  # of a loss over samples: their mean, or the root of their mean square
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class Candidate:
     seconds_per_step: float | None = None  # as it measured last; None until it has answered, and in a plain loop
     counted: int = 0  # the last round its answer was merged in; 0: none yet
     failures: int = 0  # rounds in a row that were closed without its answer, though it was asked
+    seconds: float | None = None  # that its last work took by its own clock; None as above
+    loss: float | None = None  # of the model it was last asked with, on its own data, as it says; see `Asking`
 
 
 class Selection(Protocol):
@@ -33,6 +37,14 @@ class Selection(Protocol):
         sorted by id; who is left out is not asked.
         """
         ...
+
+
+@runtime_checkable
+class Asking(Protocol):
+    """A selection that looks at losses: `loss` says which one devices are asked for, with every model."""
+
+    @property
+    def loss(self) -> Kind: ...
 
 
 def drawn(selection: Selection, draw: int, seed: int, candidates: Sequence[Candidate]) -> tuple[str, ...]:

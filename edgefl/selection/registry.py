@@ -8,7 +8,15 @@ from edgefl.selection.base import Selection
 
 SELECTIONS = Kinds(
     "edgefl.selections",
-    {"uniform": "edgefl.selection.uniform:Uniform", "fresh": "edgefl.selection.fresh:Fresh"},
+    {
+        "uniform": "edgefl.selection.uniform:Uniform",
+        "fresh": "edgefl.selection.fresh:Fresh",
+        "samples": "edgefl.selection.by_samples:BySamples",
+        "power_of_choice": "edgefl.selection.power_of_choice:PowerOfChoice",
+        "oort": "edgefl.selection.oort:Oort",
+        "fastest": "edgefl.selection.fastest:Fastest",
+        "deadline": "edgefl.selection.in_time:InTime",
+    },
 )
 
 

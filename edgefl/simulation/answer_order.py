@@ -58,11 +58,15 @@ def recorded(facts: Iterable[Fact]) -> Iterator[Course]:
                 asked = {}
 
 
-def virtual(job: Job, samples: Mapping[str, int], trains: Mapping[str, int]) -> Iterator[Course]:
-    """Round after round, without end; a device has `samples`, and trains on so many of them."""
-    fleet = _Fleet(
-        {name: Candidate(name, samples[name]) for name in sorted(samples)}, lambda *of: steps(job, trains, *of)
-    )
+def virtual(
+    job: Job, samples: Mapping[str, int], trains: Mapping[str, int], losses: Mapping[str, float] | None = None
+) -> Iterator[Course]:
+    """Round after round, without end; a device has `samples`, and trains on so many of them.
+
+    `losses` are what devices told last: whoever plays a round adds those of its answers before he asks for the next.
+    """
+    known = {name: Candidate(name, samples[name]) for name in sorted(samples)}
+    fleet = _Fleet(known, lambda *of: steps(job, trains, *of), {} if losses is None else losses)
     return fleet.courses(job)
 
 
@@ -79,6 +83,7 @@ def steps(job: Job, trains: Mapping[str, int], round: int, device: str) -> int:
 class _Fleet:
     known: dict[str, Candidate]
     duration: Callable[[int, str], int]
+    losses: Mapping[str, float] = field(default_factory=dict)
     now: int = 0
     at_work: dict[str, int] = field(default_factory=dict)  # the round whose model each has
     ends: list[tuple[int, int, str, int]] = field(default_factory=list)  # a heap: when, which in order, who, from what
@@ -87,6 +92,8 @@ class _Fleet:
     def courses(self, job: Job) -> Iterator[Course]:
         run = job.run
         for round in count(1):
+            for name, loss in self.losses.items():
+                self.known[name] = replace(self.known[name], loss=loss)
             order = drawn(job.run.make_selection(), round, run.run.seed, list(self.known.values()))
             self._forget_before(round - run.rounds.staleness)
             turns = list(self._came(lambda: self.ends[0][0] == self.now))

@@ -117,11 +117,14 @@ class _Draws:
     known: dict[str, Candidate]  # sorted by name
     draw: int = 0
     since: dict[str, int] = field(default_factory=dict)  # who answered after that, and in which round
+    losses: dict[str, float] = field(default_factory=dict)  # what devices told last
 
     def course(self, job: Job, round: int) -> Course:
         """A round that everybody answers who is asked."""
         if self.draw != (draw := cohort_key(job, round)):
-            self.known.update((name, replace(self.known[name], counted=at)) for name, at in self.since.items())
+            for name, at in self.since.items():
+                one = self.known[name]
+                self.known[name] = replace(one, counted=at, loss=self.losses.get(name, one.loss))
             self.draw, self.since = draw, {}
         order = drawn(job.run.make_selection(), draw, job.run.run.seed, list(self.known.values()))
         asked = order if job.run.schedule.purpose(round) == "describe" else order[: job.run.cohort]
@@ -135,7 +138,7 @@ def _courses(
 ) -> Callable[[int], Course]:
     """Whom a round asks, and who answers it."""
     samples, trains = ({name: getattr(one, what) for name, one in members.items()} for what in ("samples", "trains"))
-    undisturbed = virtual(job, samples, trains)
+    undisturbed = virtual(job, samples, trains, draws.losses)
 
     def course(round: int) -> Course:
         if order is not None and round in order:
@@ -215,7 +218,10 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     updates, answered = {}, list[Fact]()
     for order, result in zip(orders, engine.results(orders), strict=True):
         updates[order.device] = result.update
-        fleet.states.keep(order.device, result.kept)
+        if purpose == "train":
+            fleet.states.keep(order.device, result.kept)
+        if result.update.loss is not None:
+            fleet.losses[order.device] = result.update.loss
         spent.up += result.size
         answered.append(Answered(order.device, order.task.round, result.size, steps=result.steps))
     asked = Asked(round, opening, course.asked, spent.down, purpose)

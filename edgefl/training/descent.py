@@ -6,6 +6,7 @@ of this rule; what corrects a gradient in another way (SCAFFOLD, GradMA, FedReg,
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from edgefl.losses import Loss, cross_entropy, double_softmax, squared_error
 from edgefl.models.base import Descending, Descent
 from edgefl.models.rule import Rule, StepPlan
 from edgefl.training.divergence import check_loss
-from edgefl.training.walking import Sgd, Step, Walked, gradient, lone, passes, steps_asked, walk
+from edgefl.training.optimisers import Optimiser
+from edgefl.training.walking import Step, Walked, gradient, lone, passes, steps_asked, walk
 from edgefl.vector import Array, Vector
 
 IN_GRAPHS: dict[Loss, str] = {
@@ -34,11 +36,12 @@ def descend(
     batch: int,
     epochs: float | None = None,
     batches: int | None = None,
+    optimiser: Optimiser | None = None,
 ) -> Walked:
     """Take plain steps from `start` over the site's data, as many as asked and as the budget allows, at least one."""
-    descent = in_graph(rule, start, site, batch)
+    descent = in_graph(rule, start, site, batch) if optimiser is None or optimiser.plain else None
     if descent is None:
-        step = one_by_one(rule, start, site)
+        step = one_by_one(rule, start, site, optimiser)
         return walk(start, step, site, budget, batch=batch, epochs=epochs, batches=batches)
     goal = steps_asked(len(site.data), batch, epochs, batches, budget, lone=lone(site))
     with closing(descent):
@@ -48,7 +51,16 @@ def descend(
 def step_plan(algorithm: Algorithm, loss: Loss) -> StepPlan | None:
     """Which whole steps the devices of a run take; None where they take none."""
     rule, name = algorithm.rule() if isinstance(algorithm, Ruled) else None, IN_GRAPHS.get(loss)
-    return None if rule is None or name is None else StepPlan(name, rule.terms)
+    plain = not isinstance(algorithm, Optimising) or algorithm.optimiser is None or algorithm.optimiser.plain
+    return StepPlan(name, rule.terms) if rule is not None and name is not None and plain else None
+
+
+@runtime_checkable
+class Optimising(Protocol):
+    """An algorithm whose steps may be those of another optimiser."""
+
+    @property
+    def optimiser(self) -> Optimiser | None: ...
 
 
 def in_graph(rule: Rule, start: Vector, site: Site, batch: int) -> Descent | None:
@@ -65,9 +77,9 @@ def in_graph(rule: Rule, start: Vector, site: Site, batch: int) -> Descent | Non
     return descent
 
 
-def one_by_one(rule: Rule, start: Vector, site: Site) -> Step:
+def one_by_one(rule: Rule, start: Vector, site: Site, optimiser: Optimiser | None = None) -> Step:
     """The same step in numpy, with a velocity of its own."""
-    sgd = Sgd(site.model.layout, rule.lr, rule.momentum, rule.weight_decay)
+    sgd = (optimiser or Optimiser()).begin(site.model.layout, rule)
     if not rule.pull:
         return lambda w, x, y: sgd(w, gradient(site, w, x, y))
     k = site.model.layout.trainable

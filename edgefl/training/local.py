@@ -9,7 +9,9 @@ from pydantic_core import ArgsKwargs
 
 from edgefl.contract import STRICT, Site, Task, Update
 from edgefl.models.rule import Rule
+from edgefl.training import optimisers, rates
 from edgefl.training.descent import descend
+from edgefl.training.optimisers import Move, Optimiser
 from edgefl.training.walking import (
     Sgd,
     Step,
@@ -55,9 +57,12 @@ class LocalTraining:
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     weights: Literal["samples", "uniform", "batch"] = "samples"
+    optimiser: optimisers.Named | None = None  # plain descent, unless said; where steps are not plain it may be refused
+    lr_schedule: rates.Named | None = None  # the same rate in all rounds, unless said
 
     uses_previous: ClassVar[bool] = False
     cohort_rounds: ClassVar[int] = 1
+    any_optimiser: ClassVar[bool] = False  # whether steps that are not plain may be those of any
     buffered: ClassVar[bool] = True  # it reads the model it received, its own data and what it kept: nobody else's
 
     @model_validator(mode="before")
@@ -84,12 +89,21 @@ class LocalTraining:
         """Plain steps from the received model, as far as these hyper-parameters and the task's budget say."""
         if (rule := self.rule()) is None:
             raise TypeError(f"algorithm '{type(self).__name__}' has no plain steps: it says so by its rule")
-        batch, epochs, batches = self.batch, self.epochs, self.batches
-        return descend(rule, task.params, site, task.budget, batch=batch, epochs=epochs, batches=batches)
+        return descend(
+            rule,
+            task.params,
+            site,
+            task.budget,
+            batch=self.batch,
+            epochs=self.epochs,
+            batches=self.batches,
+            optimiser=self.optimiser,
+        )
 
-    def sgd(self, site: Site) -> Sgd:
+    def sgd(self, site: Site) -> Move:
         """A fresh optimiser for one round."""
-        return Sgd(site.model.layout, self.lr, self.momentum, self.weight_decay)
+        rule = Rule(self.lr, self.momentum, self.weight_decay)
+        return (self.optimiser or Optimiser()).begin(site.model.layout, rule)
 
     def walk(self, task: Task, site: Site, step: Step) -> Walked:
         """Walk from the received model, as far as these hyper-parameters and the task's budget say."""

@@ -27,8 +27,10 @@ class Walked:
 class Sgd:
     """Stochastic gradient descent. Its momentum starts at zero with every new object, so with every round."""
 
-    def __init__(self, layout: Layout, lr: float, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
-        self.trainable = layout.trainable
+    def __init__(
+        self, layout: Layout, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, *, nesterov: bool = False
+    ) -> None:
+        self.trainable, self.nesterov = layout.trainable, nesterov
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
         self.velocity: Vector | None = None
 
@@ -40,7 +42,8 @@ class Sgd:
         if self.momentum:
             first = self.velocity is None
             self.velocity = g[:k].copy() if first else w.dtype.type(self.momentum) * self.velocity + g[:k]
-            g = np.concatenate([self.velocity, g[k:]])
+            ahead = self.velocity if not self.nesterov else g[:k] + w.dtype.type(self.momentum) * self.velocity
+            g = np.concatenate([ahead, g[k:]])
         moved = g * w.dtype.type(self.lr)
         if k < len(w):
             moved[k:] = g[k:]

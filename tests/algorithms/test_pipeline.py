@@ -13,7 +13,7 @@ from edgefl.config.schema import RunFile
 from edgefl.contract import Draft, Update
 from edgefl.errors import ConfigError
 
-FREE = ["scale", "clip", "momentum", "memory", "sgc", "finetune"]
+FREE = ["scale", "clip", "momentum", "memory", "sgc", "finetune", "adam", "yogi", "adagrad"]
 
 
 def read(algorithm: str, *stages: str, **hyper: object) -> RunFile:

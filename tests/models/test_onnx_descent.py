@@ -169,8 +169,10 @@ def test_an_interrupted_walk_ends_and_the_next_one_goes_on():
 
 @pytest.mark.parametrize("algorithm", registry.ALGORITHMS)
 def test_the_plan_of_a_run_follows_from_its_algorithm_and_its_loss(algorithm):
-    plain = {"fedavg", "fedavgm", "fedgc", "mifa", "mifam", "feddf"}
-    expected = {"fedprox": ("pull",), "upcycled": ("pull", "momentum"), **dict.fromkeys(plain, ())}.get(algorithm)
+    plain = {"fedavg", "fedavgm", "fedgc", "mifa", "mifam", "feddf", "fedadam", "fedyogi", "fedadagrad"}
+    plain |= {"fedper", "fedbn", "ditto"}
+    pulled = {"fedprox": ("pull",), "fedasync": ("pull",), "upcycled": ("pull", "momentum")}
+    expected = {**pulled, **dict.fromkeys(plain, ())}.get(algorithm)
     plan = step_plan(registry.algorithm({"name": algorithm}), cross_entropy)
     assert plan == (None if expected is None else StepPlan("cross_entropy", expected))
     assert step_plan(FedAvg(), lambda z, y: (0.0, z)) is None

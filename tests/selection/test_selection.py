@@ -155,6 +155,16 @@ def a_run(more: dict[str, Any]) -> RunFile:
     return parse(RunFile, table, "test", environment={})
 
 
+@pytest.mark.parametrize("name", ["samples", "power_of_choice", "oort"])
+def test_so_they_do_by_what_devices_say(name):
+    job, held = jobs.prepare(a_run({"selection": {"name": name}}))
+    devices = dict(zip(jobs.device_names(6), held.devices, strict=True))
+    looped, told = list[Any](), list[Any]()
+    assert simulate(job, devices, looped.append).sha256() == emulate(job, devices, told.append).sha256()
+    first, second = ([fact.devices for fact in facts if isinstance(fact, Asked)] for facts in (looped, told))
+    assert first == second
+
+
 @pytest.mark.parametrize("algorithm", [{"name": "fedavg"}, {"name": "upcycled", "even": "device"}])
 def test_loop_and_emulator_ask_the_same_devices_and_end_with_the_same_model(algorithm):
     job, held = jobs.prepare(a_run({"algorithm": {**algorithm, "batches": 2}, "selection": FRESH}))

@@ -59,6 +59,20 @@ def test_a_fleet_of_one_pace_and_no_distance_is_the_plain_loop(how):
     assert emulated.sha256() == expected.sha256()
 
 
+@pytest.mark.parametrize(
+    "more", [{"selection": {"name": "oort"}}, {"selection": {"name": "power_of_choice"}}, {"algorithm": "fedasync"}]
+)
+def test_so_it_is_where_devices_are_chosen_by_their_losses_and_where_each_answer_is_mixed_in(more):
+    fleet = {"custom": EXACT, "profiles": {"fast": 8}, "ms_per_step": 125.0}
+    one = {"buffer": 1, "concurrency": 4} if "algorithm" in more else {}
+    more |= {"algorithm": {"name": more["algorithm"]}} if "algorithm" in more else {}
+    job, devices = prepared(fleet=fleet, rounds=one, **more)
+    expected, told = played(simulate, job, devices)
+    emulated, facts = played(emulate, job, devices)
+    assert by_round(facts) == by_round(told)
+    assert emulated.sha256() == expected.sha256()
+
+
 @pytest.mark.parametrize("judge", ["coordinator", "devices"])
 def test_what_a_disturbed_fleet_came_to_follows_from_the_order_of_its_answers(judge):
     fleet = {"profiles": {"pi3": 3, "pi5": 3, "jetson-orin": 2}, "dropout": 0.3, "ms_per_step": 500.0}
