@@ -166,6 +166,7 @@ class _Fleet:
             "known": {name: asdict(one) for name, one in draws.known.items()},
             "draw": draws.draw,
             "since": draws.since,
+            "losses": dict(draws.losses),
             "size": self.sizes.get(run_state.round),
             "total": asdict(total),
             "asked": asked,
@@ -183,6 +184,7 @@ class _Fleet:
             self.members[name].seen = seen
         self.draws.known.update((name, Candidate(**one)) for name, one in plain["known"].items())
         self.draws.draw, self.draws.since = plain["draw"], dict(plain["since"])
+        self.draws.losses.update(plain["losses"])
         if plain["size"] is not None:
             self.sizes[memory.run_state.round] = plain["size"]
         for name, state in memory.states.items():
@@ -221,7 +223,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
         if purpose == "train":
             fleet.states.keep(order.device, result.kept)
         if result.update.loss is not None:
-            fleet.losses[order.device] = result.update.loss
+            fleet.draws.losses[order.device] = result.update.loss
         spent.up += result.size
         answered.append(Answered(order.device, order.task.round, result.size, steps=result.steps))
     asked = Asked(round, opening, course.asked, spent.down, purpose)
