@@ -168,8 +168,8 @@ private: $(READY)
 # fifth of the training data; only what was chosen is tested.
 MIXED := fedavg,fedreg,upcycled=$(UP):run.rounds=120,flashback,fedgc,gradma,mixture=$(UP):run.rounds=120+memory
 mixture: $(READY)
-	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/edgefl sweep $(E)/mixture.toml --algorithms $(MIXED) --grid lr=0.1,0.3,0.9 \
-	    --seeds 3 --levels 0.8,0.85,0.9 --out runs/mixture
+	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/edgefl sweep $(E)/mixture.toml --algorithms $(MIXED) --grid lr=0.05,0.2,0.8 \
+	    --seeds 3 --levels 0.7,0.8,0.85 --out runs/mixture
 
 # Attackers against every defence; about a quarter of an hour, and it goes on where it was stopped. Writes docs/results/robustness.md.
 robustness: $(READY)

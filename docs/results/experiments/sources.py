@@ -77,12 +77,6 @@ upcycled_iid_short = partial(upcycled_short, "iid")
 upcycled_00_short = partial(upcycled_short, "0_0")
 
 
-def uci_har_thinned() -> Source:
-    """UCI HAR by person, tested on every third window: neighbouring ones share half their samples."""
-    whole = load("uci_har")
-    return Source(whole.train, whole.test.take(np.arange(len(whole.test))[::3]), whole.groups, whole.name)
-
-
 def uci_har_statistics() -> Source:
     """UCI HAR by person, each window as six statistics of each channel: a linear model then goes a long way."""
     whole = load("uci_har")
