@@ -89,6 +89,7 @@ def coordinate(
     `origins` says who set what in the run file, for whoever reads of the run later (`edgefl.config.origin`). The
     network is asked for when the first device is there, of a child unless said: torch is not loaded here.
     """
+    run.refuse_simulated_only()
     folder = run.run.folder / run.run.name
     with ExitStack() as until_done:
         until_done.enter_context(own(known_runs.lock_of(folder)))

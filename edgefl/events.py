@@ -89,7 +89,7 @@ class Evaluating(Fact):
     targets: int = 1  # real numbers that are predicted of each sample, where there are no classes
     target_names: tuple[str, ...] | None = None
     on: str = "coordinator"  # who evaluates: the coordinator, devices on data they set aside, or both
-    every: int = 1  # devices: the model of every so manieth round
+    every: int = 1  # the model of every so manieth round, and the last one
     split: str = "test"  # or "validation": a part of the training data, to choose settings by
     first: Mapping[str, Any] | None = None  # scores of the model it begins with, by name, where they are known by then
 
@@ -351,6 +351,7 @@ class Round(Fact):
     waiting_seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
     virtual_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # the same two,
     virtual_waiting_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # of an emulated fleet
+    joules: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # of its devices, as their profiles assume
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +439,7 @@ class Done(Fact):
     cpu_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)
     virtual_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)
     virtual_seconds_to_target: float | None = field(default=None, kw_only=True, metadata=CLOCK)
+    joules: float | None = field(default=None, kw_only=True, metadata=CLOCK)
 
     @property
     def names(self) -> tuple[str, ...] | None:

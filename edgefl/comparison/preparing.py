@@ -15,7 +15,7 @@ from edgefl.simulation.rehearsal import shortened, some
 from edgefl.training.descent import step_plan
 
 # Nothing is made of these.
-OWN = {"algorithm", "aggregation", "privacy", "rounds", "selection", "wire", "broker", "guards", "fleet"}
+OWN = {"algorithm", "aggregation", "privacy", "rounds", "selection", "wire", "broker", "guards", "fleet", "budget"}
 TRIED = 2  # rounds: Upcycled-FL does another thing in the second
 TRIED_PUBLIC = 64  # samples of the public data, for stages that train on them
 

@@ -11,7 +11,7 @@ from edgefl.comparison.significance import Standing
 from edgefl.evaluation import metrics
 
 MEDIAN = "median"
-KNOWN = ("balanced", "mae", "rmse", "r2", "epsilon", "as_published")  # figures that not every run has
+KNOWN = ("balanced", "mae", "rmse", "r2", "epsilon", "as_published", "joules")  # figures that not every run has
 UNSOLVED = ("infeasible", "unsolved")  # what stages call a projection that had to be given up
 
 
@@ -29,7 +29,7 @@ class Score:
     forgetting: float  # mean round forgetting
     megabytes: float  # both ways
     cpu_seconds: float
-    virtual_seconds: float | None  # None without a virtual clock
+    virtual_seconds: float | None  # None without a virtual clock; so are the joules below
     free_rounds: float  # that asked nobody: counted here and in no other column
     unsolved: float  # projections that were given up, over the whole run
     bounded: float  # answers that `[guards]` scaled down, over the whole run
@@ -40,6 +40,7 @@ class Score:
     r2: float | None = None
     epsilon: float | None = None  # spent by the device that spent most, an upper bound; None: nothing is promised
     as_published: float | None = None  # by the formula of the paper, which is no bound
+    joules: float | None = None  # of all devices, as their profiles assume
     seconds_to: tuple[float | None, ...] = ()  # virtual ones, one for each level, where there is a clock
 
 
@@ -76,6 +77,7 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         run.rounds[-1].r2,
         privacy.get("epsilon"),
         privacy.get("as_published"),
+        run.done.joules,
         seconds_to=tuple(None if round is None else clock[round - 1] for round in reached) if timed else (),
     )
 
@@ -131,6 +133,7 @@ def cells(lines: Sequence[Line], levels: Sequence[float]) -> tuple[list[str], li
     whole = [line for line in lines if isinstance(line, Score)]
     shown = {
         "virtual s": any(line.virtual_seconds is not None for line in whole),
+        "kJ": any(line.joules for line in whole),
         "free rounds": any(line.free_rounds for line in whole),
         "unsolved": any(line.unsolved for line in whole),
         "bounded": any(line.bounded for line in whole),
@@ -153,6 +156,7 @@ def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
         return [line.label, str(line.seed), "failed", *["-"] * (width - 3)]
     counted = {
         "virtual s": "-" if line.virtual_seconds is None else f"{line.virtual_seconds:.0f}",
+        "kJ": "-" if line.joules is None else f"{line.joules / 1000:.3g}",
         "free rounds": f"{line.free_rounds:g}",
         "unsolved": f"{line.unsolved:g}",
         "bounded": f"{line.bounded:g}",

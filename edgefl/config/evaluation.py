@@ -17,7 +17,7 @@ class Evaluation(BaseModel):
     model_config = STRICT
 
     on: Judge | None = None  # unless said: the coordinator, or the devices where it has no data (task.data = "none")
-    every: Annotated[int, Field(ge=1)] = 1  # devices evaluate the model of every so manieth round, and the last one
+    every: Annotated[int, Field(ge=1)] = 1  # the model of every so manieth round is evaluated, and the last one
     patience: Annotated[int, Field(ge=1)] | None = None  # end when no model was better for so many rounds
     per_device: bool = False  # also tell each device's own figures, by name
     least: Annotated[int, Field(ge=1)] = 10  # a device with fewer samples set aside sends nothing
@@ -55,6 +55,11 @@ def check(evaluation: Evaluation, *, data: bool, private: bool, forgetting: bool
         raise ConfigError(
             f"evaluation.on = '{on}', but with task.data = 'none' the coordinator has nothing to evaluate on;"
             " set evaluation.on = 'devices', or name its data"
+        )
+    if forgetting and evaluation.every > 1:
+        raise ConfigError(
+            f"run.forgetting = true compares each model with the one before, and evaluation.every = {evaluation.every}"
+            " leaves some out; set it to 1"
         )
     if on == "devices" and forgetting:
         raise ConfigError(

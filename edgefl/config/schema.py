@@ -21,6 +21,7 @@ from pydantic import (
 from edgefl.algorithms import registry
 from edgefl.config import buffering, local_training
 from edgefl.config import evaluation as judging
+from edgefl.config.budget import Budget
 from edgefl.config.conditions import Conditions
 from edgefl.config.evaluation import Evaluation
 from edgefl.config.export import Export
@@ -321,6 +322,7 @@ class RunFile(Section):
     wire: Wire = Wire()
     privacy: dict[str, Any] | None = None  # noise on what a device sends; of some algorithms
     evaluation: Evaluation = Evaluation()
+    budget: Budget = Budget()
     broker: Broker = Broker()
     compute: Compute = Compute()
     guards: Guards = Guards()
@@ -429,6 +431,13 @@ class RunFile(Section):
     def judged_by_devices(self) -> bool:
         """Whether devices set data aside, and evaluate the model on them."""
         return self.judge != "coordinator"
+
+    def refuse_simulated_only(self) -> None:
+        """What a real fleet cannot do: its devices train on all they have, and nobody knows what they spend."""
+        keys = {"evaluation.validation": self.evaluation.validation, "budget": self.budget != Budget() or None}
+        for key, value in keys.items():
+            if value is not None:
+                raise ConfigError(f"{key} is for simulations: leave it out of the run file of a fleet")
 
     @property
     def schedule(self) -> Schedule:

@@ -40,21 +40,24 @@ class Profile(BaseModel):
     down: Annotated[float, Field(gt=0)] = 40.0  # Mbit/s
     latency: Annotated[float, Field(ge=0)] = 0.02  # seconds, one way
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.05  # spread of the pace from round to round (log-normal)
+    watts: Annotated[float, Field(ge=0)] = 6.0  # of the whole machine while it trains; idle time is not counted
+    radio_watts: Annotated[float, Field(ge=0)] = 1.0  # besides, while it sends or receives
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # instead of the fleet's
     availability: Availability | None = None  # instead of the fleet's
 
 
-IDEAL = Profile(speed=inf, up=inf, down=inf, latency=0, jitter=0)
+IDEAL = Profile(speed=inf, up=inf, down=inf, latency=0, jitter=0, watts=0, radio_watts=0)
 
 # Assumed, see above. Speeds: cores x clock x generation of the CPU, and a modest gain from the Jetsons' GPUs in small
-# batches. Networks: Wi-Fi of the board's generation in a house, not the number on the box.
+# batches. Networks: Wi-Fi of the board's generation in a house, not the number on the box. Watts: what such a board is
+# commonly said to draw under load, or its power mode; measure yours where energy matters.
 PROFILES: Mapping[str, Profile] = {
     "ideal": IDEAL,
-    "pi3": Profile(speed=0.4, up=10, down=20),
-    "pi4": Profile(speed=1.0, up=25, down=50),
-    "pi5": Profile(speed=2.5, up=50, down=100),
-    "jetson-nano": Profile(speed=2.0, up=50, down=100, latency=0.01),
-    "jetson-orin": Profile(speed=10.0, up=100, down=200, latency=0.01),
+    "pi3": Profile(speed=0.4, up=10, down=20, watts=4),
+    "pi4": Profile(speed=1.0, up=25, down=50, watts=6),
+    "pi5": Profile(speed=2.5, up=50, down=100, watts=8),
+    "jetson-nano": Profile(speed=2.0, up=50, down=100, latency=0.01, watts=10),
+    "jetson-orin": Profile(speed=10.0, up=100, down=200, latency=0.01, watts=15),
 }
 
 
@@ -76,6 +79,14 @@ class Hardware:
     def line(self) -> Line:
         """Its line to the broker."""
         return Line(self.profile.latency, up=self.profile.up * BYTES, down=self.profile.down * BYTES)
+
+    def training_joules(self, seconds: float) -> float:
+        """What so many seconds of work take."""
+        return self.profile.watts * seconds
+
+    def radio_joules(self, *, up: float = 0.0, down: float = 0.0) -> float:
+        """What it takes to send and to receive so many bytes."""
+        return self.profile.radio_watts * (up / self.line.up + down / self.line.down)
 
 
 def reference_seconds(parameters: int, batch: int, ms_per_step: float | None = None) -> float:

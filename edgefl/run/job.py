@@ -382,6 +382,12 @@ def chosen(job: Job, run_state: RunState) -> Opinion | None:
 
 
 def look(job: Job, run_state: RunState, before: metrics.Evaluation | None) -> RunState:
+    """The state with what the test data say about its model, if it is one of those that are looked at."""
+    due = run_state.round % job.run.evaluation.every == 0 or run_state.round >= job.run.run.rounds
+    return look_now(job, run_state, before) if due else run_state
+
+
+def look_now(job: Job, run_state: RunState, before: metrics.Evaluation | None) -> RunState:
     """The state with what the test data say about its model."""
     if job.test is None or job.run.judge == "devices" or run_state.round < 0:  # nothing is known of the features yet
         return run_state
@@ -419,7 +425,10 @@ def _scored(job: Job, run_state: RunState, now: Opinion | None) -> RunState:
 def _stale(job: Job, run_state: RunState) -> bool:
     """Whether no model has been better for as many rounds as the run file has patience."""
     patience, best = job.run.evaluation.patience, run_state.best_round
-    now = (run_state.judged.round if run_state.judged else None) if job.run.judge == "devices" else run_state.round
+    looked = run_state.evaluation is not None
+    by_coordinator = run_state.round if looked else None
+    by_devices = run_state.judged.round if run_state.judged else None
+    now = by_devices if job.run.judge == "devices" else by_coordinator
     return patience is not None and best is not None and now is not None and now - best >= patience
 
 
@@ -490,7 +499,7 @@ def summary(job: Job, run_state: RunState, *, bytes_up: int, bytes_down: int, **
         best_accuracy=None if regression else run_state.best,
         best_loss=run_state.best if regression else None,
         best_round=run_state.best_round,
-        stopped=_why(job, run_state),
+        stopped=more.pop("stopped", "") or _why(job, run_state),
         per_class=_numbers(seen.per_class) if seen and seen.per_class is not None else None,
         class_names=job.class_names,
         target_names=job.target_names,

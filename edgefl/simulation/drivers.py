@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.data.split import Split
+from edgefl.errors import ConfigError
 from edgefl.events import Resumed, Tell
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState, Watch
@@ -66,4 +67,6 @@ def _driven(
             from edgefl.simulation.emulator import emulate  # noqa: PLC0415 - the services come with it
 
             return emulate(job, devices, tell, engine=training, watch=watch)
+        if job.run.budget.needs_a_clock:
+            raise ConfigError("[budget] seconds and joules need a virtual clock: give [fleet] profiles, or --emulate")
         return simulate(job, devices, tell, engine=training, watch=watch, **memory)

@@ -71,6 +71,7 @@ class Device:
     offline_until: float = 0.0
     trainings: int = 0  # so far; names the draw of a breakdown
     failure: Exception | None = None  # of the last training that failed
+    joules: float = 0.0  # that its work took so far, finished or not
     looking: float = 0.0  # virtual seconds that the last task took beside its steps, to evaluate models
 
     # ---- its life ----------------------------------------------------------------------------------------------
@@ -154,9 +155,12 @@ class Device:
         rng = seeds.stream(self._seed, trained.round, self.name, self.trainings, "dropout")
         if self.kind.dropout and rng.random() < self.kind.dropout:
             seconds = float(rng.random()) * self.around.job.run.rounds.deadline
+            self.joules += self.kind.hardware.training_joules(seconds)
             self.around.world.later(seconds, partial(self._breaks_down, self.trainings))
             return inf
-        return trained.done.steps * trained.done.seconds_per_step + self.looking
+        seconds = trained.done.steps * trained.done.seconds_per_step + self.looking
+        self.joules += self.kind.hardware.training_joules(seconds)
+        return seconds
 
     @property
     def _seed(self) -> int:

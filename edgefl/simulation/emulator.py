@@ -26,6 +26,7 @@ from edgefl.run.job import Job, RunState, Watch
 from edgefl.simulation.emulated import Device, Surroundings, kinds
 from edgefl.simulation.engines import RUN_ID, Engine, InProcess, held
 from edgefl.simulation.network import VirtualBroker
+from edgefl.simulation.spent import Spent
 from edgefl.simulation.world import World
 from edgefl.vector import State
 
@@ -70,6 +71,9 @@ class Emulator:
         hours = [device.kind.availability for device in self.devices.values() if device.kind.availability]
         longest = max((one.on + one.off for one in hours), default=0.0)
         self.patience = max(PATIENCE * job.run.rounds.deadline, CYCLES * longest)
+        hardware = {name: device.kind.hardware for name, device in self.devices.items()}
+        self.spent = Spent(hardware, lambda: sum(device.joules for device in self.devices.values()))
+        self.stopped = ""  # why before its end, if so
         self.merged = 0.0  # when the last round was, in virtual seconds
         self.began, self.cpu, self.since = perf_counter(), process_time(), perf_counter()
 
@@ -90,14 +94,27 @@ class Emulator:
 
     def run(self) -> RunState:
         """Let everything happen until the run has ended."""
-        while not self.coordinator.ended:
+        while not self.coordinator.ended and not self.stopped:
             if not self.world.next() or self.world.now - self.merged > self.patience:
                 raise RunError(
                     f"the emulated fleet is stuck at {self.world.now:.0f} virtual seconds:"
                     f" {core.waiting(self.coordinator.state)};"
                     " lower rounds.quorum, raise rounds.deadline or give the fleet better devices"
                 )
+            spent, run = self.spent, self.job.run
+            if spent.round < run.run.rounds:
+                self.stopped = run.budget.spent(spent.sent, spent.seconds, spent.joules)
+        if self.stopped and not self.coordinator.ended:
+            return self._stop(self.coordinator.artifacts.run_state)
         return self.coordinator.result()
+
+    def _stop(self, run_state: RunState | None) -> RunState:
+        """End the run with the model that it has."""
+        assert run_state is not None  # noqa: S101 - something was spent on it
+        run_state = run_state if run_state.evaluation else jobs.look_now(self.job, run_state, None)
+        more = {"stopped": self.stopped, "at": self.world.now}
+        self.tell(jobs.summary(self.job, run_state, bytes_up=self.spent.up, bytes_down=self.spent.down, **more))
+        return run_state
 
     def tell(self, fact: Fact) -> None:
         """Pass on what lasts; rounds and the end also say what they took on our own clock."""
@@ -112,6 +129,7 @@ class Emulator:
                     waiting_seconds=0.0,
                     virtual_seconds=seconds,
                     virtual_waiting_seconds=waited,
+                    joules=self.spent.since_last_time(),
                 )
                 self.merged, self.since = self.world.now, now
             case Evaluated() | Described():
@@ -123,8 +141,10 @@ class Emulator:
                     cpu_seconds=process_time() - self.cpu,
                     virtual_seconds=self.merged,
                     virtual_seconds_to_target=None if reached is None else self.merged,
+                    joules=self.spent.joules,
                     privacy=spending(self.job.algorithm, self.job.model.layout, self.kept().values()).get("privacy"),
                 )
+        self.spent.add(fact)
         if (run_state := self.coordinator.artifacts.run_state) is not None:
             self._watch(run_state)
         if fact.lasting:

@@ -73,10 +73,14 @@ def _simulate(  # noqa: PLR0917 - a whole run in one place, as a specification s
     say(*jobs.openings(job, run_state))
     for name, device in members.items():
         say(joined(job, name, device.samples))
+    stopped = ""
     while not jobs.finished(job, run_state):
         keep(partial(fleet.memory, run_state, total, asked, (began, cpu)))
         opened, spent, before = perf_counter(), Traffic(), run_state
         extra, updates, ages = jobs.plan(job, run_state), dict[str, Update](), dict[str, int]()
+        if extra is not None and (stopped := job.run.budget.spent(total.up + total.down)):
+            run_state = run_state if run_state.evaluation else jobs.look_now(job, run_state, None)
+            break
         if extra is not None:
             asked += 1
             updates, ages, facts = _play(job, run_state, extra, engine, fleet, spent, asked)
@@ -98,8 +102,8 @@ def _simulate(  # noqa: PLR0917 - a whole run in one place, as a specification s
         say(jobs.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, **more))
     bills = ((device.trains, states[name]) for name, device in members.items())
     spent_privacy = spending(job.algorithm, job.model.layout, bills)
-    took = {"seconds": perf_counter() - began, "cpu_seconds": process_time() - cpu}
-    say(jobs.summary(job, run_state, bytes_up=total.up, bytes_down=total.down, **spent_privacy, **took))
+    more = {**spent_privacy, "seconds": perf_counter() - began, "cpu_seconds": process_time() - cpu}
+    say(jobs.summary(job, run_state, bytes_up=total.up, bytes_down=total.down, stopped=stopped, **more))
     return run_state
 
 
