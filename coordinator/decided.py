@@ -15,7 +15,7 @@ from coordinator.journal import Kept
 from coordinator.state import State
 from edgefl.events import Fact
 
-MOST = 1 << 20  # bytes of answers that wait together: large ones are written as they come
+MOST = 16 << 20  # bytes of answers that wait together: they wait in memory
 
 
 @dataclass(frozen=True, slots=True)
