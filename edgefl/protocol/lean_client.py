@@ -21,6 +21,7 @@ from paho.mqtt.exception import MalformedPacket
 from edgefl.errors import WireError
 from edgefl.protocol import packets
 from edgefl.protocol.packets import Incoming
+from edgefl.protocol.tls_socket import RECORD
 from edgefl.protocol.transport import LARGEST, Payload
 
 DISCONNECT = 0xE0
@@ -146,6 +147,8 @@ class LeanClient(paho.Client):
     def _sleep_until(self, missing: int) -> None:
         """Be woken when the rest of a large message is there, not by each of its pieces."""
         sock: Any = self.socket()
+        if isinstance(sock, ssl.SSLSocket):
+            missing -= RECORD  # as much of it may be here already: a record that is not whole, which OpenSSL holds
         # Not until all of it is there: on a slow line that is longer than a connection may be silent.
         awaited = min(missing, AT_MOST) if missing > RARELY else 1
         if awaited != self._awaited and sock is not None and sock.family != socket.AF_UNIX:

@@ -5,7 +5,7 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 
-from edgefl.protocol.tls_socket import TlsSocket
+from edgefl.protocol import packets
+from edgefl.protocol.lean_client import LeanClient
+from edgefl.protocol.tls_socket import RECORD, TlsSocket
 
 
 @contextmanager
@@ -39,6 +41,42 @@ def connected(folder: Path) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
     with ours, accepted[0] as theirs:
         theirs.settimeout(20)
         yield ours, theirs
+
+
+@contextmanager
+def encrypting(folder: Path) -> Iterator[tuple[TlsSocket, socket.socket, Callable[[bytes], bytes]]]:
+    """Our end, the plain socket of the other one, and what that has to send for a message to come."""
+    authority = Authority.new(folder)
+    issued = authority.issue("127.0.0.1")
+    there = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    there.load_cert_chain(issued.certificate, issued.key)
+    here = ssl.create_default_context(cafile=issued.ca)
+    here.sslsocket_class, here.check_hostname = TlsSocket, False
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = there.wrap_bio(incoming, outgoing, server_side=True)
+
+    def shake(theirs: socket.socket) -> None:
+        for _ in range(2):  # its greeting, and its last word
+            incoming.write(theirs.recv(1 << 16))
+            with suppress(ssl.SSLWantReadError):
+                session.do_handshake()
+            theirs.sendall(outgoing.read())
+
+    def encrypted(message: bytes) -> bytes:
+        session.write(message)
+        return outgoing.read()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        plain = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    thread = threading.Thread(target=shake, args=(theirs,))
+    thread.start()
+    ours = here.wrap_socket(plain)
+    thread.join()
+    ours.setblocking(False)
+    assert isinstance(ours, TlsSocket)
+    with ours, theirs:
+        yield ours, theirs, encrypted
 
 
 def received(ours: TlsSocket, size: int) -> bytes:
@@ -112,3 +150,20 @@ def test_the_end_of_a_connection_wakes_who_waits_for_more(tmp_path: Path) -> Non
         while part := arrived(ours, 100_000 - seen):
             seen += len(part)
         assert seen == 30_000
+
+
+@pytest.mark.parametrize("size", [20_000, 40_000, 66_000, 100_000, 480_000])
+@pytest.mark.parametrize("of_record", [6, 3000, 16_000], ids=lambda piece: f"{piece} bytes of a record")
+def test_who_holds_a_part_of_a_record_is_woken_by_the_rest_of_it(tmp_path: Path, size: int, of_record: int) -> None:
+    """OpenSSL takes what has come of a record: so much less will be there for the kernel to count."""
+    messages: list[int] = []
+    client = LeanClient("here", "tcp", lambda _topic, payload, _retained: messages.append(len(payload)), print)
+    with encrypting(tmp_path) as (ours, theirs, encrypted):
+        client._sock = ours
+        stream = encrypted(packets.publish(b"topic", 1, size, retain=False, expires=None) + bytes(size))
+        cut = len(stream) - min(len(stream) // 2, RECORD + of_record)
+        for piece in (stream[:cut], stream[cut:]):
+            theirs.sendall(piece)
+            while not messages and select.select([ours], [], [], 0.5)[0]:
+                client.loop_read()
+    assert messages == [size]
