@@ -75,6 +75,11 @@ wheels: $(READY)
 reference: $(READY)
 	$(RUN)/python scripts/reference.py
 
+# Networks of torchvision and Hugging Face, each trained on onnxruntime and in torch: docs/models.md; half an hour.
+architectures: $(READY)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[architectures]'
+	$(RUN)/python -W ignore scripts/architectures.py
+
 # Write deploy/locks again, from pyproject.toml, constraints.txt and the package index; minutes.
 locks: $(READY)
 	$(RUN)/python scripts/lock.py

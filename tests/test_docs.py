@@ -26,6 +26,7 @@ RUN_ELSEWHERE = {
     "extending.md": "test_extending.py",
     "algorithms.md": "test_extending.py",
     "tutorial.md": "test_tutorial.py",
+    "models.md": "test_lora.py",
 }
 LEAST = {"rounds": {"cohort": 4}}  # what a whole run file must have
 COMMANDS: Any = typer.main.get_command(app)  # Any: click, or what newer versions of typer have in its place

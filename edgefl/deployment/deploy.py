@@ -18,7 +18,7 @@ from edgefl.vector import Array, Vector
 
 TOLERANCE = 1e-4  # relative; two float32 back-ends differ in the last digits
 CENTRED, SCALED = "x.centred", "x.normalised"  # values of a model that takes raw units
-WEIGHT = "w."  # how the exporter names the inputs that are weights
+WEIGHT, FROZEN = "w.", "frozen."  # how the exporter names the inputs that are weights
 
 
 def save_onnx(
@@ -90,6 +90,7 @@ def onnx_model(bundle: Bundle, params: Vector) -> bytes:
     """The network with these parameters, as ONNX."""
     model = onnx.load_from_string(bundle.forward)
     weights = {WEIGHT + name: tensor for name, tensor in bundle.layout.layers(params).items()}
+    weights |= {FROZEN + name: tensor for name, tensor in bundle.frozen.items()}
     used = [value for value in model.graph.input if value.name in weights]
     for value in used:
         tensor = np.ascontiguousarray(weights[value.name], np.float32)

@@ -17,7 +17,7 @@ import onnxruntime
 from edgefl.errors import ConfigError
 from edgefl.models.onnx.bundle import Bundle
 from edgefl.models.onnx_bindings import Bindings
-from edgefl.models.onnx_descent import Lane
+from edgefl.models.onnx_descent import Lane, aligned_copy
 from edgefl.models.onnx_file import BOOL, DOUBLE, FLOAT, INT32, INT64
 from edgefl.models.onnx_guard import Signature
 from edgefl.models.onnx_handover import Kept, cut, fresh
@@ -60,6 +60,7 @@ class OnnxModel:
         self.layout = bundle.layout
         self._bundle = bundle
         self._names = names or StateNames.of(bundle.layout)
+        self._frozen = {f"frozen.{name}": aligned_copy(array) for name, array in bundle.frozen.items()}
         self._threads, self._batch, self._frugal = threads, batch, frugal
         self._bindings = Bindings(bundle, memory, outputs)
         self._sessions: dict[str, Session] = {}
@@ -169,7 +170,8 @@ class OnnxModel:
             kind = "grad." if graph.endswith("backward") else "new."
             places = {n: s for n, s in self._places.items() if n.startswith(kind)}
             self._tidy()  # before, so that what was needed for imports and what is needed now never add up
-            self._sessions[graph] = Session(getattr(self._bundle, graph), signature, self.layout, places, self._threads)
+            file = getattr(self._bundle, graph)
+            self._sessions[graph] = Session(file, signature, self.layout, places, self._threads, self._frozen)
             self._tidy()
         return self._sessions[graph].run(signature, self._running, w, feeds, out, kept)
 
@@ -179,7 +181,7 @@ class OnnxModel:
             self._tidy()
             self._walker = loaded(self._bundle.descent, self._threads)
             self._tidy()
-        return Lane(self._bundle, self._walker, self._signed, self._lanes.append)
+        return Lane(self._bundle, self._walker, self._signed, self._lanes.append, self._frozen)
 
     def _signed(self, steps: int, batch: int) -> Signature:
         with self._lock:
@@ -199,8 +201,14 @@ class OnnxModel:
 class Session:
     """One graph, loaded; its weights are read where they lie in the flat vector."""
 
-    def __init__(
-        self, graph: bytes, signature: Signature, layout: Layout, places: Mapping[str, slice], threads: int
+    def __init__(  # noqa: PLR0917 - what a graph is made of
+        self,
+        graph: bytes,
+        signature: Signature,
+        layout: Layout,
+        places: Mapping[str, slice],
+        threads: int,
+        frozen: Mapping[str, Array],
     ) -> None:
         """`places` tells which outputs are written to which part of the array given to `run`."""
         self._session = loaded(graph, threads)
@@ -209,6 +217,9 @@ class Session:
         inputs, outputs = signature.inputs, signature.outputs
         self._weights = [(name, where[name][0].start * ITEM, where[name][1]) for name in inputs if name in where]
         self._others = {name for name in inputs if name not in where}
+        for name, array in frozen.items():
+            if name in inputs:
+                self._binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
         self._into = [(n, places[n].start * ITEM, v.shape) for n, v in outputs.items() if n in places]
         self._result = next((n for n in RESULTS if n in outputs), None)
         self._kept = [n for n in outputs if n not in places and n not in RESULTS]

@@ -13,7 +13,7 @@ from edgefl.models.onnx_guard import Signature, verify
 from edgefl.models.onnx_values import Known
 
 RESULTS = {"forward": "logits", "training": "logits", "input_gradient": "dx"}  # what callers get
-OURS = ("w.", "new.", "grad.", "mask.")
+OURS = ("w.", "frozen.", "new.", "grad.", "mask.")
 RESERVED = ("x", "dz", "dx", "logits")
 
 
@@ -29,6 +29,7 @@ class Bindings:
             raise RemoteError("model.layout", "the layout names a tensor twice")
         trained = len(layout.names) - layout.buffers
         self._weights = {f"w.{name}": value for name, value in tensors.items()}
+        self._frozen = {f"frozen.{name}": Known(FLOAT, array.shape) for name, array in bundle.frozen.items()}
         self._gradients = {f"grad.{name}": tensors[name] for name in layout.names[:trained]}
         self._statistics = {f"new.{name}": tensors[name] for name in layout.names[trained:]}
         self._trained = layout.names[:trained]
@@ -50,14 +51,15 @@ class Bindings:
     def _check(self, graph: str, batch: int) -> Signature:
         kind, single = graph.removeprefix("single_"), graph.startswith("single_")
         ahead = {"backward": f"{'single_' if single else ''}training", "input_gradient": "forward"}.get(kind)
-        offered = {**self._weights, "x": self._input(batch)}
+        steady = self._weights | self._frozen
+        offered = {**steady, "x": self._input(batch)}
         if kind in ("training", "backward") and not single:
             offered |= self._masks(batch)
         if ahead:
             offered["dz"] = self.signature(ahead, batch).outputs["logits"]
         if kind == "backward" and ahead:
             offered |= self.handed(ahead, batch)
-        signature = verify(self._file(graph), offered, self._weights, batch=batch, limit=self._limit)
+        signature = verify(self._file(graph), offered, steady, batch=batch, limit=self._limit)
         if kind == "backward":
             _same(signature.outputs, self._gradients, ())
             return signature
@@ -85,12 +87,13 @@ class Bindings:
         offered = {
             **states,
             **fixed,
+            **self._frozen,
             **dict.fromkeys(("gain", *plan.terms), Known(FLOAT, ())),
             **self._masks(batch),
             "xs": Known(x.type, (steps, *x.shape)),
             "ys": Known(INT64, (steps, batch)) if classes else Known(FLOAT, (steps, batch, outputs)),
         }
-        steady = {*states, *fixed, "gain", *plan.terms}
+        steady = {*states, *fixed, *self._frozen, "gain", *plan.terms}
         signature = verify(self._file("descent"), offered, steady, batch=batch, limit=self._limit, steps=steps)
         expected = {f"to.{name}": value for name, value in weights.items()}
         expected |= {f"velocity_to.{name}": weights[name] for name in velocities}

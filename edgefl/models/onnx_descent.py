@@ -45,9 +45,15 @@ class Lane:
     """A `Descent` on onnxruntime. It is used by one thread at a time, and again by the next walk."""
 
     def __init__(
-        self, bundle: Bundle, session: onnxruntime.InferenceSession, signed: Signed, closed: Callable[["Lane"], None]
+        self,
+        bundle: Bundle,
+        session: onnxruntime.InferenceSession,
+        signed: Signed,
+        closed: Callable[["Lane"], None],
+        frozen: dict[str, Array],
     ) -> None:
         self._bundle, self._session, self._signed, self._closed = bundle, session, signed, closed
+        self._frozen = frozen
         self.outputs = bundle.outputs
         self._places, size = padded(bundle.layout)
         terms = bundle.plan.terms if bundle.plan else ()
@@ -123,7 +129,7 @@ class Lane:
         y = aligned(inputs["ys"].shape, np.int64 if inputs["ys"].type == INT64 else np.float32)
         masks = {mask.name: aligned(inputs[mask.name].shape, np.float32) for mask in self._bundle.masks}
         gain, losses = np.zeros((), np.float32), np.zeros(steps, np.float32)
-        fixed = {"xs": x, "ys": y, "gain": gain, **self._scalars, **masks}
+        fixed = {"xs": x, "ys": y, "gain": gain, **self._scalars, **masks, **self._frozen}
         there, back = (self._way(signature, fixed, losses, at) for at in (0, 1))
         self._calls[steps, batch] = Call((there, back), x, y, gain, losses, masks)
         return self._calls[steps, batch]
@@ -164,6 +170,13 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     memory = np.zeros(size + LINE, np.uint8)
     start = -memory.ctypes.data % LINE
     return np.asarray(memory[start : start + size].view(dtype).reshape(shape))
+
+
+def aligned_copy(array: Array) -> Array:
+    """The same numbers, from a line of the cache on."""
+    copy = aligned(array.shape, np.float32)
+    copy[...] = array
+    return copy
 
 
 def gather(table: Array, rows: Array, out: Array) -> None:

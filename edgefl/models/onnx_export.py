@@ -7,7 +7,7 @@ The module is traced together with its gradient (`onnx.tracing`), each torch ope
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,9 @@ from edgefl.models.onnx.tracing import BATCH, trace
 from edgefl.models.onnx.translate import translate
 from edgefl.models.rule import StepPlan
 from edgefl.models.source_lines import model_line, reason
-from edgefl.models.torch_backend import layout_of, tensors_of
+from edgefl.models.torch_backend import frozen_tensors, layout_of, tensors_of
 
+Named: TypeAlias = dict[str, Tensor]
 DTYPES = {"float32": torch.float32, "int64": torch.int64}
 
 
@@ -50,12 +51,12 @@ def export(
     return Bundle(
         forward, training, backward, input_gradient, single_training, single_backward, descending,
         layout=layout, masks=masks, shape=tuple(shape), dtype=dtype, outputs=outputs, opset=OPSET,
-        plan=plan,
+        plan=plan, frozen={name: tensor.numpy() for name, tensor in joint.frozen.items()},
     )  # fmt: skip
 
 
 class Joint:
-    """A module and an example batch, from which functions of (weights, statistics, x, dz) are traced."""
+    """A module and an example batch, from which functions of (weights, statistics, frozen, x, dz) are traced."""
 
     def __init__(self, module: nn.Module, x: Tensor) -> None:
         self.module, self.x = module, x
@@ -65,6 +66,7 @@ class Joint:
         params, statistics = tensors_of(module)
         self.params = {n: t.detach() for n, t in params.items()}
         self.statistics = {n: t.detach().clone() for n, t in statistics.items()}
+        self.frozen = {n: t.detach() for n, t in frozen_tensors(module).items()}
         with torch.no_grad(), self._blaming_the_model():
             z = module.eval()(x[:2])
         if not isinstance(z, Tensor) or z.ndim < 2 or z.shape[0] != 2:
@@ -78,10 +80,10 @@ class Joint:
         """The graph that runs forward, the one that pulls back, the one for whole steps, and the masks all need."""
         names = list(self.params)
 
-        def step(params: dict[str, Tensor], statistics: dict[str, Tensor], x: Tensor, dz: Tensor) -> Sequence[Any]:
+        def step(params: Named, statistics: Named, frozen: Named, x: Tensor, dz: Tensor) -> Sequence[Any]:
             leaves = {n: p.detach().requires_grad_() for n, p in params.items()}
             with torch.enable_grad():
-                z = functional_call(self.module, {**leaves, **statistics}, (x,))
+                z = functional_call(self.module, {**leaves, **statistics, **frozen}, (x,))
                 grads = torch.autograd.grad(z, list(leaves.values()), dz, allow_unused=True)
             return z.detach(), *(s.detach() for s in statistics.values()), *grads
 
@@ -102,12 +104,12 @@ class Joint:
         """The graph of the outputs and that of the gradient of x, both in evaluation mode."""
         tokens = not self.x.is_floating_point()
 
-        def step(params: dict[str, Tensor], statistics: dict[str, Tensor], x: Tensor, dz: Tensor) -> Sequence[Any]:
+        def step(params: Named, statistics: Named, frozen: Named, x: Tensor, dz: Tensor) -> Sequence[Any]:
             if tokens:
-                return (functional_call(self.module, {**params, **statistics}, (x,)),)
+                return (functional_call(self.module, {**params, **statistics, **frozen}, (x,)),)
             leaf = x.detach().requires_grad_()
             with torch.enable_grad():
-                z = functional_call(self.module, {**params, **statistics}, (leaf,))
+                z = functional_call(self.module, {**params, **statistics, **frozen}, (leaf,))
                 return z.detach(), *torch.autograd.grad(z, [leaf], dz)
 
         g, inputs, results = self._translated(step, training=False)
@@ -120,18 +122,20 @@ class Joint:
         return (files[0], b"") if tokens else (files[0], files[1])
 
     def _translated(self, step: Callable[..., Any], training: bool) -> tuple[Graph, list[Value], list[Any]]:
-        k, m = len(self.params), len(self.statistics)
+        k, m, f = len(self.params), len(self.statistics), len(self.frozen)
         self.module.train(training)
 
         def flat(*args: Tensor) -> Sequence[Any]:
             statistics = {n: a.clone() for n, a in zip(self.statistics, args[k : k + m], strict=True)}
-            result: Sequence[Any] = step(dict(zip(self.params, args[:k], strict=True)), statistics, *args[k + m :])
+            params = dict(zip(self.params, args[:k], strict=True))
+            frozen = dict(zip(self.frozen, args[k + m : k + m + f], strict=True))
+            result: Sequence[Any] = step(params, statistics, frozen, *args[k + m + f :])
             return result
 
-        weights = [*self.params.values(), *self.statistics.values()]
-        names = [*self.params, *self.statistics]
+        weights = [*self.params.values(), *self.statistics.values(), *self.frozen.values()]
+        names = [*(f"w.{n}" for n in (*self.params, *self.statistics)), *(f"frozen.{n}" for n in self.frozen)]
         examples, dynamic = [*weights, self.x, self.dz], [False] * len(weights) + [True, True]
-        inputs = [*(f"w.{n}" for n in names), "x", "dz"]
+        inputs = [*names, "x", "dz"]
         with self._blaming_the_model():
             try:
                 return translate(trace(flat, examples, dynamic), inputs, "x")

@@ -24,6 +24,7 @@ class Operator:
 
 
 OPERATORS: dict[str, Operator] = {}
+SORT = 1024  # multiplications of large matrices in the time of one comparison while sorting
 MANY = 10_000  # inputs or results of Concat, Split and Scan
 
 
@@ -300,6 +301,24 @@ def _beside(c: Call) -> None:
 def _gather_elements(c: Call) -> list[Known]:
     _beside(c)
     return [sized(c[0].type, c[1].shape)]
+
+
+@on("GatherND", inputs=(2, 2))
+def _gather_nd(c: Call) -> list[Known]:
+    x, where = c[0], c[1]
+    need(where.type == INT64 and where.shape and 1 <= where.shape[-1] <= len(x.shape), "places that do not fit")
+    return [sized(x.type, where.shape[:-1] + x.shape[where.shape[-1] :])]
+
+
+@on("TopK", inputs=(2, 2), attributes="axis largest sorted", results=2)
+def _top(c: Call) -> list[Known]:
+    """Sorting a row takes as many comparisons a number as the row's length has digits."""
+    x, axis = c[0], c.axis(len(c[0].shape), -1)
+    need(x.type in REALS and c[1].shape == (1,) and 1 <= c.wholes(1)[0] <= x.shape[axis], "more than there are")
+    need(c.flag("sorted", 1) and c.flag("largest", 1) in (True, False), "in no order")
+    c.work, c.scratch = x.count * SORT * x.shape[axis].bit_length(), x.shape[axis] * 16
+    shape = [*x.shape[:axis], c.wholes(1)[0], *x.shape[axis + 1 :]]
+    return [sized(x.type, shape), sized(INT64, shape)][: c.results]
 
 
 def _reduction(c: Call) -> None:

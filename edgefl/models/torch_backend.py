@@ -44,6 +44,11 @@ def tensors_of(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]
     return params, {n: b for n, b in module.named_buffers() if b.is_floating_point()}
 
 
+def frozen_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters that nobody trains, by name; a tied tensor appears once."""
+    return {n: p for n, p in module.named_parameters() if not p.requires_grad and p.is_floating_point()}
+
+
 def layout_of(module: nn.Module) -> Layout:
     """Names and shapes of the flat vector: trainable parameters first, statistics last."""
     check_module(module)
@@ -72,6 +77,11 @@ def check_module(module: nn.Module) -> None:
     if not any(p.requires_grad for p in module.parameters()):
         raise ConfigError(f"model {kind} has no trainable parameter: nothing could be learned")
     for name, layer in module.named_modules():
+        if any(isinstance(value, Tensor) and not value.is_leaf for value in vars(layer).values()):
+            raise ConfigError(
+                f"model {kind}: {name or kind} keeps a tensor computed from its weights, which no copy can have; take"
+                " weight_norm and spectral_norm from torch.nn.utils.parametrizations"
+            )
         if isinstance(layer, _BatchNorm) and layer.momentum is None:
             raise ConfigError(
                 f"model {kind}: {name or kind} has momentum=None, an average over all batches ever seen, "

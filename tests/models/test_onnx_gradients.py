@@ -9,6 +9,7 @@ import torch
 from onnx_checker import BOUND, SMALL, errors, exported, relative, worst
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 from edgefl.errors import ConfigError
 from edgefl.losses import cross_entropy
@@ -100,6 +101,34 @@ IMAGE_LAYERS = {
         nn.Conv2d(3, 8, 1), nn.GroupNorm(4, 8), nn.Conv2d(8, 6, 1), nn.GroupNorm(3, 6, affine=False),
         nn.Conv2d(6, 6, 1), nn.InstanceNorm2d(6, affine=True), nn.Conv2d(6, 6, 1), nn.InstanceNorm2d(6),
     ],
+    "nearest numbers": lambda: [
+        nn.Conv2d(3, 2, 1), nn.Upsample(scale_factor=2), nn.Upsample((13, 7)),
+        nn.Upsample((7, 9), mode="nearest-exact"), nn.Upsample(scale_factor=0.5),
+    ],
+    "bilinear and bicubic": lambda: [
+        nn.Conv2d(3, 2, 1), nn.Upsample(scale_factor=2, mode="bilinear"),
+        nn.Upsample((13, 7), mode="bilinear", align_corners=True),
+        Through(lambda x: functional.interpolate(x, (5, 6), mode="bicubic", antialias=True)),
+    ],
+    "normed weights": lambda: [
+        parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), nn.Tanh(),
+        parametrizations.weight_norm(nn.Conv2d(4, 4, 3), dim=2), nn.Tanh(),
+        parametrizations.weight_norm(nn.Conv2d(4, 2, 1), dim=None),
+    ],
+    "the largest of many": lambda: [
+        nn.Conv2d(3, 4, 3),
+        Through(lambda x: torch.cat([x.topk(3, 1)[0], x.topk(2, dim=1, largest=False)[0], x.sort(1)[0]], 1)),
+        Through(lambda x: torch.cat([x.min(1)[0], x.max(1)[0], x.median(1)[0], x.kthvalue(2, 1)[0]], 1)),
+    ],
+    "indices": lambda: [
+        nn.Conv2d(3, 4, 3), Through(lambda x: x[:, :, torch.tensor([1, 1, 0, 4])]),
+        Through(lambda x: x[:, torch.tensor([[0, 2, 3]]), torch.tensor([[1], [1]])]),
+        Through(lambda x: x[torch.arange(x.shape[0]), x.mean((2, 3)).argmax(1)].cumsum(1)),
+    ],
+    "borders and windows": lambda: [
+        nn.Conv2d(3, 2, 3), nn.ReplicationPad2d((2, 1, 0, 3)), nn.CircularPad2d(1),
+        nn.Conv2d(2, 2, 3, padding=2, padding_mode="reflect"), Through(lambda x: x.unfold(2, 3, 2)),
+    ],
     "batch norm": lambda: [nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Tanh(), nn.BatchNorm2d(8, affine=False)],
 }  # fmt: skip
 SEQUENCE_LAYERS = {
@@ -114,6 +143,9 @@ SEQUENCE_LAYERS = {
     "smooth activations": lambda: [
         *between(nn.GELU()), *between(nn.SiLU()), *between(nn.Tanh()), *between(nn.Sigmoid()),
         *between(nn.GELU("tanh")), *between(nn.Softplus()), *between(nn.Mish()),
+    ],
+    "sequences of another length": lambda: [
+        nn.Conv1d(6, 4, 1), nn.Upsample(scale_factor=2, mode="linear"), nn.Conv1d(4, 4, 1), nn.Upsample(20),
     ],
     "softmax and layer norm": lambda: [
         *between(nn.Softmax(1)), *between(nn.LayerNorm(12)), *between(nn.LogSoftmax(2)),
@@ -247,6 +279,19 @@ def test_what_no_graph_can_do_is_refused_in_one_line_that_names_the_place(forwar
     with pytest.raises(ConfigError, match=says) as refused:
         export(Through(forward, nn.Linear(4, 4)), (4,))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_a_weight_that_hides_in_an_attribute_is_refused_with_the_remedy():
+    module = nn.Sequential(nn.Flatten(), nn.utils.weight_norm(nn.Linear(4, 4)))
+    with pytest.raises(ConfigError, match=r"1 keeps a tensor computed from its weights.*parametrizations"):
+        export(module, (4,))
+
+
+def test_a_type_of_numbers_that_graphs_do_not_have_is_refused_with_the_line():
+    module = Through(lambda x, layer: layer(x) * torch.arange(4, dtype=torch.uint8), nn.Linear(4, 4))
+    with pytest.raises(ConfigError, match=rf"{HERE}.*numbers of type torch\.uint8"):
+        export(module, (4,))
 
 
 def test_a_model_whose_output_has_no_batch_is_refused():

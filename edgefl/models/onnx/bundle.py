@@ -1,17 +1,21 @@
 """The bundle: everything a device needs to train a model it has no code for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from math import prod
 from typing import Any
 
 import msgpack
+import numpy as np
 
 from edgefl.errors import WireError
 from edgefl.models.rule import TERMS, StepPlan
-from edgefl.vector import Layout
+from edgefl.vector import Array, Layout
 
 VERSION = 2
-MOST_BYTES = 256 * 2**20  # of all graphs together; they hold no weights, so megabytes are already many
+MOST_BYTES = 2**31  # of everything; whoever fetches it has a limit of his own
+MOST_GRAPH_BYTES = 256 * 2**20  # of all graphs together; they hold no weights, so megabytes are already many
 MOST_TENSORS = 10_000
 GRAPHS = ("forward", "training", "backward", "input_gradient", "single_training", "single_backward", "descent")
 
@@ -27,7 +31,9 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Its graphs and the layout of the flat vector their weights are slices of.
+    """Its graphs, the layout of the flat vector their weights are slices of, and the weights that nobody trains.
+
+    What is frozen is here once, whatever the number of graphs that read it: it travels with them, and never again.
 
     forward         weights, x -> logits, in evaluation mode
     training        weights, x, masks -> logits, new statistics, and what the backward graph asks for
@@ -53,6 +59,7 @@ class Bundle:
     outputs: int  # numbers for each sample; 0 where they are more than a row
     opset: int
     plan: StepPlan | None = None  # of `descent`
+    frozen: Mapping[str, Array] = field(default_factory=dict)  # float32
     sha256: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +68,7 @@ class Bundle:
 
 def _body(bundle: Bundle) -> bytes:
     layout = bundle.layout
+    frozen = [(name, array.shape, array.tobytes()) for name, array in bundle.frozen.items()]
     return bytes(
         msgpack.packb(
             {
@@ -75,6 +83,7 @@ def _body(bundle: Bundle) -> bytes:
                 "plan": bundle.plan and (bundle.plan.loss, bundle.plan.terms),
                 "masks": [(m.name, m.shape, m.keep) for m in bundle.masks],
                 **{name: getattr(bundle, name) for name in GRAPHS},
+                **({"frozen": frozen} if frozen else {}),
             }
         )
     )
@@ -107,6 +116,8 @@ def _read(content: dict[str, Any]) -> Bundle:
     graphs = {name: content[name] for name in GRAPHS}
     if not all(isinstance(graph, bytes) for graph in graphs.values()):
         raise ValueError("graphs must be bytes")
+    if sum(len(graph) for graph in graphs.values()) > MOST_GRAPH_BYTES:
+        raise ValueError(f"graphs of more than {MOST_GRAPH_BYTES} bytes")
     if content["dtype"] not in ("float32", "int64"):
         raise ValueError(f"samples of type {content['dtype']}")
     shapes = tuple(_sizes(s, least=0) for s in content["shapes"])
@@ -119,7 +130,21 @@ def _read(content: dict[str, Any]) -> Bundle:
         outputs=_sizes([content["outputs"]], least=0)[0],
         opset=int(content["opset"]),
         plan=_plan(content["plan"]),
+        frozen=_frozen(content.get("frozen", [])),
     )
+
+
+def _frozen(content: Any) -> dict[str, Array]:
+    arrays = {str(name): _array(_sizes(shape, least=0), data) for name, shape, data in content}
+    if len(arrays) != len(content):
+        raise ValueError("two frozen tensors of one name")
+    return arrays
+
+
+def _array(shape: tuple[int, ...], data: Any) -> Array:
+    if not isinstance(data, bytes) or len(data) != 4 * prod(shape):
+        raise ValueError(f"a frozen tensor of shape {shape} that is not there")
+    return np.frombuffer(data, "<f4").reshape(shape)
 
 
 def _plan(content: Any) -> StepPlan | None:

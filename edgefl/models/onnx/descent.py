@@ -155,6 +155,7 @@ def _file(traced: Traced, nodes: Sequence[Node], states: Sequence[State], plan: 
     )  # fmt: skip
     used = {name for node in nodes for name in node.uses}
     anchors = [Value(f"anchor.{name[2:]}", v.fake) for name, v in inputs.items()]
+    frozen = [v for name, v in inputs.items() if name.startswith("frozen.")]
     graph = helper.make_graph(
         [loop],
         "edgefl",
@@ -163,7 +164,7 @@ def _file(traced: Traced, nodes: Sequence[Node], states: Sequence[State], plan: 
             _said("xs", x, ["K", *_dims(inputs["x"])]),
             _said("ys", y, ["K", *_dims(traced.outputs)[: 1 if whole else 2]]),
             *(_said(name, FLOAT, []) for name in ("gain", *plan.terms)),
-            *(describe(v) for v in (*anchors, *(noise.value for noise in g.noise)) if v.name in used),
+            *(describe(v) for v in (*anchors, *frozen, *(noise.value for noise in g.noise)) if v.name in used),
         ],
         [*(describe(Value(state.result, state.like.fake)) for state in states), _said("losses", FLOAT, ["K"])],
         constants,

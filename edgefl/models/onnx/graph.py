@@ -12,20 +12,32 @@ from onnx import GraphProto, TensorProto, helper, numpy_helper
 from edgefl.models.onnx.sizes import Dim, UncoveredError, evaluated, is_symbolic, multiple, same, static
 from edgefl.vector import Array
 
-ONNX_TYPES: dict[torch.dtype, int] = {
-    torch.float32: TensorProto.FLOAT,
-    torch.float64: TensorProto.DOUBLE,
-    torch.int64: TensorProto.INT64,
-    torch.int32: TensorProto.INT32,
-    torch.bool: TensorProto.BOOL,
-}
-NUMPY_TYPES: dict[torch.dtype, Any] = {
-    torch.float32: np.float32,
-    torch.float64: np.float64,
-    torch.int64: np.int64,
-    torch.int32: np.int32,
-    torch.bool: np.bool_,
-}
+
+class Types(dict[torch.dtype, Any]):
+    """What a type of torch is elsewhere; graphs have no others."""
+
+    def __missing__(self, dtype: torch.dtype) -> Any:
+        raise UncoveredError(f"numbers of type {dtype}")
+
+
+ONNX_TYPES = Types(
+    {
+        torch.float32: TensorProto.FLOAT,
+        torch.float64: TensorProto.DOUBLE,
+        torch.int64: TensorProto.INT64,
+        torch.int32: TensorProto.INT32,
+        torch.bool: TensorProto.BOOL,
+    }
+)
+NUMPY_TYPES = Types(
+    {
+        torch.float32: np.float32,
+        torch.float64: np.float64,
+        torch.int64: np.int64,
+        torch.int32: np.int32,
+        torch.bool: np.bool_,
+    }
+)
 END = 2**62  # "to the end" for Slice
 
 

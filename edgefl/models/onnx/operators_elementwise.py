@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from onnx import numpy_helper
 
-from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Noise, Number, Value
+from edgefl.models.onnx.graph import NUMPY_TYPES, ONNX_TYPES, Graph, Noise, Number, Value
 from edgefl.models.onnx.rules import RULES, Rule, aten, on
 from edgefl.models.onnx.sizes import is_symbolic, same, static, statics
 
@@ -110,6 +111,14 @@ def _clamp(g: Graph, x: Value, low: float | None = None, high: float | None = No
     return g("Clip", x, *("" if v is None else g.constant(v, x.dtype) for v in (low, high)))
 
 
+@on(aten.clamp.Tensor, aten.clamp_min.Tensor)
+def _clamp_tensors(g: Graph, x: Value, low: Value | None = None, high: Value | None = None) -> str:
+    result = g.cast(x, g.out.dtype)
+    for op, limit in (("Max", low), ("Min", high)):
+        result = result if limit is None else g(op, result, g.cast(limit, g.out.dtype))
+    return result
+
+
 @on(aten.gelu.default)
 def _gelu(g: Graph, x: Value, *, approximate: str = "none") -> str:
     if approximate == "tanh":
@@ -197,6 +206,9 @@ def _scalar(g: Graph, value: Number, **_: Any) -> str:
 @on(aten.arange.default, aten.arange.start, aten.arange.start_step)
 def _arange(g: Graph, *bounds: float, **_: Any) -> str:
     start, step = (bounds[0] if len(bounds) > 1 else 0), (bounds[2] if len(bounds) > 2 else 1)
+    if is_symbolic(g.out.shape[0]) and (start, step) == (0, 1):  # numbers the samples of a batch
+        ones = numpy_helper.from_array(np.ones(1, NUMPY_TYPES[g.out.dtype]))
+        return g("CumSum", g("ConstantOfShape", g.sizes(g.out.shape), value=ones), g.constant(0), exclusive=1)
     return g.constant(start + step * np.arange(static(g.out.shape[0])), g.out.dtype)
 
 

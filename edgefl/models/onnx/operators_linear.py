@@ -66,12 +66,6 @@ def _norm(
     return g(op, x, g.constant(_all(dims, x)), keepdims=int(keep))
 
 
-@on(aten.max.dim)
-def _max(g: Graph, x: Value, dim: int, keep: bool = False) -> list[str]:
-    values = g("ReduceMax", x, g.constant(axes(dim, x.ndim)), keepdims=int(keep))
-    return [values, g("ArgMax", x, axis=dim % x.ndim, keepdims=int(keep))]
-
-
 def count(g: Graph, x: Value, dims: list[int]) -> str:
     """How many numbers of `x` a reduction over these axes takes together, as a scalar of its type."""
     fixed = prod(static(x.shape[d]) for d in dims if not is_symbolic(x.shape[d]))
@@ -92,6 +86,16 @@ def _var_mean(
     n = count(g, x, over)
     variance = g("Div", squares, g("Sub", n, g.constant(correction, x.dtype)) if correction else n)
     return [variance, mean if keepdim else g("Squeeze", mean, g.constant(over))]
+
+
+@on(aten.var.correction)
+def _var(g: Graph, x: Value, dims: list[int] | None = None, correction: float = 1, keepdim: bool = False) -> str:
+    return _var_mean(g, x, dims, correction, keepdim)[0]
+
+
+@on(aten.cumsum.default)
+def _cumulated(g: Graph, x: Value, dim: int, dtype: torch.dtype | None = None) -> str:
+    return g("CumSum", g.cast(x, g.out.dtype), g.constant(dim % x.ndim))
 
 
 @on("_softmax.default")

@@ -3,8 +3,6 @@
 
 from typing import Any
 
-import torch
-
 from edgefl.models.onnx.graph import END, ONNX_TYPES, Graph, Value
 from edgefl.models.onnx.rules import aten, on
 from edgefl.models.onnx.sizes import Dim, UncoveredError, axes, same, static, statics
@@ -169,17 +167,27 @@ def _select_scatter(g: Graph, x: Value, part: Value, dim: int, index: int) -> st
 
 
 @on(aten.as_strided.default)
-def _as_strided(g: Graph, x: Value, _: Any, stride: list[Dim], offset: Any = 0) -> str:
-    """Only the form that keeps every number in its order."""
+def _as_strided(g: Graph, x: Value, size: list[Dim], stride: list[Dim], offset: Any = 0) -> str:
+    _keeps_order(size, stride, offset)
+    return g.reshape(x, g.out.shape)
+
+
+@on(aten.as_strided_scatter.default)
+def _as_strided_scatter(g: Graph, x: Value, part: Value, size: list[Dim], stride: list[Dim], offset: Any = 0) -> str:
+    _keeps_order(size, stride, offset)
+    return g.reshape(part, x.shape)
+
+
+def _keeps_order(size: list[Dim], stride: list[Dim], offset: Any) -> None:
+    """Refuse a view by strides unless it has every number in its order."""
     plain: list[Dim] = []
     step: Dim = 1
-    for d in reversed(list(g.out.shape)):
+    for d in reversed(size):
         plain.insert(0, step)
         step = step * d
-    moved = any(str(d) != "1" and str(s) != str(p) for d, s, p in zip(g.out.shape, stride, plain, strict=True))
+    moved = any(str(d) != "1" and str(s) != str(p) for d, s, p in zip(size, stride, plain, strict=True))
     if moved or offset:
         raise UncoveredError("as_strided that moves numbers")
-    return g.reshape(x, g.out.shape)
 
 
 @on(aten.gather.default)
@@ -206,23 +214,6 @@ def _scatter_value(g: Graph, x: Value, dim: int, index: Value, value: float) -> 
 @on(aten.scatter_add.default)
 def _scatter_add(g: Graph, x: Value, dim: int, index: Value, source: Value) -> str:
     return g("ScatterElements", x, index, source, axis=dim % x.ndim, reduction="add")
-
-
-@on(aten.index.Tensor)
-def _index(g: Graph, x: Value, indices: list[Value | None]) -> str:
-    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    if len(given) != 1:
-        raise UncoveredError("indexing with several index tensors")
-    axis, index = given[0]
-    return g("Gather", x, g.cast(index, torch.int64), axis=axis)
-
-
-@on(aten.index_put.default)
-def _index_put(g: Graph, x: Value, indices: list[Value | None], values: Value, accumulate: bool = False) -> str:
-    if len(indices) != 1 or indices[0] is None or not accumulate:
-        raise UncoveredError("index_put other than adding along the first axis")
-    index = g("Unsqueeze", g.cast(indices[0], torch.int64), g.constant([indices[0].ndim]))
-    return g("ScatterND", x, index, values, reduction="add")
 
 
 @on(aten.embedding.default)

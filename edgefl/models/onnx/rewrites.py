@@ -1,5 +1,6 @@
 """Torch functions that are replaced while tracing, because what they do inside has no counterpart in ONNX."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,25 +9,31 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from edgefl.models.onnx.recurrent import gru_layer, lstm_layer, projected, stack
+from edgefl.models.onnx.resize import resized
+from edgefl.models.onnx.sizes import static
 
 
 class Rewrites(TorchFunctionMode):
-    """While active, LSTM and GRU go through operators of ours, and a bag of embeddings becomes a mean or a sum."""
+    """While active, LSTM and GRU go through operators of ours, and a few others through simpler ones of torch's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.lstm and isinstance(args[1], (list, tuple)) and not projected(args[2], args[1][0]):
-            x, states, weights, *rest = args
-            y, (h, c) = stack(lstm_layer, x, states, list(weights), *rest)
-            return y, h, c
-        if func is torch.gru and isinstance(args[2], (list, tuple)):
-            x, h, weights, *rest = args
-            y, (h,) = stack(gru_layer, x, [h], list(weights), *rest)
-            return y, h
-        if func is functional.embedding_bag:
-            rewritten = _bag(*args, **(kwargs or {}))
-            if rewritten is not None:
-                return rewritten
-        return func(*args, **(kwargs or {}))
+        simpler = SIMPLER.get(func)
+        rewritten = None if simpler is None else simpler(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {})) if rewritten is None else rewritten
+
+
+def _lstm(x: Tensor, states: Any, weights: Any, *rest: Any) -> tuple[Tensor, ...] | None:
+    if not isinstance(states, (list, tuple)) or projected(weights, states[0]):
+        return None
+    y, (h, c) = stack(lstm_layer, x, list(states), list(weights), *rest)
+    return y, h, c
+
+
+def _gru(x: Tensor, h: Tensor, weights: Any, *rest: Any) -> tuple[Tensor, ...] | None:
+    if not isinstance(weights, (list, tuple)):
+        return None
+    y, (h,) = stack(gru_layer, x, [h], list(weights), *rest)
+    return y, h
 
 
 def _bag(x: Tensor, table: Tensor, offsets: Any = None, *_: Any, mode: str = "mean", **options: Any) -> Tensor | None:
@@ -40,3 +47,50 @@ def _bag(x: Tensor, table: Tensor, offsets: Any = None, *_: Any, mode: str = "me
         return None
     rows = functional.embedding(x, table)
     return rows.mean(1) if mode == "mean" else rows.sum(1)
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """The direction of `v` with the lengths of `g`, which vary along one axis; -1 stands for none."""
+    others = [axis for axis in range(v.ndim) if axis != dim] if dim != -1 else None
+    length: Tensor = torch.linalg.vector_norm(v, dim=others, keepdim=dim != -1)
+    return v * (g / length)
+
+
+def _pad(x: Tensor, pad: list[int], mode: str = "constant", *_: Any, **__: Any) -> Tensor | None:
+    """Borders that repeat, mirror or go round: `pad` is before and after, from the last axis on."""
+    if mode not in BORDERS:
+        return None
+    for axis, before, after in zip(range(x.ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
+        size = static(x.shape[axis])
+        x = _picked(x, axis, [BORDERS[mode](i, size) for i in range(-before, size + after)])
+    return x
+
+
+BORDERS: dict[str, Callable[[int, int], int]] = {  # which of so many numbers stands at a place, perhaps beyond them
+    "replicate": lambda i, size: min(max(i, 0), size - 1),
+    "reflect": lambda i, size: size - 1 - abs(size - 1 - abs(i)),
+    "circular": lambda i, size: i % size,
+}
+
+
+def _windows(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows along an axis, whose numbers come as a last one."""
+    axis = dimension % x.ndim
+    starts = range(0, static(x.shape[axis]) - size + 1, step)
+    picked = _picked(x, axis, [start + i for start in starts for i in range(size)])
+    return picked.reshape(*x.shape[:axis], len(starts), size, *x.shape[axis + 1 :]).movedim(axis + 1, -1)
+
+
+def _picked(x: Tensor, axis: int, places: list[int]) -> Tensor:
+    return x.index_select(axis, torch.tensor(places))
+
+
+SIMPLER: dict[Any, Callable[..., Any]] = {  # one that gives None leaves it to torch
+    torch.lstm: _lstm,
+    torch.gru: _gru,
+    functional.embedding_bag: _bag,
+    functional.interpolate: resized,
+    functional.pad: _pad,
+    Tensor.unfold: _windows,
+    torch._weight_norm: _weight_norm,  # noqa: SLF001 - what parametrizations.weight_norm calls
+}

@@ -10,11 +10,13 @@ from torch.fx import GraphModule, Node
 from edgefl.models.onnx import (  # noqa: F401  importing a family registers its rules
     operators_conv,
     operators_elementwise,
+    operators_index,
     operators_linear,
     operators_norm,
     operators_pool,
     operators_recurrent,
     operators_shape,
+    operators_sort,
 )
 from edgefl.models.onnx.graph import Fraction, Graph, Value
 from edgefl.models.onnx.rules import RULES
