@@ -13,6 +13,7 @@ from device_agent.backends import choose, maker
 from device_agent.samples import Samples
 from device_agent.service import Agent
 from device_agent.start import Host
+from edgefl import losses
 from edgefl.config.reader import parse
 from edgefl.config.schema import LocalCompute, RunFile
 from edgefl.data.dataset import Dataset
@@ -22,8 +23,10 @@ from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState
+from edgefl.run.network import Network
 from edgefl.simulation.loop import simulate
 from edgefl.system.disk import FolderDisk
+from edgefl.training.descent import step_plan
 
 
 def run_file(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> RunFile:
@@ -46,12 +49,25 @@ def run_file(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> RunFile
 
 @cache
 def _prepared(text: str) -> tuple[Job, Split]:
-    return jobs.prepare(RunFile.model_validate_json(text))
+    run = RunFile.model_validate_json(text)
+    return jobs.prepare(run, None, network(run))
 
 
 def prepared(run: RunFile) -> tuple[Job, Split]:
-    """The job and its data, made once for all who need the same: most of a short run's time is making them."""
+    """The job and its data, made once for all who need the same."""
     return _prepared(run.model_dump_json())
+
+
+_networks: dict[str, Network] = {}
+
+
+def network(run: RunFile) -> Network:
+    """The run's network, made once for all that take the same steps: to export it takes longer than to train."""
+    plan = step_plan(run.make_algorithm(), losses.loss(run.task.loss))
+    of = repr((run.task, run.data, run.compute, run.evaluation, run.run.seed, plan))
+    if of not in _networks:
+        _networks[of] = jobs.make_network(run)
+    return _networks[of]
 
 
 def loop(run: RunFile) -> RunState:
