@@ -311,6 +311,14 @@ class Ageing(Protocol):
 
 
 @runtime_checkable
+class Augmenting(Protocol):
+    """An algorithm whose devices change their samples before each round, as `augment` says (data/augment.py)."""
+
+    @property
+    def augment(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
 class Personal(Protocol):
     """An algorithm that leaves every device a model of its own: that one is judged on the device's data."""
 

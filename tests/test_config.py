@@ -131,7 +131,7 @@ def test_overriding_leaves_the_table_of_the_caller_alone():
         ("rounds.cohrot=3", "unknown key 'rounds.cohrot'; did you mean 'cohort'?"),
         ("round.cohort=3", "unknown key 'round'; did you mean 'rounds'?"),
         ("task.partition.device=3", "unknown key 'task.partition.device'; did you mean 'devices'?"),
-        ("algorithm.hurry=1", "algorithm 'fedavg': unknown key 'hurry'; known: batch, batches, epochs, lr,"),
+        ("algorithm.hurry=1", "algorithm 'fedavg': unknown key 'hurry'; known: augment, batch, batches, epochs, lr,"),
         ("algorithm.lerning_rate=1", "algorithm 'fedavg': unknown key 'lerning_rate'; did you mean 'lr'?"),
         ("rounds.clients_per_round=3", "unknown key 'rounds.clients_per_round'; did you mean 'cohort'?"),
         ("algorithm.batchs=1", "algorithm 'fedavg': unknown key 'batchs'; did you mean 'batches'?"),

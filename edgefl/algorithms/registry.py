@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
-from edgefl.contract import Algorithm, Stage
+from edgefl.contract import Algorithm, Augmenting, Stage
+from edgefl.data import augment
 from edgefl.registry import Kinds
 
 # Where each one stands: a device imports the one it is asked to run, and keeps the memory of all the others.
@@ -85,6 +86,8 @@ def stage_registry() -> Kinds:
 def algorithm(table: Mapping[str, Any], allowed: Collection[str] | None = None) -> Algorithm:
     """The algorithm described by a table of a run file; of a manifest, with the code that the device `allowed`."""
     algorithm: Algorithm = algorithm_registry().take(table, "algorithm", allowed=allowed)
+    if isinstance(algorithm, Augmenting):
+        augment.check(algorithm.augment, allowed)
     return algorithm
 
 

@@ -1,4 +1,4 @@
-"""What goes with `algorithm.optimiser` and `algorithm.lr_schedule`: algorithms whose mathematics leaves them open."""
+"""What goes with `algorithm.optimiser`, `algorithm.lr_schedule` and `task.augment`."""
 
 from dataclasses import replace
 
@@ -8,10 +8,14 @@ from edgefl.privacy.private import Private
 from edgefl.training.local import LocalTraining
 
 
-def check(algorithm: Algorithm) -> None:
+def check(algorithm: Algorithm, *, augmented: bool) -> None:
     """Nothing, if this algorithm can be trained so; otherwise a ConfigError that says why not."""
     if not isinstance(algorithm, LocalTraining):
         return
+    if algorithm.augment and not augmented:
+        raise ConfigError("algorithm.augment: how samples are changed is about data; say it in task.augment")
+    if augmented and isinstance(algorithm, Private) and algorithm.privacy is not None:
+        raise ConfigError("task.augment: what [privacy] promises is about samples as they are; leave one of them out")
     _check_optimiser(algorithm, algorithm.name)
     if algorithm.lr_schedule is not None and replace(algorithm, lr=algorithm.lr / 2).stages() != algorithm.stages():
         raise ConfigError(

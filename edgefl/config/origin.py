@@ -92,6 +92,7 @@ def effective(file: RunFile | AgentFile) -> dict[str, Any]:
     table = file.model_dump(mode="json")
     if isinstance(file, RunFile):
         algorithm = registry.describe(file.make_algorithm())
+        algorithm.pop("augment", None)  # it stands in [task]
         if file.privacy is not None:
             table["privacy"] = algorithm.pop("privacy")
         stages = [registry.describe(stage) for stage in file.make_stages()]

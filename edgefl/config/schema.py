@@ -28,6 +28,7 @@ from edgefl.config.export import Export
 from edgefl.config.page import Page
 from edgefl.config.strict import STRICT
 from edgefl.contract import Algorithm, Stage
+from edgefl.data import augment
 from edgefl.data.labels import REAL_TARGETS
 from edgefl.data.partition import Partition
 from edgefl.data.reading import Reading
@@ -114,6 +115,9 @@ class Learning(Section):
     normalise: Literal["none", "fleet"] = "none"
     # What classes weigh in the loss: by name or number, or "balanced" by the fleet's own counts: all weigh the same.
     class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0, le=1000)]] | None = None
+    # How devices change their samples at random before every round: "flip", "crop=2", "shift=4", "noise=0.1",
+    # "scale=0.1", or "package.module:function".
+    augment: tuple[str, ...] = ()
 
     @property
     def describes(self) -> bool:
@@ -146,6 +150,12 @@ class Learning(Section):
     @classmethod
     def _none_is_a_word(cls, name: str | None) -> str | None:
         return None if name == "none" else name  # TOML has no null
+
+    @field_validator("augment")
+    @classmethod
+    def _changes_are_known(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        augment.check(words)
+        return words
 
     @field_validator("loss")
     @classmethod
@@ -362,7 +372,7 @@ class RunFile(Section):
 
         pipeline.check(plain, stages)
         buffering.check(self.rounds, plain, stages, forgetting=forgetting)
-        local_training.check(self.make_algorithm())
+        local_training.check(self.make_algorithm(), augmented=bool(self.task.augment))
         pipeline.check_votes(stages, self.cohort, self.rounds.late)
         pipeline.check_memory(stages, self.cohort)
         cohort, quorum = ("concurrency", "buffer") if self.buffered else ("cohort", "quorum")
@@ -462,13 +472,14 @@ class RunFile(Section):
         """What devices would have to import because this file names it by its place, `package.module:name`."""
         wire = self.wire.up or {}, self.wire.down or {}
         named = [self.algorithm.get("name"), self.task.loss, self.wire.codec, *(table.get("codec") for table in wire)]
+        named += self.task.augment
         network = [self.task.model] if self.task.backend == "torch" else []
         return [name for name in dict.fromkeys([*network, *named]) if isinstance(name, str) and ":" in name]
 
     def make_algorithm(self) -> Algorithm:
-        return registry.algorithm(
-            self.algorithm if self.privacy is None else {**self.algorithm, "privacy": self.privacy}
-        )
+        privacy = {} if self.privacy is None else {"privacy": self.privacy}
+        augmented = {"augment": self.task.augment} if self.task.augment else {}
+        return registry.algorithm({**self.algorithm, **privacy, **augmented})
 
     def make_selection(self) -> Selection:
         return selection(self.selection)

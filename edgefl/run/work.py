@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefl import seeds
-from edgefl.contract import Algorithm, Counts, Personal, Seen, Site, Task, Update, rate
+from edgefl.contract import Algorithm, Augmenting, Counts, Personal, Seen, Site, Task, Update, rate
+from edgefl.data.augment import augmented
 from edgefl.data.dataset import Dataset
 from edgefl.errors import Diverged, WireError
 from edgefl.evaluation import counts
@@ -187,7 +188,7 @@ class Worker:
         if task.purpose == "evaluate":
             return self._done(task, model_ref, Update(NOTHING, 1.0, 0, seen=_seen(received)), {})
         rng = seeds.stream(self.seed, task.round, self.device)
-        site = Site(self.model, self.data, rng, self.loss, noise=Entropy() if self.secret else None)
+        site = Site(self.model, self._samples(task), rng, self.loss, noise=Entropy() if self.secret else None)
         site = replace(site, watch=watch) if watch else site
         if self.pace is not None:
             site = _paced(site, self.pace)
@@ -233,6 +234,12 @@ class Worker:
     def _own(self, params: Vector, state: State) -> Vector:
         """The model this device would use: the one it received, unless its algorithm leaves it one of its own."""
         return self.algorithm.own(params, state, self.model.layout) if isinstance(self.algorithm, Personal) else params
+
+    def _samples(self, task: Task) -> Dataset:
+        """What is trained on in this round."""
+        words = self.algorithm.augment if isinstance(self.algorithm, Augmenting) else ()
+        chance = seeds.stream(self.seed, task.round, self.device, "augment")
+        return augmented(self.data, words, chance) if words else self.data
 
     def _loss(self, kind: Kind, task: Task, state: State) -> float | None:
         """What the run's selection wants to know of the model before it is trained."""

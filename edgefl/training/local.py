@@ -59,6 +59,7 @@ class LocalTraining:
     weights: Literal["samples", "uniform", "batch"] = "samples"
     optimiser: optimisers.Named | None = None  # plain descent, unless said; where steps are not plain it may be refused
     lr_schedule: rates.Named | None = None  # the same rate in all rounds, unless said
+    augment: tuple[str, ...] = ()  # task.augment of the run file: how samples are changed before each round
 
     uses_previous: ClassVar[bool] = False
     cohort_rounds: ClassVar[int] = 1
