@@ -72,6 +72,15 @@ def test_another_selection_gives_the_same_model_in_every_driver(name: str, tmp_p
     assert over(InMemoryBroker().client, run, tmp_path) == loop(run).sha256() == emulate(job, devices).sha256()
 
 
+def test_optimiser_schedule_and_augmentation_give_the_same_model_in_every_driver(tmp_path: Path) -> None:
+    rates = {"name": "cosine", "rounds": 4, "warmup": 1}
+    adam = {"name": "fedprox", "lr": 0.02, "optimiser": "adam", "lr_schedule": rates}
+    run = run_file(adam, task={"augment": ["noise=0.1", "scale"]})
+    job, held = prepared(run)
+    devices = dict(zip(device_names(len(held.devices)), held.devices, strict=True))
+    assert over(InMemoryBroker().client, run, tmp_path) == loop(run).sha256() == emulate(job, devices).sha256()
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_answers_may_arrive_in_any_order(seed: int, tmp_path: Path) -> None:
     run = the_run("fedprox", wire={"codec": "float16"})
