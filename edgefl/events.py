@@ -349,6 +349,7 @@ class Round(Fact):
     bytes_down: int = 0
     seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
     waiting_seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
+    cpu_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # of a simulation
     virtual_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # the same two,
     virtual_waiting_seconds: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # of an emulated fleet
     joules: float | None = field(default=None, kw_only=True, metadata=CLOCK)  # of its devices, as their profiles assume

@@ -2,13 +2,14 @@ import os
 import re
 import signal
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgefl.algorithms import registry
+from edgefl.comparison.curves import bundle, curves
 from edgefl.comparison.outcomes import Failed, Outcome, Played
 from edgefl.comparison.page import page
 from edgefl.comparison.plots import draw
@@ -366,6 +367,33 @@ def test_a_process_that_dies_takes_no_other_run_with_it():
 
 
 # ── pictures and page ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_curves_begin_with_the_untrained_model_and_those_that_coincide_differ_in_width_and_marks():
+    from matplotlib.figure import Figure
+
+    first = Round(0, accuracy=0.1)
+    runs = [replace(played(label, seed, [0.2, 0.5, 0.7]), first=first) for label in "ab" for seed in (0, 1)]
+    over_rounds, over_bytes = curves(runs)[:2]
+    axes = Figure().subplots()
+    bundle(axes, runs, over_rounds.points)
+    one, other = axes.get_lines()
+    assert [tuple(point) for point in one.get_xydata()] == [(0, 0.1), (1, 0.2), (2, 0.5), (3, 0.7)]
+    assert one.get_linewidth() > other.get_linewidth()
+    assert one.get_markevery() != other.get_markevery()
+    assert len(axes.collections) == 2, "a band each"
+    assert list(over_bytes.points(runs[0])[0]) == [0, 2.0, 4.0, 6.0]
+
+
+def test_a_run_that_is_judged_now_and_then_has_points_only_there():
+    rounds = tuple(
+        Round(i, devices=2, accuracy=0.1 * i if i % 2 == 0 else None, per_class=(0.1 * i,), bytes_up=10**6)
+        for i in range(1, 7)
+    )
+    run = Played("a", 0, rounds, Done("run", "fedavg", 6, cpu_seconds=1.0))
+    assert (run.numbers, run.summed("bytes_up")) == ([2, 4, 6], [2e6, 4e6, 6e6])
+    (line,) = scores([run], levels=(0.35,))
+    assert (line.rounds_to, line.megabytes_to, line.last) == ((4,), (4.0,), pytest.approx(0.6))
 
 
 def test_every_picture_is_a_png_and_the_page_holds_them_all_by_itself(tmp_path: Path):

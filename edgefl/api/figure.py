@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgefl.comparison.plots import colours_of
+from edgefl.comparison.curves import colours_of
 from edgefl.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from html import escape
 from pathlib import Path
 
 from edgefl.comparison import significance
+from edgefl.comparison.curves import colours_of
 from edgefl.comparison.outcomes import Failed
-from edgefl.comparison.plots import colours_of
 from edgefl.comparison.significance import Standing
 from edgefl.comparison.table import MEDIAN, Line, Score, cells
 
@@ -73,7 +73,7 @@ underlined{_unsolved(lines)}{_bounded(lines)}{_private(lines)}.</p>
 {_over_seeds(standings)}
 {_failures(lines)}
 <h2>Curves</h2>
-<p>Bold: the median over the seeds. Thin: each seed.</p>
+<p>Lines are means over the seeds, bands one standard deviation to each side. Round 0 is the model before training.</p>
 {figures}
 <h2>Runs</h2>
 {files}

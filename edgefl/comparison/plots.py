@@ -1,22 +1,19 @@
-"""The pictures of a comparison: curves over rounds, bytes and virtual time, forgetting, classes over rounds."""
+"""The pictures of a comparison: curves over rounds, bytes, virtual and CPU time, forgetting, classes over rounds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgefl.comparison.curves import bundle, curves, fit
 from edgefl.comparison.outcomes import Played
 from edgefl.errors import ConfigError
 from edgefl.vector import Array
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by colour-blind readers too; dashes tell further curves apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", "-.", ":")
 STYLE: dict[Any, Any] = {  # Any: the type that matplotlib wants is the list of all its settings
     "font.size": 10,
     "axes.titlesize": 11,
@@ -32,8 +29,6 @@ STYLE: dict[Any, Any] = {  # Any: the type that matplotlib wants is the list of 
 }
 
 NAMED = 12  # classes whose names fit beside a picture
-
-Coordinates: TypeAlias = Callable[[Played], tuple[Sequence[float], Sequence[float]]]
 
 
 def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
@@ -51,61 +46,19 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
         figure.savefig(folder / name)
 
     with mpl.rc_context(STYLE):
-        for caption, name, xlabel, ylabel, coordinates in _curves(runs):
+        positive = real and min(min(run.judged) for run in runs) > 0
+        for curve in curves(runs):
             figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-            _bundle(figure.subplots(), runs, coordinates)
-            axes = figure.axes[0]
-            axes.set(title=f"{title}: {caption[0].lower()}{caption[1:]}", xlabel=xlabel, ylabel=ylabel)
-            axes.set_xlim(left=0)
-            if not real:
-                axes.set_ylim(0, 1 if ylabel == "test accuracy" else None)
-            elif min(min(run.judged) for run in runs) > 0:
-                axes.set_yscale("log")  # a loss falls by powers of ten
+            axes = figure.subplots()
+            bundle(axes, runs, curve.points)
+            caption = f"{curve.caption[0].lower()}{curve.caption[1:]}"
+            axes.set(title=f"{title}: {caption}", xlabel=curve.xlabel, ylabel=curve.ylabel)
+            fit(axes, logarithmic=positive)
             _legend(figure)
-            save(caption, name, figure)
+            save(curve.caption, curve.file, figure)
         if not real:
             save("Accuracy of each class over rounds", "classes.png", _classes(runs, title))
     return files
-
-
-def colours_of(labels: Sequence[str]) -> dict[str, str]:
-    """Each label's colour, in the order in which they first appear."""
-    return {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(dict.fromkeys(labels))}
-
-
-def _curves(runs: Sequence[Played]) -> list[tuple[str, str, str, str, Coordinates]]:
-    """Caption, file, labels of the axes, and what is drawn."""
-    word, axis = ("Loss", "test loss") if runs[0].regression else ("Accuracy", "test accuracy")
-    curves: list[tuple[str, str, str, str, Coordinates]] = [
-        (f"{word} over rounds", f"{word.lower()}.png", "round", axis, lambda r: (r.numbers, r.judged)),
-        (
-            f"{word} over traffic",
-            "bytes.png",
-            "MB sent, up and down",
-            axis,
-            lambda r: ([b / 1e6 for b in r.summed("bytes_up", "bytes_down")], r.judged),
-        ),
-    ]
-    if not runs[0].regression:
-        forgot: Coordinates = lambda r: (r.numbers[1:], _running_mean(r.forgetting))  # noqa: E731
-        curves.append(("Forgetting, mean of the rounds so far", "forgetting.png", "round", "round forgetting", forgot))
-    if all(report.virtual_seconds is not None for run in runs for report in run.rounds):
-        time: Coordinates = lambda r: ([s / 60 for s in r.summed("virtual_seconds")], r.judged)  # noqa: E731
-        curves.append((f"{word} over virtual time", "time.png", "virtual minutes", axis, time))
-    return curves
-
-
-def _bundle(axes: "Axes", runs: Sequence[Played], coordinates: Coordinates) -> None:
-    """Each variant in its colour: every seed thin, the median of the seeds bold."""
-    for i, (label, colour) in enumerate(colours_of([run.label for run in runs]).items()):
-        line: dict[str, Any] = {"color": colour, "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
-        curves = [coordinates(run) for run in runs if run.label == label]
-        if len(curves) > 1:
-            for x, y in curves:
-                axes.plot(x, y, **line, linewidth=0.7, alpha=0.35)
-        shortest = min(len(y) for _, y in curves)
-        across, up = (np.median([curve[i][:shortest] for curve in curves], axis=0) for i in (0, 1))
-        axes.plot(across, up, **line, linewidth=2, label=label)
 
 
 def _classes(runs: Sequence[Played], title: str) -> "Figure":
@@ -118,7 +71,8 @@ def _classes(runs: Sequence[Played], title: str) -> "Figure":
     figure = Figure(figsize=(7.2, 0.8 + height * len(firsts)), layout="constrained")
     figure.suptitle(f"{title}: accuracy of each class, seed {firsts[0].seed}", x=0.01, ha="left", fontsize=11)
     for axes, run, table in zip(figure.subplots(len(firsts), squeeze=False)[:, 0], firsts, tables, strict=True):
-        extent = (0.5, table.shape[1] + 0.5, len(table) - 0.5, -0.5)
+        half = run.numbers[0] / 2 if len(run.numbers) == 1 else (run.numbers[1] - run.numbers[0]) / 2
+        extent = (run.numbers[0] - half, run.numbers[-1] + half, len(table) - 0.5, -0.5)
         image = axes.imshow(
             table, vmin=0, vmax=1, cmap="cividis", aspect="auto", interpolation="nearest", extent=extent
         )
@@ -134,19 +88,15 @@ def _classes(runs: Sequence[Played], title: str) -> "Figure":
 
 
 def _per_class(run: Played) -> Array:
-    """(classes, rounds); a class without test samples is not drawn."""
-    rows = [[np.nan if v is None else v for v in report.per_class or ()] for report in run.paid]
+    """(classes, judged rounds); a class without test samples is not drawn."""
+    reports = run.paid
+    rows = [[np.nan if v is None else v for v in reports[i - 1].per_class or ()] for i in run.numbers]
     return np.array(rows, np.float64).T
 
 
 def _legend(figure: "Figure") -> None:
     """Beside the curves, never on them."""
     figure.legend(loc="outside right upper")
-
-
-def _running_mean(values: Sequence[float]) -> list[float]:
-    means: list[float] = (np.cumsum(values) / np.arange(1, len(values) + 1)).tolist()
-    return means
 
 
 def _labels(runs: Sequence[Played]) -> list[str]:

@@ -76,6 +76,7 @@ class Emulator:
         self.stopped = ""  # why before its end, if so
         self.merged = 0.0  # when the last round was, in virtual seconds
         self.began, self.cpu, self.since = perf_counter(), process_time(), perf_counter()
+        self.worked = self.cpu  # when the last round was told, in CPU seconds
 
         there = sum(device.begin() for device in self.devices.values())
         process = self.world.process("coordinator")
@@ -127,11 +128,12 @@ class Emulator:
                     fact,
                     seconds=now - self.since,
                     waiting_seconds=0.0,
+                    cpu_seconds=(work := process_time()) - self.worked,
                     virtual_seconds=seconds,
                     virtual_waiting_seconds=waited,
                     joules=self.spent.since_last_time(),
                 )
-                self.merged, self.since = self.world.now, now
+                self.merged, self.since, self.worked = self.world.now, now, work
             case Evaluated() | Described():
                 self.merged = self.world.now
             case Done(rounds_to_target=reached):

@@ -76,7 +76,7 @@ def _simulate(  # noqa: PLR0917 - a whole run in one place, as a specification s
     stopped = ""
     while not jobs.finished(job, run_state):
         keep(partial(fleet.memory, run_state, total, asked, (began, cpu)))
-        opened, spent, before = perf_counter(), Traffic(), run_state
+        opened, work, spent, before = perf_counter(), process_time(), Traffic(), run_state
         extra, updates, ages = jobs.plan(job, run_state), dict[str, Update](), dict[str, int]()
         if extra is not None and (stopped := job.run.budget.spent(total.up + total.down)):
             run_state = run_state if run_state.evaluation else jobs.look_now(job, run_state, None)
@@ -98,7 +98,8 @@ def _simulate(  # noqa: PLR0917 - a whole run in one place, as a specification s
             continue
         watch(run_state := jobs.advance(job, run_state, updates, population=len(members), ages=ages))
         more = forgetting.of_round(jobs.in_force(job, before), before, updates, run_state)
-        more |= {"seconds": perf_counter() - opened, "staleness": jobs.staleness(job, ages)}
+        more |= {"seconds": perf_counter() - opened, "cpu_seconds": process_time() - work}
+        more |= {"staleness": jobs.staleness(job, ages)}
         say(jobs.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, **more))
     bills = ((device.trains, states[name]) for name, device in members.items())
     spent_privacy = spending(job.algorithm, job.model.layout, bills)
