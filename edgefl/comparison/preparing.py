@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgefl import losses
+from edgefl.comparison import shared_networks
 from edgefl.config.schema import RunFile
 from edgefl.data.split import Split
 from edgefl.models.rule import StepPlan
@@ -26,7 +27,7 @@ class Preparation:
     Devices that take other steps have other graphs, so that a run is the same here as alone.
     """
 
-    def __init__(self, prepare: Callable[[RunFile, Path | None], tuple[Job, Split]] = jobs.prepare) -> None:
+    def __init__(self, prepare: Callable[[RunFile, Path | None], tuple[Job, Split]] | None = None) -> None:
         self._prepare = prepare
         self._key: tuple[str, Path | None] | None = None
         self._held: Split | None = None
@@ -39,7 +40,10 @@ class Preparation:
             self._key, self._held, self._jobs = key, None, {}  # two data sets at a time may be one too many
         plan = step_plan(run.make_algorithm(), losses.loss(run.task.loss))
         if self._held is None or plan not in self._jobs:
-            job, held = self._prepare(run, root)
+            if self._prepare:
+                job, held = self._prepare(run, root)
+            else:
+                job, held = shared_networks.prepare(run, root, f"{key} {plan}")
             self._held = self._held or held
             self._jobs[plan] = replace(job, public=self._held.public, test=job.test and self._held.test)
         algorithm, stages = run.make_algorithm(), run.make_stages()

@@ -6,12 +6,14 @@ comparison plays it only once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from edgefl.comparison.outcomes import Failed, Order, Outcome, Play, Played, Progress, play_one
 from edgefl.comparison.process_pool import play_apart
+from edgefl.comparison.shared_networks import shared
 from edgefl.comparison.variants import Variant, seeded
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
@@ -66,15 +68,18 @@ def play_all(
     by_seed = sorted(set(range(len(orders))) - set(outcomes), key=lambda i: orders[i].seed)
     missing = {i: orders[i] for i in by_seed}
     progress: Progress = watcher.advanced if watcher else lambda _label, _seed: None
-    if attempt:
-        _try_each(missing.values(), root, attempt)
-    if workers == 1:
-        playing: Iterator[tuple[int, Outcome]] = ((i, play_one(o, root, play, progress)) for i, o in missing.items())
-    else:
-        playing = play_apart(missing, root, play, workers=workers, progress=progress)
-    for i, came in playing:
-        _stop_at_mistakes(came)
-        end(i, came, before=False)
+    with shared() if workers > 1 else nullcontext():
+        if attempt:
+            _try_each(missing.values(), root, attempt)
+        if workers == 1:
+            playing: Iterator[tuple[int, Outcome]] = (
+                (i, play_one(o, root, play, progress)) for i, o in missing.items()
+            )
+        else:
+            playing = play_apart(missing, root, play, workers=workers, progress=progress)
+        for i, came in playing:
+            _stop_at_mistakes(came)
+            end(i, came, before=False)
     return tuple(outcomes[i] for i in range(len(orders)))
 
 
