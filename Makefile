@@ -171,7 +171,9 @@ private: $(READY)
 
 # Upcycled-FL with GradMA's memory beside the five papers' methods on UCI HAR by person. The rate of each is chosen on a
 # fifth of the training data; only what was chosen is tested.
-MIXED := fedavg,fedreg,upcycled=$(UP):run.rounds=80,flashback=flashback:max_epochs=5,fedgc,gradma,mixture=$(UP):run.rounds=80+memory
+WITH = $(UP):run.rounds=80
+MIXED := fedavg,fedreg,upcycled=$(WITH),flashback=flashback:max_epochs=5,fedgc,gradma,gradma-s=gradma:variant=server
+MIXED := $(MIXED),momentum=$(WITH)+momentum:beta=0.5,mixture=$(WITH)+memory
 mixture: $(READY)
 	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/edgefl sweep $(E)/mixture.toml --algorithms $(MIXED) --grid lr=0.05,0.2,0.8 \
 	    --seeds 3 --levels 0.7,0.8,0.85 --out runs/mixture

@@ -53,6 +53,8 @@ def lines(name: str, share: str) -> Iterator[str]:
     known = share == "0.9"
     yield f"| {SETS[name]} | FedAvg | {cell(ours['fedavg'])}{beside(FEDAVG[name] if known else None)} | | |"
     for i, (label, mu) in enumerate(MUS.items()):
+        if f"fedprox{label}" not in ours:  # not every mu was played
+            continue
         prox, up = ours[f"fedprox{label}"], ours[f"upcycled{label}"]
         gain = " / ".join(f"{b - a:+.1f}" for a, b in zip(prox, up, strict=True))
         theirs = (FEDPROX[name][i], UPCYCLED[name][i]) if known else (None, None)
@@ -68,8 +70,9 @@ def main(share: str) -> None:
     say = sys.stdout.write
     say("| set | | FedProx | Upcycled-FL | Upcycled-FL - FedProx |\n|---|---|---|---|---|\n")
     for name in SETS:
-        for line in lines(name, share):
-            say(line + "\n")
+        if Path("runs", f"upcycled-{name}-{share}", "results.json").exists():
+            for line in lines(name, share):
+                say(line + "\n")
 
 
 if __name__ == "__main__":
