@@ -85,7 +85,7 @@ def still_dynamic(traced: GraphModule) -> None:
 @contextmanager
 def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)  # what torch has to say is said again in one line, with the place in the code
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
