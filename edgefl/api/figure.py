@@ -1,6 +1,7 @@
 """Curves of one run or of several, drawn as papers do: one colour for each, thin seeds, a bold median."""
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,8 @@ AXES = {
 
 def curves(runs: "Mapping[str, Sequence[History]]", *, what: str | None = None, over: str = "round") -> "Figure":
     """The same curve of every run, by label."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - only a figure needs it
-    except ModuleNotFoundError:
-        raise ConfigError("figures need matplotlib: pip install 'edgefl[coordinator]'") from None
-
     shown = what or ("accuracy" if any(run.accuracy is not None for of in runs.values() for run in of) else "loss")
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    figure = _empty()
     axes = figure.subplots()
     for label, colour in colours_of(list(runs)).items():
         lines = [(run.over(over), _numbers(run.curve(shown))) for run in runs[label]]
@@ -45,6 +41,22 @@ def curves(runs: "Mapping[str, Sequence[History]]", *, what: str | None = None, 
     if len(runs) > 1:
         axes.legend()
     return figure
+
+
+def _empty() -> "Figure":
+    """A figure that a notebook shows, whether or not somebody has set up matplotlib there."""
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - only a figure needs it
+    except ModuleNotFoundError:
+        raise ConfigError("figures need matplotlib: pip install 'edgefl[coordinator]'") from None
+
+    class Shown(Figure):
+        def _repr_png_(self) -> bytes:
+            picture = BytesIO()
+            self.savefig(picture, format="png", dpi=100)
+            return picture.getvalue()
+
+    return Shown(figsize=(6.4, 4.0), layout="constrained")
 
 
 def written(figure: "Figure", file: str | Path | None) -> "Figure":

@@ -1,13 +1,19 @@
 """A run on disk: metrics.jsonl and its model, as a coordinator leaves them or as `History.save` writes them."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from edgefl.api.history import History
+from edgefl.config.export import Export
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
-from edgefl.events import Described, Done, Evaluated, Fact, Round, as_json, from_json
+from edgefl.events import Described, Done, Evaluated, Fact, Round, Tell, as_json, from_json
+from edgefl.simulation.loop_memory import Keeper
 from edgefl.system import store
+from edgefl.system.locks import own
 from edgefl.vector import State
 
 METRICS, MODEL, CHECKPOINTS = "metrics.jsonl", "model.safetensors", "checkpoint-*.safetensors"
@@ -25,6 +31,24 @@ def save(history: History, folder: Path) -> Path:
     store.write_atomically(folder / METRICS, "".join(lines).encode(), private=False)
     store.write_atomically(folder / MODEL, store.sealed(history.weights, about), private=False)
     return folder
+
+
+@contextmanager
+def keeping(
+    run: RunFile, root: Path | None, tell: Tell, folder: Path | None, *, fresh: bool
+) -> Iterator[tuple[Keeper | None, Tell]]:
+    """Who keeps a simulated run in its folder, and whom to tell; without a folder nobody does."""
+    if folder is None and run.export != Export():
+        raise ConfigError("settings: the loggers of `export` write into the run's folder; give folder too")
+    if folder is None:
+        yield None, tell
+        return
+    from edgefl.simulation.run_folder import RunFolder, telling  # noqa: PLC0415 - the coordinator's files come with it
+
+    with own(folder, private=False):
+        keeper = RunFolder(folder, run, root, fresh=fresh)
+        with telling(keeper, tell) as everybody:
+            yield keeper, everybody
 
 
 def load(folder: str | Path) -> History:

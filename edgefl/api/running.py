@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from edgefl.config.schema import RunFile
 from edgefl.data.split import Split
 from edgefl.errors import ConfigError
-from edgefl.events import Described, Done, Evaluated, Evaluating, Fact, Inherited, Round
+from edgefl.events import Described, Done, Evaluated, Evaluating, Fact, Inherited, Round, Tell
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState
 from edgefl.vector import Array
@@ -73,7 +73,7 @@ class Running:
         if self._stop is not None and not isinstance(fact, Done):
             raise Stopped(self._stop)
 
-    def ended(self, reason: str) -> RunState:
+    def ended(self, reason: str, tell: Tell) -> tuple[Job, RunState]:
         """The end of a run that was stopped: told as any other, but for what its devices alone know."""
         if self._job is None or self._state is None:
             raise ConfigError(f"the run was stopped before it began: {reason}")
@@ -87,8 +87,8 @@ class Running:
             seconds=perf_counter() - self._began,
             virtual_seconds=sum(virtual) if virtual else None,
         )
-        self.tell(replace(done, stopped=reason))
-        return self._state
+        tell(replace(done, stopped=reason))
+        return self._job, self._state
 
 
 # Told every event, with the run or without.

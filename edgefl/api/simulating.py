@@ -8,6 +8,7 @@ from edgefl.api import progress as progress_bars
 from edgefl.api.algorithm import AlgorithmLike
 from edgefl.api.data import DataLike
 from edgefl.api.fleet import FleetLike
+from edgefl.api.folder import keeping, load
 from edgefl.api.history import History
 from edgefl.api.run import Described, Description, described
 from edgefl.api.running import Callback, Running, Stopped, noted
@@ -35,6 +36,7 @@ def simulate(
     callbacks: Sequence[Callback] = (),
     workers: int | None = None,
     progress: bool | None = None,
+    folder: str | Path | None = None,
     data_root: str | Path | None = None,
 ) -> History:
     """Play a federated run on this machine; gives back its history, with the model.
@@ -53,6 +55,8 @@ def simulate(
     callbacks  functions of (event, run), told everything that happens (`edgefl.events`): run.weights(), run.log(...),
                run.stop()
     workers    devices that train at the same time; the result is the same
+    folder     keeps metrics, checkpoints and what the loggers of `export` write; a run that was interrupted goes on
+               there, if nothing of it is an object of this process
     progress   True, False, or whatever fits the terminal or notebook
 
     What is not given is as in a run file without it (docs/reference.md). A mistake is an `edgefl.errors.ConfigError`.
@@ -80,20 +84,25 @@ def simulate(
         data_root=data_root,
     )
     with described(given) as run:
-        return _played(run, callbacks, workers, progress)
+        return _played(run, callbacks, workers, progress, None if folder is None else Path(folder))
 
 
-def _played(run: Described, callbacks: Sequence[Callback], workers: int | None, progress: bool | None) -> History:
+def _played(
+    run: Described, callbacks: Sequence[Callback], workers: int | None, progress: bool | None, folder: Path | None
+) -> History:
     file = _in_this_process(run, workers)
     with progress_bars.watching(file.run.rounds, progress) as shown:
         running = Running([shown, *callbacks])
-        try:
-            play(file, run.root, running.tell, workers=workers, prepare=running.prepare, watch=running.watch)
-        except Stopped as stopped:
-            running.ended(str(stopped))
-    return History(
-        file.model_dump(mode="json"), tuple(running.facts), running.weights(), run.clients, noted(running.logged)
-    )
+        with keeping(file, run.root, running.tell, folder, fresh=bool(run.only_here)) as (keeper, tell):
+            prepare, watch = running.prepare, running.watch
+            try:
+                play(file, run.root, tell, workers=workers, prepare=prepare, watch=watch, keeper=keeper)
+            except Stopped as stopped:
+                end = running.ended(str(stopped), tell)
+                if keeper is not None:
+                    keeper.end(*end)
+    facts = tuple(running.facts) if folder is None else load(folder).facts  # those before an interruption, too
+    return History(file.model_dump(mode="json"), facts, running.weights(), run.clients, noted(running.logged))
 
 
 def _in_this_process(run: Described, workers: int | None) -> RunFile:

@@ -73,3 +73,32 @@ def test_a_run_whose_model_nobody_kept_says_so(history: edgefl.History) -> None:
     bare = edgefl.History(history.run, history.facts, {})
     with pytest.raises(ConfigError, match="the model of 'mine' was not kept"):
         bare.state_dict()
+
+
+def test_a_kept_run_is_there_while_it_runs_and_goes_on_after_an_interruption(tmp_path: Path) -> None:
+    def interrupt(event: Any) -> None:
+        if isinstance(event, Round) and event.round == 2:
+            assert len(edgefl.load(tmp_path / "run").rounds) == 2
+            raise KeyboardInterrupt
+
+    given: Any = {"model": "softmax", "data": "digits", "fleet": 4, "rounds": 3, "folder": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt):
+        edgefl.simulate(**given, callbacks=[interrupt])
+    history = edgefl.simulate(**given)
+    assert [record["round"] for record in history.records()] == [1, 2, 3]
+    assert edgefl.load(tmp_path / "run").done == history.done
+    assert edgefl.load(tmp_path / "run").weights.keys() == history.weights.keys()
+
+
+def test_a_stopped_run_is_kept_with_its_end(tmp_path: Path) -> None:
+    stop = {"callbacks": [lambda event, run: run.stop("enough") if isinstance(event, Round) else None]}
+    history = edgefl.simulate("softmax", "digits", fleet=4, folder=tmp_path / "run", **stop)
+    again = edgefl.load(tmp_path / "run")
+    assert again.done is not None
+    assert (again.done.stopped, len(again.rounds)) == ("enough", 1)
+    assert all(np.array_equal(again.weights[name], array) for name, array in history.weights.items())
+
+
+def test_loggers_without_a_folder_are_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="the loggers of `export` write into the run's folder; give folder too"):
+        edgefl.simulate("softmax", settings={"export.tensorboard": {}})
