@@ -24,7 +24,7 @@ from edgefl.vector import Vector, norm
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 STEPS, RATE, BATCH, TRIES = 3, 0.01, 4, 3
 GRADIENT, WALK = 1e-4, 1e-3  # how far from torch in float64; or as far as torch in float32 is, times this:
-SLACK = 4
+SLACK, MOST = 4, 1e-2  # and no further than that, which would be chance or chaos
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Architecture:
     make: Callable[[], nn.Module]
     shape: tuple[int, ...]
     tokens: bool = False
+    batch: int = BATCH  # the variance of few small images is nearly nothing: behind a BatchNorm, rounding then grows
 
 
 class Only(nn.Module):
@@ -87,15 +88,15 @@ def _hugging_face(name: str, output: str, **sizes: object) -> Callable[[], nn.Mo
 IMAGE = (3, 64, 64)
 TORCHVISION = {
     "resnet18": Architecture(_vision("resnet18"), IMAGE),
-    "mobilenet_v2": Architecture(_vision("mobilenet_v2"), IMAGE),
+    "mobilenet_v2": Architecture(_vision("mobilenet_v2"), IMAGE, batch=16),
     "mobilenet_v3_small": Architecture(_vision("mobilenet_v3_small"), IMAGE),
     "efficientnet_b0": Architecture(_vision("efficientnet_b0"), IMAGE),
-    "shufflenet_v2_x0_5": Architecture(_vision("shufflenet_v2_x0_5"), IMAGE),
+    "shufflenet_v2_x0_5": Architecture(_vision("shufflenet_v2_x0_5"), IMAGE, batch=16),
     "squeezenet1_1": Architecture(_vision("squeezenet1_1"), IMAGE),
-    "densenet121": Architecture(_vision("densenet121"), IMAGE),
-    "mnasnet0_5": Architecture(_vision("mnasnet0_5"), IMAGE),
-    "regnet_y_400mf": Architecture(_vision("regnet_y_400mf"), IMAGE),
-    "googlenet": Architecture(_vision("googlenet", aux_logits=False, init_weights=True), IMAGE),
+    "densenet121": Architecture(_vision("densenet121"), IMAGE, batch=16),
+    "mnasnet0_5": Architecture(_vision("mnasnet0_5"), IMAGE, batch=16),
+    "regnet_y_400mf": Architecture(_vision("regnet_y_400mf"), IMAGE, batch=16),
+    "googlenet": Architecture(_vision("googlenet", aux_logits=False, init_weights=True), IMAGE, batch=16),
     "vgg11": Architecture(_vision("vgg11"), (3, 32, 32)),
     "convnext_tiny": Architecture(_vision("convnext_tiny"), (3, 32, 32)),
     "VisionTransformer": Architecture(_vit, IMAGE),
@@ -122,7 +123,7 @@ HUGGING_FACE = {
                       max_position_embeddings=16, **ENDS), TEXT, tokens=True),
     "T5EncoderModel": Architecture(
         _hugging_face("T5EncoderModel", "last_hidden_state", vocab_size=97, d_model=32, d_kv=8, d_ff=64, num_layers=2,
-                      num_heads=4), TEXT, tokens=True),
+                      num_heads=4, dropout_rate=0.0), TEXT, tokens=True),
     "ViTForImageClassification": Architecture(
         _hugging_face("ViTForImageClassification", "logits", image_size=16, patch_size=4, **LAYERS, **QUIET),
         (3, 16, 16)),
@@ -152,8 +153,8 @@ class Verdict:
 
     @property
     def agrees(self) -> bool:
-        near = self.gradient < max(GRADIENT, SLACK * self.torch_gradient)
-        return not self.refused and near and self.walk < max(WALK, SLACK * self.torch_walk)
+        near = self.gradient < min(MOST, max(GRADIENT, SLACK * self.torch_gradient))
+        return not self.refused and near and self.walk < min(MOST, max(WALK, SLACK * self.torch_walk))
 
 
 def judge(architecture: Architecture) -> Verdict:
@@ -165,9 +166,9 @@ def judge(architecture: Architecture) -> Verdict:
         bundle = export(module, architecture.shape, dtype="int64" if architecture.tokens else "float32")
     except ConfigError as error:
         return Verdict(parameters, refused=str(error))
-    verdict = Verdict(parameters)
+    ours, verdict = OnnxModel(bundle, batch=architecture.batch), Verdict(parameters)
     for seed in range(TRIES):  # rectifiers have kinks, and near one any two back-ends may take different sides
-        verdict = Verdict(parameters, *compared(module, OnnxModel(bundle, batch=BATCH), architecture, seed))
+        verdict = Verdict(parameters, *compared(module, ours, architecture, seed))
         if verdict.agrees:
             break
     return verdict
@@ -175,7 +176,7 @@ def judge(architecture: Architecture) -> Verdict:
 
 def compared(module: nn.Module, ours: OnnxModel, like: Architecture, seed: int) -> tuple[float, float, float, float]:
     """How far gradients and walks on onnxruntime, and in torch, are from those of torch in float64."""
-    rng, full = np.random.default_rng(seed), (STEPS, BATCH, *like.shape)
+    rng, full = np.random.default_rng(seed), (STEPS, like.batch, *like.shape)
     x = rng.integers(3, 90, full) if like.tokens else rng.standard_normal(full).astype(np.float32)
     w, exact = initial_params(module), TorchModel(module)
     goal = rng.standard_normal(exact.logits(w, x[0]).shape)

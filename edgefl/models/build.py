@@ -99,7 +99,7 @@ def _import(model: str, package: str) -> ModuleType:
     try:
         try:
             return user_files.import_module(package)
-        except RuntimeError as e:
+        except (RuntimeError, ImportError) as e:
             if not _is_torchvision(e):
                 raise
             door("torchvision_import").import_torchvision()
@@ -134,6 +134,11 @@ def _try(model: str, built: "TorchModel", w: Vector, shape: tuple[int, ...], out
         raise ConfigError(f"{what}: a batch of 2 gives {z.shape}, expected {(2, outputs)}")
 
 
-def _is_torchvision(error: Exception) -> bool:
-    """Whether torchvision was imported beside a CPU torch, without our help: the next import works."""
-    return isinstance(error, RuntimeError) and "torchvision::" in str(error)
+def _is_torchvision(error: BaseException) -> bool:
+    """Whether torchvision was imported beside a CPU torch, without our help, perhaps by another package.
+
+    With our help the next import works.
+    """
+    if isinstance(error, RuntimeError) and "torchvision::" in str(error):
+        return True
+    return error.__cause__ is not None and _is_torchvision(error.__cause__)

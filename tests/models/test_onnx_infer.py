@@ -10,15 +10,20 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from onnx import defs, helper
 from onnx_checker import SMALL, exported
+from torch import nn
 
+from edgefl.errors import RemoteError
 from edgefl.models.onnx.bundle import GRAPHS
 from edgefl.models.onnx_backend import TYPES
 from edgefl.models.onnx_bindings import Bindings
-from edgefl.models.onnx_file import read_file
+from edgefl.models.onnx_export import export
+from edgefl.models.onnx_file import FLOAT, INT64, Graph, Node, read_file
 from edgefl.models.onnx_infer import infer
 from edgefl.models.onnx_rules import OPERATORS
+from edgefl.models.onnx_values import Known
 
 EXPORTER = Path(__file__).parents[2] / "edgefl" / "models" / "onnx"
 
@@ -38,9 +43,7 @@ def computed(graph, inputs):
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-@pytest.mark.parametrize(("name", "rows"), [*((name, 3) for name in SMALL), ("mlp_bn", 1), ("lstm", 1)])
-def test_sizes_are_what_onnxruntime_computes(name, rows):
-    bundle = exported(name)[1]
+def sizes_agree(bundle, rows):
     bindings = Bindings(bundle, 1 << 30)
     for kind in GRAPHS:
         if data := getattr(bundle, kind):
@@ -50,6 +53,50 @@ def test_sizes_are_what_onnxruntime_computes(name, rows):
                 assert (known[value].shape, TYPES[known[value].type]) == (array.shape, array.dtype), (kind, value)
                 if known[value].numbers is not None:
                     assert list(known[value].numbers) == array.ravel().tolist(), (kind, value)
+
+
+@pytest.mark.parametrize(("name", "rows"), [*((name, 3) for name in SMALL), ("mlp_bn", 1), ("lstm", 1)])
+def test_sizes_are_what_onnxruntime_computes(name, rows):
+    sizes_agree(exported(name)[1], rows)
+
+
+class Picky(nn.Module):
+    """What no network of the zoo does: sorting, and several indices at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+
+    def forward(self, x):
+        y = self.layer(x)
+        largest = torch.cat([y.topk(2, dim=2)[0], y.sort(1, descending=True)[0], y[:, :, torch.tensor([0, 0])]], 2)
+        return largest[torch.arange(x.shape[0])[:, None], torch.tensor([[0, 2]]), 1:].flatten(1)
+
+
+def test_so_are_those_of_sorting_and_picking():
+    sizes_agree(export(Picky(), (4, 6)), 3)
+
+
+def one_operator(op, *given, **attributes):
+    known = {f"i{i}": value for i, value in enumerate(given)}
+    return infer(Graph([Node(op, tuple(known), ("y",), attributes)]), known, set())
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "attributes"),
+    [
+        ("TopK", [Known(FLOAT, (2, 3)), Known(INT64, (1,), (4,))], {"axis": 1}),
+        ("TopK", [Known(FLOAT, (2, 3)), Known(INT64, (1,))], {"axis": 1}),
+        ("TopK", [Known(FLOAT, (2, 3)), Known(INT64, (1,), (0,))], {"axis": 1}),
+        ("TopK", [Known(FLOAT, (2**14, 2**14)), Known(INT64, (1,), (1,))], {"axis": 1}),
+        ("GatherND", [Known(FLOAT, (2, 3)), Known(INT64, (5, 3))], {}),
+        ("GatherND", [Known(FLOAT, (2, 3)), Known(FLOAT, (5, 2))], {}),
+        ("GatherND", [Known(FLOAT, (2, 3)), Known(INT64, (5, 0))], {}),
+    ],
+)
+def test_sorting_and_picking_what_is_not_there_or_for_too_long_is_refused(op, given, attributes):
+    with pytest.raises(RemoteError, match=r"operator|one TopK takes"):
+        one_operator(op, *given, **attributes)
 
 
 def test_the_operators_that_are_allowed_are_those_that_the_exporter_writes():

@@ -17,5 +17,16 @@ def test_datasets_transforms_and_models_come_without_a_warning():
     assert (out.returncode, out.stderr) == (0, "")
 
 
+def test_a_package_that_imports_torchvision_by_itself_may_be_a_models(tmp_path):
+    (tmp_path / "large_package.py").write_text(
+        "try:\n    import torchvision\nexcept RuntimeError as error:\n    raise ImportError('torchvision') from error\n"
+        "from torch.nn import Linear\n\ndef make(shape, classes):\n    return Linear(shape[0], classes)\n"
+    )
+    program = "from edgefl.models.build import build_module\nprint(build_module('large_package:make', (3,), 2, 1))"
+    command = [sys.executable, "-c", program]
+    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (out.stdout, out.returncode) == ("Linear(in_features=3, out_features=2, bias=True)\n", 0), out.stderr
+
+
 def test_the_second_import_is_the_same_module():
     assert import_torchvision() is import_torchvision()
