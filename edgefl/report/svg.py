@@ -8,6 +8,7 @@ from edgefl.report.html import element, text
 
 WIDTH, HEIGHT = 540, 240
 LEFT, RIGHT, TOP, BOTTOM = 48, 8, 10, 28
+LEAST = 1e-300  # of a span: smaller powers of ten are no numbers
 POINTS = 600  # as many have a word of their own, which a mouse finds
 
 Number = Callable[[float], str]
@@ -143,7 +144,7 @@ class _Frame:
 def _ticks(low: float, high: float) -> list[float]:
     """Four to nine round numbers from below `low` to above `high`."""
     span = high - low
-    step = 10 ** floor(log10(span / 4)) if span > 0 else 1.0
+    step = 10 ** floor(log10(span / 4)) if span > LEAST else 1.0
     step = next((step * factor for factor in (1, 2, 2.5, 5, 10) if span / (step * factor) <= 6), step * 10)
     start, count = floor(low / step + 1e-9), 0
     ticks = [start * step]

@@ -179,7 +179,7 @@ def test_the_commands_say_it_in_one_line_and_end_with_code_2(serve: Serve, tmp_p
     address = serve(authority.issue("server", EXPIRED))
     broker = f'url = "{address}"\ntls = {{ ca = "ca.crt" }}\n'
     (tmp_path / "run.toml").write_text(f"[rounds]\ncohort = 1\n[broker]\n{broker}")
-    device = f'[agent]\nid = "pi-01"\nfolder = "state"\nconnect_timeout = 0.5\nbroker = "{address}"\n'
+    device = f'[agent]\nid = "pi-01"\nfolder = "state"\nconnect_timeout = 5\nbroker = "{address}"\n'
     (tmp_path / "agent.toml").write_text(f'{device}tls = {{ ca = "ca.crt" }}\n[data]\nsource = "synthetic"\n')
     why = rf"the broker's certificate \(CN=server\) has expired: {span(EXPIRED)}{CLOCK}"
     code, said = edgefl("coordinator", "start", "run.toml", cwd=tmp_path)

@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgefl.report import svg
@@ -11,6 +11,7 @@ FIGURES = st.floats(-1e9, 1e9) | st.none() | st.just(float("nan")) | st.just(flo
 
 
 @given(st.lists(FIGURES, min_size=1, max_size=20))
+@example([5e-324])
 def test_a_drawing_is_made_of_numbers_that_lie_on_the_paper(values: list[float | None]) -> None:
     across, curve = [float(i) for i in range(1, len(values) + 1)], svg.Curve("c", values)
     for drawn in (
