@@ -43,7 +43,7 @@ class Preparation:
             if self._prepare:
                 job, held = self._prepare(run, root)
             else:
-                job, held = shared_networks.prepare(run, root, f"{key} {plan}")
+                job, held = shared_networks.prepare(run, root, f"{key} {plan}", self._held)
             self._held = self._held or held
             self._jobs[plan] = replace(job, public=self._held.public, test=job.test and self._held.test)
         algorithm, stages = run.make_algorithm(), run.make_stages()

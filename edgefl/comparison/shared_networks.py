@@ -33,18 +33,18 @@ def shared() -> Iterator[None]:
             del os.environ[FOLDER]
 
 
-def prepare(run: RunFile, root: Path | None, needs: str) -> tuple[Job, Split]:
-    """The job of a run, on a network that somebody may have made already from the same `needs`."""
+def prepare(run: RunFile, root: Path | None, needs: str, held: Split | None = None) -> tuple[Job, Split]:
+    """The job of a run, on data that may be there, and a network that somebody may have made from the same `needs`."""
     folder = os.environ.get(FOLDER)
     if folder is None or run.task.backend == "torch":
-        return jobs.prepare(run, root)
+        return jobs.prepare(run, root, held=held)
     file = Path(folder) / sha256(needs.encode()).hexdigest()
     with _alone(file.with_suffix(".lock")):
         if not file.exists():
-            job, held = jobs.prepare(run, root)
+            job, held = jobs.prepare(run, root, held=held)
             write_atomically(file, networks.pack(networks.of(job.start, job.graphs, job.model)))
             return job, held
-    return jobs.prepare(run, root, _read(file))
+    return jobs.prepare(run, root, _read(file), held)
 
 
 def _read(file: Path) -> Network:

@@ -111,12 +111,14 @@ def unwatched(_: RunState) -> None:
     """Nobody looks at the states of this run."""
 
 
-def prepare(run: RunFile, root: Path | None = None, network: Network | None = None) -> tuple[Job, Split]:
+def prepare(
+    run: RunFile, root: Path | None = None, network: Network | None = None, held: Split | None = None
+) -> tuple[Job, Split]:
     """The job of a run file, and the data divided as it says (no devices, where they bring their own).
 
-    Whoever has the network already saves the time and the memory that torch takes.
+    Whoever has the network already saves the time and the memory that torch takes; who has the data, their reading.
     """
-    held = split(run, root)
+    held = held or split(run, root)
     task, shown, shape = run.task, _shown(held), _shape(run, held)
     network, algorithm = network or networks.make(run, shape), run.make_algorithm()
     job = Job(

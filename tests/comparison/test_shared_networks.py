@@ -21,9 +21,9 @@ def test_a_network_is_made_by_the_first_and_read_by_the_others(monkeypatch):
     given = list[bool]()
     real = jobs.prepare
 
-    def counting(run: RunFile, root: Any, network: Any = None) -> Any:
+    def counting(run: RunFile, root: Any, network: Any = None, held: Any = None) -> Any:
         given.append(network is not None)
-        return real(run, root, network)
+        return real(run, root, network, held)
 
     monkeypatch.setattr(shared_networks.jobs, "prepare", counting)
     run = parse(RunFile, TABLE, "run.toml")
