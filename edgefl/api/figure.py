@@ -29,7 +29,7 @@ def curves(runs: "Mapping[str, Sequence[History]]", *, what: str | None = None, 
     figure = _empty()
     axes = figure.subplots()
     for label, colour in colours_of(list(runs)).items():
-        lines = [(run.over(over), _numbers(run.curve(shown))) for run in runs[label]]
+        lines = [_line(run, shown, over) for run in runs[label]]
         if len(lines) > 1:
             for x, y in lines:
                 axes.plot(x, y, color=colour, linewidth=0.7, alpha=0.35)
@@ -69,6 +69,7 @@ def written(figure: "Figure", file: str | Path | None) -> "Figure":
     return figure
 
 
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    """What was not looked at is a gap."""
-    return [float("nan") if value is None else float(value) for value in values]
+def _line(run: "History", what: str, over: str) -> tuple[list[float], list[float]]:
+    """Where the curve goes: through the rounds that were looked at."""
+    points = [(x, float(y)) for x, y in zip(run.over(over), run.curve(what), strict=True) if y is not None]
+    return [x for x, _ in points], [y for _, y in points]

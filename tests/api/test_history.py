@@ -52,6 +52,13 @@ def test_a_figure_is_a_file(history: edgefl.History, tmp_path: Path) -> None:
     assert np.asarray(line.get_ydata()).tolist() == history.curve("loss")
 
 
+def test_a_curve_goes_through_the_rounds_that_were_looked_at() -> None:
+    history = edgefl.simulate("softmax", "digits", fleet=4, rounds=4, settings={"evaluation.every": 2})
+    (line,) = history.plot().axes[0].lines
+    assert np.asarray(line.get_xdata()).tolist() == [2, 4]
+    assert np.asarray(line.get_ydata()).tolist() == [history.curve("accuracy")[1], history.accuracy]
+
+
 def test_a_folder_gives_it_back(history: edgefl.History, tmp_path: Path) -> None:
     again = edgefl.load(history.save(tmp_path / "run"))
     assert again.records() == history.records()
