@@ -35,6 +35,7 @@ class Architecture:
     shape: tuple[int, ...]
     tokens: bool = False
     batch: int = BATCH  # the variance of few small images is nearly nothing: behind a BatchNorm, rounding then grows
+    rate: float = RATE  # where a longer step leads to chaos, in torch as well
 
 
 class Only(nn.Module):
@@ -88,14 +89,14 @@ def _hugging_face(name: str, output: str, **sizes: object) -> Callable[[], nn.Mo
 IMAGE = (3, 64, 64)
 TORCHVISION = {
     "resnet18": Architecture(_vision("resnet18"), IMAGE),
-    "mobilenet_v2": Architecture(_vision("mobilenet_v2"), IMAGE, batch=16),
+    "mobilenet_v2": Architecture(_vision("mobilenet_v2"), IMAGE, batch=16, rate=1e-5),
     "mobilenet_v3_small": Architecture(_vision("mobilenet_v3_small"), IMAGE),
     "efficientnet_b0": Architecture(_vision("efficientnet_b0"), IMAGE),
-    "shufflenet_v2_x0_5": Architecture(_vision("shufflenet_v2_x0_5"), IMAGE, batch=16),
+    "shufflenet_v2_x0_5": Architecture(_vision("shufflenet_v2_x0_5"), IMAGE, batch=16, rate=1e-5),
     "squeezenet1_1": Architecture(_vision("squeezenet1_1"), IMAGE),
     "densenet121": Architecture(_vision("densenet121"), IMAGE, batch=16),
-    "mnasnet0_5": Architecture(_vision("mnasnet0_5"), IMAGE, batch=16),
-    "regnet_y_400mf": Architecture(_vision("regnet_y_400mf"), IMAGE, batch=16),
+    "mnasnet0_5": Architecture(_vision("mnasnet0_5"), IMAGE, batch=16, rate=1e-5),
+    "regnet_y_400mf": Architecture(_vision("regnet_y_400mf"), IMAGE, batch=16, rate=1e-5),
     "googlenet": Architecture(_vision("googlenet", aux_logits=False, init_weights=True), IMAGE, batch=16),
     "vgg11": Architecture(_vision("vgg11"), (3, 32, 32)),
     "convnext_tiny": Architecture(_vision("convnext_tiny"), (3, 32, 32)),
@@ -181,21 +182,21 @@ def compared(module: nn.Module, ours: OnnxModel, like: Architecture, seed: int) 
     w, exact = initial_params(module), TorchModel(module)
     goal = rng.standard_normal(exact.logits(w, x[0]).shape)
     (g64, w64), (g32, w32), (g, end) = (
-        walked(model, w.astype(dtype), x if like.tokens else x.astype(dtype), goal.astype(dtype))
+        walked(model, w.astype(dtype), x if like.tokens else x.astype(dtype), goal.astype(dtype), like.rate)
         for model, dtype in ((exact, np.float64), (exact, np.float32), (ours, np.float32))
     )
     slope, far = norm(g64), norm(w64 - w)
     return norm(g - g64) / slope, norm(g32 - g64) / slope, norm(end - w64) / far, norm(w32 - w64) / far
 
 
-def walked(model: TorchModel | OnnxModel, w: Vector, x: Vector, goal: Vector) -> tuple[Vector, Vector]:
+def walked(model: TorchModel | OnnxModel, w: Vector, x: Vector, goal: Vector, rate: float) -> tuple[Vector, Vector]:
     """The first gradient of the squared distance to a goal, and the weights after a step down for each batch."""
     gradients, k = list[Vector](), model.layout.trainable
     for batch in x:
         z, pullback = model.vjp(w, batch)
         gradient = pullback((z - goal) / z[0].size)
         gradients = gradients or [gradient[:k]]
-        w = np.concatenate([w[:k] - w.dtype.type(RATE) * gradient[:k], w[k:] - gradient[k:]])
+        w = np.concatenate([w[:k] - w.dtype.type(rate) * gradient[:k], w[k:] - gradient[k:]])
     return gradients[0], w
 
 
