@@ -94,7 +94,7 @@ class Artifacts:
 
     def _body_limit(self) -> int:
         job = self._here()[1].job
-        counted = 2 * 8 * counts.numbers(job.classes, job.targets) if self.run.judged_by_devices else 0
+        counted = 2 * 8 * counts.numbers(job.classes, job.targets, job.form) if self.run.judged_by_devices else 0
         counted += 8 * (1 + 2 * job.sample[0] + job.classes) if self.run.schedule.describes else 0
         return body_limit(self.answer_schema, job.model.layout, job.up) + counted + reported_loss.BYTES
 
@@ -211,7 +211,7 @@ class Artifacts:
             self.answer_schema.check(update.extra)
         check(answer.device, update, here.length)
         if update.seen:
-            counts.check(update.seen, job.classes, job.targets)
+            counts.check(update.seen, job.classes, job.targets, job.form)
         aside.update = update
         return update
 

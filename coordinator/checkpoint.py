@@ -106,6 +106,7 @@ def _about(job: Job, run_state: RunState, state: str) -> dict[str, Any]:
         "class_names": job.class_names,
         "targets": job.targets,
         "target_names": job.target_names,
+        "form": job.form.described(),
         "normalise": statistics.constants(run_state.states),
         "layout": described(job.model.layout),
         "from": None if run_state.origin is None else asdict(run_state.origin),

@@ -1,5 +1,6 @@
 """A checkpoint of a run as an ONNX file to deploy, checked against the model it came from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ from edgefl.run.job import Job
 from edgefl.run.network import export_graphs
 from edgefl.system import store
 from edgefl.system.disk import FolderDisk
+from edgefl.tasks import form
+from edgefl.tasks.fields import width
+from edgefl.tasks.form import PLAIN, Form
 from edgefl.vector import Array, State, Vector
 
 if TYPE_CHECKING:
@@ -48,6 +52,12 @@ class Trained:
     tensors: State  # as they are in the file
     facts: dict[str, str]  # what the file will say about itself
     normalise: State = field(default_factory=dict)  # mean and scale of the features, where it takes raw units
+    form: Form = PLAIN  # how rows of its samples and outputs are read, where that is not plain
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers it gives for a sample."""
+        return width(self.form.outputs) or self.classes or self.targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,8 @@ class Exported:
     exported_accuracy: float | None = None
     rmse: float | None = None  # the same two of a regression
     exported_rmse: float | None = None
+    scores: Mapping[str, float | None] | None = None  # the same two of any other kind of task
+    exported_scores: Mapping[str, float | None] | None = None
     tested: int = 0
     untested: str = ""  # why there is none of these
     int8_bytes: int | None = None  # how large the file would be with int8 weights, if it were written so
@@ -89,9 +101,9 @@ def export_checkpoint(
     model = statistics.raw_units(plain, trained.normalise)
     test, untested = _test(trained, root)
     x = made_up(model, trained.sample, tokens=plain.reads_tokens(trained.sample)) if test is None else test.x[:SHOWN]
-    params, outputs = trained.params, trained.classes or trained.targets
-    graphs = export_graphs(trained.run.task.model, trained.sample, outputs, trained.run.run.seed, like=x)
-    parity = gap = deploy.save_onnx(out, unpack(graphs), model, params, x=x, facts=trained.facts, private=False)
+    params, what = trained.params, (trained.run.task.model, trained.sample, trained.outputs, trained.run.run.seed)
+    bundle, rows = unpack(export_graphs(*what, like=x, form=trained.form)), trained.form
+    parity = gap = deploy.save_onnx(out, bundle, model, params, x=x, facts=trained.facts, private=False, form=rows)
     float_bytes = out.stat().st_size
     int8_bytes = None
     if int8:
@@ -99,7 +111,7 @@ def export_checkpoint(
         int8_bytes = len(small)
         int8 = int8_bytes < float_bytes  # each matrix needs more operators: a small one does not repay them
     if int8:
-        gap = deploy.difference(small, model, params, x)
+        gap = deploy.difference(small, model, params, x, trained.form)
         store.write_atomically(out, small, private=False)
     exported = Exported(
         out,
@@ -162,14 +174,17 @@ def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any]) -> T
         scores=about.get("scores", {}),
         origin=None if about.get("from") is None else Origin(**about["from"]),
         normalise=(known := statistics.read(about.get("normalise"))),
+        form=form.read(about.get("form")),
     )
     outputs = about["classes"], about.get("targets", 1)
-    return Trained(path, run, about["round"], params, sample, *outputs, about["layout"], model, facts, known)
+    rows = form.read(about.get("form"))
+    return Trained(path, run, about["round"], params, sample, *outputs, about["layout"], model, facts, known, rows)
 
 
 def _model(trained: Trained) -> "TorchModel":
     task = trained.run.task
-    model, _ = build(task.model, trained.sample, trained.classes or trained.targets, trained.run.run.seed, device="cpu")
+    what = task.model, trained.sample, trained.outputs, trained.run.run.seed
+    model, _ = build(*what, device="cpu", form=trained.form)
     here = checkpoint.described(model.layout)
     if trained.layout != here:
         raise ConfigError(
@@ -209,13 +224,15 @@ def reads_tokens(job: Job) -> bool:
     """Whether the samples of a run's network are rows of token ids."""
     if job.graphs is not None:
         return unpack(job.graphs).dtype == "int64"
-    built, _ = build(job.run.task.model, job.sample, job.outputs, job.run.run.seed, device="cpu")
+    built, _ = build(job.run.task.model, job.sample, job.outputs, job.run.run.seed, device="cpu", form=job.form)
     return built.reads_tokens(job.sample)
 
 
 def _tried(exported: Exported, model: Model, trained: Trained, test: Dataset) -> Exported:
-    before = metrics.evaluate(model, trained.params, test, losses.loss(trained.run.task.loss))
+    before = metrics.evaluate(model, trained.params, test, trained.form.loss(losses.loss(trained.run.task.loss)))
     after = judge(Deployed(exported.path, memory=1 << 62), test)
+    if before.scores is not None:
+        return replace(exported, scores=before.scores, exported_scores=after.scores, tested=len(test))
     rmse = before.errors.rmse if before.errors else None
     exported = replace(exported, accuracy=before.accuracy, exported_accuracy=after.accuracy, tested=len(test))
     return replace(exported, rmse=rmse, exported_rmse=after.rmse)

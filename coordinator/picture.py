@@ -10,7 +10,9 @@ from rich.text import Text
 
 from coordinator.device_table import device_table, ranked
 from edgefl.evaluation import wording
+from edgefl.evaluation.figures import figures
 from edgefl.evaluation.wording import size
+from edgefl.events import Evaluated, Round
 from edgefl.overview.rows import Note, RoundRow, RunRow, Snapshot
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -72,10 +74,15 @@ def _head(s: Snapshot, width: int) -> RenderableType:
 
 
 def heights(rounds: Sequence[RoundRow]) -> list[float]:
-    """What the little curve shows: the accuracy, or R2."""
+    """What the little curve shows: the accuracy, R2, or the first figure of another kind of task that is a share."""
     opinions = (row.opinion for row in rounds)
-    each = (one.r2 if one.accuracy is None else one.accuracy for one in opinions if one is not None)
+    each = (_height(one) for one in opinions if one is not None)
     return [height for height in each if height is not None]
+
+
+def _height(one: Round | Evaluated) -> float | None:
+    shares = [figure.value for figure in figures(one.scores) if figure.metric.share]
+    return shares[0] if shares else one.r2 if one.accuracy is None else one.accuracy
 
 
 def spark(values: list[float]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from edgefl.algorithms.registry import describe
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import described
-from edgefl.protocol.messages import Graphs, Manifest, Shape, frame
+from edgefl.protocol.messages import Graphs, Manifest, RowForm, Shape, frame
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.run.job import Job
@@ -135,6 +135,7 @@ class Publisher:
             class_names=job.class_names or (),
             targets=job.targets,
             target_names=job.target_names or (),
+            rows=None if (form := job.form.described()) is None else RowForm.model_validate(form),
         )
         return self.signer.sign(manifest.model_dump_json().encode())
 

@@ -209,6 +209,7 @@ def _export(path: Path, job: Job, run_state: RunState) -> None:
         scores=jobs.scores(jobs.chosen(job, run_state)),
         origin=run_state.origin,
         normalise=statistics.read(statistics.constants(run_state.states)),
+        form=job.form,
     )
     _write(path, job, run_state, run_state.params, facts)
 
@@ -234,6 +235,6 @@ def _write(path: Path, job: Job, run_state: RunState, params: Vector, facts: dic
     shown = job.test if job.test is not None else job.public
     model, about = jobs.in_force(job, run_state).model, (job.run.task.model, job.sample, job.outputs, job.run.run.seed)
     x = shown.x[:SHOWN] if len(shown) else made_up(model, job.sample, tokens=reads_tokens(job))
-    graphs = job.graphs or export_graphs(*about, like=x)
-    gap = save_onnx(path, unpack(graphs), model, params, x=x, facts=facts)
+    graphs = job.graphs or export_graphs(*about, like=x, form=job.form)
+    gap = save_onnx(path, unpack(graphs), model, params, x=x, facts=facts, form=job.form)
     log.info("exported path=%s largest_difference=%.1e", path, gap)

@@ -14,6 +14,7 @@ from edgefl.models.base import Model
 from edgefl.models.build import build
 from edgefl.models.onnx.bundle import unpack
 from edgefl.protocol.messages import GRAPHS, Manifest, read
+from edgefl.tasks.kinds import checked
 
 MakeModel: TypeAlias = Callable[[Manifest, bytes | bytearray | None], Model]
 
@@ -44,7 +45,8 @@ def maker(compute: LocalCompute, samples: Callable[[], int] | None = None) -> Ma
             manifest.job,
             manifest.network,
             manifest.sample,
-            manifest.classes or manifest.targets,
+            manifest.outputs,
+            manifest.rows,
             manifest.layout,
             hash(bytes(graphs or b"")),
         )
@@ -81,7 +83,7 @@ def _onnx(graphs: bytes | bytearray, manifest: Manifest, compute: LocalCompute, 
         threads=compute.threads,
         memory=compute.memory_mb << 20,
         batch=batch,
-        outputs=manifest.classes or manifest.targets,
+        outputs=manifest.outputs,
         frugal=True,
     )
 
@@ -99,10 +101,11 @@ def _torch(manifest: Manifest, compute: LocalCompute) -> Model:
         return build(
             manifest.network,
             manifest.sample,
-            manifest.classes or manifest.targets,
+            manifest.outputs,
             manifest.seed,
             threads=compute.threads,
             device=compute.device,
+            form=checked(manifest.form),
         )[0]
     except ConfigError as error:  # the job's network, not this device's file
         raise RemoteError("model.network", str(error)) from error

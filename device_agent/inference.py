@@ -23,6 +23,7 @@ from edgefl.errors import ConfigError
 from edgefl.losses import softmax
 from edgefl.printable import printable
 from edgefl.run.local_data import local_data, local_source
+from edgefl.tasks.kinds import formed
 from edgefl.vector import Array
 
 TABLES = {".csv": "csv", ".parquet": "parquet"}
@@ -41,6 +42,10 @@ def evaluate(file: AgentFile, model: Deployed, root: Path | None = None) -> Iter
 
 def _numbered(model: Deployed, data: Dataset) -> Dataset:
     """The data with the labels that the model knows: by name where both have names, or real targets."""
+    if model.form.kind or data.form.known:
+        data = formed(data, model.form, str(model.path))
+        if model.form.kind:
+            return data
     if is_regression(model.card, model.outputs):
         return of_device(data, 0, (), str(model.path), target_names(model.card) or model.outputs)
     if data.class_names is None:
@@ -77,6 +82,11 @@ class Predictions:
 def predict(model: Deployed, x: Array) -> Predictions:
     """The model's word on every sample; a model of real targets gives numbers, not classes."""
     z = model.logits(x)
+    if model.form.kind:
+        raise ConfigError(
+            f"{model.path}: is a model of task '{model.form.kind}', whose outputs are no single class or numbers;"
+            " run the file with onnxruntime itself, or `agent evaluate`"
+        )
     if is_regression(model.card, model.outputs):
         targets = tuple(printable(name) for name in target_names(model.card) or ())
         known = targets if len(targets) == model.outputs else ()

@@ -93,5 +93,5 @@ def samples_of(settings: LocalData, root: Path | None = None) -> Samples:
 
 
 def _same(a: Dataset, b: Dataset) -> bool:
-    one, other = ((d.classes, d.class_names, d.target_names, d.x.shape, d.x.dtype) for d in (a, b))
+    one, other = ((d.classes, d.class_names, d.target_names, d.x.shape, d.x.dtype, d.form) for d in (a, b))
     return one == other and np.array_equal(a.y, b.y) and np.array_equal(a.x, b.x)

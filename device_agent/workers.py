@@ -22,6 +22,7 @@ from edgefl.privacy.private import is_private
 from edgefl.protocol.codecs import codec
 from edgefl.protocol.messages import Manifest
 from edgefl.run.work import Done, ModelRef, Worker, unpack_broadcast
+from edgefl.tasks.kinds import checked
 from edgefl.vector import State
 
 DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], Done]  # `Worker.work`, or somebody who has it done
@@ -113,7 +114,7 @@ def make_worker(
         registry.algorithm(manifest.algorithm, allowed),
         make_model(manifest, graphs),
         data,
-        loss(manifest.loss, allowed),
+        checked(manifest.form).loss(loss(manifest.loss, allowed)),
         codec(manifest.codec, "up", allowed=allowed),
         manifest.seed,
         manifest.compress,
@@ -131,7 +132,8 @@ def fitted(device: str, data: Dataset, manifest: Manifest) -> Dataset:
             f" '{manifest.network}' wants {list(manifest.sample)}; correct data.source or the run file's task"
         )
     targets = manifest.target_names or manifest.targets
-    return of_device(data, manifest.classes, manifest.class_names, f"device '{device}'", targets)
+    names = manifest.class_names
+    return of_device(data, manifest.classes, names, f"device '{device}'", targets, checked(manifest.form))
 
 
 def price(manifest: Manifest, task: Tasked, samples: int, allowed: AbstractSet[str]) -> Price | None:

@@ -20,6 +20,9 @@ How quantities are counted, everywhere:
   waiting_seconds  of these, until the round was opened: nobody was asked for anything
   late         answers since the last merge to a round that was closed already, kept by policy or not
   refused      messages since the last merge that could not be used
+  accuracy, loss, scores, ...  of a model on samples that it was not trained on; each figure is defined in
+               edgefl/evaluation/figures.py. `scores` has those of a `task.kind`, its chief one first, by the same
+               names wherever they are written: metrics.jsonl, the page, reports, comparisons and exporters
 """
 
 from collections.abc import Callable, Mapping
@@ -92,6 +95,7 @@ class Evaluating(Fact):
     every: int = 1  # the model of every so manieth round, and the last one
     split: str = "test"  # or "validation": a part of the training data, to choose settings by
     first: Mapping[str, Any] | None = None  # scores of the model it begins with, by name, where they are known by then
+    kind: str = ""  # of task, where it is none of the plain ones
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -334,6 +338,7 @@ class Round(Fact):
     rmse: float | None = None
     r2: float | None = None
     per_target: tuple[Mapping[str, float | None], ...] | None = None  # mae, rmse, r2 of each of several real targets
+    scores: Mapping[str, float | None] | None = None  # of every other kind of task, the chief one first
     forgetting: float | None = None
     local_forgetting: float | None = None
     aggregation_forgetting: float | None = None
@@ -370,17 +375,19 @@ class Evaluated(Fact):
     rmse: float | None = None
     r2: float | None = None
     per_target: tuple[Mapping[str, float | None], ...] | None = None
+    scores: Mapping[str, float | None] | None = None
     forgetting: float | None = None  # since the evaluation before
     per_class: tuple[float | None, ...] | None = None
     confusion: tuple[tuple[int, ...], ...] | None = None  # rows: the class; columns: what it was taken for
     samples: int = 0
     devices: int = 0  # that evaluated
     silent: int = 0  # that answered, and had too few samples set aside
-    median: float | None = None  # over devices, of the accuracy or the RMSE; of three devices at least
+    median: float | None = None  # over devices, of what the run is chiefly judged by; of three devices at least
     worst_tenth: float | None = None  # the same, the mean of the worst ones
     local_accuracy: float | None = None
     local_rmse: float | None = None
     local_loss: float | None = None
+    local_scores: Mapping[str, float | None] | None = None
     per_device: Mapping[str, Mapping[str, float]] | None = None  # where the run tells it
     bytes_up: int = 0  # of a round that was not merged, and of which no `Round` tells
     bytes_down: int = 0
@@ -421,6 +428,7 @@ class Done(Fact):
     rmse: float | None = None
     r2: float | None = None
     per_target: tuple[Mapping[str, float | None], ...] | None = None
+    scores: Mapping[str, float | None] | None = None
     best_accuracy: float | None = None
     best_loss: float | None = None
     best_round: int | None = None  # of the one or the other

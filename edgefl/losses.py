@@ -1,13 +1,15 @@
 """Losses in numpy, on logits: each gives the batch mean and its gradient with respect to the logits.
 
 A package adds its own through the entry point `edgefl.losses`, one function each; a run file may also name one
-`package.module:function`. One that has a parameter `weights` can weigh classes (`task.class_weights`).
+`package.module:function`, whose gradient is checked before a run begins (`edgefl/loss_check.py`). One that has a
+parameter `weights` can weigh classes (`task.class_weights`). Of tasks with several outputs (`task.kind = "heads"`) a
+loss takes outputs and labels by name, and gives the gradient by name.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from inspect import signature
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,7 +36,11 @@ def cross_entropy(z: Array, y: Array, weights: Array | None = None) -> tuple[flo
     """Cross-entropy of logits against labels: integers (n,), or soft rows (n, classes) that sum to one.
 
     With `weights` of the classes it is the mean over the batch of each sample's loss times what its class weighs.
+    Logits (n, classes, ...) of a label for each place (n, ...) give the mean over all places that have one.
     """
+    if z.ndim > 2:
+        loss, dz = _each_place(np.moveaxis(z, 1, -1), y)
+        return loss, np.moveaxis(dz, -1, 1)
     n = len(z)
     logp = log_softmax(z)
     dz = np.exp(logp)
@@ -53,6 +59,45 @@ def cross_entropy(z: Array, y: Array, weights: Array | None = None) -> tuple[flo
     return loss, np.asarray(dz / z.dtype.type(n))
 
 
+def token_cross_entropy(z: Array, y: Array) -> tuple[float, Array]:
+    """The same of logits (n, length, tokens) against the token that comes at each place; below 0: none does."""
+    return _each_place(z, y)
+
+
+def _each_place(z: Array, y: Array) -> tuple[float, Array]:
+    """Cross-entropy of logits (..., classes) against class numbers (...): the mean over those that are not below 0."""
+    rows, labels = z.reshape(-1, z.shape[-1]), y.reshape(-1)
+    known = np.flatnonzero(labels >= 0)
+    logp = log_softmax(rows)
+    dz = np.zeros_like(rows)
+    dz[known] = np.exp(logp[known])
+    dz[known, labels[known]] -= 1
+    count = max(1, len(known))
+    return -float(logp[known, labels[known]].sum()) / count, np.asarray(dz / z.dtype.type(count)).reshape(z.shape)
+
+
+def binary_cross_entropy(z: Array, y: Array) -> tuple[float, Array]:
+    """Of logits (n, labels) against marks of 0 and 1: the mean over all of them, each a question of its own."""
+    marks = y.reshape(z.shape).astype(z.dtype)
+    each = np.maximum(z, 0) - z * marks + np.log1p(np.exp(-np.abs(z)))
+    p = np.where(z >= 0, 1, np.exp(-np.abs(z))) / (1 + np.exp(-np.abs(z)))
+    return float(each.mean()), np.asarray((p - marks) / z.dtype.type(z.size)).astype(z.dtype, copy=False)
+
+
+def heads(z: Mapping[str, Array], y: Mapping[str, Array]) -> tuple[float, dict[str, Array]]:
+    """The sum over several outputs by name: cross-entropy where the label is a class, else half the squared distance.
+
+    An output that has no label of its name is not learnt.
+    """
+    total, gradients = 0.0, {name: np.zeros_like(part) for name, part in z.items()}
+    for name, label in y.items():
+        plain = cross_entropy if label.dtype.kind in "iu" else squared_error
+        rows = z[name] if plain is cross_entropy else z[name].reshape(len(label), -1)
+        loss, dz = plain(rows, label)
+        total, gradients[name] = total + loss, dz.reshape(z[name].shape)
+    return total, gradients
+
+
 def double_softmax(z: Array, y: Array, weights: Array | None = None) -> tuple[float, Array]:
     """Cross-entropy that takes the softmax of a softmax, as the published program of Upcycled-FL does.
 
@@ -67,13 +112,19 @@ def squared_error(z: Array, y: Array) -> tuple[float, Array]:
     """Mean over the batch of half the squared distance; a label is a number, or a row as wide as the output."""
     target = y.reshape(z.shape) if y.size == z.size else np.eye(z.shape[1], dtype=z.dtype)[y]
     gap = z - target.astype(z.dtype)
-    return float(0.5 * (gap * gap).sum(axis=1).mean()), np.asarray(gap / z.dtype.type(len(z)))
+    return float(0.5 * (gap * gap).reshape(len(z), -1).sum(axis=1).mean()), np.asarray(gap / z.dtype.type(len(z)))
 
 
-LOSSES: Registry[Loss] = Registry(
-    "edgefl.losses",
-    {"cross_entropy": cross_entropy, "double_softmax": double_softmax, "squared_error": squared_error},
-)
+_heads: Any = heads  # of arrays by name: the form of such a task gives it what it takes
+OURS: dict[str, Loss] = {
+    "cross_entropy": cross_entropy,
+    "token_cross_entropy": token_cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "squared_error": squared_error,
+    "heads": _heads,
+    "double_softmax": double_softmax,
+}
+LOSSES: Registry[Loss] = Registry("edgefl.losses", OURS)
 
 
 def weighs(loss: Loss) -> bool:

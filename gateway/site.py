@@ -38,6 +38,7 @@ from edgefl.schedule import Purpose
 from edgefl.system.background import Put, Work
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
+from edgefl.tasks.kinds import checked
 from edgefl.vector import norm
 from gateway.errand import Errand
 from gateway.sums import combined
@@ -157,6 +158,7 @@ def job_of(errand: Errand, run: RunFile, make_model: MakeModel) -> Job:
         public=nothing,
         test=None,
         targets=manifest.targets,
+        form=checked(manifest.form),
     )
 
 

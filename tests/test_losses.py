@@ -81,13 +81,16 @@ def test_two_classes_cannot_get_below_the_floor_of_the_double_softmax():
     assert double_softmax(np.array([[50.0, -50.0]]), np.array([0]))[0] == pytest.approx(np.log(1 + np.exp(-1)))
 
 
-@pytest.mark.parametrize("name", LOSSES)
+OF_CLASSES = ("cross_entropy", "double_softmax", "squared_error")  # the others: tests/test_tasks.py
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_gradient_has_the_type_of_the_logits(name, dtype):
     assert LOSSES[name](Z.astype(dtype), Y)[1].dtype == dtype
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OF_CLASSES)
 def test_logits_and_labels_stay_as_they_were(name):
     z, y = Z.copy(), Y.copy()
     LOSSES[name](z, y)

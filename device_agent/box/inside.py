@@ -23,6 +23,7 @@ from edgefl.protocol.messages import Manifest
 from edgefl.system import blas, resident_memory
 from edgefl.system.confinement import confine
 from edgefl.system.shared_memory import mapped
+from edgefl.tasks import form
 
 TELL_EVERY = 0.2  # seconds between two words about progress
 LONGEST = 1 << 40  # bytes of an order: the agent's own limits came before
@@ -91,7 +92,7 @@ class Held:
         x, y, *others = mapped(handle, tuple((kind, tuple(shape)) for kind, shape in about["arrays"]))
         os.close(handle)
         names, targets = (None if about[key] is None else tuple(about[key]) for key in ("class_names", "target_names"))
-        data = Dataset(x, y, about["classes"], names, about["numbered"], targets)
+        data = Dataset(x, y, about["classes"], names, about["numbered"], targets, form.read(about["form"]))
         aside = replace(data, x=others[0], y=others[1]) if others else None
         self.samples = Samples(data, aside, describes=about["describes"])
 

@@ -190,8 +190,12 @@ class Box:
             self._samples.data = data = replace(data, x=x, y=y)
             if held_back is not None:
                 self._samples.held_back = replace(held_back, x=others[0], y=others[1])
-        about = {"classes": data.classes, "class_names": data.class_names, "numbered": data.numbered}
-        about |= {"target_names": data.target_names, "describes": self._samples.describes}
+        about: dict[str, Any] = {"classes": data.classes, "class_names": data.class_names, "numbered": data.numbered}
+        about |= {
+            "target_names": data.target_names,
+            "describes": self._samples.describes,
+            "form": data.form.described(),
+        }
         channel.send({"kind": "samples", "arrays": self._shared.described, **about}, handle=self._shared.handle)
 
     def _hand_over(self, channel: Channel, order: Order) -> None:

@@ -36,6 +36,8 @@ def export(  # noqa: PLR0917 - the options of the command
 
 def told(exported: "Exported") -> list[str]:
     """What an operator wants to know."""
+    from edgefl.evaluation.figures import figures
+
     size = f"{exported.bytes / 1000:.1f} kB"
     if exported.int8:
         size += f" with int8 weights, {exported.float_bytes / 1000:.1f} kB without"
@@ -51,6 +53,9 @@ def told(exported: "Exported") -> list[str]:
             f"accuracy: {exported.accuracy:.4f} before, {exported.exported_accuracy:.4f} as exported,"
             f" on {exported.tested} samples"
         )
+    elif exported.tested and exported.scores is not None:
+        first, after = figures(exported.scores)[0], figures(exported.exported_scores)[0]
+        lines.append(f"{first.title}: {first.shown} before, {after.shown} as exported, on {exported.tested} samples")
     elif exported.tested and exported.rmse is not None:
         lines.append(
             f"RMSE: {exported.rmse:.4g} before, {exported.exported_rmse:.4g} as exported, on {exported.tested} samples"

@@ -43,6 +43,7 @@ from edgefl.robustness import Caps
 from edgefl.schedule import Schedule
 from edgefl.selection.base import Selection
 from edgefl.selection.registry import selection
+from edgefl.tasks.kinds import KINDS
 
 LIMIT_MB = 256  # of a model, on a device
 
@@ -101,7 +102,9 @@ class Learning(Section):
     # "none".
     data: str | None = "digits"
     model: str = "mlp"  # one of the zoo (softmax, mlp, cnn, sensor_cnn, ...), or "package.module:factory"
-    loss: str = "cross_entropy"  # "squared_error" for real targets; or "package.module:function"
+    # What is learnt: "plain" is a class or some real numbers for each sample; docs/tasks.md has the others.
+    kind: Literal["plain", "segmentation", "multilabel", "next_token", "autoencoder", "heads"] = "plain"
+    loss: str = "cross_entropy"  # "squared_error" for real targets; kinds have their own; or "package.module:function"
     backend: Literal["onnx", "torch"] = "onnx"  # what devices train with
     partition: Partition | None = None  # simulation and trials: how one data set is divided among the devices
     public: Annotated[float, Field(ge=0, le=0.9)] = 0.0  # share kept at the coordinator, for methods that use such data
@@ -109,6 +112,8 @@ class Learning(Section):
     classes: Annotated[int, Field(ge=0)] | tuple[str, ...] | None = None  # how many (0: real targets), or their names
     # How many real targets each sample has, or their names in the order of the model's outputs.
     targets: Annotated[int, Field(ge=1)] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+
+    outputs: dict[str, tuple[Annotated[int, Field(ge=1)], ...]] | None = None  # kind "heads": the shape of each output
 
     # "fleet": features are normalised by their mean and deviation over all devices, which are part of the model: it
     # takes raw units. Each device sends sums once, before the first round.
@@ -118,6 +123,11 @@ class Learning(Section):
     # How devices change their samples at random before every round: "flip", "crop=2", "shift=4", "noise=0.1",
     # "scale=0.1", or "package.module:function".
     augment: tuple[str, ...] = ()
+
+    @property
+    def named_kind(self) -> str:
+        """The kind of task, where it is none of the plain ones."""
+        return "" if self.kind == "plain" else self.kind
 
     @property
     def describes(self) -> bool:
@@ -146,6 +156,12 @@ class Learning(Section):
         """What they are called, where the file says so."""
         return self.classes if isinstance(self.classes, tuple) else None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _kinds_have_losses(cls, given: Any) -> Any:  # Any: not yet validated
+        kind = given.get("kind") if isinstance(given, dict) else None
+        return {"loss": KINDS[kind].loss} | given if kind in KINDS else given
+
     @field_validator("data")
     @classmethod
     def _none_is_a_word(cls, name: str | None) -> str | None:
@@ -164,6 +180,19 @@ class Learning(Section):
             loss(name)
             return name
         return _known(LOSSES, name)
+
+    @model_validator(mode="after")
+    def _kind_is_meant(self) -> "Learning":
+        if self.outputs is not None and self.kind != "heads":
+            raise ValueError("task.outputs are those of task.kind = 'heads'; leave them out")
+        if self.kind == "plain":
+            return self
+        if self.data is None:
+            raise ValueError(f"task.kind = '{self.kind}' reads its shapes off samples; give task.data, a few will do")
+        for key, unless in (("targets", None), ("class_weights", None), ("normalise", "none")):
+            if getattr(self, key) != unless:
+                raise ValueError(f"task.{key} is for plain tasks, and task.kind = '{self.kind}'; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _shape_is_known(self) -> "Learning":

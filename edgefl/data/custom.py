@@ -3,19 +3,26 @@
 Samples become float32 as they are, with two exceptions: bytes (uint8) are pixels and become [0, 1], int64 stays,
 for those are token numbers. Whole-number labels are classes 0, 1, 2, ...; other labels are real targets. What has
 no test part gives a fixed fifth to it. Labels in several columns, y of shape (n, targets), are as many real targets.
+
+x may be several arrays by name (in a file: x.image, x.words), and so may y; y may also have any shape, as a mask of an
+image. `task.kind` says what is learnt then (docs/tasks.md).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgefl.data.dataset import Dataset
+from edgefl.data.packed import named_arrays, packed_inputs, packed_labels
 from edgefl.data.source import Source, arrays, check, one_of_five, pixels
 from edgefl.errors import ConfigError, nearest
 from edgefl.system import user_files
+from edgefl.tasks.fields import Fields
+from edgefl.tasks.form import Form
 from edgefl.vector import Array
 
 log = logging.getLogger(__name__)
@@ -30,20 +37,21 @@ def from_npz(path: Path, name: str) -> Source:
     d = arrays(path)
     split = "x_train" in d or "y_train" in d
     required = ("x_train", "y_train", "x_test", "y_test") if split else ("x", "y")
-    missing = [key for key in required if key not in d]
+    given_arrays = {key: named_arrays(d, key) for key in required}
+    missing = [key for key, held in given_arrays.items() if isinstance(held, dict) and not held]
     if missing:
         raise ConfigError(f"data set '{name}' lacks {', '.join(missing)}; it has {', '.join(sorted(d)) or 'nothing'}")
     given = d.get("classes")
     names = None if given is None or given.dtype.kind != "U" else tuple(str(word) for word in given.ravel())
     count = None if given is None else int(given) if given.ndim == 0 and given.dtype.kind in "iu" else given.size
     parts = [
-        replace(dataset(d[f"x{part}"], d[f"y{part}"], count, name), class_names=names)
+        replace(dataset(given_arrays[f"x{part}"], given_arrays[f"y{part}"], count, name), class_names=names)
         for part in (("_train", "_test") if split else ("",))
     ]
     if not split:
         return divided(parts[0], d.get("group"), name)
     classes = max(part.classes for part in parts) if all(part.classes for part in parts) else 0
-    train, test = (replace(dataset(part.x, part.y, classes, name), class_names=names) for part in parts)
+    train, test = (replace(dataset(part.x, part.y, classes, name), class_names=names, form=part.form) for part in parts)
     return Source(train, test, owners(d.get("group")), name)
 
 
@@ -75,17 +83,42 @@ def called(function: Callable[[], object], name: str, word: str) -> Source:
         case Dataset() as whole:
             return divided(_typed(whole, name), None, name)
         case (x, y):
-            return divided(dataset(np.asarray(x), np.asarray(y), None, name), None, name)
+            return divided(dataset(x, y, None, name), None, name)
+        case (x, y, x_test, y_test):
+            train, test = dataset(x, y, None, name), dataset(x_test, y_test, None, name)
+            both = max(train.classes, test.classes) if train.classes and test.classes else 0
+            train, test = (
+                part if part.classes == both else _typed(replace(part, classes=both), name) for part in (train, test)
+            )
+            return Source(train, test, None, name)
         case other:
-            raise ConfigError(f"data set '{name}' gave {type(other).__name__}; return a Source, a Dataset or (x, y)")
+            raise ConfigError(
+                f"data set '{name}' gave {type(other).__name__}; return a Source, a Dataset, (x, y) or"
+                " (x, y, x_test, y_test)"
+            )
 
 
-def dataset(x: Array, y: Array, classes: int | None, name: str) -> Dataset:
-    """Arrays from outside as a dataset of the right types; None: count the classes."""
+def dataset(x: Any, y: Any, classes: int | None, name: str) -> Dataset:
+    """Arrays from outside as a dataset of the right types; None: count the classes.
+
+    Any: what somebody's function gave back, one array or several by name.
+    """
+    inputs: Fields = ()
+    labels: Fields = ()
+    if isinstance(x, Mapping):
+        x, inputs = packed_inputs(x, name)
+    if isinstance(y, Mapping) or np.ndim(y) > 2:
+        y, labels = packed_labels(y if isinstance(y, Mapping) else np.asarray(y), name)
+        classes = None  # of their numbers the run file says what they mean
+    plain = _dataset(np.asarray(x), np.asarray(y), classes, name)
+    return replace(plain, form=Form(inputs=inputs, labels=labels)) if inputs or labels else plain
+
+
+def _dataset(x: Array, y: Array, classes: int | None, name: str) -> Dataset:
     if x.ndim < 2 or x.dtype.kind not in "fiub" or y.ndim not in {1, 2} or y.dtype.kind not in "fiub":
         raise ConfigError(
             f"data set '{name}': x is {x.dtype} {x.shape} and y is {y.dtype} {y.shape}; "
-            "expected numbers of shape (n, ...) and (n,), or (n, targets)"
+            "expected numbers of shape (n, ...) and (n,), (n, targets) or (n, ...)"
         )
     if y.ndim == 2:
         classes = _no_classes(y, classes, name)
@@ -111,7 +144,8 @@ def _no_classes(y: Array, classes: int | None, name: str) -> int:
 def _typed(given: Dataset, name: str) -> Dataset:
     """A dataset from outside, with arrays of the right types."""
     typed = dataset(given.x, given.y, given.classes, name)
-    return replace(typed, class_names=given.class_names, target_names=given.target_names)
+    form = given.form if given.form.known else typed.form
+    return replace(typed, class_names=given.class_names, target_names=given.target_names, form=form)
 
 
 def divided(whole: Dataset, groups: Array | None, name: str) -> Source:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edgefl.tasks.form import PLAIN, Form
 from edgefl.vector import Array
 
 
@@ -11,7 +12,7 @@ from edgefl.vector import Array
 class Dataset:
     """`x` is (n, ...), `y` is (n,): class numbers below `classes`, or real targets when `classes` is 0.
 
-    Several real targets are (n, targets).
+    Several real targets are (n, targets). What is neither, and several inputs, are rows that `form` tells how to read.
     """
 
     x: Array
@@ -21,6 +22,7 @@ class Dataset:
     numbered: bool = True  # whether somebody said which class has which number; False: they are in alphabetical order
 
     target_names: tuple[str, ...] | None = None  # one for each real target, where the data name them
+    form: Form = PLAIN
 
     def __len__(self) -> int:
         return len(self.x)
@@ -45,4 +47,4 @@ class Dataset:
 
     def as_targets(self) -> "Dataset":
         """The same samples with their labels as real numbers, whole though they may be."""
-        return Dataset(self.x, self.y.astype(np.float32), 0, target_names=self.target_names)
+        return Dataset(self.x, self.y.astype(np.float32), 0, target_names=self.target_names, form=self.form)

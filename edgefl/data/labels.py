@@ -8,6 +8,9 @@ import numpy as np
 from edgefl.data.dataset import Dataset
 from edgefl.data.source import Source
 from edgefl.errors import ConfigError
+from edgefl.tasks.fields import in_words
+from edgefl.tasks.form import PLAIN, Form
+from edgefl.tasks.kinds import KINDS, Outputs, formed
 from edgefl.vector import Array
 
 Classes: TypeAlias = int | tuple[str, ...] | None  # how many, their names in order, or whatever the data say
@@ -16,9 +19,20 @@ REAL_TARGETS = ("squared_error",)  # losses that take real numbers; the others t
 MANY = 20  # up to so many classes may well lack samples
 
 
+def form_of(source: Source, kind: str, classes: int | None, outputs: Outputs | None) -> Form:
+    """How rows of these data are read in a task of this kind; of a plain one, only inputs may need that."""
+    if not kind:
+        return Form(inputs=source.train.form.inputs)
+    return KINDS[kind].form((source.train, source.test), classes, outputs, f"data set '{source.name}'")
+
+
 def settled(source: Source, loss: str, classes: Classes, targets: Classes = None) -> Source:
     """The coordinator's data as its run file means them: `task.loss`, `task.classes`, `task.targets`."""
     classes = 0 if classes is None and targets is not None else classes
+    if labels := source.train.form.labels:
+        raise ConfigError(
+            f"data set '{source.name}' has labels {in_words(labels)}, neither a class nor real targets; set task.kind"
+        )
     _ask(source, loss, classes)
     understood = understood_source(source, classes, f"data set '{source.name}'")
     if targets is None:
@@ -54,12 +68,22 @@ def aimed(data: Dataset, targets: Classes, where: str) -> Dataset:
     return replace(data, y=data.y[:, [own.index(name) for name in names]], target_names=names)
 
 
-def of_device(data: Dataset, classes: int, names: tuple[str, ...], where: str, targets: Classes = None) -> Dataset:
+def of_device(  # noqa: PLR0917 - what a run says about labels
+    data: Dataset,
+    classes: int,
+    names: tuple[str, ...],
+    where: str,
+    targets: Classes = None,
+    form: Form = PLAIN,
+) -> Dataset:
     """A device's data as the run at the coordinator means them: so many classes, with these names if it has any.
 
     Without classes they have the run's `targets`. Names that a file happens to hold are no numbers: a device that lacks
     one would count differently from the others.
     """
+    data = formed(data, form, where)
+    if form.kind:
+        return data
     if classes and not names and not data.numbered:
         how = (
             "the run does not say which is class 0, 1, ...; set task.classes in the run file, or data.classes here, to"
@@ -103,6 +127,8 @@ def _ask(source: Source, loss: str, classes: Classes) -> None:
     """Refuse what may be meant in two ways, with the key that says which."""
     labels = np.concatenate([source.train.y, source.test.y])
     known, name = source.train.classes, source.name
+    if ":" in loss and (classes == 0 or not known):
+        return  # a loss of the user's own takes real targets, if these are some
     if loss not in REAL_TARGETS:
         if classes == 0:
             raise ConfigError(
@@ -143,7 +169,7 @@ def _renamed(data: Dataset, names: tuple[str, ...], where: str) -> Dataset:
             f"{where}: its label '{stranger}' is no class of the run ({', '.join(names[:20])}); correct one",
             told=f"{where}: one of its labels is no class of the run ({', '.join(names[:20])}); correct it",
         )
-    return Dataset(data.x, y, len(names), names)
+    return Dataset(data.x, y, len(names), names, form=data.form)
 
 
 def _example(labels: Array) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from edgefl import seeds
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
+from edgefl.tasks.fields import in_words
 from edgefl.vector import Array
 
 
@@ -40,6 +41,11 @@ def checked(source: Source) -> Source:
         raise ConfigError(
             f"data set '{source.name}': groups of shape {source.groups.shape} for {len(train)} training samples; "
             "give one owner for each"
+        )
+    if train.form != test.form:
+        here, there = (in_words((*part.form.inputs, *part.form.labels)) or "plain" for part in (train, test))
+        raise ConfigError(
+            f"data set '{source.name}': arrays {here} to train but {there} to test; both parts must agree"
         )
     return source
 

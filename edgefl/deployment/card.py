@@ -9,7 +9,10 @@ from typing import Any
 
 from edgefl import __version__
 from edgefl.config.schema import RunFile
+from edgefl.errors import ConfigError, RemoteError
 from edgefl.run.first_model import Origin
+from edgefl.tasks.form import PLAIN, Form, read
+from edgefl.tasks.kinds import checked
 from edgefl.vector import Array, State
 
 
@@ -26,6 +29,7 @@ def card(
     scores: Mapping[str, Any],
     origin: Origin | None = None,
     normalise: State | None = None,
+    form: Form = PLAIN,
 ) -> dict[str, str]:
     """Name, version, what goes in and comes out, and how it was trained; what is not known is not there."""
     facts: dict[str, Any] = {
@@ -37,13 +41,15 @@ def card(
         "input_shape": list(sample),  # of one sample, without the batch
         "classes": classes or None,
         "class_names": None if class_names is None else list(class_names),
-        "targets": None if classes else targets,
+        "targets": None if classes or form.kind else targets,
         "target_names": None if classes or target_names is None else list(target_names),
         "input_units": "raw: the file itself takes off the fleet's mean and divides by its deviation"
         if normalise
         else None,
         "input_mean": _short(normalise["mean"]) if normalise else None,
         "input_deviation": _short(1 / normalise["scale"]) if normalise else None,
+        "task": form.kind or None,
+        "rows": form.described(),  # how its inputs and outputs are read as rows, where they are not plain
         "loss_function": run.task.loss,
         "data": run.task.data,
         "algorithm": run.algorithm["name"],
@@ -64,6 +70,16 @@ def class_names(facts: Mapping[str, str]) -> tuple[str, ...] | None:
 def target_names(facts: Mapping[str, str]) -> tuple[str, ...] | None:
     """The names of the real targets on a card, likewise."""
     return _names(facts, "target_names")
+
+
+def rows(facts: Mapping[str, str]) -> Form:
+    """How a model's inputs and outputs are read, by its card."""
+    try:
+        return checked(read(json.loads(facts["rows"]))) if "rows" in facts else PLAIN
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"the model's card has rows that cannot be read ({type(error).__name__})") from None
+    except RemoteError as error:
+        raise ConfigError(f"the model's card: {error}") from None
 
 
 def is_regression(facts: Mapping[str, str], outputs: int) -> bool:

@@ -9,11 +9,13 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from edgefl import __version__
+from edgefl.deployment.ends import named_ends, on_rows
 from edgefl.errors import RunError
 from edgefl.models.base import Model
 from edgefl.models.normalised import Normalised, along
 from edgefl.models.onnx.bundle import Bundle
 from edgefl.system.store import write_atomically
+from edgefl.tasks.form import PLAIN, Form
 from edgefl.vector import Array, Vector
 
 TOLERANCE = 1e-4  # relative; two float32 back-ends differ in the last digits
@@ -30,18 +32,20 @@ def save_onnx(
     x: Array,
     facts: Mapping[str, str],
     private: bool = True,
+    form: Form = PLAIN,
 ) -> float:
     """Write the model and its card; the largest relative difference from `model` itself on `x`, which is small.
 
     The file is the graph that devices evaluate with, of the network's bundle, with these weights inside.
 
-    A model that takes raw units (`Normalised`) is written so that the file does too.
+    A model that takes raw units (`Normalised`) is written so that the file does too; one of rows, so that it takes
+    its inputs by name and gives its outputs in their own shapes.
     """
     data = onnx_model(bundle, params)
     if isinstance(model, Normalised):
         data = on_raw_units(data, model, x.ndim)
-    data = with_card(data, facts)
-    gap = difference(data, model, params, x)
+    data = with_card(named_ends(data, form), facts)
+    gap = difference(data, model, params, x, form)
     if not gap <= TOLERANCE:
         raise RunError(f"{path}: the exported model differs from the trained one by {gap:.1e}; it was not written")
     write_atomically(path, data, private=private)
@@ -58,10 +62,10 @@ def with_card(data: bytes, facts: Mapping[str, str]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def difference(data: bytes, model: Model, params: Vector, x: Array) -> float:
+def difference(data: bytes, model: Model, params: Vector, x: Array, form: Form = PLAIN) -> float:
     """How far the outputs of the file are from the model's, relative to the largest of them."""
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    (got,) = session.run(["logits"], {"x": x})
+    got = on_rows(session, form, x)
     expected = model.logits(params, x)
     return float(np.abs(got - expected).max() / max(1e-12, np.abs(expected).max()))
 

@@ -8,10 +8,14 @@ import numpy as np
 import onnxruntime
 
 from edgefl.data.dataset import Dataset
+from edgefl.deployment.card import rows
+from edgefl.deployment.ends import input_names, on_rows, output_names
 from edgefl.errors import ConfigError, RemoteError
 from edgefl.evaluation.metrics import errors
-from edgefl.losses import cross_entropy, squared_error
+from edgefl.losses import LOSSES, cross_entropy, squared_error
 from edgefl.models.onnx_guard import verify_own
+from edgefl.tasks.fields import width
+from edgefl.tasks.kinds import KINDS
 from edgefl.vector import Array
 
 SLICE = 64  # samples per pass: bounds memory, whatever the size of the data
@@ -20,7 +24,7 @@ TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
 
 
 class Deployed:
-    """The model of a file: `x` in, `logits` out. The file is checked before onnxruntime sees it."""
+    """The model of a file: `x` in, `logits` out, or what its card says. It is checked before onnxruntime sees it."""
 
     def __init__(self, path: Path, *, threads: int = 1, memory: int = MEMORY) -> None:
         self.path = path
@@ -38,15 +42,22 @@ class Deployed:
             raise ConfigError(f"{path}: onnxruntime cannot run it ({' '.join(str(error).split())})") from None
         inputs = {i.name: i for i in self._session.get_inputs()}
         outputs = {o.name: o for o in self._session.get_outputs()}
-        if set(inputs) != {"x"} or "logits" not in outputs or inputs["x"].type not in TYPES:
-            raise ConfigError(
-                f"{path}: takes {sorted(inputs)} and gives {sorted(outputs)}, expected numbers 'x' and 'logits';"
-                " `edgefl export` writes such a file"
-            )
-        self.sample: tuple[int, ...] = tuple(inputs["x"].shape[1:])
-        self.outputs = int(outputs["logits"].shape[-1])
-        self.dtype = TYPES[inputs["x"].type]
         self.card: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
+        self.form = rows(self.card)
+        takes, gives = input_names(self.form), output_names(self.form)
+        if (
+            set(inputs) != set(takes)
+            or not set(gives) <= set(outputs)
+            or any(inputs[name].type not in TYPES for name in takes)
+        ):
+            raise ConfigError(
+                f"{path}: takes {sorted(inputs)} and gives {sorted(outputs)}, expected numbers"
+                f" {', '.join(map(repr, takes))} and {', '.join(map(repr, gives))}; `edgefl export` writes such a file"
+            )
+        several = bool(self.form.inputs)
+        self.sample: tuple[int, ...] = (width(self.form.inputs),) if several else tuple(inputs["x"].shape[1:])
+        self.outputs = width(self.form.outputs) or int(outputs["logits"].shape[-1])
+        self.dtype = np.float32 if several else TYPES[inputs["x"].type]
 
     def logits(self, x: Array) -> Array:
         """The outputs for all of `x`, a slice at a time."""
@@ -56,7 +67,7 @@ class Deployed:
                 " use the data it was trained for"
             )
         parts = [
-            self._session.run(["logits"], {"x": np.ascontiguousarray(x[i : i + SLICE], self.dtype)})[0]
+            on_rows(self._session, self.form, np.ascontiguousarray(x[i : i + SLICE], self.dtype))
             for i in range(0, max(len(x), 1), SLICE)
         ]
         return np.concatenate(parts)
@@ -75,6 +86,7 @@ class Verdict:
     rmse: float | None = None
     r2: float | None = None
     per_target: dict[str, dict[str, float | None]] | None = None  # the last three of each of several targets
+    scores: dict[str, float | None] | None = None  # of any other kind of task (edgefl/evaluation/figures.py)
 
 
 def judge(model: Deployed, data: Dataset) -> Verdict:
@@ -88,6 +100,11 @@ def judge(model: Deployed, data: Dataset) -> Verdict:
     z = model.logits(data.x)
     took = perf_counter() - began
     pace = 1000 * took / max(1, len(data))
+    if model.form.kind:
+        kind = KINDS[model.form.kind]
+        lost = model.form.loss(LOSSES[kind.loss])(z, data.y)[0]
+        scores = kind.scores(model.form, kind.count(model.form, z, data.y), len(data))
+        return Verdict(len(data), None, lost, pace, scores=scores)
     if not data.classes:
         if data.targets != model.outputs:
             raise ConfigError(

@@ -2,23 +2,27 @@
 
     table   classes      how many samples of each class (rows) were taken for which (columns)
             many of them the same as hits and misses: a matrix of a thousand classes would be larger than the model
-            targets      [[samples]]
+            targets      [[samples]], and so of every other kind of task
     loss    summed over the samples
     sums    targets      of the gaps' absolute values and squares, of the targets and their squares: (4, targets)
+            other kinds  what the kind counts (edgefl/tasks)
 
 Counts of several devices add up to those of all their samples together (edgefl/evaluation/fleet.py).
 """
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
 from edgefl.contract import Counts, Seen
 from edgefl.data.dataset import Dataset
 from edgefl.errors import WireError
-from edgefl.evaluation.metrics import BATCH
+from edgefl.evaluation.metrics import BATCH, summed
 from edgefl.losses import Loss
 from edgefl.models.base import Model
+from edgefl.tasks.form import PLAIN, Form
+from edgefl.tasks.kinds import KINDS
 from edgefl.vector import Array, State, Vector
 
 MATRIX = 100  # classes up to which a device sends who was taken for whom
@@ -29,6 +33,9 @@ ROUNDING = 1e-6  # relative: by so much sums may disagree with each other
 
 def count(model: Model, w: Vector, data: Dataset, loss: Loss) -> Counts:
     """What the model says to the data, counted."""
+    if data.form.kind:
+        lost, of_kind = summed(model, w, data, loss)
+        return Counts(np.array([[len(data)]]), lost, of_kind)
     total, table, sums = 0.0, np.zeros(table_shape(data.classes), np.int64), np.zeros((4, 0))
     for i in range(0, len(data), BATCH):
         x, y = data.x[i : i + BATCH], data.y[i : i + BATCH]
@@ -50,9 +57,11 @@ def table_shape(classes: int) -> tuple[int, int]:
     return (1, 1) if not classes else (classes, classes if classes <= MATRIX else 2)
 
 
-def numbers(classes: int, targets: int) -> int:
+def numbers(classes: int, targets: int, form: Form = PLAIN) -> int:
     """How many numbers the counts of one model have."""
     rows, columns = table_shape(classes)
+    if form.kind:
+        return 2 + prod(KINDS[form.kind].shape(form))
     return rows * columns + 1 + (0 if classes else 4 * targets)
 
 
@@ -70,14 +79,17 @@ def read(named: Mapping[str, Array]) -> Counts:
     return Counts(named["table"].astype(np.int64), float(named["loss"]), named["sums"].astype(np.float64))
 
 
-def check(seen: Seen, classes: int, targets: int) -> None:
+def check(seen: Seen, classes: int, targets: int, form: Form = PLAIN) -> None:
     """Refuse what no device can have counted; whether it tells the truth nobody can know."""
+    sums_shape = KINDS[form.kind].shape(form) if form.kind else (4, 0 if classes else targets)
     for counts in (seen.received, seen.trained):
         if counts is not None:
-            _check(counts, table_shape(classes), (4, 0 if classes else targets))
+            _check(counts, table_shape(classes), sums_shape)
+            _must_agree(counts.sums, counts.samples, form)
     if seen.trained is not None:
         here, there = seen.received.table.sum(axis=1), seen.trained.table.sum(axis=1)
-        if not np.array_equal(here, there) or not np.array_equal(seen.received.sums[2:], seen.trained.sums[2:]):
+        held = KINDS[form.kind].held if form.kind else _of_targets
+        if not np.array_equal(here, there) or not np.array_equal(held(seen.received.sums), held(seen.trained.sums)):
             raise WireError("update.counts", "the received and the trained model were not shown the same samples")
 
 
@@ -91,7 +103,6 @@ def _check(counts: Counts, shape: tuple[int, int], sums_shape: tuple[int, int]) 
         raise WireError("update.counts", f"a number of samples is negative, none at all, or larger than {MOST}")
     if not (np.isfinite(sums).all() and np.abs(sums).max(initial=abs(counts.loss)) <= LARGEST):  # nor is NaN
         raise WireError("update.counts", "a sum is not finite, or far too large")
-    _must_agree(sums, int(table.sum()))
 
 
 def _errors(z: Array, y: Array) -> Array:
@@ -103,8 +114,17 @@ def _errors(z: Array, y: Array) -> Array:
     )
 
 
-def _must_agree(sums: Array, samples: int) -> None:
+def _of_targets(sums: Array) -> Array:
+    """What of the sums over real targets is the same for every model."""
+    return np.asarray(sums[2:])
+
+
+def _must_agree(sums: Array, samples: int, form: Form) -> None:
     """A sum of squares is not negative, and at least the square of the sum over their number (Cauchy, Schwarz)."""
+    if form.kind:
+        if not KINDS[form.kind].possible(form, sums, samples):
+            raise WireError("update.counts", f"no {samples} samples of a task '{form.kind}' have such sums")
+        return
     gaps, squares, targets, target_squares = sums
     if (gaps < 0).any():
         raise WireError("update.counts", "a sum of absolute values is negative")

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from edgefl.contract import Counts, Seen
+from edgefl.evaluation.figures import chief
 from edgefl.robustness import lower_median
+from edgefl.tasks.form import PLAIN, Form
+from edgefl.tasks.kinds import KINDS
 from edgefl.vector import Array
 
 ROUNDING = 1e-12  # of a sum of squares: targets that vary by less do not vary
@@ -22,6 +25,7 @@ def evaluated(
     seen: Mapping[str, Seen],
     *,
     classes: int,
+    form: Form = PLAIN,
     cap: float = inf,
     per_device: bool = False,
     speaks_for: Mapping[str, int] | None = None,
@@ -35,14 +39,13 @@ def evaluated(
     most = {name: cap * usual * count if len(by_name) > 1 else inf for name, count in behind.items()}
     whole = total([limited(one.received, most[name]) for name, one in by_name.items()])
     local = total([limited(one.trained, most[name]) for name, one in by_name.items() if one.trained])
-    told: dict[str, Any] = {**scores(whole, classes), "samples": whole.samples, "devices": sum(behind.values())}
-    told |= {f"local_{name}": value for name, value in headline(local, classes).items()} if local.samples else {}
-    each = {device: headline(one.received, classes) for device, one in by_name.items()}
-    told |= spread([figures["accuracy" if classes else "rmse"] for figures in each.values()], lower=not classes)
+    told: dict[str, Any] = {**scores(whole, classes, form), "samples": whole.samples, "devices": sum(behind.values())}
+    told |= {f"local_{name}": value for name, value in headline(local, classes, form).items()} if local.samples else {}
+    told |= _apart([scores(one.received, classes, form) for one in by_name.values()])
     if classes and whole.table.shape[1] == classes:
         told["confusion"] = tuple(tuple(round(cell) for cell in row) for row in whole.table.tolist())
     if per_device:
-        told["per_device"] = {device: _row(one, classes) for device, one in by_name.items()}
+        told["per_device"] = {device: _row(one, classes, form) for device, one in by_name.items()}
     return told
 
 
@@ -64,9 +67,11 @@ def limited(counts: Counts, most: float) -> Counts:
     return Counts(counts.table * share, counts.loss * share, counts.sums * share)
 
 
-def scores(counts: Counts, classes: int) -> dict[str, Any]:
+def scores(counts: Counts, classes: int, form: Form = PLAIN) -> dict[str, Any]:
     """What a model is worth by these counts; what its task does not have is left out."""
     samples = counts.table.sum().item()
+    if form.kind:
+        return {"loss": counts.loss / samples, "scores": KINDS[form.kind].scores(form, counts.sums, samples)}
     if not classes:
         return {"loss": counts.loss / samples, **errors(counts)}
     hits, held = hits_per_class(counts, classes), counts.table.sum(axis=1)
@@ -100,15 +105,24 @@ def _target(samples: float, gaps: float, squares: float, targets: float, target_
     return {"mae": gaps / samples, "rmse": sqrt(squares / samples), "r2": 1 - squares / variation if varies else None}
 
 
-def headline(counts: Counts, classes: int) -> dict[str, Any]:
+def headline(counts: Counts, classes: int, form: Form = PLAIN) -> dict[str, Any]:
     """The few numbers that stand for a model."""
-    known = scores(counts, classes)
-    return {name: known[name] for name in ("accuracy" if classes else "rmse", "loss")}
+    known = scores(counts, classes, form)
+    return {name: known[name] for name in ("scores" if form.kind else "accuracy" if classes else "rmse", "loss")}
 
 
 def hits_per_class(counts: Counts, classes: int) -> Array:
     """How many samples of each class were taken for what they are."""
     return counts.table.diagonal() if counts.table.shape[1] == classes else counts.table[:, 0]
+
+
+def _apart(each: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """How far devices are apart by what they are chiefly judged by, where all of them know it."""
+    chiefs = [chief(one) for one in each]
+    known = [one for one in chiefs if one is not None and one.value is not None]
+    if len(known) < len(each) or not known:
+        return {}
+    return spread([one.value for one in known if one.value is not None], lower=not known[0].metric.higher)
 
 
 def spread(figures: Sequence[float], *, lower: bool) -> dict[str, float]:
@@ -121,7 +135,13 @@ def spread(figures: Sequence[float], *, lower: bool) -> dict[str, float]:
     return {"worst_tenth": fsum(worst) / len(worst), "median": middle}
 
 
-def _row(one: Seen, classes: int) -> dict[str, Any]:
-    local = headline(one.trained, classes) if one.trained else {}
-    known = {"samples": one.received.samples, **headline(one.received, classes)}
+def _row(one: Seen, classes: int, form: Form) -> dict[str, Any]:
+    local = _flat(headline(one.trained, classes, form)) if one.trained else {}
+    known = {"samples": one.received.samples, **_flat(headline(one.received, classes, form))}
     return known | {f"local_{name}": value for name, value in local.items()}
+
+
+def _flat(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures with those of the kind of task among them, as far as they are known."""
+    of_kind = {name: value for name, value in (figures.get("scores") or {}).items() if value is not None}
+    return {name: value for name, value in figures.items() if name != "scores"} | of_kind

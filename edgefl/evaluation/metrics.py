@@ -1,6 +1,6 @@
 """What a run is judged by: accuracy, loss, errors, forgetting, and how long it took to get there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from edgefl.data.dataset import Dataset
 from edgefl.losses import Loss, cross_entropy
 from edgefl.models.base import Model
+from edgefl.tasks.kinds import KINDS
 from edgefl.vector import Array, Vector
 
 BATCH = 512  # samples per forward pass: large enough for BLAS, small enough for a Raspberry Pi
@@ -22,6 +23,7 @@ class Evaluation:
     loss: float
     per_class: Array  # (classes,), empty for regression
     errors: "Errors | None" = None
+    scores: Mapping[str, float | None] | None = None  # of a task that is neither, by the names of `figures.METRICS`
 
     @property
     def balanced_accuracy(self) -> float | None:
@@ -78,6 +80,8 @@ def evaluate(model: Model, w: Vector, data: Dataset, loss: Loss = cross_entropy)
     """Accuracy, mean loss and accuracy per class of the model on the data."""
     if not len(data):
         raise ValueError("there is nothing to evaluate on: the data set is empty")
+    if data.form.kind:
+        return _of_kind(model, w, data, loss)
     total, hits, gaps = 0.0, np.zeros(data.classes), []
     for i in range(0, len(data), BATCH):
         x, y = data.x[i : i + BATCH], data.y[i : i + BATCH]
@@ -92,6 +96,25 @@ def evaluate(model: Model, w: Vector, data: Dataset, loss: Loss = cross_entropy)
     counts = data.counts()
     per_class = np.divide(hits, counts, out=np.full(data.classes, np.nan), where=counts > 0)
     return Evaluation(float(hits.sum() / len(data)), total / len(data), per_class)
+
+
+def _of_kind(model: Model, w: Vector, data: Dataset, loss: Loss) -> Evaluation:
+    """The same by the sums of the task's kind, which devices would count too."""
+    total, sums = summed(model, w, data, loss)
+    scores = KINDS[data.form.kind].scores(data.form, sums, len(data))
+    return Evaluation(None, total / len(data), np.zeros(0), scores=scores)
+
+
+def summed(model: Model, w: Vector, data: Dataset, loss: Loss) -> tuple[float, Array]:
+    """The loss summed over the samples, and the sums of the task's kind."""
+    kind = KINDS[data.form.kind]
+    total, sums = 0.0, np.zeros(kind.shape(data.form))
+    for i in range(0, len(data), BATCH):
+        x, y = data.x[i : i + BATCH], data.y[i : i + BATCH]
+        z = model.logits(w, x)
+        total += float(loss(z, y)[0]) * len(y)
+        sums += kind.count(data.form, z, y)
+    return total, sums
 
 
 def errors(gaps: Array, targets: Array) -> Errors:

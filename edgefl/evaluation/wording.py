@@ -1,12 +1,13 @@
 """How a model's scores are said: the same words in views, logs, simulations and comparisons."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Protocol
 
+from edgefl.evaluation.figures import chief, figures
 from edgefl.events import Described, Done, Evaluated, Evaluating, Inherited, Round
 
-SCORES = ("accuracy", "balanced_accuracy", "loss", "mae", "rmse", "r2", "per_target")
+SCORES = ("accuracy", "balanced_accuracy", "loss", "mae", "rmse", "r2", "per_target", "scores")
 
 
 class Scored(Protocol):
@@ -24,12 +25,16 @@ class Scored(Protocol):
     def rmse(self) -> float | None: ...
     @property
     def r2(self) -> float | None: ...
+    @property
+    def scores(self) -> Mapping[str, float | None] | None: ...
 
 
 def scores(event: Scored) -> str:
     """What a round's report, or the last word of a run, says about its model; empty if nobody looked."""
     if event.loss is None:
         return ""
+    if event.scores:
+        return "  ".join([f"loss {event.loss:.4g}", *(f"{one.title} {one.shown}" for one in figures(event.scores))])
     if event.accuracy is None:
         errors = f"  MAE {event.mae:.4g}  RMSE {event.rmse:.4g}  R2 {number(event.r2)}"
         return f"loss {event.loss:.4g}{errors}"
@@ -47,12 +52,15 @@ def fleet(event: Evaluated) -> str:
     """Who evaluated a model, how far they are apart, and what their own training made of it."""
     words = [f"on {event.samples} samples of {event.devices} devices"]
     if event.median is not None and event.worst_tenth is not None:
-        shown = "{:.1%}" if event.accuracy is not None else "{:.4g}"
+        main = chief({"accuracy": event.accuracy, "rmse": event.rmse, "scores": event.scores})
+        shown = "{:.1%}" if main and main.metric.share else "{:.4g}"
         words.append(f"median {shown.format(event.median)}  worst tenth {shown.format(event.worst_tenth)}")
     if event.local_accuracy is not None:
         words.append(f"own models {event.local_accuracy:.1%}")
     elif event.local_rmse is not None:
         words.append(f"own models RMSE {event.local_rmse:.4g}")
+    elif event.local_scores:
+        words.append(f"own models {figures(event.local_scores)[0].title} {figures(event.local_scores)[0].shown}")
     return "  ".join(words)
 
 
@@ -138,7 +146,9 @@ def evaluating(event: Evaluating) -> str:
         return "has no test data: neither accuracy nor loss will be known (task.data names them)"
     classes = event.class_names or (event.target_names if event.targets > 1 else None)
     kinds = (
-        f" in {event.classes} classes"
+        f", a task of kind '{event.kind}'"
+        if event.kind
+        else f" in {event.classes} classes"
         if event.classes
         else ", real targets"
         if event.targets == 1

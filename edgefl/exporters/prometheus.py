@@ -73,6 +73,7 @@ EVALUATED = {
     "median": Metric("edgefl_fleet_median_score", "gauge", "The median over devices, of the accuracy or the RMSE."),
     "worst_tenth": Metric("edgefl_fleet_worst_tenth_score", "gauge", "The mean of the worst tenth of devices."),
 }
+SCORE = Metric("edgefl_score", "gauge", "What the last model is worth by the figures of its kind of task, by name.")
 PER_CLASS = Metric("edgefl_class_accuracy_ratio", "gauge", "Accuracy of the last model on each class.")
 FLEET = Metric("edgefl_devices", "gauge", "Devices that are known, by what they are doing.")
 DEVICE = {
@@ -106,7 +107,7 @@ VITALS = {
 
 def metrics() -> list[Metric]:
     """All that there are."""
-    single = [*RUN.values(), *OPEN.values(), *ROUND.values(), *EVALUATED.values(), PER_CLASS, FLEET]
+    single = [*RUN.values(), *OPEN.values(), *ROUND.values(), *EVALUATED.values(), SCORE, PER_CLASS, FLEET]
     return [*single, *DEVICE.values(), *VITALS.values()]
 
 
@@ -168,6 +169,7 @@ def _families(standing: Standing, most_devices: int) -> Iterator[tuple[Metric, I
         yield metric, [(of, getattr(last, name) if last else None)]
     for name, metric in EVALUATED.items():
         yield metric, [(of, getattr(standing.evaluated, name) if standing.evaluated else None)]
+    yield SCORE, [({**of, "score": name}, value) for name, value in ((last.scores if last else None) or {}).items()]
     yield PER_CLASS, _classes(run, last, of)
     states = Counter(row.state for row in devices)
     yield FLEET, [({**of, "state": state}, states[state]) for state in get_args(DeviceState)]

@@ -16,6 +16,7 @@ def scalars(fact: Report, class_names: Sequence[str] | None = None) -> dict[str,
     """Every figure of the fact that is a number, under the fact's own name for it; one for each class."""
     named = {one.name: getattr(fact, one.name) for one in fields(fact) if one.name not in NOT_A_FIGURE}
     figures = {name: value for name, value in named.items() if isinstance(value, int | float)}
+    figures |= {f"scores/{name}": value for name, value in (fact.scores or {}).items() if value is not None}
     for index, share in enumerate(fact.per_class or ()):
         if share is not None:
             name = class_names[index] if class_names and index < len(class_names) else str(index)

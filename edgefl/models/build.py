@@ -16,6 +16,8 @@ from edgefl.models import processor
 from edgefl.models.doors import door
 from edgefl.models.source_lines import model_line, reason
 from edgefl.system import user_files
+from edgefl.tasks.form import PLAIN, Form
+from edgefl.tasks.kinds import KINDS
 from edgefl.vector import Vector
 
 if TYPE_CHECKING:
@@ -25,10 +27,17 @@ if TYPE_CHECKING:
 
 
 def build(
-    model: str, shape: tuple[int, ...], classes: int, seed: int, *, threads: int = 1, device: str = "auto"
+    model: str,
+    shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+    *,
+    threads: int = 1,
+    device: str = "auto",
+    form: Form = PLAIN,
 ) -> tuple["TorchModel", Vector]:
     """The back-end and its first weights, the same for the same seed; tried once on a made-up batch."""
-    module = build_module(model, shape, classes, seed)
+    module = build_module(model, shape, classes, seed, form)
     backend = door("torch_backend")
     built: TorchModel = backend.TorchModel(module, threads=threads, device=processor.chosen(device))
     params: Vector = backend.initial_params(module)
@@ -36,32 +45,34 @@ def build(
     return built, params
 
 
-def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int) -> "nn.Module":
+def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int, form: Form = PLAIN) -> "nn.Module":
     """The network itself, freshly initialised: a zoo name, or the result of a "package.module:factory".
 
-    With `classes` 0 the target is one real number, so the network gets one output.
+    With `classes` 0 the target is one real number, so the network gets one output. One of a `form` takes and gives
+    rows; its factory is told the shapes of its inputs by name where there are several, and what its outputs are.
     """
     backend = door("torch_backend")
     torch = backend.torch
     backend.use_threads(1)  # some initial values (orthogonal ones) are solutions of linear systems
-    outputs = max(classes, 1)
+    outputs = KINDS[form.kind].asked(form) if form.kind else max(classes, 1)
+    taken = {field.name: field.shape for field in form.inputs} if form.inputs else shape
     factory = _factory(model)
     try:
         with torch.random.fork_rng(devices=[]), _other_generators(seed):
             torch.manual_seed(seed % 2**63)
-            built = factory(shape, outputs) if _takes_two(factory) else factory()
+            built = factory(taken, outputs) if _takes_two(factory) else factory()
     except EdgeflError:
         raise
     except Exception as error:
         if _is_torchvision(error):  # imported inside the factory
             door("torchvision_import").import_torchvision()
-            return build_module(model, shape, classes, seed)
+            return build_module(model, shape, classes, seed, form)
         if (where := model_line(error)) is None:
             raise  # it is our own
         raise ConfigError(f"model '{model}': its factory fails at {where}: {reason(error)}") from error
     if not isinstance(built, torch.nn.Module):
         raise ConfigError(f"model '{model}' gave {type(built).__name__}, not a torch nn.Module")
-    module: nn.Module = built
+    module: nn.Module = door("torch_rows").on_rows(built, form) if form.known else built
     return module
 
 

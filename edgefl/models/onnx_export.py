@@ -26,6 +26,7 @@ from edgefl.models.onnx.translate import translate
 from edgefl.models.rule import StepPlan
 from edgefl.models.source_lines import model_line, reason
 from edgefl.models.torch_backend import frozen_tensors, layout_of, tensors_of
+from edgefl.models.torch_rows import OnRows
 
 Named: TypeAlias = dict[str, Tensor]
 DTYPES = {"float32": torch.float32, "int64": torch.int64}
@@ -102,7 +103,7 @@ class Joint:
 
     def evaluation(self) -> tuple[bytes, bytes]:
         """The graph of the outputs and that of the gradient of x, both in evaluation mode."""
-        tokens = not self.x.is_floating_point()
+        tokens = not self.x.is_floating_point() or (isinstance(self.module, OnRows) and not self.module.has_real_inputs)
 
         def step(params: Named, statistics: Named, frozen: Named, x: Tensor, dz: Tensor) -> Sequence[Any]:
             if tokens:

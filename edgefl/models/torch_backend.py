@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from edgefl.errors import ConfigError
 from edgefl.models.state_names import StateNames
+from edgefl.models.torch_rows import OnRows
 from edgefl.vector import Array, Layout, Vector, check
 
 SLICE = 512  # samples per evaluation pass: bounds memory, whatever the size of the test set
@@ -66,6 +67,8 @@ def initial_params(module: nn.Module) -> Vector:
 
 def takes_tokens(module: nn.Module, shape: tuple[int, ...]) -> bool:
     """Whether samples of this shape are rows of token ids for this module, to the best of our knowledge."""
+    if isinstance(module, OnRows) and module.form.inputs:
+        return False  # rows of several inputs are real numbers, ids among them
     return len(shape) == 1 and any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in module.modules())
 
 

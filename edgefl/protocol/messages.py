@@ -23,6 +23,9 @@ from edgefl.protocol import frames
 from edgefl.protocol.frames import HEADER_LIMIT, Frame, Unread, Unseal, pack
 from edgefl.protocol.topics import NAME, PROTOCOL
 from edgefl.schedule import Purpose
+from edgefl.tasks import form
+from edgefl.tasks.fields import width
+from edgefl.tasks.form import Form
 from edgefl.vector import Layout
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]  # may become part of a path or a topic
@@ -137,6 +140,24 @@ def _layout(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], buffers
     return Layout(names, shapes, buffers)
 
 
+class RowField(_Said):
+    """An array of a row: see `edgefl.tasks.fields.Field`."""
+
+    name: Annotated[str, Field(max_length=64)]
+    shape: Annotated[tuple[Annotated[int, Field(ge=1, le=1 << 24)], ...], Field(max_length=8)]
+    whole: bool
+    learnt: bool
+
+
+class RowForm(_Said):
+    """What rows of a task are: see `edgefl.tasks.form.Form`."""
+
+    kind: Literal["", "segmentation", "multilabel", "next_token", "autoencoder", "heads"]
+    inputs: Annotated[tuple[RowField, ...], Field(max_length=64)] = ()
+    labels: Annotated[tuple[RowField, ...], Field(max_length=64)] = ()
+    outputs: Annotated[tuple[RowField, ...], Field(max_length=64)] = ()
+
+
 class Manifest(_Said):
     """Everything a device must know to work on a model: where its bytes are, how it is shaped, what to do with it."""
 
@@ -159,8 +180,19 @@ class Manifest(_Said):
     seed: int
     compress: bool = False
     class_names: Annotated[tuple[Label, ...], Field(max_length=100_000), FailFast()] = ()  # where a run names its own
-    targets: Annotated[int, Field(ge=1, le=100_000)] = 1  # real numbers to predict, where there are no classes
+    targets: Annotated[int, Field(ge=1, le=1 << 24)] = 1  # numbers of a label, where there are no classes
     target_names: Annotated[tuple[Label, ...], Field(max_length=100_000), FailFast()] = ()
+    rows: RowForm | None = None  # of a task that is not plain: how rows of samples, labels and outputs are read
+
+    @property
+    def form(self) -> Form:
+        """The same as the task has it; what kind of task it is was not looked at (`edgefl.tasks.kinds.checked`)."""
+        return form.read(None if self.rows is None else self.rows.model_dump())
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the network gives for a sample."""
+        return width(self.form.outputs) or self.classes or self.targets
 
 
 # ---- headers of frames ---------------------------------------------------------------------------------------------

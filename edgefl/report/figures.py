@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from edgefl.evaluation.figures import Figure, figures
+from edgefl.events import Evaluated, Round
 from edgefl.overview.rows import RoundRow, Snapshot
 from edgefl.report.html import element, folded, paragraph, table
 from edgefl.report.svg import Curve, curves, heat, percent, plain, stacked
@@ -41,7 +43,7 @@ def scores(s: Snapshot) -> list[str]:
             "RMSE": lambda r: r.rmse,
             "MAE": lambda r: r.mae,
             "RMSE on devices": lambda r: r.evaluated and r.evaluated.rmse,
-            "worst tenth": lambda r: None if _classifies(r) else r.evaluated and r.evaluated.worst_tenth,
+            "worst tenth": lambda r: r.evaluated and r.evaluated.worst_tenth if _predicts(r) else None,
         },
     )
     r2 = _lines(rows, **{"R2": lambda r: r.r2, "on devices": lambda r: r.evaluated and r.evaluated.r2})
@@ -50,7 +52,23 @@ def scores(s: Snapshot) -> list[str]:
         curves("Loss", across, losses, plain),
         curves("Errors", across, errors, plain, 0.0),
         curves("R2", across, r2, plain),
+        *(_of_kind(rows, across, one) for one in figures(next((r.opinion.scores for r in rows if r.opinion), None))),
     ]
+
+
+def _of_kind(rows: Sequence[RoundRow], across: Sequence[float], figure: Figure) -> str:
+    """One figure of another kind of task."""
+
+    def of(told: Round | Evaluated | None) -> float | None:
+        return (told.scores or {}).get(figure.name) if told else None
+
+    lines = _lines(rows, **{figure.title: of, "on devices": lambda row: of(row.evaluated)})
+    bounds = (percent, 0.0, 1.0) if figure.metric.share else (plain, 0.0)
+    return curves(figure.title, across, lines, *bounds)
+
+
+def _predicts(row: RoundRow) -> bool:
+    return row.evaluated is not None and row.evaluated.rmse is not None
 
 
 def _classifies(row: RoundRow) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from edgefl.evaluation import figures as judging
 from edgefl.evaluation import wording
 from edgefl.evaluation.wording import size
 from edgefl.overview.rows import RoundRow, Snapshot
@@ -26,6 +27,7 @@ def head(_: Contents, s: Snapshot) -> str:
         pairs += [("accuracy", f"{last.accuracy:.1%}"), ("balanced", _percent(last.balanced_accuracy))]
     if last and last.rmse is not None:
         pairs += [("RMSE", f"{last.rmse:.4g}"), ("R2", wording.number(last.r2))]
+    pairs += [(one.title, one.shown) for one in judging.figures(last.scores if last else None)]
     if last and last.loss is not None:
         pairs.append(("loss", f"{last.loss:.4g}"))
     if run.best:
@@ -64,6 +66,8 @@ def _round(row: RoundRow) -> tuple[object, ...]:
 def _on_devices(row: RoundRow) -> str:
     if row.evaluated is None:
         return "-"
+    if of_kind := judging.figures(row.evaluated.scores):
+        return of_kind[0].shown
     return _figure(row.evaluated.rmse) if row.evaluated.accuracy is None else _percent(row.evaluated.accuracy)
 
 

@@ -17,13 +17,15 @@ from edgefl.config.schema import RunFile
 from edgefl.contract import Ageing, Algorithm, Fitting, Site, Stage, Update, rate
 from edgefl.data.catalog import load
 from edgefl.data.dataset import Dataset
-from edgefl.data.labels import settled
+from edgefl.data.labels import form_of, settled
 from edgefl.data.partition import Partition
+from edgefl.data.source import Source
 from edgefl.data.split import Split, divide, divide_to_choose
 from edgefl.errors import ConfigError, Diverged
 from edgefl.evaluation import counters, fleet, metrics
 from edgefl.evaluation.wording import SCORES
 from edgefl.events import Described, Done, Evaluated, Evaluating, Fact, Inherited, Round
+from edgefl.loss_check import check_gradient
 from edgefl.losses import Loss
 from edgefl.models import processor
 from edgefl.models.base import Model
@@ -36,6 +38,9 @@ from edgefl.run.network import Network, Shape
 from edgefl.run.work import heard_broadcast, pack_broadcast
 from edgefl.schedule import Purpose
 from edgefl.system import blas
+from edgefl.tasks.fields import width
+from edgefl.tasks.form import PLAIN, Form
+from edgefl.tasks.kinds import formed
 from edgefl.training.divergence import likely_cause, quiet, unscaled
 from edgefl.vector import Array, State, Vector
 
@@ -67,6 +72,7 @@ class Job:
     target_names: tuple[str, ...] | None = None
     class_weights: Array | None = None  # where the run file says them
     set_aside: int = 0  # samples of task.data that are neither tested on, nor public, nor on a device
+    form: Form = PLAIN  # how rows of samples, labels and outputs are read, where that is not plain
 
     @property
     def name(self) -> str:
@@ -75,7 +81,7 @@ class Job:
     @property
     def outputs(self) -> int:
         """How many numbers the network gives for a sample."""
-        return self.classes or self.targets
+        return width(self.form.outputs) or self.classes or self.targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,7 @@ def prepare(
         device_model=model if network.graphs is None else networks.train(run, shape, network),
         graphs=network.graphs,
         start=network.start,
-        loss=losses.loss(task.loss),
+        loss=_checked_loss(run, shape, held),
         up=run.wire.up_codec(),
         down=run.wire.down_codec(),
         sample=shape.sample,
@@ -141,10 +147,18 @@ def prepare(
         target_names=task.target_names or shown.target_names,
         class_weights=statistics.class_weights(task, shape.classes, shown.class_names),
         set_aside=held.set_aside,
+        form=shape.form,
     )
     if isinstance(algorithm, Fitting):
         algorithm.fits(model.layout)
     return job, held
+
+
+def _checked_loss(run: RunFile, shape: Shape, held: Split) -> Loss:
+    """The loss on rows of outputs; one of the user's must give the gradient of what it says."""
+    loss = shape.form.loss(losses.loss(run.task.loss))
+    check_gradient(run.task.loss, loss, _shown(held).y, shape.outputs, shape.form.outputs)
+    return loss
 
 
 def make_network(run: RunFile, root: Path | None = None) -> Network:
@@ -155,14 +169,17 @@ def make_network(run: RunFile, root: Path | None = None) -> Network:
 def _shape(run: RunFile, held: Split) -> Shape:
     """What the network takes and gives, if the run file and the data agree."""
     task, shown = run.task, _shown(held)
-    sample, classes = task.sample or shown.shape, shown.classes if task.class_count is None else task.class_count
+    form, sample = shown.form, task.sample or shown.shape
+    classes = shown.classes if task.class_count is None or form.kind else task.class_count
+    if task.normalise == "fleet" and form.inputs:
+        raise ConfigError("task.normalise = 'fleet' is for samples of one array, and these have several; leave it out")
     if task.normalise == "fleet" and shown.x.dtype.kind in "iu":
         raise ConfigError(f"task.normalise = 'fleet': samples of '{task.data}' are token numbers, which have no mean")
     if len(held.test) and held.test.shape != sample:
         raise ConfigError(
             f"task.sample = {list(sample)}, but samples of '{task.data}' have shape {list(held.test.shape)}"
         )
-    return Shape(sample, classes, task.target_count or shown.targets, shown.x)
+    return Shape(sample, classes, task.target_count or shown.targets, shown.x, form)
 
 
 def _shown(held: Split) -> Dataset:
@@ -178,7 +195,21 @@ def split(run: RunFile, root: Path | None = None) -> Split:
         nothing = Dataset(*none, task.class_count or 0, task.class_names, target_names=task.target_names)
         return Split((), nothing, nothing)
     with blas.one_thread():
-        source = settled(load(task.data, root, run.data), task.loss, task.classes, task.targets)
+        source = load(task.data, root, run.data)
+        form = form_of(source, task.named_kind, task.class_count, task.outputs)
+        if not form.kind:
+            source = settled(source, task.loss, task.classes, task.targets)
+    return _formed(_divided(run, source), form, f"data set '{source.name}'")
+
+
+def _formed(held: Split, form: Form, where: str) -> Split:
+    """The same parts, as the task needs them: they are divided by the labels that the data came with, as on devices."""
+    devices = tuple(formed(part, form, where) for part in held.devices)
+    return Split(devices, formed(held.public, form, where), formed(held.test, form, where), held.set_aside)
+
+
+def _divided(run: RunFile, source: Source) -> Split:
+    task = run.task
     if task.partition is None and run.evaluation.validation is not None:
         raise ConfigError("evaluation.validation is for simulations, which divide one data set: give task.partition")
     if task.partition is None:  # devices bring their own data: the whole train part may serve as public data
@@ -361,6 +392,7 @@ def judged(job: Job, run_state: RunState, answers: Mapping[str, Update]) -> RunS
     told = fleet.evaluated(
         seen,
         classes=job.classes,
+        form=job.form,
         cap=run.guards.caps().weight,
         per_device=run.evaluation.per_device,
         speaks_for={device: answers[device].devices for device in seen},
@@ -460,6 +492,7 @@ def opening(job: Job, run_state: RunState | None = None) -> Evaluating:
         every=job.run.evaluation.every,
         split="test" if job.run.evaluation.validation is None else "validation",
         first=scores(first) if first else None,
+        kind=job.form.kind,
     )
 
 

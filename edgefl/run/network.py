@@ -26,6 +26,8 @@ from edgefl.models.onnx_backend import OnnxModel
 from edgefl.models.rule import StepPlan
 from edgefl.models.state_names import Named, StateNames
 from edgefl.system import store
+from edgefl.tasks.fields import width
+from edgefl.tasks.form import PLAIN, Form
 from edgefl.training.descent import step_plan
 from edgefl.vector import Array, State, Vector
 
@@ -41,11 +43,12 @@ class Shape:
     classes: int
     targets: int
     like: Array
+    form: Form = PLAIN
 
     @property
     def outputs(self) -> int:
         """How many numbers it gives for a sample."""
-        return self.classes or self.targets
+        return width(self.form.outputs) or self.classes or self.targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,12 @@ def make(run: RunFile, shape: Shape) -> Network:
     """The network, if what the coordinator computes is what devices compute."""
     compute, task = run.compute, run.task
     what = task.model, shape.sample, shape.outputs, run.run.seed
-    model, start = build(*what, threads=compute.threads, device=compute.device)
+    model, start = build(*what, threads=compute.threads, device=compute.device, form=shape.form)
     like = shape.like
     if not len(like) and model.reads_tokens(shape.sample):
         like = np.zeros((0, *shape.sample), np.int64)
-    plan = step_plan(run.make_algorithm(), losses.loss(task.loss))
-    graphs = export_graphs(*what, like=like, plan=plan) if task.backend == "onnx" else None
+    plan = step_plan(run.make_algorithm(), shape.form.loss(losses.loss(task.loss)))
+    graphs = export_graphs(*what, like=like, plan=plan, form=shape.form) if task.backend == "onnx" else None
     network = Network(start, graphs, model.state_names())
     masked = graphs is not None and bool(unpack_graphs(graphs).masks)  # it draws dropout masks in a way of its own
     samples = _trial_samples(like, shape.classes)
@@ -116,19 +119,25 @@ def unpack(data: bytes, origin: str) -> Network:
 
 
 def export_graphs(  # noqa: PLR0917 - a network, and what devices do with it
-    network: str, sample: tuple[int, ...], classes: int, seed: int, like: Array, plan: StepPlan | None = None
+    network: str,
+    sample: tuple[int, ...],
+    classes: int,
+    seed: int,
+    like: Array,
+    plan: StepPlan | None = None,
+    form: Form = PLAIN,
 ) -> bytes:
     """The graphs that devices train from, packed; what is frozen in the network follows from the seed, as here."""
     from edgefl.models.onnx_export import export  # noqa: PLC0415 - needs torch, which waits until a network is made
 
     dtype = "int64" if like.dtype.kind in "iu" else "float32"
-    return pack_graphs(export(build_module(network, sample, classes, seed), sample, dtype=dtype, plan=plan))
+    return pack_graphs(export(build_module(network, sample, classes, seed, form), sample, dtype=dtype, plan=plan))
 
 
 def _built(run: RunFile, shape: Shape) -> Model:
     compute = run.compute
     what = run.task.model, shape.sample, shape.outputs, run.run.seed
-    return build(*what, threads=compute.threads, device=compute.device)[0]
+    return build(*what, threads=compute.threads, device=compute.device, form=shape.form)[0]
 
 
 def _trial_samples(like: Array, classes: int) -> Array:

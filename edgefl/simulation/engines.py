@@ -26,6 +26,7 @@ from edgefl.models.onnx_backend import OnnxModel
 from edgefl.run.job import Job
 from edgefl.run.work import Done, ModelRef, Result, Worker
 from edgefl.system import blas
+from edgefl.tasks.form import Form
 from edgefl.vector import State
 
 RUN_ID = "0" * 12  # stands for the id of a run, and is as long, so that frames are too
@@ -64,6 +65,7 @@ class Plan:
     graphs: bytes | None
     sample: tuple[int, ...]
     outputs: int
+    form: Form
 
     def model(self) -> Model:
         """A model of his own: a session's memory serves one call at a time."""
@@ -71,19 +73,20 @@ class Plan:
         if self.graphs is not None:
             return OnnxModel(unpack(self.graphs), threads=compute.threads)
         network = self.run.task.model, self.sample, self.outputs, self.run.run.seed
-        return build(*network, threads=compute.threads, device=compute.device)[0]
+        return build(*network, threads=compute.threads, device=compute.device, form=self.form)[0]
 
 
 def plan(job: Job) -> Plan:
     """What a job's devices are made of."""
-    return Plan(job.run, job.graphs, job.sample, job.outputs)
+    return Plan(job.run, job.graphs, job.sample, job.outputs, job.form)
 
 
 def workers(run: RunFile, model: Model, devices: Mapping[str, Dataset]) -> dict[str, Worker]:
     """The device half of the run, for each device."""
-    loss, code, algorithm = losses.loss(run.task.loss), run.wire.up_codec(), run.make_algorithm()
+    plain, code, algorithm = losses.loss(run.task.loss), run.wire.up_codec(), run.make_algorithm()
     by_name = {}
     for name, (data, aside) in held(run, devices).items():
+        loss = data.form.loss(plain)
         worker = Worker(run.run.name, name, algorithm, model, data, loss, code, run.run.seed, run.wire.compress)
         by_name[name] = replace(worker, held_back=aside)
     return by_name

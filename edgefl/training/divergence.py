@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from math import isfinite, sqrt
+from typing import Any
 
 import numpy as np
 
 from edgefl.data.dataset import Dataset
 from edgefl.errors import Diverged
+from edgefl.tasks.fields import Fields
 from edgefl.vector import Array, Vector
 
 SCALED = 10.0  # features, and real targets, beyond this were probably never scaled
@@ -58,8 +60,9 @@ def checked_step(number: int, step: Callable[..., Vector], w: Vector, *batch: Ar
 
 
 def largest(data: Dataset) -> float:
-    """The largest feature there is, in magnitude."""
-    blocks = (data.x[i : i + BLOCK] for i in range(0, len(data), BLOCK))
+    """The largest feature there is, in magnitude; token numbers are no quantities."""
+    real = _real_columns(data.form.inputs)
+    blocks = (data.x[i : i + BLOCK][..., real] for i in range(0, len(data), BLOCK))
     return max((float(max(block.max(), -block.min())) for block in blocks if block.size), default=0.0)
 
 
@@ -72,7 +75,7 @@ def unscaled(data: Dataset) -> float | None:
 def likely_cause(data: Dataset, lr: float | None, *, quote: bool = True) -> str:
     """What most probably made learning on these data fail, and what to do; `quote` values of the data or not."""
     top, rate = largest(data), "algorithm.lr" if lr is None else f"algorithm.lr = {lr:g}"
-    target = float(np.abs(data.y).max(initial=0.0)) if not data.classes else 0.0
+    target = float(np.abs(data.y).max(initial=0.0)) if not data.classes and not data.form.labels else 0.0
     if data.x.dtype.kind == "f" and top > SCALED:
         also = " and targets" if target > SCALED else ""
         return (
@@ -83,6 +86,13 @@ def likely_cause(data: Dataset, lr: float | None, *, quote: bool = True) -> str:
         value = f", the largest is {target:.6g}" if quote else ""
         return f"the likely cause is unscaled targets{value}: scale them to about -1 to 1"
     return f"the likely cause is the step size: lower {rate}"
+
+
+def _real_columns(inputs: Fields) -> Any:  # Any: an index of numpy's
+    """Of rows of several inputs, those that hold real numbers; of one input all."""
+    if not inputs:
+        return slice(None)
+    return np.concatenate([np.full(field.size, not field.whole) for field in inputs])
 
 
 def _length(v: Vector) -> float:

@@ -5,12 +5,13 @@ import { byId, h, show } from "./dom.js";
 import { bytes, decimal, duration, percent } from "./format.js";
 import { HeatMap } from "./heatmap.js";
 import { score } from "./state.js";
-import { className } from "./tiles.js";
+import { className, scoreTitle } from "./tiles.js";
 
 const field = (name) => (row) => row[name];
 const has = (name) => (row) => row[name] !== null && row[name] !== undefined;
 const found = (name) => (row) => row.evaluated?.[name] ?? null; // by devices
 const known = (of) => (row) => of(row) !== null;
+const scored = (name) => (row) => row.scores?.[name] ?? row.evaluated?.scores?.[name] ?? null; // of a kind of task
 
 /** Where the time of a round went; no part is more than what the parts before have left of it. */
 const waited = (row) => Math.min(row.seconds, row.waiting_seconds);
@@ -41,6 +42,10 @@ const CHARTS = [
     { label: "RMSE", colour: "--s1", of: found("rmse"), fill: true },
     { label: "median device", colour: "--s2", of: found("median") },
     { label: "worst tenth", colour: "--s6", of: found("worst_tenth"), dash: [5, 4] }] },
+  ...["mean_iou", "pixel_accuracy", "f1", "exact_match", "perplexity", "token_accuracy", "reconstruction_error", "auroc"].map(
+    (name) => ({ id: name, title: scoreTitle(name), needs: known(scored(name)), format: decimal, series: [
+      { label: "all samples", colour: "--s1", of: (row) => row.scores?.[name] ?? null, fill: true },
+      { label: "on devices", colour: "--s8", of: (row) => row.evaluated?.scores?.[name] ?? null }] })),
   { id: "loss", title: "Loss", needs: known(score("loss")), format: decimal, series: [
     { label: "loss", colour: "--s3", of: field("loss"), fill: true },
     { label: "on devices", colour: "--s8", of: found("loss") },

@@ -1,0 +1,65 @@
+"""The figures by which models are judged, each defined here once: its name, which way is better, how it is shown."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure by which a model is judged: its name for people, which way is better, whether it is a share of one."""
+
+    title: str
+    higher: bool
+    share: bool = False
+
+
+METRICS: Mapping[str, Metric] = {
+    "accuracy": Metric("accuracy", higher=True, share=True),
+    "balanced_accuracy": Metric("balanced", higher=True, share=True),
+    "loss": Metric("loss", higher=False),
+    "mae": Metric("MAE", higher=False),
+    "rmse": Metric("RMSE", higher=False),
+    "r2": Metric("R2", higher=True),
+    "mean_iou": Metric("mean IoU", higher=True, share=True),
+    "pixel_accuracy": Metric("pixel accuracy", higher=True, share=True),
+    "f1": Metric("F1", higher=True, share=True),
+    "exact_match": Metric("exact match", higher=True, share=True),
+    "perplexity": Metric("perplexity", higher=False),
+    "token_accuracy": Metric("token accuracy", higher=True, share=True),
+    "reconstruction_error": Metric("reconstruction error", higher=False),
+    "auroc": Metric("AUROC", higher=True, share=True),
+}
+
+
+class Figure(NamedTuple):
+    """One number of a model, and what it is."""
+
+    name: str
+    metric: Metric
+    value: float | None
+
+    @property
+    def title(self) -> str:
+        """Its name for people; of one of several outputs, with the name of the output."""
+        head, _, _ = self.name.rpartition(".")
+        return f"{head} {self.metric.title}" if head else self.metric.title
+
+    @property
+    def shown(self) -> str:
+        """Its value for people."""
+        if self.value is None:
+            return "-"
+        return f"{self.value:.1%}" if self.metric.share else f"{self.value:.4g}"
+
+
+def figures(scores: Mapping[str, float | None] | None) -> tuple[Figure, ...]:
+    """The scores of a kind of task, what it is chiefly judged by first; `output.rmse` is the RMSE of one output."""
+    return tuple(Figure(name, METRICS[name.rpartition(".")[2]], value) for name, value in (scores or {}).items())
+
+
+def chief(told: Mapping[str, Any]) -> Figure | None:
+    """What a model is chiefly judged by among these figures: accuracy, RMSE, or the first of its kind of task."""
+    of_kind = figures(told.get("scores"))
+    plain = next((name for name in ("accuracy", "rmse") if told.get(name) is not None), None)
+    return of_kind[0] if of_kind else None if plain is None else Figure(plain, METRICS[plain], told[plain])

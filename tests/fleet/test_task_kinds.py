@@ -1,0 +1,106 @@
+"""Every kind of task gives the same model in the loop, in an emulated fleet and with real agents that have no torch."""
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+from fleets import Fleet, prepared
+
+from coordinator import checkpoint
+from coordinator.exporting import export_checkpoint
+from device_agent.inference import _numbered
+from edgefl.config.reader import load
+from edgefl.config.schema import LocalCompute, RunFile
+from edgefl.deployment.deployed import Deployed, judge
+from edgefl.events import Evaluated, Fact, Round
+from edgefl.protocol.broker import Broker
+from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.protocol.mqtt import MqttTransport
+from edgefl.run import job as jobs
+from edgefl.run.job import RunState, device_names
+from edgefl.simulation.emulator import emulate
+from edgefl.simulation.loop import simulate
+from edgefl.system.disk import FolderDisk
+from edgefl.tasks import fields
+
+EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
+CHIEF = {
+    "segmentation": ("mean_iou", 0.45),
+    "multilabel": ("f1", 0.7),
+    "next_token": ("perplexity", 2.0),
+    "anomaly": ("auroc", 0.75),
+    "two_inputs": ("kind.accuracy", 0.8),
+}
+OVER_MQTT = {"two_inputs", "next_token"}
+SHORT = ("run.rounds=3", "rounds.deadline=120.0", 'evaluation.on="both"', "evaluation.least=2")
+
+
+def devices_of(run: RunFile) -> Any:
+    _, held = prepared(run)
+    return dict(zip(device_names(len(held.devices)), held.devices, strict=True))
+
+
+def over(connect: Any, run: RunFile, folder: Path) -> tuple[str, list[dict[str, Any]]]:
+    told: list[dict[str, Any]] = []
+    fleet = Fleet(run, folder, connect)
+    for name in fleet.data:
+        fleet.start(fleet.agent(name, compute=LocalCompute(backend="onnx", factories=(run.task.loss,))))
+    run_state = fleet.coordinator(told.append, folder=folder / "coordinator").run()
+    fleet.join()
+    return run_state.sha256(), told
+
+
+@pytest.mark.parametrize("name", CHIEF)
+def test_an_example_learns_and_is_the_same_in_every_driver(name: str, mosquitto: Broker, tmp_path: Path) -> None:
+    run = load(RunFile, EXAMPLES / f"{name}.toml", SHORT)
+    facts: list[Fact] = []
+    state = simulate(prepared(run)[0], devices_of(run), facts.append)
+    _learnt(name, facts)
+    assert emulate(prepared(run)[0], devices_of(run)).sha256() == state.sha256()
+    mqtt = name in OVER_MQTT
+    sha256, told = over(
+        (lambda client: MqttTransport(mosquitto.address, client)) if mqtt else InMemoryBroker().client, run, tmp_path
+    )
+    assert sha256 == state.sha256()
+    theirs, ours = [e["scores"] for e in told if e["event"] == "evaluated"], [e.scores for e in judged(facts)]
+    assert theirs == ours
+    _deploys(run, state, tmp_path)
+
+
+def judged(facts: list[Fact]) -> list[Evaluated]:
+    return [fact for fact in facts if isinstance(fact, Evaluated)]
+
+
+def _learnt(name: str, facts: list[Fact]) -> None:
+    """The example's chief figure is good enough, by the coordinator's test data and by what devices set aside."""
+    figure, level = CHIEF[name]
+    last = [fact for fact in facts if isinstance(fact, Round)][-1]
+    *_, trained, by_devices = judged(facts)
+    for told in (last, by_devices):
+        value = (told.scores or {})[figure]
+        if figure == "auroc" and told is by_devices:
+            assert value is None, "no device has marked an anomaly"
+        else:
+            assert value is not None
+            assert value < level if figure == "perplexity" else value > level
+    assert trained.local_loss is not None
+    assert trained.local_scores is not None
+
+
+def _deploys(run: RunFile, state: RunState, folder: Path) -> None:
+    """The model of the last checkpoint as a file: its inputs and outputs have names and shapes of their own."""
+    job, test = prepared(run)[0], prepared(run)[1].test
+    path = folder / checkpoint.save(FolderDisk(folder), job, checkpoint.Saved(state, (), 0, 0))
+    exported = export_checkpoint(path, folder / "model.onnx")
+    assert exported.parity < 1e-4
+    assert exported.exported_scores == pytest.approx(exported.scores, rel=1e-3)
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    form = job.form
+    feeds = fields.unpack(form.inputs, test.x[:3]) if form.inputs else {"x": test.x[:3]}
+    assert {one.name for one in session.get_inputs()} == set(feeds)
+    given = session.run(None, feeds)
+    assert [z.shape[1:] for z in given] == [field.shape for field in form.outputs]
+    deployed = Deployed(folder / "model.onnx")
+    verdict = judge(deployed, _numbered(deployed, test))
+    assert verdict.scores == pytest.approx(jobs.scores(state.evaluation)["scores"], rel=1e-3)
