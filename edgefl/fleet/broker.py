@@ -136,6 +136,8 @@ def running(plan: Plan) -> Iterator[tuple[Child, Path]]:
     # systemd gives a service a /tmp of its own, where no coordinator would find the socket.
     with Scratch(SCRATCH, os.environ.get("RUNTIME_DIRECTORY")) as scratch:
         home = scratch.path
+        if " " in str(home):  # its configuration has no way to write one in the path of a socket
+            raise ConfigError(f"Mosquitto cannot listen in '{home.parent}', which has a space: set TMPDIR to another")
         reaches = all(parent.stat().st_mode & stat.S_IXOTH for parent in home.parents)
         user = NOBODY if os.geteuid() == 0 and reaches else None
         if user is not None:
