@@ -38,6 +38,8 @@ def curves(runs: "Mapping[str, Sequence[History]]", *, what: str | None = None, 
         axes.plot(across, up, color=colour, linewidth=2, marker="o" if shortest == 1 else "", label=label)
     axes.set(xlabel=AXES[over], ylabel=shown.replace("_", " "))
     axes.grid(visible=True, alpha=0.3)
+    if over == "round":
+        axes.locator_params(axis="x", integer=True)  # there is no round 2.5
     if len(runs) > 1:
         axes.legend()
     return figure

@@ -129,7 +129,7 @@ def test_answers_that_are_sealed_say_the_same(tmp_path: Path) -> None:
 
 
 def test_a_model_that_nobody_is_there_to_evaluate_is_not_held_back(tmp_path: Path) -> None:
-    run = judged(rounds={**ALL, "deadline": 3.0})
+    run = judged(rounds={**ALL, "deadline": 8.0})
     told: list[dict[str, Any]] = []
     fleet = Fleet(run, tmp_path, InMemoryBroker().client)
     fleet.start_all()
