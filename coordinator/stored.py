@@ -51,7 +51,7 @@ class Stored(Update):
     @classmethod
     def _at(cls, load: Load, like: Update, weight: float, extra: State | None) -> "Stored":
         stored = object.__new__(cls)
-        same = {"steps": like.steps, "seen": like.seen, "devices": like.devices}
+        same = {"steps": like.steps, "seen": like.seen, "devices": like.devices, "loss": like.loss}
         values = {"_load": load, "weight": weight, "_extra": extra, **same}
         for name, value in values.items():
             object.__setattr__(stored, name, value)

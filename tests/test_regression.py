@@ -102,7 +102,7 @@ def test_a_comparison_judges_a_regression_by_its_loss(table: dict[str, Any], tmp
     assert "to R2 0.5" in text(lines, (0.5,))
     whole = [end for end in ends if isinstance(end, Played)]
     pictures = draw(whole, tmp_path, "plane")
-    assert {path.name for path in pictures.values()} == {"loss.png", "bytes.png"}
+    assert {path.name for path in pictures.values()} == {"loss.png", "bytes.png", "cpu.png"}
     drawn = page("plane", "edgefl compare", lines=lines, levels=(0.5,), pictures=pictures, runs={})
     best = f'<td class="best">{chief["fast"].best:.4g}</td>'
     assert best in drawn

@@ -54,8 +54,9 @@ def families(
     labels = [family.label for family in chosen]
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise ConfigError(f"--algorithms: '{twice[0]}' stands there twice; give each a label: a={twice[0]}:...")
+    known = {key for entry in entries for key in _known(split_label(entry)[1].partition("+")[0], axes)}
     for key in axes:
-        if not any(key in setting.values for family in chosen for setting in family.settings):
+        if key not in known and not any(key in one.values for family in chosen for one in family.settings):
             raise ConfigError(f"--grid {key}: no algorithm of --algorithms has such a key")
     return chosen
 

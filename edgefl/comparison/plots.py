@@ -51,6 +51,8 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
             figure = Figure(figsize=(7.2, 4.2), layout="constrained")
             axes = figure.subplots()
             bundle(axes, runs, curve.points)
+            if not axes.get_legend_handles_labels()[1]:  # after one round nothing can have been forgotten
+                continue
             caption = f"{curve.caption[0].lower()}{curve.caption[1:]}"
             axes.set(title=f"{title}: {caption}", xlabel=curve.xlabel, ylabel=curve.ylabel)
             fit(axes, logarithmic=positive)

@@ -41,6 +41,8 @@ from edgefl.protocol.messages import (
     Refusal,
     Renewal,
     Renewed,
+    RowField,
+    RowForm,
     Shape,
     Tensor,
     Vitals,
@@ -75,7 +77,7 @@ TO_COORDINATOR: dict[type[BaseModel], BaseModel] = {
 TO_ALL = {Call}  # of a round: tests of its own below
 RETAINED = {Presence, JobState, Manifest}  # each has tests of its own below
 BY_MANIFEST = {Broadcast, Graphs, Enclosed}  # models, and graphs: what a manifest does not name is not believed
-PARTS = {Tensor, Shape, Vitals}  # of messages
+PARTS = {Tensor, Shape, Vitals, RowField, RowForm}  # of messages
 
 
 def kinds(union: Any) -> set[type[BaseModel]]:  # Any: a form of types that has no name

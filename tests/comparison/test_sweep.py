@@ -52,6 +52,11 @@ def test_a_key_of_the_grid_is_for_those_who_have_it_and_an_entry_may_overrule_it
     assert {s.run.algorithm["lr"] for s in prox.settings} == {0.5}
 
 
+def test_a_grid_of_one_value_sets_it():
+    (family,) = families("fedavg", ["lr=0.3"], BASE, "run.toml")
+    assert [setting.run.algorithm["lr"] for setting in family.settings] == [0.3]
+
+
 def test_keys_of_stages_and_of_the_run_file_can_be_chosen_too():
     (family,) = families("fedavg:rounds.cohort=2|3+clip:norm=1.0|2.0", [], BASE, "run.toml")
     assert [(s.run.cohort, s.run.make_stages()[-1].norm) for s in family.settings] == [(2, 1), (2, 2), (3, 1), (3, 2)]

@@ -37,13 +37,16 @@ def test_with_one_of_three_gone_no_deadline_passes(tmp_path: Path):
     fleet.hosts["device-02"].stop()
     fleet.join()
     rounds = [event for event in told if event["event"] == "round"]
-    assert [event["devices"] for event in rounds] == [3, 2, 2, 2]
+    first, second, *others = (event["devices"] for event in rounds)
+    assert (first, others) == (3, [2, 2])
+    assert second in {2, 3}, "it may have answered the second round, which is asked for before the first is told"
     # Each is the number of a timer: one for each round, and none ran out.
     assert coordinator.shell.state.rounds.attempt == 4
     assert all(0 <= event["waiting_seconds"] <= event["seconds"] for event in rounds)
     story = [line.split("  ", 1)[1] for line in lines(FolderDisk(folder))]
     assert "device-02 is gone" in story
     assert not any("is up" in line for line in story)
-    second = story[next(i for i, line in enumerate(story) if line.startswith("round 1 is merged")) :]
-    assert second[1].startswith("round 2 asks device-0")
-    assert "round 2 is closed with the answers of device-00, device-01, without device-02" in second
+    in_vain = [line for line in story if line.endswith("without device-02")]
+    assert len(in_vain) <= 1, "who is known to be gone is not asked again"
+    if second == 2:
+        assert in_vain == ["round 2 is closed with the answers of device-00, device-01, without device-02"]

@@ -31,9 +31,16 @@ simulate run.toml
 simulate run.toml --json
 simulate run.toml --workers 2
 simulate run.toml --forgetting
+simulate run.toml --out results/first
+simulate docs/examples/anomaly.toml
+simulate docs/examples/multilabel.toml
+simulate docs/examples/next_token.toml
+simulate docs/examples/segmentation.toml
+simulate docs/examples/two_inputs.toml
 compare run.toml --algorithms fedavg,fedgc,scaffold --seeds 3
 compare run.toml --algorithms fedavg,fedprox:mu=0.1,ft=fedavg+finetune --seeds 3 --workers 2 --out results
-compare run.toml --algorithms fedprox:privacy.sigma=1.0,upcycled:privacy.sigma=0.8:run.rounds=160
+compare run.toml --algorithms fedprox:privacy.sigma=1.0,upcycled:privacy.sigma=0.8
+sweep run.toml --algorithms fedavg,fedprox:mu=0.001|0.01|0.1 --grid lr=0.01,0.03,0.1 --seeds 5 --out results
 compare docs/results/codecs.toml --seeds 3 --algorithms float32=fedavg,float16=fedavg:wire.up.codec=float16,\
 int8=fedavg:wire.up.codec=int8,topk-10=fedavg:wire.up.codec=topk:wire.up.share=0.1,\
 topk-1=fedavg:wire.up.codec=topk:wire.up.share=0.01,int8-both=fedavg:wire.codec=int8,\
@@ -103,7 +110,8 @@ SHORTER = {
     "--seeds 200": "--seeds 10",
     "--seeds 3 --workers 2": "--seeds 1 --workers 2",
     "--rounds 20": "--rounds 2",
-    "run.rounds=160": "run.rounds=4",
+    "mu=0.001|0.01|0.1 --grid lr=0.01,0.03,0.1 --seeds 5": "mu=0.001|0.1 --grid lr=0.1 --seeds 2",
+    "docs/examples/": f"--set run.rounds=1 {ROOT}/docs/examples/",
     "docs/results/codecs.toml --seeds 3": f"{ROOT}/docs/results/codecs.toml --seeds 1 --set run.rounds=1",
     "8700": "0",
     "page runs/NAME": "page runs/NAME --page 0",

@@ -19,10 +19,10 @@ def test_rounds_codec_and_quorum_may_change_in_the_middle_of_a_run(tmp_path: Pat
     first = run_file({"name": "fedavg"}, rounds={"cohort": 4, "quorum": 4, "deadline": 3600.0}, run={"rounds": 50})
     fleet = Fleet(first, tmp_path, broker.client)
     fleet.start_all()
+    told: list[dict[str, Any]] = []
 
-    def coordinate(run: RunFile, number: int) -> list[dict[str, Any]]:
+    def coordinate(run: RunFile, number: int) -> None:
         settle(folder, run, fresh=False)
-        told: list[dict[str, Any]] = []
 
         def tell(event: dict[str, Any]) -> None:
             told.append(event)
@@ -32,7 +32,6 @@ def test_rounds_codec_and_quorum_may_change_in_the_middle_of_a_run(tmp_path: Pat
         client = broker.client(f"coordinator-{number}")
         coordinator = Threaded(run, client, lambda: prepared(run)[0], folder=folder, tell=in_json(tell))
         coordinator.run()
-        return told
 
     with pytest.raises(Interrupted):
         coordinate(first, 1)
@@ -43,7 +42,7 @@ def test_rounds_codec_and_quorum_may_change_in_the_middle_of_a_run(tmp_path: Pat
         run={"rounds": 5},
         wire={"codec": "float16"},
     )
-    told = coordinate(second, 2)
+    coordinate(second, 2)
     fleet.hosts["device-03"].stop()
     fleet.join()
     rounds = {event["round"]: event for event in told if event["event"] == "round"}

@@ -16,6 +16,7 @@ from edgefl.simulation import engine_ray
 from edgefl.simulation.emulator import emulate
 from edgefl.simulation.engines import Engine, Order, Plan, engine
 from edgefl.simulation.loop import simulate
+from edgefl.tasks.form import PLAIN
 
 TABLE: dict[str, Any] = {
     "run": {"rounds": 4, "seed": 2},
@@ -39,7 +40,7 @@ def prepared(**algorithm: Any) -> tuple[Job, dict[str, Any]]:
 
 def test_who_asks_for_ray_without_having_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engine_ray, "find_spec", lambda _: None)
-    plan = Plan(parse(RunFile, TABLE, "test", environment={}), None, (4,), 3)
+    plan = Plan(parse(RunFile, TABLE, "test", environment={}), None, (4,), 3, PLAIN)
     with pytest.raises(ConfigError, match=r"pip install 'edgefl\[ray\]'"), engine_ray.ray_actors(plan, {}, 1):
         pass
 
