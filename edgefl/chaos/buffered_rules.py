@@ -7,18 +7,14 @@ undisturbed  whatever went wrong, the model is what the loop makes of the order 
 
 from collections.abc import Iterable, Mapping
 
-from coordinator.journal import Journal, Kept
+from coordinator.journal import Kept
 from coordinator.rounds import Rounds
-from edgefl import events
 from edgefl.config.schema import RunFile
-from edgefl.data.dataset import Dataset
 from edgefl.protocol.frames import Unseal
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, peek
 from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState
-from edgefl.simulation.answer_order import recorded
-from edgefl.simulation.loop import opened_update, simulate
-from edgefl.system.disk import Disk
+from edgefl.simulation.loop import opened_update
 
 Receipted = tuple[str, int, str, bytes]  # a run, what the answer began with, a device, what the answer is known by
 
@@ -64,15 +60,3 @@ def lost(
         if of_run == run and latest <= round and known_as not in counted
     ]
     return ", ".join(sorted(forgotten))
-
-
-def by_the_record(job: Job, disk: Disk, devices: Mapping[str, Dataset]) -> tuple[RunState, list[events.Evaluated]]:
-    """What the plain loop makes of the order of answers in a run's facts: its end, and what devices saw on the way."""
-    story = Journal(disk, reading=True).story()
-    told: list[events.Evaluated] = []
-
-    def keep(fact: events.Fact) -> None:
-        if isinstance(fact, events.Evaluated):
-            told.append(fact)
-
-    return simulate(job, devices, keep, order={course.round: course for course in recorded(story)}), told

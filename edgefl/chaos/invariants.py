@@ -11,7 +11,8 @@ spent        no more private updates left a device than its ledger counts
 tidy         at the end nothing is left at the broker, and nothing held on a device
 progress     a quorum that is healthy for long enough closes a round (progress.py); once all is mended, every run ends
 judged       what is told of a model is told alike for ever, and is what the journal's answers say of it
-undisturbed  where everybody counted in every round, model and evaluations are the plain loop's, bit for bit
+undisturbed  where everybody counted in every round, model and evaluations are those of the plain loop in which each
+             device makes the steps that it had the time for, bit for bit
 
 Where rounds wait for nobody some of these are others: buffered_rules.py.
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coordinator import journal
+from coordinator.rounds import Rounds
 from device_agent.service import Agent
 from device_agent.session import known
 from device_agent.spool import Held
@@ -29,7 +31,7 @@ from edgefl.chaos import buffered_rules
 from edgefl.chaos.buffered_rules import trains
 from edgefl.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine
 from edgefl.chaos.overheard import Listener, Said, overheard
-from edgefl.chaos.remerge import divided, merged_again, together
+from edgefl.chaos.remerge import by_the_record, divided, idle, merged_again, together
 from edgefl.data.dataset import Dataset
 from edgefl.errors import EdgeflError
 from edgefl.protocol import calls, topics
@@ -37,7 +39,7 @@ from edgefl.protocol.messages import Answer, Assignment, Call, JobState, Receipt
 from edgefl.protocol.sealing import Opener
 from edgefl.run import job as jobs
 from edgefl.run.job import RunState
-from edgefl.simulation.loop import simulate
+from edgefl.simulation.engines import held
 from edgefl.simulation.network import SILENCE, Passing, VirtualBroker
 
 Told = tuple[str, int, str]  # a run, a round, a device
@@ -194,13 +196,9 @@ class Invariants:
         if seen.life != machine.lives:
             seen.life, seen.run_state = machine.lives, None
         state = shell.state
-        now = state.rounds
-        back = now.round < seen.round and now.phase != "finished"  # without the round that only evaluated
-        if back or now.attempt < seen.attempt:
-            was = f"round {seen.round}, attempt {seen.attempt}"
-            raise Violation("forward", f"{machine.name} is at round {now.round}, attempt {now.attempt} after {was}")
-        before = seen.next
-        seen.round, seen.attempt, seen.next = now.round, now.attempt, now.round + (now.phase == "merging")
+        self._forward(machine.name, seen, shell.undone[0].before.rounds if shell.undone else state.rounds)
+        now, before = state.rounds, seen.next
+        seen.next = now.round + (now.phase == "merging")
         if now.phase in ("open", "merging"):
             seen.openings[now.round] = now.opening
         for device, kept in state.answers.items():
@@ -213,6 +211,14 @@ class Invariants:
         if run_state is not None and run_state is not seen.run_state:
             self._merged(machine, seen, run_state)
             seen.run_state = run_state
+
+    def _forward(self, name: str, seen: RunSeen, now: Rounds) -> None:
+        """Rounds stand here, by all that is written: of what is not yet, nobody has heard."""
+        back = now.round < seen.round and now.phase != "finished"  # without the round that only evaluated
+        if back or now.attempt < seen.attempt:
+            was = f"round {seen.round}, attempt {seen.attempt}"
+            raise Violation("forward", f"{name} is at round {now.round}, attempt {now.attempt} after {was}")
+        seen.round, seen.attempt = now.round, now.attempt
 
     def _merged(self, machine: CoordinatorMachine, seen: RunSeen, run_state: RunState) -> None:
         """There is another model: it must be what the journal makes of the one before."""
@@ -398,13 +404,16 @@ class Invariants:
             or any(of != round for round, merged in seen.merged.items() for of, _ in merged)
         ):
             return False
-        told: dict[int, events.Evaluated] = {}
-        expected = simulate(machine.job, everybody, lambda fact: _keep(told, fact))
+        trains = {name: len(data) for name, (data, _) in held(machine.run, everybody).items()}
+        paces = {member.name: member.pace for member in scenario.members}
+        if lazy := idle(machine.job, machine.disk, trains, paces):
+            raise Violation("undisturbed", f"{machine.name}: fewer steps than there was time for: {lazy}")
+        expected, told = by_the_record(machine.job, machine.disk, everybody)
         if expected.sha256() != seen.models.get(expected.round):
             raise Violation(
                 "undisturbed", f"{machine.name}: everybody counted in every round, and the model is another"
             )
-        if told != seen.evaluated:
+        if {fact.round: _plain(fact) for fact in told} != seen.evaluated:
             raise Violation("undisturbed", f"{machine.name}: everybody counted, and {seen.evaluated} is not {told}")
         return True
 
@@ -413,7 +422,7 @@ class Invariants:
         if any(device.member.lie for device in self.devices.values()) or self.twins or full_disks:
             return False
         seen, name = self.runs[machine.name], machine.name
-        expected, told = buffered_rules.by_the_record(machine.job, machine.disk, everybody)
+        expected, told = by_the_record(machine.job, machine.disk, everybody)
         if expected.sha256() != seen.models.get(expected.round) or expected.round != max(seen.models):
             raise Violation("undisturbed", f"{name}: its facts do not make its model")
         if {fact.round: _plain(fact) for fact in told} != seen.evaluated:
@@ -424,11 +433,6 @@ class Invariants:
 def _plain(fact: events.Evaluated) -> events.Evaluated:
     """What was seen, without when it was told and what it cost: after a restart that is not known any more."""
     return replace(fact, at=0.0, bytes_up=0, bytes_down=0)
-
-
-def _keep(told: dict[int, events.Evaluated], fact: events.Fact) -> None:
-    if isinstance(fact, events.Evaluated):
-        told[fact.round] = _plain(fact)
 
 
 def _finished(broker: VirtualBroker, run: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from coordinator import buffered, checkpoint, core, journal, merging, recovery, rounds
+from coordinator import asking, budgets, buffered, checkpoint, core, journal, merging, recovery, rounds
 from coordinator import vocabulary as words
 from coordinator.conduct import Conduct
 from coordinator.outbox import Outbox
@@ -363,6 +363,10 @@ def _forgotten_while_merging() -> Change:
     return buffered, "_merged", forgetful
 
 
+def _half_the_time() -> Change:
+    return asking, "budget", lambda pace, deadline: budgets.budget(pace, deadline / 2)
+
+
 BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "journal-not-synced": ("the journal's appends are not synced", _journal_not_synced),
     "spool-not-synced": ("a device's spooled update is not synced", _spool_not_synced),
@@ -405,6 +409,7 @@ BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "staleness-of-the-model-before": ("staleness is counted from the wrong version", _staleness_of_the_model_before),
     "no-answer-is-too-old": ("the bound on staleness is not looked at", _no_answer_is_too_old),
     "forgotten-while-merging": ("answers that come while a round is merged are lost", _forgotten_while_merging),
+    "half-the-time": ("devices are given less work than they have the time for", _half_the_time),
     "state-of-another-run": ("two runs share what a device keeps between rounds", _state_of_another_run),
 }
 

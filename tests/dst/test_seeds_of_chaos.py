@@ -16,7 +16,11 @@ from edgefl.selection.registry import SELECTIONS
 
 SEEDS, PART = 200, 25
 IN_MEMORY = stored.HELD
-ONCE_BROKEN = (1474,)  # a restart in which nobody was there ended a coordinator's patience
+ONCE_BROKEN = (
+    1474,  # a restart in which nobody was there ended a coordinator's patience
+    524,  # a slow device made as many steps as it had the time for, and the plain loop all of them
+    1680,  # the power failed before a new attempt was written that nobody had heard of
+)
 QUICK = ("everybodys-tasks", "attempt-begins-anew", "journal-not-synced", "announces-once", "models-left-behind")
 QUICK += ("lost-receipt-is-lost", "answer-offered-once", "error-fed-back-twice", "judgement-forgotten")
 QUICK += ("staleness-of-the-model-before", "forgotten-while-merging", "no-answer-is-too-old")
