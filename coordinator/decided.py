@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coordinator import vocabulary as words
-from coordinator.journal import Kept
+from coordinator.journal import Happened, Kept
 from coordinator.state import State
 from edgefl.events import Fact
 
+TOGETHER = 0.05  # seconds that an answer waits for others to be written with it
 MOST = 16 << 20  # bytes of answers that wait together: they wait in memory
 
 
@@ -52,3 +53,15 @@ class Decided:
         quiet = all(isinstance(action, words.Accept | words.Open) for action in self.actions)
         waiting = sum(len(one.answer.frame) for one in (*others, self) if one.answer)
         return quiet and not self.closes and waiting <= MOST
+
+
+def happened(story: Iterable[Fact], decided: Iterable[Decided]) -> tuple[list[Happened], list[Fact]]:
+    """What the journal shall have of these steps, and the facts that can wait for the next that must be written."""
+    waiting, entries = list(story), list[Happened]()
+    for one in decided:
+        waiting += [fact for fact in one.facts if fact.lasting]
+        if one.changes:
+            population = one.state.population if one.closes else None
+            entries.append(Happened(one.state.fed, one.state.rounds, one.answer, population, tuple(waiting)))
+            waiting = []
+    return entries, waiting

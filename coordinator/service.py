@@ -17,21 +17,21 @@ from coordinator import vocabulary as words
 from coordinator.artifacts import Artifacts
 from coordinator.asking import Asking
 from coordinator.beginning import begin, identify
-from coordinator.decided import Decided
+from coordinator.decided import TOGETHER, Decided, happened
 from coordinator.device_keys import DeviceKeys
 from coordinator.hearing import Hearing
 from coordinator.inbox import Inbox
-from coordinator.journal import Happened, Journal
+from coordinator.journal import Journal
 from coordinator.outbox import Outbox, start_number
+from coordinator.performing import perform
 from coordinator.renewals import Renewals
 from coordinator.retained_cleanup import RetainedCleanup
 from coordinator.rounds import Rounds
 from coordinator.state import online, recalling, unfinished
-from coordinator.story import write_log
+from coordinator.story import interrupted, write_log
 from edgefl.config.schema import RunFile
-from edgefl.errors import Interrupted, StoreError, WireError
+from edgefl.errors import StoreError
 from edgefl.events import Fact, Tell
-from edgefl.protocol.messages import TEXT, Refusal, Renewed
 from edgefl.protocol.sealing import Opener
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, Undelivered
@@ -43,7 +43,6 @@ from edgefl.system.reactor import Woken
 
 log = logging.getLogger(__name__)
 
-TOGETHER = 0.05  # seconds that an answer waits for others to be written with it
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 MEMBERS = 1.0  # seconds between two looks at the list of members
 
@@ -52,9 +51,8 @@ class Coordinator:
     """One run over one transport: a reactor. `prepare` makes the job when the first device is there.
 
     With a disk, everything a device was promised is in the journal before the promise is made, and a coordinator
-    that is started again on the same disk goes on with the round in hand. Without a signer it has a key of its own.
-    `seal` asks devices for sealed answers; unless said, the run file does if it says so itself. A gateway has its own
-    `artifacts`, and its own way of `preparing` the job: what it hands out and what is asked for is somebody else's.
+    that is started again on the same disk goes on with the round in hand. `seal` asks for sealed answers; unless said,
+    the run file does. A gateway has its own `artifacts` and way of `preparing`: what it hands out is not its own.
     """
 
     def __init__(
@@ -86,8 +84,8 @@ class Coordinator:
         self.outbox = Outbox(transport, fleet, self.name, self.run_id, signer=self.signer, start=start)
         self.inbox = Inbox(self.outbox, run.guards, limit, lambda device: online(self.state, device))
         self.retained_cleanup = RetainedCleanup(transport, fleet, self.name, limit)
-        seal = run.wire.seal is True if seal is None else seal
-        self.artifacts = artifacts(run, self.run_id, transport, self.signer, seal=seal)
+        sealed = run.wire.seal is True if seal is None else seal
+        self.artifacts = artifacts(run, self.run_id, transport, self.signer, seal=sealed)
         self.preparing = preparing or (lambda known, opener: merging.preparing(prepare, disk, known, opener))
         self.asking = Asking(run, self.artifacts, self.outbox)
         keys = device_keys or DeviceKeys(listed=run.devices)
@@ -98,7 +96,7 @@ class Coordinator:
         self.commit_at: float | None = None  # when they do no longer
         self.handed_out: words.Event | None = None  # what opened a round, for which devices were asked at once
         self.stuck: list[Work] = []  # to be started again
-        self.retry_at: float | None = None
+        self.retry_at: float | None = None  # when they are
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
         self.renewals = renewals  # where the fleet has an authority
         self.members_at = clock.now() if keys.members else None  # when to look whether somebody was sent away
@@ -121,16 +119,15 @@ class Coordinator:
 
     def deadline(self) -> float | None:
         """When it wants to be woken if nothing happens before."""
-        due: tuple[float | None, ...] = (self.retry_at,)
-        if not self.pending:
-            due = self.retry_at, self.commit_at, core.deadline(self.state), self.inbox.deadline(), self.members_at
+        hears = self.commit_at, core.deadline(self.state), self.inbox.deadline(), self.members_at
+        due = (self.retry_at, *(() if self.pending else hears))
         return min((one for one in due if one is not None), default=None)
 
     def result(self) -> RunState:
         """The state at the end, or what ended it."""
         if self.error is None and self.artifacts.run_state is not None:
             return self.artifacts.run_state
-        raise self.error or self._interrupted()
+        raise self.error or interrupted(self.name, self.state.rounds, durable=self.disk is not None)
 
     def close(self) -> None:
         """Let go of everything, however it ended."""
@@ -159,36 +156,35 @@ class Coordinator:
         match event:
             case Message():
                 if heard := self.hearing.event(event, self.state.conduct, now):
-                    self._feed(heard)
+                    self.feed(heard)
             case Woken():
                 self._woken(now)
             case Connected():
-                self._feed(words.Connected(now))
+                self.feed(words.Connected(now))
             case Disconnected():
-                self._feed(words.Disconnected(now, str(event)))
+                self.feed(words.Disconnected(now, str(event)))
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
             case merging.Prepared():
                 prepared = self.artifacts.prepared(event, now)
                 self.inbox.allow(self.artifacts.frame_limit())
-                self._feed(prepared)
+                self.feed(prepared)
             case merging.Merged(save=save, looks=looks):
-                self._feed(self.artifacts.merged(event, now))
+                self.feed(self.artifacts.merged(event, now))
                 for work in (*([save] if save else []), *looks):
                     self.background.start(work)
             case merging.Looked(reports):
-                self._feed(words.Looked(now, reports))
+                self.feed(words.Looked(now, reports))
             case words.Certified() | words.Misbehaved() | words.Handed():
-                self._feed(event)
+                self.feed(event)
             case saving.Stuck(reason, work):
-                self.stuck.append(work)
-                self._pause(reason, now)
+                self._pause(reason, now, work)
             case saving.Unstuck():
-                self._feed(words.Paused(now, ""))
+                self.feed(words.Paused(now, ""))
             case Crashed(error):
                 self._end(error, words.Failed(now))
             case words.Stop() if unfinished(self.state):
-                self._end(self._interrupted(), words.Stop(now))
+                self._end(interrupted(self.name, self.state.rounds, durable=self.disk is not None), words.Stop(now))
 
     def _woken(self, now: float) -> None:
         if self.retry_at is not None and now >= self.retry_at:
@@ -197,13 +193,13 @@ class Coordinator:
                 self.background.start(work)
             self._go_on()
             if not works and not self.pending:  # what is started again says for itself when it is done
-                self._feed(words.Paused(now, ""))
+                self.feed(words.Paused(now, ""))
         if not self.pending:
-            self._feed(words.Woken(now, flushed=self.transport.backlog() == 0))
+            self.feed(words.Woken(now, flushed=self.transport.backlog() == 0))
             if self.members_at is not None and now >= self.members_at:
                 self.members_at = now + MEMBERS
                 for revoked in self.hearing.revoked(now):
-                    self._feed(revoked)
+                    self.feed(revoked)
             self.inbox.remind(now)
 
     def _end(self, error: Exception, event: words.Event) -> None:
@@ -215,17 +211,11 @@ class Coordinator:
             self._carry_out()
         except StoreError:
             self.state, self.undone = self.undone[0].before, []
-        self._feed(event)
-
-    def _interrupted(self) -> Interrupted:
-        rounds = self.state.rounds
-        where = "before the first round" if rounds.phase == "starting" else f"in round {rounds.round}"
-        again = "; the same command goes on with it" * (self.disk is not None)
-        return Interrupted(f"run '{self.name}' was interrupted {where}{again}")
+        self.feed(event)
 
     # ---- the core ----------------------------------------------------------------------------------------------
 
-    def _feed(self, event: words.Event) -> None:
+    def feed(self, event: words.Event) -> None:
         """One event into the core, behind those that the journal has not."""
         self.pending.append(event)
         if len(self.pending) == 1:
@@ -247,11 +237,11 @@ class Coordinator:
                 return
             self.pending.popleft()
             self.state = state
-            at_once = tuple(action for action in actions if waits and isinstance(action, words.Open))
+            at_once = [action for action in actions if waits and isinstance(action, words.Open)]
             later = tuple(action for action in actions if not follows and action not in at_once)
             self.undone.append(replace(decided, actions=later))
             for action in at_once:  # to look into an answer promises nothing
-                self._perform(action)
+                perform(self, action)
             if not waits:
                 self._carry_out()
 
@@ -260,7 +250,7 @@ class Coordinator:
         if self.handed_out is not self.pending[0]:
             self.handed_out = self.pending[0]
             for action in actions:
-                self._perform(action)
+                perform(self, action)
 
     def _may_wait(self, decided: Decided) -> bool:
         """Whether this can be written together with what comes in a moment."""
@@ -274,13 +264,7 @@ class Coordinator:
         """Before anything comes of it: what the rounds were told, and the answers. Mere facts can wait for that."""
         if self.journal is None:
             return
-        story, entries = list(self.unwritten), list[Happened]()
-        for one in decided:
-            story += [fact for fact in one.facts if fact.lasting]
-            if one.changes:
-                population = one.state.population if one.closes else None
-                entries.append(Happened(one.state.fed, one.state.rounds, one.answer, population, tuple(story)))
-                story.clear()
+        entries, story = happened(self.unwritten, decided)
         places = self.journal.write_all(entries) if entries else []
         for entry, place in zip(entries, places, strict=True):
             if entry.answer:
@@ -292,92 +276,17 @@ class Coordinator:
         decided, self.undone, self.commit_at = self.undone, [], None
         for one in decided:
             for action in one.actions:
-                self._perform(action)
-            self._say(*one.facts)
+                perform(self, action)
+            self.say(*one.facts)
 
-    def _pause(self, reason: str, now: float) -> None:
+    def _pause(self, reason: str, now: float, *works: Work) -> None:
         """Try again in a moment."""
+        self.stuck += works
         self.retry_at = self.retry_at or now + RETRY
         self.state, _, facts = core.step(self.state, words.Paused(now, reason))
-        self._say(*(replace(fact, at=self.clock.wall()) for fact in facts))
+        self.say(*(replace(fact, at=self.clock.wall()) for fact in facts))
 
-    def _say(self, *facts: Fact) -> None:
+    def say(self, *facts: Fact) -> None:
         for fact in facts:
             write_log(log, fact)
             self.tell(fact)
-
-    # ---- what is to be done ------------------------------------------------------------------------------------
-
-    def _perform(self, action: words.Action) -> None:  # noqa: PLR0912, PLR0915, C901  one action, one case
-        match action:
-            case words.Listen():
-                self.outbox.listen()
-                self.retained_cleanup.search()
-            case words.ListenAgain():
-                self.outbox.listen_again()
-            case words.SayState(standing, round, fleet):
-                self.outbox.state(standing, round, fleet)
-            case words.Prepare():
-                known = self.state.rounds if self.state.resumed else None
-                self.background.start(self.preparing(known, self.artifacts.opener))
-            case words.Publish(in_use):
-                self.retained_cleanup.clear(self.artifacts.publish(in_use))
-            case words.PublishAgain() if self.artifacts.publisher:
-                self.artifacts.publisher.again()
-            case words.Meet(device):
-                self.hearing.meet(device)
-            case words.Ask():
-                self.asking.ask(action)
-            case words.Open(digest=digest):
-                self._feed(self.artifacts.look_into(digest, self.clock.now()))
-            case words.Accept(digest=digest):
-                self.artifacts.keep(digest)
-            case words.Late(digest=digest):
-                self.artifacts.keep(digest)
-                self.outbox.verdict(action)
-            case words.Confirm():
-                self.outbox.verdict(action)
-            case words.Ignore() | words.Refuse():
-                self.artifacts.put_away(action.digest)
-                self._affordable(action.device, lambda now: self._unwanted(action, now))
-            case words.Resend(device, digest, size):
-                self._affordable(device, lambda now: self.inbox.ask_for(device, digest, size, now))
-            case words.TurnAway(device, code, reason, installation, key):
-                self.outbox.say(device, Refusal(code=code, reason=reason[:TEXT], installation=installation, key=key))
-            case words.Dismiss(device):
-                self.hearing.dismiss(device)
-                self.outbox.clear_presence(device)
-            case words.Certify(device, request) if self.renewals:
-                self.background.start(self.renewals.work(device, request, self.clock.now()))
-            case words.HandOver(device, certificate):
-                self.outbox.say(device, Renewed(certificate=certificate))
-            case words.Merge():
-                policy = self.state.rounds.rules.late
-                self.background.start(self.artifacts.merge(action, policy, self.disk, self.clock))
-            case words.Forget(digests):
-                self.artifacts.forget(*digests)
-            case words.Tell(facts):
-                self._say(*(replace(fact, at=fact.at or self.clock.wall()) for fact in facts))
-            case words.ClearModels() if self.artifacts.publisher:
-                self.artifacts.publisher.clear()
-            case words.ClearLeftovers():
-                self.retained_cleanup.clear(())
-            case words.Leave(finished):
-                over = finished and not self.error
-                done = (replace(self.artifacts.summary(action), at=self.clock.wall()),) if over else ()
-                self.unwritten.extend(done)
-                self.close()
-                self._say(*done)
-
-    def _unwanted(self, action: words.Ignore | words.Refuse, now: float) -> None:
-        if isinstance(action, words.Ignore):
-            self.inbox.count(action.device, now)  # an answer that counts costs the device nothing
-        self.outbox.verdict(action)
-
-    def _affordable(self, device: str, reply: Callable[[float], None]) -> None:
-        """Reply, unless that is more than the device may ask of us; then it is held against it."""
-        now = self.clock.now()
-        try:
-            reply(now)
-        except WireError as error:
-            self._feed(self.hearing.misbehaved(device, error, now))

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from coordinator.journal import Journal
+from coordinator.rounds import Rounds
 from edgefl import events
+from edgefl.errors import Interrupted
 from edgefl.events import Fact
 from edgefl.overview.words import is_names, words
 from edgefl.printable import printable
@@ -41,3 +43,9 @@ def line(fact: Fact) -> str:
     """When, and what."""
     day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fact.at))
     return f"{day}.{int(fact.at * 1000) % 1000:03d}  {printable(words(fact))}"
+
+
+def interrupted(run: str, s: Rounds, *, durable: bool) -> Interrupted:
+    """The run was ended before its time."""
+    where = "before the first round" if s.phase == "starting" else f"in round {s.round}"
+    return Interrupted(f"run '{run}' was interrupted {where}" + "; the same command goes on with it" * durable)
