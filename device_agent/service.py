@@ -6,7 +6,6 @@ keeps its update, and an update whose price is not booked is not sent.
 """
 
 import logging
-import socket
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection
@@ -14,8 +13,9 @@ from functools import partial
 from logging import DEBUG, INFO, WARNING
 from typing import Any, TypeAlias
 
-from device_agent import identity, session, twin
+from device_agent import identity, session
 from device_agent import vocabulary as words
+from device_agent.attendance import Attendance
 from device_agent.backends import MakeModel
 from device_agent.birth import born
 from device_agent.hearing import Hearing, Stranger
@@ -31,14 +31,12 @@ from device_agent.spool import Held, Spools
 from device_agent.states import States
 from device_agent.training import Computed, Failed, Outcome, Progressed, Trained, Trainer, Training
 from device_agent.trust import Trust, Wanted
-from device_agent.twin import Twin
 from device_agent.workers import DoWork, InProcess
-from edgefl import __version__
 from edgefl.config.schema import LIMIT_MB
 from edgefl.data.dataset import Dataset
 from edgefl.errors import StoreError, WireError
 from edgefl.printable import printable
-from edgefl.protocol import chunks, messages, signed, topics
+from edgefl.protocol import chunks, messages, topics
 from edgefl.protocol.messages import (
     TEXT,
     Absent,
@@ -48,17 +46,14 @@ from edgefl.protocol.messages import (
     Enclosed,
     JobState,
     Missing,
-    Presence,
     Receipt,
     Refusal,
     Renewed,
     Vitals,
     Working,
-    read_json,
 )
-from edgefl.protocol.reconnect import Pause
 from edgefl.protocol.sealing import SYSTEM, Entropy, sealed
-from edgefl.protocol.signed import Speaker, Where
+from edgefl.protocol.signed import Speaker
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
 from edgefl.run.work import Worker
@@ -71,9 +66,6 @@ from edgefl.vector import State
 log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
-AGAIN = 1.0  # seconds before it announces itself again at once; sooner than that it waits
-VITALS = 60.0  # seconds between two looks at how the machine fares, while it works
-REST = 60.0  # seconds between two looks whether it may work again
 OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
 
 Event: TypeAlias = TransportEvent | Outcome | words.Stopped
@@ -120,17 +112,13 @@ class Agent:
         self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
         self.site, self.severed = site, False  # whose broker it is at, and whether the bridge from there is gone
         self.birth = born(disk, new_id)
-        self.twin = Twin(self.birth)
         self.speaker = Speaker(signer or identity.signer(disk), fleet, self.birth.number)
         self.outbox = Outbox(transport, fleet, device, self.speaker)
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
-        self.announced, self.announced_at = len(self.samples.data), 0.0
-        self.back_end, self.host = back_end, socket.gethostname() if host is None else host
         self.connect_timeout, self.broker = connect_timeout, broker
         self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
         self.trainer: Training = trainer or Trainer(background, clock)
         self.train = train or InProcess(device, self.samples, make_model, self.allowed, work)
-        self.speaks_for = speaks_for  # devices behind it, of a gateway
         self.heard = heard  # of every state that counts
         self.entropy = entropy  # for seals
         self.model_cache = ModelCache(transport, fleet, Trust(disk, fleet, coordinator, models), limit_mb << 20, clock)
@@ -138,12 +126,24 @@ class Agent:
             fleet, device, self.birth.installation, self.model_cache.trust, Replays(disk, fleet, clock)
         )
         self.renewal = renewal  # of its certificate, where it has one
-        self.machine = machine  # how it fares, unless it is simulated
-        self.looked_at, self.looked_for = 0.0, ""  # when that was last told, and to which run while it worked
-        self.unmet = unmet  # why it should not work now, where its operator has conditions
-        self.rests_until: float | None = None  # when it will be looked whether they hold again
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
+        self.attendance = Attendance(
+            device=device,
+            fleet=fleet,
+            site=site,
+            birth=self.birth,
+            key=self.speaker.key,
+            outbox=self.outbox,
+            samples=self.samples,
+            clock=clock,
+            complain=self._complain,
+            back_end=back_end,
+            host=host,
+            speaks_for=speaks_for,
+            machine=machine,
+            unmet=unmet,
+        )
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
         self.held = {held.digest.hex(): held for held in spooled.values()}
@@ -151,8 +151,6 @@ class Agent:
         self.states = States(disk, device, self.ledger)
         updates = {held.run_key: _resumed(held) for held in spooled.values()}
         self.session = Session(held=updates, once=once, only=run)
-        self.pause = Pause(device)  # before it announces itself again to somebody who had something against it
-        self.unconfirmed = Pause(device)  # before it does because the broker does not say so: the word was lost
         self.listened_at = 0.0
         self.events: deque[Event] = deque()  # what came and waits for its turn
         self.actions: deque[words.Action] = deque()  # what follows from the event in hand, and is not yet done
@@ -166,7 +164,7 @@ class Agent:
 
     def start(self) -> None:
         """Connect."""
-        gone = self.outbox.presence(self._presence(online=False))
+        gone = self.outbox.presence(self.attendance.presence(online=False))
         self.give_up_at = self.clock.now() + self.connect_timeout if self.connect_timeout else None
         self.transport.start(self.put, Will(topics.presence(self.fleet, self.device), gone))
 
@@ -193,8 +191,7 @@ class Agent:
         if self.severed and not self.full:
             times.append(self._listens_at())
         if self.session.online and not self.full:
-            again = self.unconfirmed.until if self.pause.until is None else self.pause.until
-            times += [again, self._listens_at(), self.model_cache.deadline(), self.rests_until]
+            times += [*self.attendance.deadlines(), self._listens_at(), self.model_cache.deadline()]
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -212,12 +209,9 @@ class Agent:
             if now >= self._listens_at():
                 self._listen()
         elif self.session.online:
-            if self.pause.due(now) or (self.pause.until is None and self.unconfirmed.due(now)):
-                self._announce()
+            self.attendance.woken(now)
             if now >= self._listens_at():
                 self._listen()
-            if self.rests_until is not None and now >= self.rests_until:
-                self._rest(now)
             for model, silent in self.model_cache.stalled():
                 self._feed(words.ModelOverdue(model, silent))
             self._go_on()
@@ -251,7 +245,7 @@ class Agent:
     def _end(self, code: int, reason: str) -> None:
         self.exit = code, reason
         self.trainer.cancel()
-        self.outbox.announce(self._presence(online=False))
+        self.outbox.announce(self.attendance.presence(online=False))
         self.hearing.replays.sync()
 
     # ---- what comes in -----------------------------------------------------------------------------------------
@@ -265,14 +259,13 @@ class Agent:
                     self.refusals[error.code] += 1
                     self._complain(f"ignored topic={printable(event.topic)} code={error.code} why={error}")
             case Connected():
-                log.log(DEBUG if self.twin.certain else INFO, "connected device=%s", self.device)
-                self.twin.connected()
+                log.log(DEBUG if self.attendance.twin.certain else INFO, "connected device=%s", self.device)
+                self.attendance.connected()
                 self.give_up_at, self.severed = None, False
-                self.unconfirmed.confirmed()  # of another connection
                 self._listen()
                 self._feed(words.Connected())
             case Disconnected(taken_over=taken_over):
-                level = DEBUG if self.twin.certain else WARNING
+                level = DEBUG if self.attendance.twin.certain else WARNING
                 log.log(level, "disconnected device=%s broker=%s reason=%s", self.device, self.broker, event)
                 self.last_seen, self.severed = event, False
                 self._feed(words.Disconnected())
@@ -308,10 +301,8 @@ class Agent:
                 self._hear(job, self.hearing.call, message.payload)
             case (_, "model", id, *_, last):
                 self._model(id, last, message.payload)
-            case ("presence", self.device) if message.payload == self.outbox.announced:
-                self.unconfirmed.confirmed()
             case ("presence", self.device) if message.payload:
-                self._echo(message)
+                self.attendance.echo(message)
             case ("site", self.site) if message.payload in (b"0", b"1"):
                 self._bridge(there=message.payload == b"1", retained=message.retained)
             case (job, "state") if message.payload:
@@ -347,7 +338,7 @@ class Agent:
         match message:
             case Assignment() if message.installation in (None, self.birth.installation):
                 log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
-                self.pause.over()  # somebody works with us
+                self.attendance.pause.over()  # somebody works with us
                 task = _tasked(message)
                 if message.enclosed:
                     self._unfold(task, message.enclosed)
@@ -404,41 +395,6 @@ class Agent:
         if (task := self.session.task) and self.model_cache.has(_wanted(task)):
             self._feed(words.ModelArrived(task))
 
-    def _echo(self, message: Message) -> None:
-        """What stands at the broker under our name must be ours: coordinators that come later read it there."""
-        try:
-            envelope = signed.opened(message.payload)
-            envelope.prove(Where("presence", self.fleet, device=self.device))
-            presence = read_json(Presence, envelope.payload)
-        except WireError as error:
-            if message.retained:  # of whoever was there before; ours takes its place
-                return
-            self._announce_later(f"somebody spoke in the name of this device code={error.code} why={error}")
-            raise
-        ours = envelope.key == self.speaker.key
-        if ours:
-            self.twin.heard(presence, by_us=message.payload in self.outbox.presences)
-        if self.twin.certain:
-            self._complain(twin.words(self.device, presence.host))
-        if message.retained:
-            return
-        match self.birth.echo(presence, ours=ours):
-            case "outdated":
-                log.info("announced again birth=%d", self.birth.number)
-                if self.clock.now() - self.announced_at > AGAIN:
-                    self._announce()
-                else:  # or whoever says our last will again and again would have us flood the coordinator
-                    self._announce_later("the last will of this device comes again while it is here")
-            case "left":
-                level = DEBUG if self.twin.certain else WARNING
-                log.log(level, "announced again: another '%s' has left, host=%s", self.device, presence.host)
-                self._announce()
-            case "rival":  # both would go on at once for ever
-                self._announce_later(
-                    f"another device calls itself '{self.device}', host={presence.host}:"
-                    " give each device its own agent.id"
-                )
-
     def _trained(self, data: bytes | bytearray, kept: State) -> None:
         task, digest = self.session.task, chunks.digest(data)
         if task is None:
@@ -452,7 +408,7 @@ class Agent:
             log.warning("the update is held in memory only: %s", error)
         log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
         self._feed(words.Trained(task.round, digest.hex()))
-        if self.announced != len(self.samples.data) and self.session.online:
+        if self.attendance.announced != len(self.samples.data) and self.session.online:
             self.actions.append(words.Announce())  # behind the answer
 
     # ---- what is to be done ------------------------------------------------------------------------------------
@@ -460,11 +416,11 @@ class Agent:
     def _perform(self, action: words.Action) -> None:  # noqa: C901, PLR0912  one action, one line or two
         match action:
             case words.Announce():
-                self._announce()
+                self.attendance.announce()
             case words.AnnounceLater(code, reason):
-                self._announce_later(f"refused by a coordinator, tried again later code={code}: {reason}")
+                self.attendance.announce_later(f"refused by a coordinator, tried again later code={code}: {reason}")
             case words.Fetch(task):
-                if why := self._unfit():
+                if why := self.attendance.unfit():
                     self._feed(words.Unfit(task.round, why))
                 else:
                     self.model_cache.fetch(_wanted(task))
@@ -519,69 +475,18 @@ class Agent:
         all_hear = topics.state(self.fleet, "+"), topics.round(self.fleet, "+")
         self.transport.subscribe(*all_hear, *mine, *bridge)
         self.listened_at = self.clock.now()
-        self._expect_echo()
+        self.attendance.expect_echo()
 
     def _listens_at(self) -> float:
         return self.listened_at + (OPEN if session.known(self.session) else QUIET)
 
-    def _announce(self) -> None:
-        """It is there; or it rests, which is to be nowhere for a while, and then nobody asks it in vain."""
-        now = self.announced_at = self.clock.now()
-        self.announced, self.looked_at = len(self.samples.data), now
-        vitals = self.machine() if self.machine else None
-        why = self.unmet(vitals) if self.unmet and vitals else ""
-        self.rests_until = now + REST if why else None
-        if why:
-            log.info("rests why=%s", why)
-        presence = self._presence(online=not why)
-        self.outbox.announce(presence.model_copy(update={"vitals": vitals, "resting": f"rests: {why}" if why else ""}))
-        self._expect_echo()
-
-    def _rest(self, now: float) -> None:
-        """On, or no longer."""
-        if self._unfit():
-            self.rests_until = now + REST
-        else:
-            self._announce()
-
-    def _unfit(self) -> str:
-        """Why it should not work now."""
-        return self.unmet(self.machine()) if self.unmet and self.machine else ""
-
     def _vitals(self) -> Vitals | None:
-        """How the machine fares, if that was not told for a while, or not for the run that it works for."""
-        now, run = self.clock.now(), self.session.task.run_key if self.session.task else ""
-        recent = now - self.looked_at < VITALS and run == self.looked_for
-        if self.machine is None or not self.session.online or recent:
-            return None
-        self.looked_at, self.looked_for = now, run
-        return self.machine()
+        run = self.session.task.run_key if self.session.task else ""
+        return self.attendance.vitals(run) if self.session.online else None
 
     def _working(self, round: int, steps: int, vitals: Vitals | None) -> None:
         if task := self.session.task:
             self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps, vitals=vitals))
-
-    def _expect_echo(self) -> None:
-        self.unconfirmed.until = None
-        self.unconfirmed.begin(self.clock.now())
-
-    def _announce_later(self, why: str) -> None:
-        self._complain(why)
-        self.pause.begin(self.clock.now())
-
-    def _presence(self, *, online: bool) -> Presence:
-        return Presence(
-            online=online,
-            installation=self.birth.installation,
-            birth=self.birth.number,
-            host=self.host,
-            version=__version__,
-            samples=self.announced,
-            back_end=self.back_end,
-            site=self.site,
-            concise=True,
-            speaks_for=self.speaks_for(),
-        )
 
     def _complain(self, what: str) -> None:
         """Say what somebody has to do something about: once, however often it is seen."""

@@ -16,6 +16,7 @@ from coordinator.outbox import Outbox
 from coordinator.publisher import Publisher
 from coordinator.service import Coordinator
 from device_agent import session, states
+from device_agent.attendance import Attendance
 from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.service import Agent
 from device_agent.vocabulary import Send, Tasked
@@ -178,13 +179,13 @@ def _torn_end_stays() -> Change:
 
 
 def _announces_once() -> Change:
-    announce = Agent._announce
+    announce = Attendance.announce
 
-    def silent(self: Agent) -> None:
+    def silent(self: Attendance) -> None:
         if not self.outbox.announced:
             announce(self)
 
-    return Agent, "_announce", silent
+    return Attendance, "announce", silent
 
 
 def _models_published_once() -> Change:
@@ -257,7 +258,7 @@ def _state_of_another_run() -> Change:
 
 
 def _presence_said_once() -> Change:
-    return Agent, "_expect_echo", lambda _: None
+    return Attendance, "expect_echo", lambda _: None
 
 
 def _who_is_there_asked_once() -> Change:

@@ -159,7 +159,7 @@ WAYS_DOWN = (
 def standing(played: Recorded) -> tuple[Any, ...]:
     """Whatever a message could change on the device."""
     agent = played.agent
-    return agent.trainer.number, agent.session, agent.pause.until, agent.hearing.trust.key, set(agent.held)
+    return agent.trainer.number, agent.session, agent.attendance.pause.until, agent.hearing.trust.key, set(agent.held)
 
 
 @pytest.mark.parametrize("kind", TO_DEVICE, ids=lambda one: one.__name__)

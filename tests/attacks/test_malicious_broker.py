@@ -16,7 +16,7 @@ import pytest
 
 from coordinator.device_keys import DeviceKeys
 from coordinator.devices import NAMELESS
-from device_agent.service import Agent
+from device_agent.attendance import Attendance
 from edgefl import events
 from edgefl.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
 from edgefl.chaos.overheard import overheard
@@ -217,12 +217,12 @@ class Play:
 
 def check(meddles: type[Meddler], whom: str, run: RunFile) -> None:
     play = Play(meddles, whom, run)
-    presence = Agent._presence
+    presence = Attendance.presence
 
-    def talkative(self: Agent, *, online: bool) -> Presence:
+    def talkative(self: Attendance, *, online: bool) -> Presence:
         return presence(self, online=online).model_copy(update={"concise": whom not in ALONE})
 
-    with patch.object(Agent, "_presence", talkative):
+    with patch.object(Attendance, "presence", talkative):
         model = play.run()
     assert play.meddler.meddled, "it had nothing to meddle with"
     assert model == undisturbed(run)

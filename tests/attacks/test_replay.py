@@ -155,12 +155,12 @@ FORGED: dict[str, Callable[[str], Any]] = {
 @pytest.mark.parametrize("signed", [False, True], ids=["unsigned", "signed by another"])
 @pytest.mark.parametrize("kind", FORGED)
 def test_what_the_coordinator_did_not_sign_is_not_heard(kind: str, signed: bool, played: Recorded) -> None:
-    done, online = played.agent.trainer.number, played.agent.pause.until
+    done, online = played.agent.trainer.number, played.agent.attendance.pause.until
     played.models()
     played.say(DOWN, [forged(FORGED[kind](RUN_ID), DEVICE, Signer.new() if signed else None)])
     code = "message.key" if signed else "message.unsigned"
     assert played.agent.refusals[code] >= 1
-    assert (played.agent.trainer.number, played.agent.pause.until) == (done, online)
+    assert (played.agent.trainer.number, played.agent.attendance.pause.until) == (done, online)
     assert not session.known(played.agent.session)
 
 

@@ -19,14 +19,16 @@ from typing import Any
 
 from netns import enter
 
-from coordinator import service
+from coordinator import checkpoint, service
 from coordinator.start import coordinate
 from device_agent.start import open_agent
 from edgefl.config.reader import parse
 from edgefl.config.schema import AgentFile, RunFile
+from edgefl.errors import Finished
 from edgefl.events import Fact, Preparing, as_json
 from edgefl.run import job as jobs
 from edgefl.system import faults
+from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own
 
 RETRY = 0.05  # seconds between two attempts to write to a disk that is full for three writes only
@@ -88,8 +90,12 @@ def coordinator(table: Mapping[str, Any], log: Path, fault: str, place: Setting,
     service.RETRY = RETRY
     run = parse(RunFile, dict(table), "chaos", environment={})
     here = partial(jobs.make_network, run)  # torch is imported anyway: a child would import it again
-    results = coordinate(run, None, Teller(told, fault), network=here)
-    told.send({"event": "ended", "sha256": results.run_state.sha256(), "writes": faults._writes})
+    try:
+        sha256 = coordinate(run, None, Teller(told, fault), network=here).run_state.sha256()
+    except Finished:  # it was killed after all was done, and is left alone: its model must be there
+        disk = FolderDisk(run.run.folder / run.run.name)
+        sha256 = checkpoint.read(disk, checkpoint.generations(disk)[-1])[1]["sha256"]
+    told.send({"event": "ended", "sha256": sha256, "writes": faults._writes})
 
 
 def agent(table: Mapping[str, Any], log: Path, fault: str, place: Setting) -> None:

@@ -280,7 +280,7 @@ def test_the_broker_is_asked_again_what_stands_there_sooner_with_work_in_hand(ag
 
 
 def test_what_stands_at_the_broker_and_is_not_its_last_word_is_corrected(agent: Agent):
-    gone = agent.outbox.presence(agent._presence(online=False))
+    gone = agent.outbox.presence(agent.attendance.presence(online=False))
     presences(agent)
     wake(agent, QUIET)
     agent.handle(Message(topics.presence("default", "pi"), gone, retained=True))

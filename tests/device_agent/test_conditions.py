@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from test_virtual_agent import BATCHES, SIGNER, Asks, switched_on
 
+from device_agent.attendance import REST
 from device_agent.conditions import silent, unmet
-from device_agent.service import REST
 from device_agent.training import Progressed
 from edgefl.config.reader import parse
 from edgefl.config.schema import AgentFile

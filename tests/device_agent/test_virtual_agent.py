@@ -180,10 +180,10 @@ def test_a_site_that_is_cut_off_is_to_its_devices_a_line_that_is_cut():
     asks.client.publish(topics.site("default", "north"), b"0", retain=True)
     assert world.run(until=lambda: bool(agent.held), limit=1000.0), "it trains on"
     assert (asks.answers, agent.severed) == ([], True)
-    birth = agent.announced_at
+    birth = agent.attendance.announced_at
     asks.client.publish(topics.site("default", "north"), b"1", retain=True)
     assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
-    assert agent.announced_at > birth, "its own presence may be among what was lost"
+    assert agent.attendance.announced_at > birth, "its own presence may be among what was lost"
     assert len(asks.answers) == 1
 
 

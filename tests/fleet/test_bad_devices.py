@@ -221,7 +221,7 @@ def test_a_device_whose_data_grow_uses_and_announces_them(fleet: Fleet) -> None:
     running.finish()
     fleet.join()
     agent = fleet.agents[DEVICE]
-    assert agent.announced == len(agent.samples.data) > 8
+    assert agent.attendance.announced == len(agent.samples.data) > 8
 
 
 def test_a_device_whose_learning_fails_declines_with_its_reason_and_lives(

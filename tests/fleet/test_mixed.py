@@ -22,7 +22,7 @@ def test_a_fleet_of_both_kinds_finishes_and_agrees_with_onnx_alone(tmp_path: Pat
     kinds = {}
     for number, name in enumerate(fleet.data):
         host = fleet.agent(name, compute=LocalCompute(backend="torch" if number % 2 else "onnx"))
-        kinds[name] = host.agent.back_end
+        kinds[name] = host.agent.attendance.back_end
         fleet.start(host)
     run_state = fleet.coordinator().run()
     fleet.join()
