@@ -4,6 +4,7 @@
     compare     several algorithms, several seeds                                   -> Comparison
     sweep       the best settings of several, chosen on validation data             -> Sweep
     load        a run from its folder                                               -> History
+    Run         a run described once, for all of the above, or to be written as a run file
     Fleet       the devices of a simulated run
     Running     what a callback can ask of its run
     events      what callbacks are told; errors: what may be raised
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from edgefl.api.fleet import Fleet
     from edgefl.api.folder import load
     from edgefl.api.history import History
+    from edgefl.api.run import Run
     from edgefl.api.running import Running
     from edgefl.api.simulating import simulate
     from edgefl.api.sweeping import Sweep, sweep
@@ -31,6 +33,7 @@ __all__ = [
     "Comparison",
     "Fleet",
     "History",
+    "Run",
     "Running",
     "Sweep",
     "compare",
@@ -49,6 +52,7 @@ _PLACES = {
     "Comparison": "edgefl.api.comparing",
     "Fleet": "edgefl.api.fleet",
     "History": "edgefl.api.history",
+    "Run": "edgefl.api.run",
     "Running": "edgefl.api.running",
     "Sweep": "edgefl.api.sweeping",
     "compare": "edgefl.api.comparing",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from typing_extensions import Unpack
 
 from edgefl.api.algorithm import AlgorithmLike, algorithm_table
+from edgefl.api.data import DataLike
+from edgefl.api.description import ORIGIN, Described, Description, Setup, described
 from edgefl.api.history import History, frame
-from edgefl.api.run import ORIGIN, Described, Description, described
 from edgefl.comparison import comparison
 from edgefl.comparison.comparison import LEVELS
 from edgefl.comparison.preparing import Preparation, briefly
@@ -21,6 +22,7 @@ from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 from edgefl.events import Done, Tell
+from edgefl.models.given import ModelLike
 from edgefl.simulation.drivers import play
 from edgefl.yours import Hold, holding, only_here
 
@@ -86,14 +88,16 @@ class Comparison:
 
 
 def compare(
-    algorithms: Algorithms,
+    model: ModelLike | None = None,
+    data: DataLike | None = None,
     *,
+    algorithms: Algorithms,
     seeds: int = 1,
     levels: Sequence[float] = LEVELS,
     baseline: str | None = None,
     workers: int = 1,
     progress: bool | None = None,
-    **run: Unpack[Description],
+    **run: Unpack[Setup],
 ) -> Comparison:
     """Play one run with several algorithms, each with so many seeds.
 
@@ -102,16 +106,17 @@ def compare(
     levels      accuracies whose rounds are counted
     baseline    the label that the others are tested against; the first unless said
     workers     runs that are played at the same time, in processes of their own
-    run         the rest is as in `edgefl.simulate`: model, data, fleet, rounds, ...
+    run         the rest is as in `edgefl.simulate`: test, fleet, rounds, ...
 
     What all device halves share (lr, batch, epochs) is as `algorithm` has it where a word does not say otherwise.
 
     >>> import edgefl
-    >>> comparison = edgefl.compare(["fedavg", "fedprox:mu=0.1"], model="softmax", fleet=4, rounds=2, progress=False)
+    >>> both = ["fedavg", "fedprox:mu=0.1"]
+    >>> comparison = edgefl.compare("softmax", "digits", algorithms=both, fleet=4, rounds=2, progress=False)
     >>> sorted(comparison.histories)
     ['fedavg', 'fedprox:mu=0.1']
     """
-    with described(run) as base, holding() as hold:
+    with described(Description(model=model, data=data, **run)) as base, holding() as hold:
         chosen = [_variant(label, one, base.file, hold) for label, one in labelled(algorithms)]
         check_labels([one.label for one in chosen])
         around = surroundings(base, [one.run for one in chosen], workers, progress)

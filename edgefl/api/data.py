@@ -6,17 +6,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from edgefl.api.samples import Samples, array, samples
+from edgefl.api.samples import Samples, array, samples, size
 from edgefl.data import custom
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import REAL_TARGETS
 from edgefl.data.source import Source, checked, one_of_five
 from edgefl.errors import ConfigError
+from edgefl.tasks.fields import Named, unpack
 from edgefl.vector import Array
 from edgefl.yours import Hold
 
 # A name as in a run file; (x, y) or (x, y, group); clients {name: (x, y)}; a torch Dataset; a Hugging Face dataset;
-# {"train": ..., "test": ...} of these; a Source or a Dataset of ours.
+# {"train": ..., "test": ...} of these; a Source or a Dataset of ours. x may be several arrays: a tuple, or by name.
 DataLike: TypeAlias = Any
 NAME = "yours"  # what messages call it
 SQUARED = REAL_TARGETS[0]
@@ -31,8 +32,11 @@ class Given:
     loss: str | None = None  # that suits the labels, where we have seen them
 
 
-def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Hold) -> Given:
-    """Data under a name that a run file can have; without a test part, a fixed fifth of them (of each owner) is one."""
+def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Hold, *, plain: bool = True) -> Given:
+    """Data under a name that a run file can have; without a test part, a fixed fifth of them (of each owner) is one.
+
+    Of a task that is not plain, `task.kind` says what labels mean and which loss suits them.
+    """
     if isinstance(data, str):
         if test is not None:
             raise ConfigError(f"data = '{data}' brings its own test part; leave test out, or give arrays")
@@ -40,8 +44,9 @@ def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Ho
     if isinstance(data, Mapping) and "train" in data:
         test = data.get("test") if test is None else test
         data = data["train"]
-    source, owners = _source(data, test, real=loss in REAL_TARGETS, named=loss is not None)
-    return Given(hold("data", lambda: source), owners, loss or (None if source.train.classes else SQUARED))
+    source, owners = _source(data, test, real=loss in REAL_TARGETS, named=loss is not None or not plain)
+    suits = SQUARED if plain and not source.train.classes and not source.train.form.labels else None
+    return Given(hold("data", lambda: source), owners, loss or suits)
 
 
 def _source(data: DataLike, test: DataLike | None, *, real: bool, named: bool) -> tuple[Source, tuple[str, ...] | None]:
@@ -62,13 +67,15 @@ def _source(data: DataLike, test: DataLike | None, *, real: bool, named: bool) -
 def _whole(data: DataLike) -> tuple[Samples, Array | None, tuple[str, ...] | None]:
     """All samples, whose each is, and what the owners are called."""
     if isinstance(data, Dataset):
-        return Samples(data.x, data.y, data.class_names), None, None
+        x = unpack(data.form.inputs, data.x) if data.form.inputs else data.x
+        y = unpack(data.form.labels, data.y) if data.form.labels else data.y
+        return Samples(x, y, data.class_names), None, None
     if isinstance(data, Mapping):
         if not data:
             raise ConfigError("data has no clients; give {name: (x, y), ...}")
         parts = [samples(one, f"data['{name}']") for name, one in data.items()]
         x, y = _joined(parts, "x", tuple(data)), _joined(parts, "y", tuple(data))
-        groups = np.repeat(np.arange(len(parts)), [len(part.x) for part in parts])
+        groups = np.repeat(np.arange(len(parts)), [size(part.x) for part in parts])
         return Samples(x, y, parts[0].class_names), groups, tuple(str(name) for name in data)
     if isinstance(data, tuple | list) and len(data) == 3:
         words, groups = np.unique(array(data[2]), return_inverse=True)
@@ -81,8 +88,10 @@ def _tested(test: DataLike) -> Samples:
     return _whole(test)[0]
 
 
-def _classes(y: Array, tested: Array | None, *, real: bool, named: bool) -> int | None:
+def _classes(y: Named, tested: Named | None, *, real: bool, named: bool) -> int | None:
     """How many classes there are: none where labels are real numbers by type or by the loss, None to count them."""
+    if isinstance(y, dict) or isinstance(tested, dict):
+        return None
     if real or (y.dtype.kind == "f" and not named):
         return 0
     if tested is None or y.ndim > 1 or not len(tested):
@@ -91,9 +100,9 @@ def _classes(y: Array, tested: Array | None, *, real: bool, named: bool) -> int 
 
 
 def _dataset(given: Samples, classes: int | None) -> Dataset:
-    names = given.class_names
-    if names and (classes is None or len(names) >= classes) and given.y.dtype.kind in "iu":
-        return replace(custom.dataset(given.x, given.y, len(names), NAME), class_names=names)
+    names, y = given.class_names, given.y
+    if names and (classes is None or len(names) >= classes) and not isinstance(y, dict) and y.dtype.kind in "iu":
+        return replace(custom.dataset(given.x, y, len(names), NAME), class_names=names)
     return custom.dataset(given.x, given.y, classes, NAME)
 
 
@@ -108,8 +117,20 @@ def _of_each(groups: Array) -> tuple[Array, Array]:
     return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))
 
 
-def _joined(parts: list[Samples], what: str, names: tuple[Any, ...]) -> Array:
-    arrays = [getattr(part, what) for part in parts]
+def _joined(parts: list[Samples], what: str, names: tuple[Any, ...]) -> Named:
+    """The samples or labels of all clients one after another, of each input by itself."""
+    own: list[Any] = [getattr(part, what) for part in parts]  # arrays, or several by name
+    words = [tuple(one) if isinstance(one, dict) else () for one in own]
+    for name, has in zip(names, words, strict=True):
+        if has != words[0]:
+            here, there = (", ".join(few) or "one array" for few in (has, words[0]))
+            raise ConfigError(f"data['{name}'] has as {what} {here}, data['{names[0]}'] has {there}; all need the same")
+    if not words[0]:
+        return _concatenated(own, what, names)
+    return {word: _concatenated([one[word] for one in own], f"{what} {word}", names) for word in words[0]}
+
+
+def _concatenated(arrays: list[Array], what: str, names: tuple[Any, ...]) -> Array:
     for name, one in zip(names, arrays, strict=True):
         if one.shape[1:] != arrays[0].shape[1:]:
             raise ConfigError(

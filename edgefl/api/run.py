@@ -1,132 +1,67 @@
-"""A run as somebody describes it in Python, and the run file that it comes to."""
+"""`edgefl.Run`: a run described once, to be played, compared, swept, or written down for a coordinator."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any
 
-from edgefl import yours
-from edgefl.api.algorithm import AlgorithmLike, algorithm_table
-from edgefl.api.data import DataLike, given_data
-from edgefl.api.fleet import FleetLike, fleet_of
-from edgefl.api.network import model_word
-from edgefl.config.reader import parse, read_toml
-from edgefl.config.schema import RunFile
+from typing_extensions import Unpack
+
+from edgefl.api.comparing import Comparison, compare
+from edgefl.api.data import DataLike
+from edgefl.api.description import Description, Setup, described
+from edgefl.api.history import History
+from edgefl.api.simulating import simulate
+from edgefl.api.sweeping import Sweep, sweep
+from edgefl.config.toml_text import table, written
 from edgefl.errors import ConfigError
-from edgefl.losses import Loss
 from edgefl.models.given import ModelLike
-from edgefl.run.job import device_names
-from edgefl.system import user_files
-from edgefl.yours import Hold
-
-ORIGIN = "edgefl.simulate"  # stands in messages, where a run file would
+from edgefl.system import store
 
 
-class Description(TypedDict, total=False):
-    """Everything about a run that can be said in Python (`edgefl.simulate`); None is as if it had not been said."""
+class Run:
+    """What `edgefl.simulate` is told about a run, to be used again; nothing happens until it is played.
 
-    model: ModelLike | None
-    data: DataLike | None
-    test: DataLike | None
-    algorithm: AlgorithmLike | None
-    fleet: FleetLike | None
-    rounds: int | None
-    seed: int | None
-    loss: str | Loss | None
-    backend: Literal["onnx", "torch"] | None
-    name: str | None
-    settings: Mapping[str, Any] | None
-    run_file: str | Path | None
-    data_root: str | Path | None
+    >>> import edgefl
+    >>> run = edgefl.Run("softmax", "digits", fleet=4, rounds=2)
+    >>> run.simulate(algorithm="fedprox:mu=0.1").name
+    'run'
+    >>> sorted(run.compare(algorithms=["fedavg", "scaffold"], progress=False).histories)
+    ['fedavg', 'scaffold']
+    >>> run.tables()["task"]["model"]
+    'softmax'
+    """
 
+    def __init__(self, model: ModelLike | None = None, data: DataLike | None = None, **run: Unpack[Setup]) -> None:
+        self._description = Description(model=model, data=data, **run)
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """The run file of a description, and what it leaves out."""
+    def simulate(self, **more: Any) -> History:  # Any: checked there
+        """`edgefl.simulate` of this run; what is given here goes over it."""
+        return simulate(**{**self._description, **more})
 
-    file: RunFile
-    root: Path | None  # where data sets are
-    clients: dict[str, str]  # whose data each device has, where the data say it
+    def compare(self, **more: Any) -> Comparison:  # Any: checked there
+        """`edgefl.compare` on this run: `algorithms`, `seeds`, ..."""
+        return compare(**{**self._description, **more})
 
-    @property
-    def only_here(self) -> list[str]:
-        """What no other process would find."""
-        return yours.only_here(self.file.model_dump())
+    def sweep(self, **more: Any) -> Sweep:  # Any: checked there
+        """`edgefl.sweep` on this run: `algorithms`, `grid`, ..."""
+        return sweep(**{**self._description, **more})
 
+    def tables(self) -> dict[str, Any]:  # Any: whatever TOML can say
+        """The run file that it comes to, without what is as ever."""
+        with described(self._description) as run:
+            tables: dict[str, Any] = run.file.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+            return tables
 
-@contextmanager
-def described(description: Description) -> Iterator[Described]:
-    """The run while the block lasts: so long its objects have names."""
-    with yours.holding() as hold:
-        yield _described(description, hold)
-
-
-def _described(given: Description, hold: Hold) -> Described:
-    tables = _base(given.get("run_file"))
-    task, fleet = tables.setdefault("task", {}), given.get("fleet")
-    owners: tuple[str, ...] | None = None
-    loss = _loss(given["loss"], hold) if given.get("loss") is not None else task.get("loss")
-    if given.get("data") is not None:
-        data = given_data(given["data"], given.get("test"), loss, hold)
-        task["data"], owners, loss = data.word, data.owners, data.loss or loss
-    elif given.get("test") is not None:
-        raise ConfigError("test is the test part of data; give data too")
-    if loss is not None:
-        task["loss"] = loss
-    if given.get("model") is not None:
-        task["model"] = model_word(given["model"], hold)
-    if fleet is not None or "partition" not in task:
-        _merge(tables, fleet_of({} if fleet is None else fleet).tables(len(owners) if owners else None))
-    if given.get("algorithm") is not None:
-        tables["algorithm"] = algorithm_table(given["algorithm"], hold)
-    for section, key in (("task", "backend"), ("run", "rounds"), ("run", "seed"), ("run", "name")):
-        if (value := given.get(key)) is not None:
-            _merge(tables, {section: {key: value}})
-    for key, value in (given.get("settings") or {}).items():
-        _merge(tables, _nested(key, value))
-    root = given.get("data_root")
-    file = parse(RunFile, tables, str(given.get("run_file") or ORIGIN), environment={})
-    return Described(file, None if root is None else Path(root), _clients(file, owners))
-
-
-def _base(path: str | Path | None) -> dict[str, Any]:
-    """The tables of the run file that the description is about, if there is one."""
-    if path is None:
-        return {}
-    user_files.remember(Path(path))
-    return read_toml(Path(path))
-
-
-def _loss(loss: Any, hold: Hold) -> str:
-    if isinstance(loss, str):
-        return loss
-    if not callable(loss):
-        raise ConfigError(f"loss = {type(loss).__name__}: give a name, or a function of logits and labels")
-    return yours.place(loss) or hold(str(getattr(loss, "__name__", "loss")), loss)
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    """`"wire.codec": "int8"` as tables in tables."""
-    *sections, last = key.split(".")
-    table: dict[str, Any] = {last: dict(value) if isinstance(value, Mapping) else value}
-    for section in reversed(sections):
-        table = {section: table}
-    return table
-
-
-def _merge(tables: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Put these over what is there, key by key; a partition is replaced whole, for its keys belong together."""
-    for key, value in more.items():
-        if isinstance(value, Mapping) and isinstance(tables.get(key), dict) and key != "partition":
-            _merge(tables[key], value)
-        else:
-            tables[key] = value
-
-
-def _clients(file: RunFile, owners: tuple[str, ...] | None) -> dict[str, str]:
-    """Whose data each device has: nobody can tell where a device has those of several."""
-    held = file.task.partition
-    if held is None or owners is None or held.kind != "natural" or held.devices != len(owners):
-        return {}
-    return dict(zip(device_names(held.devices), owners, strict=True))
+    def write(self, path: str | Path) -> Path:
+        """Write it as a run file, which `edgefl coordinator start` and `edgefl simulate` take; gives back the path."""
+        with described(self._description) as run:
+            if stuck := run.only_here:
+                raise ConfigError(
+                    f"a run file cannot hold {stuck[0].partition(':')[2]}, which only this process has: put it into a"
+                    " module (data into a file) and give its name"
+                )
+        tables = self.tables()
+        several = {key: value for key, value in tables.items() if isinstance(value, list)}  # stand before all tables
+        lines = [f"{key} = {written(value)}\n" for key, value in several.items()]
+        lines += [table(key, value) for key, value in tables.items() if key not in several]
+        store.write_atomically(Path(path), "\n".join(lines).encode(), private=False)
+        return Path(path)

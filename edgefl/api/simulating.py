@@ -7,10 +7,10 @@ from typing import Any, Literal
 from edgefl.api import progress as progress_bars
 from edgefl.api.algorithm import AlgorithmLike
 from edgefl.api.data import DataLike
+from edgefl.api.description import Described, Description, described
 from edgefl.api.fleet import FleetLike
 from edgefl.api.folder import keeping, load
 from edgefl.api.history import History
-from edgefl.api.run import Described, Description, described
 from edgefl.api.running import Callback, Running, Stopped, noted
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
@@ -28,6 +28,7 @@ def simulate(
     rounds: int | None = None,
     seed: int | None = None,
     test: DataLike | None = None,
+    kind: str | None = None,
     loss: str | Loss | None = None,
     backend: Literal["onnx", "torch"] | None = None,
     name: str | None = None,
@@ -44,8 +45,10 @@ def simulate(
     model      an `nn.Module` (the run begins with its weights and leaves it as it is), a class or function that makes
                one, from nothing or from (shape of a sample, number of outputs), or a name: "mlp", "cnn", ...
     data       (x, y), (x, y, group), clients as {name: (x, y)}, a torch Dataset, a Hugging Face dataset, {"train": ...,
-               "test": ...} of these, or a name as in a run file: "digits", "csv:log.csv", ...
+               "test": ...} of these, or a name as in a run file: "digits", "csv:log.csv", ...; x may be several arrays,
+               as a tuple in the order of the network's arguments or as a dict by their names
     test       the test part; unless given, a fixed fifth of the data (of each client)
+    kind       what is learnt, if neither a class nor real numbers: "segmentation", "multilabel", ... (docs/tasks.md)
     algorithm  a name ("fedavg", "fedprox:mu=0.1"), a table, an algorithm, or its class
     fleet      how many devices, or an `edgefl.Fleet`; unless given, one for each client, else ten
     loss       unless given, cross-entropy for classes and the squared error for real numbers
@@ -72,6 +75,7 @@ def simulate(
         model=model,
         data=data,
         test=test,
+        kind=kind,
         algorithm=algorithm,
         fleet=fleet,
         rounds=rounds,

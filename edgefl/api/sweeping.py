@@ -11,7 +11,8 @@ from typing_extensions import Unpack
 from edgefl.algorithms import registry
 from edgefl.api.algorithm import AlgorithmLike, algorithm_table
 from edgefl.api.comparing import Algorithms, Comparison, changed, check_labels, labelled, own_label, surroundings
-from edgefl.api.run import ORIGIN, Description, described
+from edgefl.api.data import DataLike
+from edgefl.api.description import ORIGIN, Description, Setup, described
 from edgefl.comparison import grid as grids
 from edgefl.comparison import sweep as sweeps
 from edgefl.comparison.comparison import LEVELS
@@ -19,6 +20,7 @@ from edgefl.comparison.grid import Family, Setting
 from edgefl.config.reader import toml_value
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
+from edgefl.models.given import ModelLike
 from edgefl.yours import Hold, holding
 
 
@@ -64,9 +66,11 @@ class Sweep:
 
 
 def sweep(
+    model: ModelLike | None = None,
+    data: DataLike | None = None,
+    *,
     algorithms: Algorithms,
     grid: Mapping[str, Sequence[Any]] | None = None,
-    *,
     seeds: int = 1,
     tuning_seeds: int = 1,
     validation: float = sweeps.SHARE,
@@ -75,7 +79,7 @@ def sweep(
     baseline: str | None = None,
     workers: int = 1,
     progress: bool | None = None,
-    **run: Unpack[Description],
+    **run: Unpack[Setup],
 ) -> Sweep:
     """Choose the best setting of each algorithm on validation data, then test that one alone.
 
@@ -83,21 +87,22 @@ def sweep(
     grid        {key: values} for every algorithm that has the key; a key with a dot is any of the run file
     seeds       to test what was chosen with; `tuning_seeds` to choose by
     validation  share of the training data to choose by: each device's, or the coordinator's public data
-    run         the rest is as in `edgefl.simulate`: model, data, fleet, rounds, ...
+    run         the rest is as in `edgefl.simulate`: test, fleet, rounds, ...
 
     >>> import edgefl
-    >>> given = {"model": "softmax", "fleet": 4, "rounds": 2, "progress": False}
-    >>> sweep = edgefl.sweep(["fedavg", "fedprox:mu=0.1"], {"lr": [0.001, 0.1]}, **given)
+    >>> given = {"algorithms": ["fedavg", "fedprox:mu=0.1"], "fleet": 4, "rounds": 2, "progress": False}
+    >>> sweep = edgefl.sweep("softmax", "digits", grid={"lr": [0.001, 0.1]}, **given)
     >>> sweep.chosen["fedavg"]
     {'lr': 0.1}
     """
     if tuning_seeds > seeds:
         raise ConfigError(f"tuning_seeds = {tuning_seeds} is more than seeds = {seeds}; lower it, or raise that")
-    with described(run) as base, holding() as hold:
+    with described(Description(model=model, data=data, **run)) as base, holding() as hold:
         families = [_family(label, one, grid or {}, base.file, hold) for label, one in labelled(algorithms)]
         check_labels([family.label for family in families])
         for key in grid or {}:
-            if not any(key in setting.values for family in families for setting in family.settings):
+            words = [one for _, one in labelled(algorithms) if isinstance(one, str)]
+            if not grids.tried(key, families) and not any(grids.has_key(word, key) for word in words):
                 raise ConfigError(f"grid: no algorithm has a key '{key}'")
         runs = [setting.run for family in families for setting in family.settings]
         around = surroundings(base, runs, workers, progress)

@@ -54,11 +54,20 @@ def families(
     labels = [family.label for family in chosen]
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise ConfigError(f"--algorithms: '{twice[0]}' stands there twice; give each a label: a={twice[0]}:...")
-    known = {key for entry in entries for key in _known(split_label(entry)[1].partition("+")[0], axes)}
     for key in axes:
-        if key not in known and not any(key in one.values for family in chosen for one in family.settings):
+        if not any(has_key(entry, key) for entry in entries) and not tried(key, chosen):
             raise ConfigError(f"--grid {key}: no algorithm of --algorithms has such a key")
     return chosen
+
+
+def has_key(entry: str, key: str) -> bool:
+    """Whether the algorithm of this word has such a key and leaves its value open."""
+    return key in _known(split_label(entry)[1].partition("+")[0], {key: ()})
+
+
+def tried(key: str, families: Sequence[Family]) -> bool:
+    """Whether any of them has several values of it."""
+    return any(key in setting.values for family in families for setting in family.settings)
 
 
 def _axis(word: str) -> tuple[str, tuple[str, ...]]:

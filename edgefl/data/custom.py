@@ -4,8 +4,8 @@ Samples become float32 as they are, with two exceptions: bytes (uint8) are pixel
 for those are token numbers. Whole-number labels are classes 0, 1, 2, ...; other labels are real targets. What has
 no test part gives a fixed fifth to it. Labels in several columns, y of shape (n, targets), are as many real targets.
 
-x may be several arrays by name (in a file: x.image, x.words), and so may y; y may also have any shape, as a mask of an
-image. `task.kind` says what is learnt then (docs/tasks.md).
+x may be several arrays by name (in a file: x.image, x.words) or a tuple of them, and y several by name; y may also have
+any shape, as a mask of an image. `task.kind` says what is learnt then (docs/tasks.md).
 """
 
 import logging
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.data.dataset import Dataset
-from edgefl.data.packed import named_arrays, packed_inputs, packed_labels
+from edgefl.data.packed import by_name, named_arrays, packed_inputs, packed_labels, several
 from edgefl.data.source import Source, arrays, check, one_of_five, pixels
 from edgefl.errors import ConfigError, nearest
 from edgefl.system import user_files
@@ -105,8 +105,8 @@ def dataset(x: Any, y: Any, classes: int | None, name: str) -> Dataset:
     """
     inputs: Fields = ()
     labels: Fields = ()
-    if isinstance(x, Mapping):
-        x, inputs = packed_inputs(x, name)
+    if several(x):
+        x, inputs = packed_inputs(by_name(x), name)
     if isinstance(y, Mapping) or np.ndim(y) > 2:
         y, labels = packed_labels(y if isinstance(y, Mapping) else np.asarray(y), name)
         classes = None  # of their numbers the run file says what they mean

@@ -8,8 +8,18 @@ import numpy as np
 from edgefl.data.source import pixels
 from edgefl.errors import ConfigError
 from edgefl.tasks import fields
-from edgefl.tasks.fields import WHOLE, Field, Fields
+from edgefl.tasks.fields import WHOLE, Field, Fields, numbered
 from edgefl.vector import Array
+
+
+def several(x: Any) -> bool:
+    """Whether a sample is several arrays: by name, or a tuple of them, whose order the network knows (Any: yours)."""
+    return isinstance(x, Mapping) or (isinstance(x, tuple) and bool(x) and all(hasattr(part, "shape") for part in x))
+
+
+def by_name(x: Any) -> Mapping[str, Any]:
+    """Several inputs by their names; those of a tuple have numbers instead."""
+    return x if isinstance(x, Mapping) else dict(zip(numbered(len(x)), x, strict=True))
 
 
 def packed_inputs(named: Mapping[str, Any], name: str) -> tuple[Array, Fields]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefl.errors import ConfigError
-from edgefl.tasks.fields import Field, Fields, starts
+from edgefl.tasks.fields import Field, Fields, in_order, starts
 from edgefl.tasks.form import PLAIN, Form
 
 
@@ -27,9 +27,14 @@ class OnRows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows of outputs for rows of samples."""
-        arguments = unpacked(self.form.inputs, x)
-        z: Any = super().forward(**arguments) if arguments else super().forward(x)
+        z = self._outputs(x)
         return row(z, self.form.outputs, type(self).__name__) if self.form.outputs else z
+
+    def _outputs(self, x: Tensor) -> Any:  # Any: whatever the network gives
+        inputs = unpacked(self.form.inputs, x)
+        if not inputs:
+            return super().forward(x)
+        return super().forward(*inputs.values()) if in_order(self.form.inputs) else super().forward(**inputs)
 
 
 def on_rows(module: nn.Module, form: Form) -> nn.Module:

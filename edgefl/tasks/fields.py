@@ -14,7 +14,7 @@ from edgefl.vector import Array
 
 WHOLE = 2**24  # numbers from here on are not all in float32
 
-Named: TypeAlias = "Array | dict[str, Array]"  # one array, or several by name
+Named: TypeAlias = Array | dict[str, Array]  # one array, or several by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,16 @@ class Field:
 
 
 Fields: TypeAlias = tuple[Field, ...]
+
+
+def numbered(count: int) -> tuple[str, ...]:
+    """What so many inputs are called that came in an order, without names."""
+    return tuple(f"input_{i}" for i in range(1, count + 1))
+
+
+def in_order(fields: Fields) -> bool:
+    """Whether these are such inputs: a network takes them one after another, whatever it calls them."""
+    return tuple(field.name for field in fields) == numbered(len(fields))
 
 
 def width(fields: Fields) -> int:

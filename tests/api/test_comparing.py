@@ -16,7 +16,7 @@ Y = (X.sum(axis=1) > 0).astype(np.int64)
 
 def compare(algorithms: Any, **more: Any) -> edgefl.Comparison:
     given = {"model": "softmax", "data": (X, Y), "fleet": 4, "rounds": 2, "progress": False} | more
-    return edgefl.compare(algorithms, **given)
+    return edgefl.compare(algorithms=algorithms, **given)
 
 
 def test_every_run_is_the_one_that_simulate_plays(tmp_path: Path) -> None:
@@ -58,8 +58,9 @@ def test_a_mistake_in_one_of_them_is_one_line(algorithms: Any, words: str) -> No
 
 
 def test_a_sweep_chooses_by_validation_and_tests_what_it_chose() -> None:
-    given: Any = {"model": "softmax", "data": (X, Y), "fleet": 4, "rounds": 2, "progress": False}
-    sweep = edgefl.sweep({"near": FedProx(mu=0.5), "plain": "fedavg"}, {"lr": [0.001, 0.3]}, **given)
+    given: Any = {"fleet": 4, "rounds": 2, "progress": False}
+    both = {"near": FedProx(mu=0.5), "plain": "fedavg"}
+    sweep = edgefl.sweep("softmax", (X, Y), algorithms=both, grid={"lr": [0.001, 0.3]}, **given)
     assert sweep.chosen == {"near": {"lr": 0.3}, "plain": {"lr": 0.3}}
     tried = [(record["label"], record["lr"], record["chosen"]) for record in sweep.records()]
     assert tried == [(label, lr, lr == 0.3) for label in ("near", "plain") for lr in (0.001, 0.3)]
@@ -69,4 +70,4 @@ def test_a_sweep_chooses_by_validation_and_tests_what_it_chose() -> None:
     assert alone.done is not None
     assert tested.done.model_sha256 == alone.done.model_sha256
     with pytest.raises(ConfigError, match="grid: no algorithm has a key 'nu'"):
-        edgefl.sweep(["fedavg"], {"nu": [1]}, **given)
+        edgefl.sweep("softmax", (X, Y), algorithms=["fedavg"], grid={"nu": [1]}, **given)

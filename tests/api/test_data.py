@@ -12,6 +12,7 @@ from torch.utils.data import Subset, TensorDataset
 from edgefl.api.data import given_data
 from edgefl.api.samples import samples
 from edgefl.errors import ConfigError
+from edgefl.tasks.fields import unpack
 
 X = np.arange(60, dtype=np.float32).reshape(20, 3)
 Y = np.arange(20) % 2
@@ -105,3 +106,59 @@ def test_a_class_that_only_the_test_part_has_is_a_class() -> None:
 def test_samples_of_different_shapes_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"samples of shape \(2,\) and \(3,\)"):
         samples([(np.zeros(3), 0), (np.zeros(2), 1), (np.zeros(3), 0)])
+
+
+A, B = X, np.arange(40).reshape(20, 2) % 7
+
+
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        (((A, B), Y), ["input_1", "input_2"]),
+        (({"picture": A, "words": B}, Y), ["picture", "words"]),
+        ([((A[i], B[i]), Y[i]) for i in range(20)], ["input_1", "input_2"]),
+        ([({"picture": A[i], "words": B[i]}, Y[i]) for i in range(20)], ["picture", "words"]),
+        ([(A[i], B[i], Y[i]) for i in range(20)], ["input_1", "input_2"]),
+        (TensorDataset(*map(torch.from_numpy, (A, B, Y))), ["input_1", "input_2"]),
+        ({"one": ((A[:9], B[:9]), Y[:9]), "two": ((A[9:], B[9:]), Y[9:])}, ["input_1", "input_2"]),
+    ],
+)
+def test_several_inputs_come_as_a_tuple_or_by_name(data: Any, names: list[str]) -> None:
+    whole, _ = source(data, test=data)
+    assert [(field.name, field.shape, field.whole) for field in whole.train.form.inputs] == [
+        (names[0], (3,), False),
+        (names[1], (2,), True),
+    ]
+    rows = unpack(whole.train.form.inputs, whole.train.x)
+    assert np.array_equal(rows[names[0]], A)
+    assert np.array_equal(rows[names[1]], B)
+    assert np.array_equal(whole.train.y, Y)
+
+
+def test_columns_of_a_hugging_face_dataset_are_inputs_by_name() -> None:
+    datasets = pytest.importorskip("datasets", reason="pip install datasets")
+    columns = datasets.Dataset.from_dict({"input_ids": B.tolist(), "mask": A.tolist(), "label": Y})
+    taken = samples(columns)
+    assert isinstance(taken.x, dict)
+    assert np.array_equal(taken.x["input_ids"], B)
+    assert np.array_equal(taken.x["mask"], A)
+
+
+def test_a_tuple_of_numbers_is_a_row() -> None:
+    taken = samples([((1.0, 2.0), 0), ((3.0, 4.0), 1), ((5.0, 6.0), 0)])
+    assert np.array_equal(taken.x, [[1, 2], [3, 4], [5, 6]])
+
+
+def test_clients_and_items_have_the_same_parts() -> None:
+    with pytest.raises(ConfigError, match=r"data\['two'\] has as x one array, data\['one'\] has input_1, input_2"):
+        source({"one": ((A, B), Y), "two": (A, Y)})
+    with pytest.raises(ConfigError, match="its items have different parts; all need input_1, input_2"):
+        samples([((A[0], B[0]), 0), (A[1], 1), ((A[2], B[2]), 0)])
+
+
+def test_labels_by_name_and_of_any_shape_are_left_to_the_kind_of_task() -> None:
+    whole, about = source((X, {"sort": Y, "size": X[:, 0]}))
+    assert [field.name for field in whole.train.form.labels] == ["sort", "size"]
+    assert about.loss is None
+    masks, about = source((X, np.zeros((20, 4, 4), int)))
+    assert (masks.train.form.labels[0].shape, about.loss) == ((4, 4), None)

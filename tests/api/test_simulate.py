@@ -176,6 +176,44 @@ def test_a_callback_sees_events_and_weights_notes_and_stops(fleet: Any) -> None:
     assert {type(one).__name__ for one in events} >= {"Evaluating", "Joined", "Asked", "Answered", "Closed", "Done"}
 
 
+class TwoInputs(nn.Module):
+    """Takes real numbers and token numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.last = nn.Embedding(4, 3), nn.Linear(8, 2)
+
+    def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.cat([numbers, self.words(words).mean(dim=1)], dim=1))
+
+
+@pytest.mark.parametrize("backend", ["onnx", "torch"])
+def test_several_inputs_go_to_the_network_in_their_order_or_by_name(backend: Any) -> None:
+    words = np.stack([Y, 1 - Y + 2], axis=1)
+    torch.manual_seed(0)
+    network = TwoInputs()
+    ways = [
+        ((X, words), Y),
+        ({"words": words, "numbers": X}, Y),
+        [((torch.from_numpy(x), torch.from_numpy(w)), y) for x, w, y in zip(X, words, Y, strict=True)],
+    ]
+    given = {"model": network, "algorithm": "fedavg:lr=0.5", "rounds": 5, "backend": backend}
+    histories = [simulate(data=data, **given) for data in ways]
+    assert len({tuple(history.curve("loss")) for history in histories}) == 1
+    assert (histories[0].accuracy or 0) > 0.9
+    network.load_state_dict(histories[0].state_dict())
+    with torch.no_grad():
+        right = network(torch.from_numpy(X), torch.from_numpy(words)).argmax(dim=1).numpy() == Y
+    assert right.mean() > 0.9
+
+
+def test_a_kind_of_task_has_its_own_loss_and_figures() -> None:
+    marks = np.stack([Y, X[:, 0] > 0], axis=1).astype(np.int64)
+    history = simulate(model=lambda: nn.Linear(5, 2), data=(X, marks), kind="multilabel", algorithm="fedavg:lr=0.5")
+    assert history.run["task"]["loss"] == "binary_cross_entropy"
+    assert 0 < (history.rounds[-1].scores or {})["f1"] <= 1
+
+
 def test_devices_are_the_clients_in_their_order() -> None:
     joined: list[Any] = []
     parts = {"eve": slice(0, 60), "anna": slice(60, 90), "ben": slice(90, 120)}
