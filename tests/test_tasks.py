@@ -252,8 +252,9 @@ def test_token_numbers_among_the_inputs_are_no_unscaled_features() -> None:
     [
         ({"kind": "segmentation", "data": "none", "sample": [1, 8, 8], "classes": 2}, "reads its shapes off samples"),
         ({"kind": "multilabel", "targets": 3}, "task.targets is for plain tasks"),
-        ({"kind": "autoencoder", "normalise": "fleet"}, "task.normalise is for plain tasks"),
-        ({"kind": "segmentation", "classes": 2, "class_weights": "balanced"}, "task.class_weights is for plain tasks"),
+        ({"kind": "autoencoder", "normalise": "fleet"}, "samples are also the labels, which would stay in raw units"),
+        ({"kind": "next_token", "normalise": "fleet"}, "token numbers have no mean"),
+        ({"kind": "segmentation", "classes": 2, "class_weights": "balanced"}, "samples of .* have no one class"),
         ({"outputs": {"a": [1]}}, "task.outputs are those of task.kind = 'heads'"),
     ],
 )

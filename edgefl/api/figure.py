@@ -25,7 +25,7 @@ AXES = {
 
 def curves(runs: "Mapping[str, Sequence[History]]", *, what: str | None = None, over: str = "round") -> "Figure":
     """The same curve of every run, by label."""
-    shown = what or ("accuracy" if any(run.accuracy is not None for of in runs.values() for run in of) else "loss")
+    shown = what or next(run.measure for of in runs.values() for run in of)
     figure = _empty()
     axes = figure.subplots()
     for label, colour in colours_of(list(runs)).items():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefl.errors import ConfigError, nearest
+from edgefl.evaluation.figures import judged_by
 from edgefl.evaluation.judged_rounds import judged_rounds
 from edgefl.events import Done, Fact, Round, as_json
 from edgefl.models.given import StateDict, state_dict
@@ -69,6 +70,12 @@ class History:
         """Of the last model that was judged."""
         return self._last("loss")
 
+    @property
+    def measure(self) -> str:
+        """What its models are judged by: "accuracy", "loss" of real targets, or "mean_iou" and its like."""
+        last = next((fact for fact in reversed(self.rounds) if fact.loss is not None), None)
+        return judged_by(last.accuracy, last.scores) if last else "loss"
+
     def records(self) -> list[dict[str, Any]]:
         """One record for each round: everything that is one number or word, and what callbacks noted."""
         return [_flat(fact) | dict(self.logged.get(fact.round, {})) for fact in self.rounds]
@@ -102,7 +109,7 @@ class History:
         return state_dict(self.weights)
 
     def plot(self, file: str | Path | None = None, *, what: str | None = None, over: str = "round") -> "Figure":
-        """A figure of one curve, accuracy or loss unless said; with `file`, written there as well."""
+        """A figure of one curve, of what it is judged by unless said; with `file`, written there as well."""
         from edgefl.api.figure import curves, written  # noqa: PLC0415 - brings matplotlib
 
         figure = curves({self.name: [self]}, what=what, over=over)
@@ -136,7 +143,8 @@ def frame(records: Sequence[Mapping[str, Any]]) -> Any:  # Any: a pandas.DataFra
 
 
 def _flat(fact: Round) -> dict[str, Any]:
-    """What pandas can put into cells."""
+    """What pandas can put into cells; figures of a kind of task stand under their own names."""
     told = as_json(fact)
     del told["event"]
+    told |= fact.scores or {}
     return {key: value for key, value in told.items() if value is None or isinstance(value, Real | str)}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from edgefl.comparison.outcomes import Played
+from edgefl.comparison.outcomes import Played, figure
+from edgefl.evaluation.figures import title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,11 +40,10 @@ class Curve:
 
 def curves(runs: Sequence[Played]) -> list[Curve]:
     """All pictures that these runs have the numbers for."""
-    word = "Loss" if runs[0].regression else "Accuracy"
-    axis = f"{runs[0].split} {word.lower()}"
-    lower = word.lower()
+    title = title_of(runs[0].measure)
+    word, axis, file = f"{title[0].upper()}{title[1:]}", f"{runs[0].split} {title}", f"{runs[0].measure}.png"
     pictures = [
-        Curve(f"{word} over rounds", f"{lower}.png", ROUND, axis, lambda run: _from_zero(run, run.numbers)),
+        Curve(f"{word} over rounds", file, ROUND, axis, lambda run: _from_zero(run, run.numbers)),
         Curve(f"{word} over traffic", "bytes.png", "MB sent, up and down", axis, _over(1e6, "bytes_up", "bytes_down")),
     ]
     if _all_have(runs, "virtual_seconds"):
@@ -52,7 +52,7 @@ def curves(runs: Sequence[Played]) -> list[Curve]:
     if _all_have(runs, "cpu_seconds"):
         over_work = _over(1, "cpu_seconds")
         pictures.append(Curve(f"{word} over CPU time", "cpu.png", "CPU seconds of the simulation", axis, over_work))
-    if not runs[0].regression:
+    if runs[0].has_classes:
         caption = "Forgetting, mean of the rounds so far"
         pictures.append(Curve(caption, "forgetting.png", ROUND, "round forgetting", _forgotten))
     return pictures
@@ -99,7 +99,7 @@ def fit(axes: "Axes", *, logarithmic: bool) -> None:
 
 def _from_zero(run: Played, x: Sequence[float]) -> Points:
     """The run's scores over these, from the model it began with on, where that was judged."""
-    first = getattr(run.first, "loss" if run.regression else "accuracy", None)
+    first = figure(run.first, run.measure) if run.first else None
     return (x, run.judged) if first is None else ([0, *x], [first, *run.judged])
 
 

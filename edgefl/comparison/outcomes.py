@@ -12,6 +12,7 @@ import numpy as np
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, EdgeflError, RunError
 from edgefl.evaluation import metrics
+from edgefl.evaluation.figures import judged_by, metric_of
 from edgefl.evaluation.judged_rounds import first_model, judged_rounds
 from edgefl.events import Done, Evaluated, Evaluating, Fact, Round, Tell, as_json
 
@@ -68,37 +69,58 @@ class Played:
         return [number for number, report in enumerate(self.paid, 1) if is_judged(report)]
 
     @property
-    def regression(self) -> bool:
-        """Whether it is judged by its loss, the lower the better, because its targets are real numbers."""
-        return self.paid[self.numbers[0] - 1].accuracy is None
+    def has_classes(self) -> bool:
+        """Whether one class of each sample is learnt: then there are classes to forget."""
+        return self._judged_first.accuracy is not None
+
+    @property
+    def measure(self) -> str:
+        """What it is judged by."""
+        return judged_by(self._judged_first.accuracy, self._judged_first.scores)
+
+    @property
+    def lower(self) -> bool:
+        """Whether it is the better the lower that is."""
+        return not metric_of(self.measure).higher
+
+    @property
+    def levelled(self) -> str | None:
+        """What levels are counted on, the higher the better: accuracy, R2, or the first share that its task has."""
+        if scores := self._judged_first.scores:
+            return next((name for name, value in scores.items() if metric_of(name).share and value is not None), None)
+        return "accuracy" if self.has_classes else "r2"
 
     @property
     def quality(self) -> list[float]:
-        """What levels are counted on, the higher the better: accuracy, or R2."""
-        return self.column("r2" if self.regression else "accuracy")
+        """What levels are counted on; nothing, where there is no such figure."""
+        return [] if self.levelled is None else self.column(self.levelled)
 
     @property
     def judged(self) -> list[float]:
-        """What it is judged by: accuracy, or the loss of a regression."""
-        return self.column("loss" if self.regression else "accuracy")
+        """What it is judged by, of every judged round."""
+        return self.column(self.measure)
 
     @property
     def best(self) -> str:
         """Its best round, in words."""
         where = "" if self.split == "test" else f" on {self.split} data"
-        return (
-            f"best{where} {max(self.judged):.1%}" if not self.regression else f"best loss{where} {min(self.judged):.4g}"
-        )
+        metric, value = metric_of(self.measure), (min if self.lower else max)(self.judged)
+        word = "best" if self.has_classes else f"best {metric.title}"
+        return f"{word}{where} {value:.1%}" if metric.share else f"{word}{where} {value:.4g}"
 
-    def column(self, key: str) -> list[float]:
+    def column(self, name: str) -> list[float]:
         """One number of every judged round; one that is not there (R2 of targets that do not vary) is NaN."""
         reports = self.paid
-        return [nan if (value := getattr(reports[i - 1], key)) is None else value for i in self.numbers]
+        return [nan if (value := figure(reports[i - 1], name)) is None else value for i in self.numbers]
+
+    @property
+    def _judged_first(self) -> Round:
+        return self.paid[self.numbers[0] - 1]
 
     @property
     def forgetting(self) -> list[float]:
         """From one judged round to the next; before the first, and without classes, there was nothing to forget."""
-        if self.regression:
+        if not self.has_classes:
             return []
         reports = self.paid
         judged = [reports[i - 1] for i in self.numbers]
@@ -117,6 +139,12 @@ class Played:
             else:
                 sums.append(total)
         return [sums[number - 1] for number in self.numbers]
+
+
+def figure(report: Round, name: str) -> float | None:
+    """A figure of a round's model by its name: of its task, or one that all have."""
+    value: float | None = (report.scores or {}).get(name, getattr(report, name, None))
+    return value
 
 
 def is_judged(report: Round) -> bool:

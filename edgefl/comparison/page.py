@@ -10,6 +10,7 @@ from edgefl.comparison.curves import colours_of
 from edgefl.comparison.outcomes import Failed
 from edgefl.comparison.significance import Standing
 from edgefl.comparison.table import MEDIAN, Line, Score, cells
+from edgefl.evaluation.figures import metric_of, title_of
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -87,7 +88,7 @@ def _table(lines: Sequence[Line], levels: Sequence[float]) -> str:
     several = {line.label for line in lines if line.seed == MEDIAN}
     colours = colours_of([line.label for line in lines if isinstance(line, Score)])
     chief = [line for line in lines if isinstance(line, Score) and (line.label not in several or line.seed == MEDIAN)]
-    pick = min if any(line.regression for line in chief) else max
+    pick = max if all(metric_of(line.measure).higher for line in chief) else min
     best = [pick((column(line) for line in chief), default=0.0) for column in JUDGED]
     body = []
     for line, row in zip(lines, rows, strict=True):
@@ -132,11 +133,20 @@ over the seeds that both have; Holm corrects it for the number of rows.</p>"""
 
 
 def _legend(lines: Sequence[Line]) -> str:
-    if any(line.regression for line in lines if isinstance(line, Score)):
+    line = next((line for line in lines if isinstance(line, Score)), None)
+    if line and line.measure == "loss":
         return (
             "Best, last and mean of the last five test losses, lower is better; mean absolute error, root of the mean"
             " squared error and R2 after the last round; rounds until R2 first reached a level (- is never), and the"
             " megabytes sent until then"
+        )
+    if line and line.measure != "accuracy":
+        better = "higher" if metric_of(line.measure).higher else "lower"
+        others = ", ".join(title_of(name) for name in line.figures)
+        levels = f"; rounds until {title_of(line.levelled)} first reached a level (- is never)" if line.levelled else ""
+        return (
+            f"Best, last and mean of the last five test figures of {title_of(line.measure)}, {better} is better;"
+            f" {others} after the last round{levels}{', and the megabytes sent until then' if levels else ''}"
         )
     return (
         "Best, last and mean of the last five test accuracies; balanced: the mean accuracy of all classes after the"

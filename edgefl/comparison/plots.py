@@ -39,14 +39,13 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
     except ModuleNotFoundError:
         raise ConfigError("pictures need matplotlib: pip install 'edgefl[coordinator]'") from None
     files: dict[str, Path] = {}
-    real = runs[0].regression
 
     def save(caption: str, name: str, figure: "Figure") -> None:
         files[caption] = folder / name
         figure.savefig(folder / name)
 
     with mpl.rc_context(STYLE):
-        positive = real and min(min(run.judged) for run in runs) > 0
+        positive = runs[0].lower and min(min(run.judged) for run in runs) > 0
         for curve in curves(runs):
             figure = Figure(figsize=(7.2, 4.2), layout="constrained")
             axes = figure.subplots()
@@ -58,7 +57,7 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
             fit(axes, logarithmic=positive)
             _legend(figure)
             save(curve.caption, curve.file, figure)
-        if not real:
+        if runs[0].has_classes:
             save("Accuracy of each class over rounds", "classes.png", _classes(runs, title))
     return files
 

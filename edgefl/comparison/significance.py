@@ -9,6 +9,7 @@ from math import isnan
 
 from edgefl.comparison.outcomes import Played
 from edgefl.comparison.statistics import Paired, Spread, holm, paired, spread
+from edgefl.evaluation.figures import metric_of
 
 LAST = 5
 
@@ -20,11 +21,11 @@ class Standing:
     label: str
     score: Spread
     against: Paired | None  # the baseline; None for the baseline itself
-    regression: bool = False
+    measure: str = "accuracy"  # what runs are judged by
 
 
 def final_score(run: Played) -> float:
-    """The mean of the last five judged rounds: accuracy, or the loss of a regression."""
+    """The mean of the last five judged rounds, of what the run is judged by."""
     last = run.judged[-LAST:]
     return sum(last) / len(last)
 
@@ -40,9 +41,9 @@ def standings(runs: Sequence[Played], baseline: str | None = None) -> list[Stand
     }
     corrected = dict(zip(tests, holm([one.p if one else float("nan") for one in tests.values()]), strict=True))
     against = {label: replace(one, corrected=corrected[label]) for label, one in tests.items() if one}
-    regression = bool(runs) and runs[0].regression
+    measure = runs[0].measure if runs else "accuracy"
     return [
-        Standing(label, spread(list(values.values())), against.get(label), regression)
+        Standing(label, spread(list(values.values())), against.get(label), measure)
         for label, values in by_label.items()
     ]
 
@@ -55,17 +56,17 @@ def cells(lines: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
     head += [f"less {baseline}", "95% interval", "p", "p (Holm)"] if compared else []
     rows = []
     for line in lines:
-        row = [line.label, str(line.score.seeds), *_spread(line.score, regression=line.regression)]
+        row = [line.label, str(line.score.seeds), *_spread(line.score, line.measure)]
         gap = line.against
         if compared and gap:
-            mean, _, interval = _spread(gap.difference, regression=line.regression, sign="+")
+            mean, _, interval = _spread(gap.difference, line.measure, sign="+")
             row += [mean, interval, _chance(gap.p), _chance(gap.corrected)]
         rows.append(row + ["-"] * (len(head) - len(row)))
     return head, rows
 
 
-def _spread(one: Spread, *, regression: bool, sign: str = "") -> tuple[str, str, str]:
-    form = f"{sign}.4g" if regression else f"{sign}.4f"
+def _spread(one: Spread, measure: str, sign: str = "") -> tuple[str, str, str]:
+    form = f"{sign}.4f" if metric_of(measure).share else f"{sign}.4g"
     if isnan(one.deviation):
         return format(one.mean, form), "-", "-"
     return format(one.mean, form), format(one.deviation, form.lstrip("+")), f"{one.low:{form}} to {one.high:{form}}"

@@ -24,6 +24,7 @@ from edgefl.comparison.variants import Variant
 from edgefl.config.schema import RunFile
 from edgefl.data.validation import Place
 from edgefl.errors import RunError
+from edgefl.evaluation.figures import metric_of
 
 SHARE = 0.2  # of each device's training data, to choose by
 VALIDATION = "validation"
@@ -36,14 +37,14 @@ class Trial:
     setting: Setting
     scores: dict[int, float]
     rounds: int  # it was trained for, in the middle of its seeds: fewer than asked where patience ended it
-    regression: bool
+    measure: str  # what runs are judged by
     failed: tuple[str, ...] = ()  # why, of those that failed
 
     @property
     def mean(self) -> float:
-        """Accuracy, or loss; of a setting that failed with any seed, as bad as can be."""
+        """Of what runs are judged by; of a setting that failed with any seed, as bad as can be."""
         if self.failed or not self.scores:
-            return inf if self.regression else -inf
+            return -inf if metric_of(self.measure).higher else inf
         return fmean(self.scores.values())
 
     def as_json(self) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def to_test(trial: Trial) -> RunFile:
 
 def choose(trials: Sequence[Trial]) -> Trial:
     """The best trial; of equally good ones the first."""
-    pick = min if trials[0].regression else max
+    pick = max if metric_of(trials[0].measure).higher else min
     best = pick(trials, key=lambda trial: trial.mean)
     if not isfinite(best.mean):
         raise RunError(f"no setting came to its end; the first one: {trials[0].failed[0]}")
@@ -158,17 +159,15 @@ def _chosen(family: Family, outcomes: Sequence[Outcome]) -> Choice:
     for outcome in outcomes:
         by_name.setdefault(outcome.label, []).append(outcome)
     runs = [by_name[_name(family, i)] for i in range(len(family.settings))]
-    regression = any(run.regression for each in runs for run in each if isinstance(run, Played))
-    trials = tuple(
-        _trial(setting, each, regression=regression) for setting, each in zip(family.settings, runs, strict=True)
-    )
+    measure = next((run.measure for each in runs for run in each if isinstance(run, Played)), "accuracy")
+    trials = tuple(_trial(setting, each, measure) for setting, each in zip(family.settings, runs, strict=True))
     try:
         return Choice(family.label, trials, choose(trials))
     except RunError as error:
         raise RunError(f"{family.label}: {error}") from None
 
 
-def _trial(setting: Setting, outcomes: Sequence[Outcome], *, regression: bool) -> Trial:
+def _trial(setting: Setting, outcomes: Sequence[Outcome], measure: str) -> Trial:
     """What came of the runs of a setting, if they were judged by validation data."""
     played = [outcome for outcome in outcomes if isinstance(outcome, Played)]
     for run in played:
@@ -178,7 +177,7 @@ def _trial(setting: Setting, outcomes: Sequence[Outcome], *, regression: bool) -
             )
     failed = tuple(outcome.why for outcome in outcomes if not isinstance(outcome, Played))
     rounds = round(median(run.done.rounds for run in played)) if played else setting.run.run.rounds
-    return Trial(setting, {run.seed: final_score(run) for run in played}, max(1, rounds), regression, failed)
+    return Trial(setting, {run.seed: final_score(run) for run in played}, max(1, rounds), measure, failed)
 
 
 def _name(family: Family, number: int) -> str:
@@ -194,4 +193,4 @@ def _with(run: RunFile, section: str, **changes: Any) -> RunFile:
 def _cells(trial: Trial) -> tuple[str, str]:
     if not isfinite(trial.mean):
         return "failed", str(len(trial.scores))
-    return format(trial.mean, ".4g" if trial.regression else ".4f"), str(len(trial.scores))
+    return format(trial.mean, ".4f" if metric_of(trial.measure).share else ".4g"), str(len(trial.scores))

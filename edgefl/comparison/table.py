@@ -1,27 +1,28 @@
 """The numbers that papers print, for every run, and their medians over the seeds."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from math import inf, nan
 from statistics import mean, median
 from typing import Any, TypeAlias
 
-from edgefl.comparison.outcomes import Failed, Outcome, Played
+from edgefl.comparison.outcomes import Failed, Outcome, Played, figure
 from edgefl.comparison.significance import Standing
 from edgefl.evaluation import metrics
+from edgefl.evaluation.figures import metric_of, title_of
 
 MEDIAN = "median"
-KNOWN = ("balanced", "mae", "rmse", "r2", "epsilon", "as_published", "joules")  # figures that not every run has
+KNOWN = ("epsilon", "as_published", "joules")  # that not every run has
 UNSOLVED = ("infeasible", "unsolved")  # what stages call a projection that had to be given up
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One line of the table: of one seed, or the median over them. A regression is judged by its loss."""
+    """One line of the table: of one seed, or the median over them."""
 
     label: str
     seed: int | str
-    best: float  # accuracy, or loss: so are the next two
+    best: float  # of what runs are judged by, `measure` below; so are the next two
     last: float
     last_five: float
     rounds_to: tuple[float | None, ...]  # one for each level, free rounds not counted; None: never
@@ -33,11 +34,9 @@ class Score:
     free_rounds: float  # that asked nobody: counted here and in no other column
     unsolved: float  # projections that were given up, over the whole run
     bounded: float  # answers that `[guards]` scaled down, over the whole run
-    regression: bool = False
-    balanced: float | None = None  # accuracy after the last round, every class counted alike
-    mae: float | None = None  # after the last round, of a regression; so are the next two
-    rmse: float | None = None
-    r2: float | None = None
+    measure: str = "accuracy"  # "loss" of a regression, "mean_iou" of a segmentation, ...
+    levelled: str | None = "accuracy"  # what levels are counted on; None: there is nothing that grows to 1
+    figures: Mapping[str, float | None] = field(default_factory=dict)  # the others that its task has, at the end
     epsilon: float | None = None  # spent by the device that spent most, an upper bound; None: nothing is promised
     as_published: float | None = None  # by the formula of the paper, which is no bound
     joules: float | None = None  # of all devices, as their profiles assume
@@ -50,7 +49,8 @@ Line: TypeAlias = Score | Failed
 def score(run: Played, levels: Sequence[float]) -> Score:
     """The line of one run. Round 0, the untrained model, counts for nothing."""
     curve = [-inf, *run.quality]
-    numbers = metrics.summary([nan, *run.judged], lower=run.regression)
+    numbers = metrics.summary([nan, *run.judged], lower=run.lower)
+    levels = levels if run.levelled else ()
     reached = tuple(metrics.rounds_to(curve, level) for level in levels)  # how manieth judged round
     megabytes = [sent / 1e6 for sent in run.summed("bytes_up", "bytes_down")]
     privacy = run.done.privacy or {}
@@ -70,16 +70,21 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         run.free,
         unsolved(run),
         sum(len(report.bounded) for report in run.rounds),
-        run.regression,
-        run.rounds[-1].balanced_accuracy,
-        run.rounds[-1].mae,
-        run.rounds[-1].rmse,
-        run.rounds[-1].r2,
+        run.measure,
+        run.levelled,
+        {name: figure(run.rounds[-1], name) for name in other_figures(run)},
         privacy.get("epsilon"),
         privacy.get("as_published"),
         run.done.joules,
         seconds_to=tuple(None if round is None else clock[round - 1] for round in reached) if timed else (),
     )
+
+
+def other_figures(run: Played) -> tuple[str, ...]:
+    """What is told of a model beside what it is judged by."""
+    if scores := next((report.scores for report in run.rounds if report.scores), None):
+        return (*(name for name in scores if name != run.measure), "loss")
+    return ("balanced_accuracy",) if run.has_classes else ("mae", "rmse", "r2")
 
 
 def unsolved(run: Played) -> float:
@@ -110,7 +115,9 @@ def middle(scores: Sequence[Score]) -> Score:
         median(s.free_rounds for s in scores),
         median(s.unsolved for s in scores),
         median(s.bounded for s in scores),
-        first.regression,
+        first.measure,
+        first.levelled,
+        {name: _known([s.figures.get(name) for s in scores]) for name in first.figures},
         **known,
         seconds_to=seconds,
     )
@@ -141,14 +148,22 @@ def cells(lines: Sequence[Line], levels: Sequence[float]) -> tuple[list[str], li
         "as published": any(line.as_published is not None for line in whole),
     }
     rare = [title for title, some in shown.items() if some]
-    real = any(line.regression for line in whole)
-    heights = [f"R2 {level:g}" if real else f"{level:.0%}" for level in levels]
-    head = ["algorithm", "seed", *(["best loss", "last loss"] if real else ["best", "last"]), "last 5"]
-    head += ["MAE", "RMSE", "R2"] if real else ["balanced"]
+    measure, levelled = (whole[0].measure, whole[0].levelled) if whole else ("accuracy", "accuracy")
+    plain = measure == "accuracy"
+    named = "" if plain else f" {title_of(measure)}"
+    heights = [_height(level, levelled, named=levelled != measure) for level in levels] if levelled else []
+    head = ["algorithm", "seed", f"best{named}", f"last{named}", "last 5"]
+    head += [title_of(name) for name in (whole[0].figures if whole else ("balanced_accuracy",))]
     head += [f"to {height}" for height in heights] + [f"MB to {height}" for height in heights]
     head += [f"s to {height}" for height in heights] if shown["virtual s"] else []
-    head += [*([] if real else ["forgetting"]), "MB", "CPU s", *rare]
+    head += [*(["forgetting"] if plain else []), "MB", "CPU s", *rare]
     return head, [_cells(line, rare, width=len(head)) for line in lines]
+
+
+def _height(level: float, levelled: str, *, named: bool) -> str:
+    """A level in words, with the name of what it is counted on where that is not what runs are judged by."""
+    text = f"{level:.0%}" if metric_of(levelled).share else f"{level:g}"
+    return f"{title_of(levelled)} {text}" if named else text
 
 
 def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
@@ -166,12 +181,12 @@ def _cells(line: Line, rare: Sequence[str], *, width: int) -> list[str]:
     return [
         line.label,
         str(line.seed),
-        *(_number(value, line) for value in (line.best, line.last, line.last_five)),
-        *(_number(value, line) for value in ((line.mae, line.rmse, line.r2) if line.regression else (line.balanced,))),
+        *(_number(value, line.measure) for value in (line.best, line.last, line.last_five)),
+        *(_number(value, name) for name, value in line.figures.items()),
         *("-" if rounds is None else f"{rounds:g}" for rounds in line.rounds_to),
         *map(_megabytes, line.megabytes_to),
         *("-" if seconds is None else f"{seconds:.0f}" for seconds in line.seconds_to),
-        *([] if line.regression else [f"{line.forgetting:.3f}"]),
+        *([f"{line.forgetting:.3f}"] if line.measure == "accuracy" else []),
         _megabytes(line.megabytes),
         f"{line.cpu_seconds:.1f}",
         *(counted[title] for title in rare),
@@ -227,9 +242,9 @@ def _megabytes(value: float | None) -> str:
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
-def _number(value: float | None, line: Score) -> str:
-    """Accuracies have three places; a loss has the size it has."""
-    return "-" if value is None else f"{value:.4g}" if line.regression else f"{value:.3f}"
+def _number(value: float | None, name: str) -> str:
+    """Shares have three places; a loss has the size it has."""
+    return "-" if value is None else f"{value:.3f}" if metric_of(name).share else f"{value:.4g}"
 
 
 def _or_never(reached: Sequence[float | None]) -> float | None:

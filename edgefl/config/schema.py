@@ -188,10 +188,21 @@ class Learning(Section):
         if self.kind == "plain":
             return self
         if self.data is None:
-            raise ValueError(f"task.kind = '{self.kind}' reads its shapes off samples; give task.data, a few will do")
-        for key, unless in (("targets", None), ("class_weights", None), ("normalise", "none")):
-            if getattr(self, key) != unless:
-                raise ValueError(f"task.{key} is for plain tasks, and task.kind = '{self.kind}'; leave it out")
+            raise ValueError(
+                f"task.kind = '{self.kind}' reads its shapes off samples; give task.data, a few will do"
+                " (evaluation.on = 'devices' still leaves judging to devices)"
+            )
+        if self.targets is not None:
+            raise ValueError(f"task.targets is for plain tasks, and task.kind = '{self.kind}'; leave it out")
+        if self.class_weights is not None:
+            raise ValueError(
+                f"task.class_weights weighs a sample by its class, and samples of task.kind = '{self.kind}' have no one"
+                " class; leave it out, or weigh in a loss of your own (task.loss = 'package.module:function')"
+            )
+        if self.normalise != "none" and self.kind in {"autoencoder", "next_token"}:
+            why = "samples are also the labels, which would stay in raw units: scale them in the data"
+            why = why if self.kind == "autoencoder" else "token numbers have no mean: leave it out"
+            raise ValueError(f"task.normalise = '{self.normalise}' with task.kind = '{self.kind}': {why}")
         return self
 
     @model_validator(mode="after")

@@ -7,12 +7,16 @@
     scale=0.1      each channel of a sample times a factor from a normal distribution around one
     mine.change:twice    a function of your own: (x, rng) -> x of the same shape
 
+Labels that are places of a sample (a segmentation's, an autoencoder's) move with it; a pixel that comes in is not
+known. A function of your own changes samples alone.
+
 They are applied one after another, to a copy. The stream is named by seed, round and device, so every driver trains on
 the same samples; within a round all passes see the same ones. What is held back to evaluate on is never changed.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +24,8 @@ import numpy as np
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, nearest
 from edgefl.registry import elsewhere
+from edgefl.tasks.fields import in_words
+from edgefl.tasks.form import Form
 from edgefl.vector import Array
 
 Change: TypeAlias = Callable[[Array, np.random.Generator], Array]
@@ -27,17 +33,42 @@ Change: TypeAlias = Callable[[Array, np.random.Generator], Array]
 
 def augmented(data: Dataset, words: Sequence[str], rng: np.random.Generator) -> Dataset:
     """The data with fresh changes."""
-    x = data.x
+    x, y = data.x, data.y
+    if words and data.form.inputs:
+        raise ConfigError(f"task.augment: '{words[0]}' changes samples of one array, and these have several inputs")
     for word in words:
         if x.dtype.kind != "f":
             raise ConfigError(f"task.augment: '{word}' changes real numbers, and samples are of type {x.dtype}")
-        if data.y.ndim > 2 and word.partition("=")[0] in GEOMETRIC:
+        geometric = word.partition("=")[0] in GEOMETRIC
+        if geometric and y.ndim > 2:
             raise ConfigError(f"task.augment: '{word}' would move samples away from their labels, which have a shape")
+        if geometric and data.form.kind:
+            x, y = _moved(word, x, y, data.form, rng)
+            continue
         changed = np.asarray(_change(word)(x, rng), x.dtype)
         if changed.shape != x.shape:
             raise ConfigError(f"task.augment: '{word}' made {list(changed.shape)} of samples of {list(x.shape)}")
         x = changed
-    return data if x is data.x else replace(data, x=x)
+    return data if x is data.x else replace(data, x=x, y=y)
+
+
+def _moved(word: str, x: Array, y: Array, form: Form, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Samples that are moved, and with them the labels that are places of them, as if these were further channels."""
+    own, places = x.shape[1], x.shape[2:]
+    channels = {"segmentation": 1, "autoencoder": own}.get(form.kind, 0)  # of labels that move along
+    width, raised = channels * prod(places), int(form.kind == "segmentation")
+    shaped = [field for field in form.labels if field.learnt and len(field.shape) > 1 - raised]
+    if places and shaped and shaped[0].size != width:
+        labels = in_words((shaped[0],))
+        raise ConfigError(
+            f"task.augment: '{word}' would move samples {list(x.shape[1:])} away from their labels {labels}"
+        )
+    if not places:
+        return _change(word)(x, rng), y  # which is refused there
+    along = y[:, :width].reshape(len(y), channels, *places) + raised  # labels are raised, so that what comes in is -1
+    both = np.asarray(_change(word)(np.concatenate([x, along], axis=1), rng), x.dtype)
+    rows = both[:, own:].reshape(len(y), width) - raised
+    return both[:, :own], np.concatenate([rows, y[:, width:]], axis=1)
 
 
 def check(words: Sequence[str], allowed: Collection[str] | None = None) -> None:

@@ -32,6 +32,17 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
+def metric_of(name: str) -> Metric:
+    """What a figure of this name is; `output.rmse` is the RMSE of one output."""
+    return METRICS[name.rpartition(".")[2]]
+
+
+def title_of(name: str) -> str:
+    """Its name for people; of one of several outputs, with the name of the output."""
+    head, _, last = name.rpartition(".")
+    return f"{head} {METRICS[last].title}" if head else METRICS[last].title
+
+
 class Figure(NamedTuple):
     """One number of a model, and what it is."""
 
@@ -41,9 +52,8 @@ class Figure(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Its name for people; of one of several outputs, with the name of the output."""
-        head, _, _ = self.name.rpartition(".")
-        return f"{head} {self.metric.title}" if head else self.metric.title
+        """Its name for people."""
+        return title_of(self.name)
 
     @property
     def shown(self) -> str:
@@ -54,8 +64,13 @@ class Figure(NamedTuple):
 
 
 def figures(scores: Mapping[str, float | None] | None) -> tuple[Figure, ...]:
-    """The scores of a kind of task, what it is chiefly judged by first; `output.rmse` is the RMSE of one output."""
-    return tuple(Figure(name, METRICS[name.rpartition(".")[2]], value) for name, value in (scores or {}).items())
+    """The scores of a kind of task, what it is chiefly judged by first."""
+    return tuple(Figure(name, metric_of(name), value) for name, value in (scores or {}).items())
+
+
+def judged_by(accuracy: float | None, scores: Mapping[str, float | None] | None) -> str:
+    """What runs are compared by: accuracy, the loss where targets are real numbers, or the chief figure of a kind."""
+    return next(iter(scores or ()), "loss" if accuracy is None else "accuracy")
 
 
 def chief(told: Mapping[str, Any]) -> Figure | None:

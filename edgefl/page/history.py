@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl import events
+from edgefl.evaluation.figures import chief
 from edgefl.evaluation.judged_rounds import judged_rounds
 from edgefl.events import Done, as_json, from_json
 from edgefl.overview.snapshot import plain
@@ -22,6 +23,7 @@ CURVES = (
     "loss",
     "rmse",
     "r2",
+    "scores",
     "forgetting",
     "bytes_up",
     "bytes_down",
@@ -69,7 +71,9 @@ def _read(path: Path, size: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     done = next((fact for fact in reversed(facts) if isinstance(fact, Done)), None)  # one that was extended has two
     if not facts:
         return {}, []
-    scores = [fact.accuracy for fact in rounds if fact.accuracy is not None]
+    judged = [figure for row in map(as_json, rounds) if (figure := chief(row)) and figure.value is not None]
+    pick = max if judged and judged[-1].metric.higher else min
+    scores = [figure.value for figure in judged if figure.value is not None]
     losses = [fact.loss for fact in rounds if fact.loss is not None]
     last = facts[-1]
     summary = {
@@ -77,8 +81,9 @@ def _read(path: Path, size: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "finished": isinstance(facts[-1], Done),
         "algorithm": done.algorithm if done else "",
         "rounds": rounds[-1].round if rounds else 0,
-        "accuracy": scores[-1] if scores else None,
-        "best_accuracy": max(scores, default=None),
+        "measure": judged[-1].name if judged else None,  # what its models are chiefly judged by
+        "score": scores[-1] if scores else None,
+        "best_score": pick(scores, default=None),
         "loss": losses[-1] if losses else None,
         "best_loss": min(losses, default=None),
         "bytes_up": sum(fact.bytes_up for fact in rounds),

@@ -1,6 +1,6 @@
 """The parts of a report, in the order in which they are read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from edgefl.evaluation import figures as judging
@@ -50,14 +50,20 @@ def curves(_: Contents, s: Snapshot) -> str:
 
 def _rounds(s: Snapshot) -> str:
     """All figures, as in metrics.jsonl."""
-    titles = ["round", "when", "accuracy", "balanced", "loss", "on devices", "devices", "late", "refused", "missing"]
+    names = list(next((row.opinion.scores for row in s.rounds if row.opinion and row.opinion.scores), ()))
+    judged = [judging.title_of(name) for name in names] or ["accuracy", "balanced"]
+    titles = ["round", "when", *judged, "loss", "on devices", "devices", "late", "refused", "missing"]
     titles += ["slowest", "up", "down", "seconds", "waited"]
-    return table(titles, (_round(row) for row in s.rounds), left=(1, 10), words=(9,))
+    places = len(judged)
+    return table(titles, (_round(row, names) for row in s.rounds), left=(1, 8 + places), words=(7 + places,))
 
 
-def _round(row: RoundRow) -> tuple[object, ...]:
+def _round(row: RoundRow, names: Sequence[str]) -> tuple[object, ...]:
     slowest = f"{row.slowest.device}, {row.slowest.took:.1f} s" if row.slowest else "-"
-    scores = _percent(row.accuracy), _percent(row.balanced_accuracy), _figure(row.loss), _on_devices(row)
+    own = row.scores or {}
+    judged = [judging.Figure(name, judging.metric_of(name), own.get(name)).shown for name in names]
+    judged = judged or [_percent(row.accuracy), _percent(row.balanced_accuracy)]
+    scores = *judged, _figure(row.loss), _on_devices(row)
     counts = row.devices, row.late, row.refused, _names(row.missing), slowest
     sent = size(row.bytes_up), size(row.bytes_down), f"{row.seconds:.2f}", f"{row.waiting_seconds:.2f}"
     return row.round, shown(row.at), *scores, *counts, *sent

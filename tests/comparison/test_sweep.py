@@ -174,7 +174,7 @@ def test_patience_looks_at_validation_data_and_the_test_lasts_as_long():
 
 def test_a_loss_is_the_better_the_lower_and_of_equals_the_first_is_chosen():
     (family,) = families("fedavg:lr=0.1|0.2|0.3", [], BASE, "run.toml")
-    trials = [Trial(s, {0: score}, 3, True) for s, score in zip(family.settings, [2.0, 1.0, 1.0], strict=True)]
+    trials = [Trial(s, {0: score}, 3, "loss") for s, score in zip(family.settings, [2.0, 1.0, 1.0], strict=True)]
     assert choose(trials) is trials[1]
     assert to_test(trials[1]).evaluation.validation is None
 

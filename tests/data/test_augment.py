@@ -9,12 +9,14 @@ from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.contract import Task
 from edgefl.data.augment import augmented
+from edgefl.data.custom import dataset
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
 from edgefl.run import job as jobs
 from edgefl.run.work import Worker
 from edgefl.simulation.emulator import emulate
 from edgefl.simulation.loop import simulate
+from edgefl.tasks.kinds import KINDS, formed
 
 
 def data(*shape, samples=50):
@@ -137,3 +139,60 @@ def test_it_is_said_in_task_and_not_beside_privacy():
     }
     with pytest.raises(ConfigError, match=r"\[privacy\] promises is about samples as they are"):
         parse(RunFile, table, "run.toml", (), {})
+
+
+def of_kind(kind, x, y):
+    raw = dataset(x, y, None, kind)
+    return formed(raw, KINDS[kind].form((raw,), None, None, kind), kind)
+
+
+def images(*shape):
+    return np.random.default_rng(2).random((30, *shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("word", ["flip", "crop=2"])
+def test_masks_move_with_their_images_and_what_comes_in_is_not_known(word):
+    x = images(1, 6, 6)
+    some = of_kind("segmentation", x, (x[:, 0] > 0.5).astype(int))
+    moved = augmented(some, (word,), np.random.default_rng(7))
+    assert not np.array_equal(moved.x, some.x)
+    masks, known = moved.y.reshape(30, 6, 6), moved.x[:, 0] > 0
+    np.testing.assert_array_equal(masks[known], (moved.x[:, 0] > 0.5)[known])
+    np.testing.assert_array_equal(masks[~known], -1)
+    assert (~known).any() == word.startswith("crop")
+
+
+def test_labels_of_a_series_move_with_it():
+    x = images(2, 9)
+    some = of_kind("segmentation", x, (x[:, 0] > 0.5).astype(int))
+    moved = augmented(some, ("shift=3", "noise=0.0"), np.random.default_rng(7))
+    np.testing.assert_array_equal(moved.y, moved.x[:, 0] > 0.5)
+
+
+def test_an_autoencoder_learns_the_sample_that_was_moved_without_the_noise():
+    some = of_kind("autoencoder", images(2, 4, 4), np.zeros(30, int))
+    moved = augmented(some, ("flip",), np.random.default_rng(7))
+    np.testing.assert_array_equal(moved.y[:, :-1], moved.x.reshape(30, -1))
+    np.testing.assert_array_equal(moved.y[:, -1], some.y[:, -1])
+    noisy = augmented(some, ("noise=0.5", "flip"), np.random.default_rng(7))
+    assert not np.allclose(noisy.y[:, :-1], noisy.x.reshape(30, -1), atol=0.01)
+
+
+def test_several_labels_of_an_image_stay_where_they_are():
+    some = of_kind("multilabel", images(1, 4, 4), np.arange(60).reshape(30, 2) % 2)
+    moved = augmented(some, ("flip", "scale=0.1"), np.random.default_rng(7))
+    np.testing.assert_array_equal(moved.y, some.y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "y", "words"),
+    [
+        ("segmentation", images(1, 6, 6), np.arange(120).reshape(30, 2, 2) % 3, "away from their labels"),
+        ("heads", images(1, 4, 4), {"mask": np.zeros((30, 4, 4), int)}, r"away from their labels mask \[4, 4\]"),
+        ("next_token", np.ones((30, 4), int), np.ones((30, 4), int), "changes real numbers"),
+        ("multilabel", {"a": images(1, 4, 4), "b": images(2)}, np.ones((30, 2), int), "these have several inputs"),
+    ],
+)
+def test_what_cannot_be_moved_with_its_labels_is_refused_in_one_line(kind, x, y, words):
+    with pytest.raises(ConfigError, match=words):
+        augmented(of_kind(kind, x, y), ("flip",), np.random.default_rng(7))

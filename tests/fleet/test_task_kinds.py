@@ -32,7 +32,6 @@ CHIEF = {
     "anomaly": ("auroc", 0.75),
     "two_inputs": ("kind.accuracy", 0.8),
 }
-OVER_MQTT = {"two_inputs", "next_token"}
 SHORT = ("run.rounds=3", "rounds.deadline=120.0", 'evaluation.on="both"', "evaluation.least=2")
 
 
@@ -58,10 +57,7 @@ def test_an_example_learns_and_is_the_same_in_every_driver(name: str, mosquitto:
     state = simulate(prepared(run)[0], devices_of(run), facts.append)
     _learnt(name, facts)
     assert emulate(prepared(run)[0], devices_of(run)).sha256() == state.sha256()
-    mqtt = name in OVER_MQTT
-    sha256, told = over(
-        (lambda client: MqttTransport(mosquitto.address, client)) if mqtt else InMemoryBroker().client, run, tmp_path
-    )
+    sha256, told = over(lambda client: MqttTransport(mosquitto.address, client), run, tmp_path)
     assert sha256 == state.sha256()
     theirs, ours = [e["scores"] for e in told if e["event"] == "evaluated"], [e.scores for e in judged(facts)]
     assert theirs == ours
@@ -104,3 +100,23 @@ def _deploys(run: RunFile, state: RunState, folder: Path) -> None:
     deployed = Deployed(folder / "model.onnx")
     verdict = judge(deployed, _numbered(deployed, test))
     assert verdict.scores == pytest.approx(jobs.scores(state.evaluation)["scores"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("segmentation", ('task.normalise="fleet"', 'task.augment=["flip","crop=1"]')),
+        ("multilabel", ('task.normalise="fleet"', 'task.augment=["noise=0.1"]')),
+        ("anomaly", ('task.augment=["noise=0.1"]',)),
+    ],
+)
+def test_normalised_and_augmented_it_is_still_the_same_in_every_driver(
+    name: str, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = load(RunFile, EXAMPLES / f"{name}.toml", (*SHORT, "run.rounds=2", *more))
+    plain = load(RunFile, EXAMPLES / f"{name}.toml", (*SHORT, "run.rounds=2"))
+    state = simulate(prepared(run)[0], devices_of(run))
+    assert state.sha256() != simulate(prepared(plain)[0], devices_of(plain)).sha256()
+    assert emulate(prepared(run)[0], devices_of(run)).sha256() == state.sha256()
+    assert over(InMemoryBroker().client, run, tmp_path)[0] == state.sha256()
+    _deploys(run, state, tmp_path)

@@ -2,13 +2,14 @@
 
 import { byId, deviceLink, h, say } from "./dom.js";
 import { bytes, decimal, duration, integer, moment, percent } from "./format.js";
+import { growsBetter, scored, scoreFormat, scoreNames, scoreTitle } from "./scores.js";
 import { score } from "./state.js";
 import { Table } from "./table.js";
 
 let table;
 
 function figure(id, title, width, format, more = {}) {
-  const of = score(id);
+  const of = more.of ?? score(id);
   return { id, title, width, right: true, of, draw: (cell, row) => {
     say(cell, format(of(row)));
     cell.dataset.value = of(row) ?? "";
@@ -53,9 +54,21 @@ const columns = [
   figure("at", "Merged at", "17ch", moment, { wide: 1300, descending: true }),
 ];
 
+const ofKind = new Map(); // name of a figure of the task: its column
+
+/** Beside the columns of every run those of what this one learns, behind the number of the round. */
+function allColumns(rows) {
+  for (const name of scoreNames(rows)) {
+    if (ofKind.has(name)) continue;
+    const title = scoreTitle(name), more = { of: scored(name), optional: true, descending: growsBetter(name), wide: ofKind.size ? 700 : 0 };
+    ofKind.set(name, figure(name, title, `${Math.max(9, title.length + 2)}ch`, scoreFormat(name), more));
+  }
+  return [columns[0], ...ofKind.values(), ...columns.slice(1)];
+}
+
 export function drawRounds(state) {
   table ??= new Table(byId("rounds-table"), {
     label: "Rounds", columns, sort: { by: "round", down: true }, keyOf: (row) => row.round, empty: "No round is merged yet.",
   });
-  table.set(state.rounds);
+  table.set(state.rounds, allColumns(state.rounds));
 }

@@ -4,14 +4,14 @@ import { Chart, fromZero } from "./chart.js";
 import { byId, h, show } from "./dom.js";
 import { bytes, decimal, duration, percent } from "./format.js";
 import { HeatMap } from "./heatmap.js";
+import { isShare, scored, scoreFormat, scoreNames, scoreTitle } from "./scores.js";
 import { score } from "./state.js";
-import { className, scoreTitle } from "./tiles.js";
+import { className } from "./tiles.js";
 
 const field = (name) => (row) => row[name];
 const has = (name) => (row) => row[name] !== null && row[name] !== undefined;
 const found = (name) => (row) => row.evaluated?.[name] ?? null; // by devices
 const known = (of) => (row) => of(row) !== null;
-const scored = (name) => (row) => row.scores?.[name] ?? row.evaluated?.scores?.[name] ?? null; // of a kind of task
 
 /** Where the time of a round went; no part is more than what the parts before have left of it. */
 const waited = (row) => Math.min(row.seconds, row.waiting_seconds);
@@ -42,10 +42,6 @@ const CHARTS = [
     { label: "RMSE", colour: "--s1", of: found("rmse"), fill: true },
     { label: "median device", colour: "--s2", of: found("median") },
     { label: "worst tenth", colour: "--s6", of: found("worst_tenth"), dash: [5, 4] }] },
-  ...["mean_iou", "pixel_accuracy", "f1", "exact_match", "perplexity", "token_accuracy", "reconstruction_error", "auroc"].map(
-    (name) => ({ id: name, title: scoreTitle(name), needs: known(scored(name)), format: decimal, series: [
-      { label: "all samples", colour: "--s1", of: (row) => row.scores?.[name] ?? null, fill: true },
-      { label: "on devices", colour: "--s8", of: (row) => row.evaluated?.scores?.[name] ?? null }] })),
   { id: "loss", title: "Loss", needs: known(score("loss")), format: decimal, series: [
     { label: "loss", colour: "--s3", of: field("loss"), fill: true },
     { label: "on devices", colour: "--s8", of: found("loss") },
@@ -69,6 +65,12 @@ const CHARTS = [
     { label: "missing", colour: "--s6", of: (row) => row.missing.length }] },
 ];
 
+/** A figure of the task, whatever kind that is. */
+const ofKind = (name) => ({ id: name, title: scoreTitle(name), needs: known(scored(name)), format: scoreFormat(name),
+  axisFormat: isShare(name) ? share(0) : undefined, series: [
+    { label: "all samples", colour: "--s1", of: (row) => row.scores?.[name] ?? null, fill: true },
+    { label: "on devices", colour: "--s8", of: (row) => row.evaluated?.scores?.[name] ?? null }] });
+
 const drawn = new Map();
 let first;
 
@@ -76,7 +78,8 @@ export function drawCharts(state) {
   const parent = byId("charts"), rows = state.rounds;
   first ??= parent.appendChild(h("p", { class: "card empty" }, "Curves begin with the first merged round."));
   show(first, rows.length === 0);
-  for (const plan of CHARTS) {
+  const charts = [...scoreNames(rows).map(ofKind), ...CHARTS];
+  for (const plan of charts) {
     const wanted = rows.some(plan.needs);
     if (wanted && !drawn.has(plan.id)) drawn.set(plan.id, new Chart(parent, plan));
     const chart = drawn.get(plan.id);
@@ -86,7 +89,7 @@ export function drawCharts(state) {
   }
   drawClasses(parent, state);
   drawConfusion(parent, state);
-  const order = CHARTS.flatMap((plan) => (plan.id === "forgetting" ? ["classes", "confusion", plan.id] : [plan.id]));
+  const order = charts.flatMap((plan) => (plan.id === "forgetting" ? ["classes", "confusion", plan.id] : [plan.id]));
   order.map((id) => drawn.get(id)?.root).forEach((root, i) => root && (root.style.order = i));
 }
 

@@ -3,6 +3,7 @@
 import { Chart } from "./chart.js";
 import { byId, h, keyed, say } from "./dom.js";
 import { bytes, decimal, duration, integer, moment, percent } from "./format.js";
+import { scored, scoreFormat, scoreNames, scoreTitle } from "./scores.js";
 
 const MOST = 8;
 const MEASURES = [
@@ -34,7 +35,7 @@ async function choose(name, wanted) {
 }
 
 function draw() {
-  const present = MEASURES.filter(([id]) => [...chosen.values()].some((rows) => rows.some((row) => row[id] !== null)));
+  const present = measures();
   if (!present.some(([id]) => id === measure)) measure = present[0]?.[0] ?? "accuracy";
   keyed(byId("runs-measure"), present, ([id]) => id,
     ([id]) => h("button", { type: "button", on: { click: () => { measure = id; draw(); } } }),
@@ -43,22 +44,31 @@ function draw() {
   drawTable();
 }
 
+/** What can be compared: figures of every run, then those of the tasks of these. */
+function measures() {
+  const rows = [...chosen.values()].flat();
+  const plain = MEASURES.filter(([id]) => rows.some((row) => row[id] !== null));
+  return [...scoreNames(rows).map((name) => [name, scoreTitle(name), scoreFormat(name)]), ...plain];
+}
+
+const valueOf = (row) => (row ? row[measure] ?? scored(measure)(row) : null);
+
 const colourOf = (name) => `--s${1 + ([...chosen.keys()].indexOf(name) % MOST)}`;
 
 function drawChart() {
   chart?.close();
   const numbers = [...new Set([...chosen.values()].flatMap((rows) => rows.map((row) => row.round)))].sort((a, b) => a - b);
   const byRound = new Map([...chosen].map(([name, rows]) => [name, new Map(rows.map((row) => [row.round, row]))]));
-  const at = (name, round) => byRound.get(name).get(round)?.[measure] ?? null;
+  const at = (name, round) => valueOf(byRound.get(name).get(round));
   const series = [...chosen.keys()].map((name) => ({ label: name, colour: colourOf(name), of: (row) => at(name, row.round) }));
-  const [, title, format] = MEASURES.find(([id]) => id === measure);
+  const [, title, format] = [...measures(), MEASURES[0]].find(([id]) => id === measure);
   const plan = { id: "runs", title, series, format, sync: "runs", height: 300, empty: "Choose a run below." };
   chart = new Chart(byId("runs-chart"), plan);
   chart.root.className = "chart";
   chart.set(numbers.map((round) => ({ round })));
 }
 
-const TITLES = ["Run", "Algorithm", "Rounds", "Accuracy", "Best", "Loss", "Traffic up", "Time", "Ended"];
+const TITLES = ["Run", "Algorithm", "Rounds", "Judged by", "Last", "Best", "Loss", "Traffic up", "Time", "Ended"];
 
 function drawTable() {
   const title = (words, i) => h("th", { scope: "col", class: i > 1 ? "right" : "" }, words);
@@ -68,9 +78,10 @@ function drawTable() {
 }
 
 function runRow(run) {
+  const format = run.measure ? scoreFormat(run.measure) : decimal;
   const figures = [
-    integer(run.rounds), percent(run.accuracy), percent(run.best_accuracy), decimal(run.loss), bytes(run.bytes_up),
-    duration(run.seconds), run.finished ? moment(run.at) : "not finished",
+    integer(run.rounds), run.measure ? scoreTitle(run.measure) : "–", format(run.score), format(run.best_score),
+    decimal(run.loss), bytes(run.bytes_up), duration(run.seconds), run.finished ? moment(run.at) : "not finished",
   ];
   const cells = figures.map((text) => h("td", { class: "right" }, text));
   return h("tr", { data: { run: run.name } }, h("td", {}, choice(run)), h("td", {}, run.algorithm || "–"), ...cells);

@@ -27,9 +27,9 @@ export class Table {
     this.layOut();
   }
 
-  /** Other rows, or other figures in them. */
-  set(rows) {
-    this.rows = rows;
+  /** Other rows, or other figures in them; columns that were there before are the same objects. */
+  set(rows, columns = this.all) {
+    Object.assign(this, { rows, all: columns });
     this.layOut();
     this.order();
   }

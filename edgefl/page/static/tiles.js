@@ -2,6 +2,7 @@
 
 import { byId, h, keyed, say } from "./dom.js";
 import { bytes, decimal, duration, percent, plural } from "./format.js";
+import { scoreFormat, scoreTitle } from "./scores.js";
 import { isOnline, score } from "./state.js";
 
 export function drawTiles(state) {
@@ -48,14 +49,11 @@ function accuracies(run, of, was, where) {
 
 function errors(of, where) {
   if (of("scores")) return Object.entries(of("scores")).filter(([, value]) => value !== null).map(([name, value]) => (
-    { id: `score-${name}`, title: `${scoreTitle(name)}${where}`, value: decimal(value), raw: value, under: "" }));
+    { id: `score-${name}`, title: `${scoreTitle(name)}${where}`, value: scoreFormat(name)(value), raw: value, under: "" }));
   if (of("rmse") === null) return [];
   const under = `MAE ${decimal(of("mae"))}, R² ${decimal(of("r2"))}`;
   return [{ id: "rmse", title: `RMSE${where}`, value: decimal(of("rmse")), raw: of("rmse"), under }];
 }
-
-/** "mean_iou" as "Mean iou": how a figure of a kind of task is called here. */
-export const scoreTitle = (name) => name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ").replace(".", " ");
 
 function worst(row) {
   const value = row?.evaluated.worst_tenth ?? null;
