@@ -9,7 +9,9 @@ from test_same_facts import Connect, emulated, looped, served
 
 from edgefl.config.schema import RunFile
 from edgefl.events import Fact, Round
+from edgefl.protocol.broker import Broker
 from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Message
 
 LESS = 100  # times fewer bytes than the model has
@@ -66,6 +68,12 @@ def whole(run: RunFile) -> int:
     """The bytes of the network with its base."""
     job, _ = prepared(run)
     return sum(array.nbytes for array in job.model.tensors(job.start).values())
+
+
+def test_adapters_give_the_same_model_over_mosquitto(run: RunFile, mosquitto: Broker, tmp_path: Path) -> None:
+    sha256, told = served(run, tmp_path, lambda client: MqttTransport(mosquitto.address, client))
+    assert sha256 == looped(run)[0]
+    assert all(LESS * bytes < whole(run) for way in each_way(told) for bytes in way)
 
 
 def test_what_travels_in_a_round_is_a_hundredth_of_the_model_in_every_driver(run: RunFile, tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Transport
 from edgefl.run.job import device_names
+from edgefl.selection.registry import SELECTIONS
 from edgefl.simulation.emulator import emulate
 
 NEEDS_TORCH = {"moon", "fedmlb"}  # they ask the back-end for features and blocks
-# Their messages are those of fedavg and ditto: what is new in them is in numpy, on one side.
-NO_OTHER_MESSAGES = {"fedper", "fedrep", "fedbn", "fedadam", "fedyogi", "fedadagrad", "fedasync", "pfedme"}
+BY_SPEED = {"fastest", "deadline"}  # they ask whom real devices' own speed tells them to
 PART = {"private": ["*.bias"]}  # of a network of one layer, none of which is a norm
 SETTINGS: dict[str, dict[str, Any]] = {"moon": {}, "fedmlb": {}, "fedper": PART, "fedrep": PART, "fedbn": PART}
 
@@ -100,10 +100,17 @@ def test_answers_may_arrive_in_any_order(seed: int, tmp_path: Path) -> None:
         pumping.join()
 
 
-@pytest.mark.parametrize("name", sorted(set(algorithm_registry()) - NO_OTHER_MESSAGES))
+@pytest.mark.parametrize("name", sorted(algorithm_registry()))
 def test_mosquitto_changes_nothing(name: str, mosquitto: Broker, tmp_path: Path) -> None:
     run = the_run(name)
     assert over(lambda client: MqttTransport(mosquitto.address, client), run, tmp_path) == loop(run).sha256()
+
+
+@pytest.mark.parametrize("name", sorted(SELECTIONS))
+def test_nor_does_it_with_another_selection(name: str, mosquitto: Broker, tmp_path: Path) -> None:
+    run = the_run("fedavg", selection={"name": name}, rounds={"cohort": 2})
+    sha256 = over(lambda client: MqttTransport(mosquitto.address, client), run, tmp_path)
+    assert name in BY_SPEED or sha256 == loop(run).sha256()
 
 
 @pytest.mark.parametrize("name", ["fedgc", "scaffold"])
