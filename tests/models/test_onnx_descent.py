@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -206,3 +207,13 @@ def test_an_undone_call_has_its_weights_again():
 def test_a_call_does_not_look_for_a_gpu_graph_that_nobody_captures():
     """Where the entry is missing, onnxruntime's Python side raises and catches an error in every call."""
     assert run_options().get_run_config_entry("gpu_graph_id") == "-1"
+
+
+def test_a_large_dense_layer_is_multiplied_weights_first_and_moves_its_weights_while_it_multiplies():
+    module = nn.Sequential(nn.Linear(240, 240), nn.ReLU(), nn.Linear(240, 4))
+    (loop,) = onnx.load_from_string(export(module, (240,), plan=StepPlan("cross_entropy")).descent).graph.node
+    body = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
+    products = [list(node.input) for node in body.node if node.op_type == "Gemm"]
+    assert products[0][:2] == ["w.0.weight", "x"]
+    assert [given[2] for given in products if len(given) == 3][-2:] == ["w.0.weight", "w.2.weight"]
+    assert "Transpose" not in {node.op_type for node in body.node}

@@ -176,6 +176,24 @@ MODULES = {
         nn.Linear(12, 12), nn.Linear(15, 4)),
 }  # fmt: skip
 
+DENSE = {  # 240 inputs and outputs: large enough to be multiplied the other way round
+    "one after another": lambda: nn.Sequential(
+        nn.Linear(240, 240), nn.ReLU(), nn.Linear(240, 240, bias=False), nn.ReLU(), nn.Linear(240, 4)),
+    "beside what is not transposed": lambda: Through(
+        lambda x, one, two, norm, out: out(norm(one(x).relu()) + two(x).tanh() * one(x).relu()),
+        nn.Linear(240, 240), nn.Linear(240, 240), nn.LayerNorm(240), nn.Linear(240, 4)),
+    "as a result": lambda: nn.Sequential(nn.Linear(240, 240), nn.ReLU()),
+    "between convolutions": lambda: nn.Sequential(
+        nn.Linear(240, 240), nn.ReLU(), nn.Unflatten(1, (4, 60)), nn.Conv1d(4, 2, 3), nn.ReLU(), nn.Flatten(),
+        nn.Linear(116, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_large_dense_layers_have_the_gradients_of_torch(name):
+    module = DENSE[name]()
+    assert worst(errors(onnx_model(module, (240,)), module, (240,))) < BOUND
+
 
 @pytest.mark.parametrize("name", IMAGE_LAYERS)
 def test_layers_for_images_have_the_gradients_of_torch(name):

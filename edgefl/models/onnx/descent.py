@@ -10,7 +10,7 @@ number of samples, and what arrives at each tensor is its move.
     inside     w.NAME, x, y -> next.NAME, loss               the names that the traced graph uses
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -89,8 +89,10 @@ def descent(traced: Traced, plan: StepPlan) -> bytes:
         Node("Mul", (gap, "gain"), ("dz",), {}),
         *(Node("Identity", (v.name if v else f"w.{name}",), (f"next.{name}",), {}) for name, v in moved.items()),
     ]
-    updates = [node for name, move in grads.items() for node in _updated(onward, name, move, plan)]
-    nodes = [*ahead, *between, *behind, *onward.nodes, *updates]
+    products = {node.outputs[0]: node for node in behind if node.op == "Gemm" and len(node.inputs) == 2}
+    updates = [node for name, move in grads.items() for node in _updated(onward, name, move, plan, products)]
+    results = ["loss", *(f"next.{n}" for n in (*moved, *grads)), *(f"next_velocity.{n}" for n in grads)]
+    nodes = needed([*ahead, *between, *behind, *onward.nodes, *updates], results, set()).nodes
     tensors = {name[2:]: v for name, v in traced.inputs.items() if name.startswith("w.")}
     states = [State(f"from.{n}", f"w.{n}", f"next.{n}", f"to.{n}", v) for n, v in tensors.items()]
     if "momentum" in plan.terms:
@@ -117,9 +119,14 @@ def _around(name: str, nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     return ahead, behind
 
 
-def _updated(g: Graph, name: str, move: Value | None, plan: StepPlan) -> list[Node]:
-    """The nodes that give a tensor's next value (and velocity): its own value and its move, with the plan's terms."""
+def _updated(g: Graph, name: str, move: Value | None, plan: StepPlan, products: Mapping[str, Node]) -> list[Node]:
+    """The nodes that give a tensor's next value (and velocity): its own value and its move, with the plan's terms.
+
+    A move that is a matrix product, and nothing but that, is added while it is multiplied.
+    """
     w, step = f"w.{name}", move.name if move else ""
+    if step in products and not plan.terms:
+        return [Node("Gemm", (*products[step].inputs, w), (f"next.{name}",), products[step].attributes)]
     if "pull" in plan.terms:
         step = _plus(g, step, g("Mul", g("Sub", f"anchor.{name}", w), "pull"))
     if "decay" in plan.terms:

@@ -107,6 +107,7 @@ class Graph:
     known: dict[str, torch.Tensor] = field(default_factory=dict)  # shapes of intermediate values
     noise: list[Noise] = field(default_factory=list)
     pooled: dict[str, Any] = field(default_factory=dict)  # gradients of tiled maxima, and what they were made of
+    dense: dict[str, int] = field(default_factory=dict)  # products of a mini-batch with weights: how many weights
     ahead: set[str] = field(default_factory=set)  # values of the pullback best computed in the forward pass
     seen: dict[Any, tuple[str, ...]] = field(default_factory=dict)
     makers: dict[str, Node] = field(default_factory=dict)  # by output

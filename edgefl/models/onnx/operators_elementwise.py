@@ -12,7 +12,7 @@ from edgefl.models.onnx.rules import RULES, Rule, aten, on
 from edgefl.models.onnx.sizes import is_symbolic, same, static, statics
 
 UNARY = {
-    "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "erf": "Erf",
+    "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf",
     "abs": "Abs", "neg": "Neg", "reciprocal": "Reciprocal", "sign": "Sign", "sgn": "Sign", "sin": "Sin", "cos": "Cos",
     "floor": "Floor", "ceil": "Ceil", "round": "Round", "logical_not": "Not", "bitwise_not": "Not",
 }  # fmt: skip

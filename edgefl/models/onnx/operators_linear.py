@@ -8,7 +8,7 @@ import torch
 
 from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Operand, Value
 from edgefl.models.onnx.rules import Rule, aten, on
-from edgefl.models.onnx.sizes import UncoveredError, axes, is_symbolic, same, static
+from edgefl.models.onnx.sizes import UncoveredError, axes, is_batch, is_symbolic, same, static, statics
 
 
 def _all(dims: "list[int] | int | None", x: Value) -> list[int]:
@@ -29,7 +29,17 @@ def _sum(
     g: Graph, x: Value, dims: list[int] | None = None, keep: bool = False, dtype: torch.dtype | None = None
 ) -> str:
     values = g.cast(x, g.out.dtype)
+    if x.ndim == 2 and _all(dims, x) == [0]:
+        return _column_sums(g, values, x)
     return reduced(g, "ReduceSum", values, _all(dims, x), x.ndim, keep=keep) if x.ndim else values
+
+
+def _column_sums(g: Graph, values: str, x: Value) -> str:
+    """The sums of the columns, as a dense layer's bias has them: of a transposed matrix those of the rows."""
+    turned = g.turned(values)
+    sums = g("ReduceSum", turned or values, g.constant([1 if turned else 0]), keepdims=0)
+    g.known.setdefault(sums, x.fake.new_empty([x.shape[1]], dtype=g.out.dtype))
+    return g.reshape(sums, g.out.shape)
 
 
 @on(aten.mean.dim, aten.mean.default)
@@ -160,7 +170,11 @@ def _stacks(g: Graph, x: Value) -> Value | None:
 def _gemm(g: Graph, a: Value, b: Value, *more: Value, **factors: float) -> str:
     """A product of two matrices that reads a transposed one where it lies."""
     flags = {flag: 1 for flag, v in (("transA", a), ("transB", b)) if g.turned(v)}
-    return g("Gemm", g.turned(a) or a, g.turned(b) or b, *more, **flags, **factors)
+    product = g("Gemm", g.turned(a) or a, g.turned(b) or b, *more, **flags, **factors)
+    weights = not any(is_symbolic(d) for d in b.shape)
+    if is_batch(a.shape[0]) and weights and all(same(bias.shape, b.shape[1:]) for bias in more):
+        g.dense[product] = prod(statics(b.shape))
+    return product
 
 
 @on(aten.mm.default)

@@ -73,27 +73,13 @@ def _max_pool_backward(
     v = _window(kernel, stride, padding, dilation)
     if where.name.endswith(PLACES):
         y = Value(where.name.removesuffix(PLACES), dy.fake)
-        dx = _to_first(g, dy, x, y, v.kernel)
+        dx = to_first(g, dy, x, y, v.kernel)
         g.pooled[dx] = (dy, x, y, v.kernel)
         return dx
     return g.reshape(_scatter(g, dy.name, where.name, g.numel(x.shape), add=v.overlaps), x.shape)
 
 
-@on(aten.threshold_backward.default)
-def _threshold_backward(g: Graph, dy: Value, y: Value, threshold: float) -> str:
-    """The gradient of a rectifier; where a maximum follows, only what the maximum chose needs its mask."""
-    if dy.name in g.pooled and g.pooled[dy.name][1].name == y.name:
-        dz, x, z, kernel = g.pooled[dy.name]
-        masked = Value(_masked(g, dz, z, threshold), dz.fake)
-        return _to_first(g, masked, x, z, kernel)
-    return _masked(g, dy, y, threshold)
-
-
-def _masked(g: Graph, dy: Value, y: Value, threshold: float) -> str:
-    return g("Mul", dy, g("Cast", g("Greater", y, g.constant(threshold, y.dtype)), to=ONNX_TYPES[dy.dtype]))
-
-
-def _to_first(g: Graph, dy: Value, x: Value, y: Value, k: list[int]) -> str:
+def to_first(g: Graph, dy: Value, x: Value, y: Value, k: list[int]) -> str:
     """Each window's gradient goes to the first of its largest numbers, row by row, as in torch.
 
     Each place of a window has a number, the higher the earlier it comes; of those that hold the maximum, the highest

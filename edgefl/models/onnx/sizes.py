@@ -20,6 +20,11 @@ def is_symbolic(d: Dim) -> bool:
     return isinstance(d, torch.SymInt) and not d.node.expr.is_Integer
 
 
+def is_batch(d: Dim) -> bool:
+    """Whether it is the batch size itself."""
+    return isinstance(d, torch.SymInt) and bool(d.node.expr.is_Symbol)
+
+
 def static(d: Dim) -> int:
     """A size that does not depend on the batch."""
     if is_symbolic(d):

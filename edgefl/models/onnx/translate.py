@@ -15,6 +15,7 @@ from edgefl.models.onnx import (  # noqa: F401  importing a family registers its
     operators_norm,
     operators_pool,
     operators_recurrent,
+    operators_relu,
     operators_shape,
     operators_sort,
 )
