@@ -181,7 +181,7 @@ class Worker:
         """Evaluate, and train if that is asked for, with the model and the loss that are in force."""
         extra, asked = reported_loss.taken(task.extra)
         task, own = replace(task, extra=extra), {key: value for key, value in state.items() if key != _RESIDUAL}
-        received = self._counts(task, self._own(task.params, own))
+        received = self._counts(task, task.params, own)
         if received is not None and not np.isfinite(received.loss):
             cause = likely_cause(self.data, rate(self.algorithm), quote=False)
             raise Diverged(f"device '{self.device}', round {task.round}: the model's loss is not finite; {cause}")
@@ -195,7 +195,7 @@ class Worker:
         loss = None if asked is None else self._loss(asked, task, own)
         began = site.timer()
         update, kept = self._train(task, own, site)
-        trained = None if received is None else self._counts(task, self._own(task.params + update.delta, kept))
+        trained = None if received is None else self._counts(task, task.params + update.delta, kept)
         pace = (site.timer() - began) / max(1, update.steps)
         if self.pace is not None and not isinstance(self.algorithm, Personal):  # who walks twice answers for one walk
             pace = self.pace
@@ -238,8 +238,9 @@ class Worker:
     def _samples(self, task: Task) -> Dataset:
         """What is trained on in this round."""
         words = self.algorithm.augment if isinstance(self.algorithm, Augmenting) else ()
-        chance = seeds.stream(self.seed, task.round, self.device, "augment")
-        return augmented(self.data, words, chance) if words else self.data
+        if not words:
+            return self.data
+        return augmented(self.data, words, seeds.stream(self.seed, task.round, self.device, "augment"))
 
     def _loss(self, kind: Kind, task: Task, state: State) -> float | None:
         """What the run's selection wants to know of the model before it is trained."""
@@ -247,12 +248,12 @@ class Worker:
         with quiet():
             return reported_loss.measured(kind, self.model, self._own(task.params, state), self.data, self.loss, stream)
 
-    def _counts(self, task: Task, params: Vector) -> Counts | None:
-        """What a model does on the data set aside, if that is asked for and there are enough of them."""
+    def _counts(self, task: Task, params: Vector, state: State) -> Counts | None:
+        """What the model this device would use does on the data set aside, if that is asked for and they are enough."""
         if task.evaluates is None or self.held_back is None or len(self.held_back) < task.evaluates:
             return None
         with quiet():
-            return counts.count(self.model, params, self.held_back, self.loss)
+            return counts.count(self.model, self._own(params, state), self.held_back, self.loss)
 
     def _train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         """The device half; learning that leaves the finite numbers, or all measure, ends with its likely cause."""
