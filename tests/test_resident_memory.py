@@ -42,6 +42,19 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+MANIFEST = """
+from pathlib import Path
+from edgefl.protocol.messages import Graphs, Manifest
+def taken():
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+Graphs.model_rebuild()  # what the first one takes, whichever it is
+before = taken()
+Manifest.model_rebuild()
+print(taken() - before)
+"""
+
+
 def resident(library: str) -> int:
     """Bytes of a library's code that this process has in memory."""
     total, ours = 0, False
@@ -92,3 +105,8 @@ def test_the_memory_of_a_message_does_for_the_next_one() -> None:
         return int(done.stdout)
 
     assert 10 * faults("64") < faults("0")
+
+
+def test_to_read_a_manifest_takes_less_than_a_megabyte() -> None:
+    done = subprocess.run([sys.executable, "-c", MANIFEST], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1024  # the automaton of one pattern took 2200, in the agent and in its box

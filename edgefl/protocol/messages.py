@@ -29,7 +29,8 @@ from edgefl.tasks.form import Form
 from edgefl.vector import Layout
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]  # may become part of a path or a topic
-Key = Annotated[str, Field(pattern=r"^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]{0,200}$")]  # of a tensor: one line, never a path
+# Of a tensor: one line, never a path. Its length stands beside the pattern: in it, the automaton takes 2 MB.
+Key = Annotated[str, Field(max_length=200, pattern=r"^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]*$")]
 Named = Annotated[str, Field(pattern=f"^{NAME}(:{NAME})?$")]  # a word, or `package.module:name`: code to look up
 TEXT = 2000  # characters
 Text = Annotated[str, Field(max_length=TEXT), AfterValidator(printable)]  # for people: one line, whatever came

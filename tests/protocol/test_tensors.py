@@ -114,6 +114,14 @@ def test_numbers_out_of_bounds_are_refused_at_the_door(bad):
         tensor(**bad)
 
 
+@pytest.mark.parametrize("bad", ["two\nlines", "ends\n", "a\x00", "\u202eright to left", "\u2028", "é" * 201])
+def test_a_tensors_name_is_one_line_of_at_most_200_characters(bad):
+    assert tensor(name="é" * 200).name == "é" * 200
+    assert tensor(name="").name == ""
+    with pytest.raises(ValidationError):
+        tensor(name=bad)
+
+
 @given(
     st.lists(
         st.builds(
