@@ -10,7 +10,7 @@ It is cut exactly where the network is, so the same file runs in a for-loop, in 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from pydantic import ConfigDict
@@ -19,6 +19,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.losses import Loss, cross_entropy
 from edgefl.models.base import Model
 from edgefl.models.rule import Rule
+from edgefl.offers import offers
 from edgefl.products import ON_CPU, Products
 from edgefl.schedule import Purpose
 from edgefl.vector import Array, Layout, State, Vector
@@ -334,6 +335,16 @@ class Fitting(Protocol):
     def fits(self, layout: Layout) -> None:
         """Nothing, or a ConfigError that says which tensors there are."""
         ...
+
+
+def is_personal(algorithm: object) -> TypeGuard[Personal]:
+    """Whether devices have models of their own."""
+    return offers(algorithm, Personal)
+
+
+def is_augmenting(algorithm: object) -> TypeGuard[Augmenting]:
+    """Whether devices change their samples."""
+    return offers(algorithm, Augmenting)
 
 
 def rate(thing: Algorithm | Stage) -> float | None:

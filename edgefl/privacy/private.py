@@ -2,6 +2,7 @@
 
 from typing import Protocol, TypeGuard, runtime_checkable
 
+from edgefl.offers import offers
 from edgefl.privacy.noise import Mechanism, Price
 from edgefl.vector import Layout
 
@@ -25,12 +26,6 @@ class Private(Protocol):
         ...
 
 
-_private: dict[type, bool] = {}  # a class of algorithms: whether it has a private version
-
-
 def is_private(algorithm: object) -> TypeGuard[Private]:
-    """As isinstance has it, which is slow, and asked in every round."""
-    kind = type(algorithm)
-    if kind not in _private:
-        _private[kind] = isinstance(algorithm, Private)
-    return _private[kind]
+    """Whether it has a private version."""
+    return offers(algorithm, Private)

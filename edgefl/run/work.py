@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefl import seeds
-from edgefl.contract import Algorithm, Augmenting, Counts, Personal, Seen, Site, Task, Update, rate
+from edgefl.contract import Algorithm, Counts, Seen, Site, Task, Update, is_augmenting, is_personal, rate
 from edgefl.data.augment import augmented
 from edgefl.data.dataset import Dataset
 from edgefl.errors import Diverged, WireError
@@ -197,7 +197,7 @@ class Worker:
         update, kept = self._train(task, own, site)
         trained = None if received is None else self._counts(task, task.params + update.delta, kept)
         pace = (site.timer() - began) / max(1, update.steps)
-        if self.pace is not None and not isinstance(self.algorithm, Personal):  # who walks twice answers for one walk
+        if self.pace is not None and not is_personal(self.algorithm):  # who walks twice answers for one walk
             pace = self.pace
         delta = update.delta if _RESIDUAL not in state else update.delta + state[_RESIDUAL]
         update = replace(update, delta=delta, seen=_seen(received, trained), loss=loss)
@@ -233,14 +233,14 @@ class Worker:
 
     def _own(self, params: Vector, state: State) -> Vector:
         """The model this device would use: the one it received, unless its algorithm leaves it one of its own."""
-        return self.algorithm.own(params, state, self.model.layout) if isinstance(self.algorithm, Personal) else params
+        return self.algorithm.own(params, state, self.model.layout) if is_personal(self.algorithm) else params
 
     def _samples(self, task: Task) -> Dataset:
         """What is trained on in this round."""
-        words = self.algorithm.augment if isinstance(self.algorithm, Augmenting) else ()
-        if not words:
+        if not is_augmenting(self.algorithm) or not self.algorithm.augment:
             return self.data
-        return augmented(self.data, words, seeds.stream(self.seed, task.round, self.device, "augment"))
+        chance = seeds.stream(self.seed, task.round, self.device, "augment")
+        return augmented(self.data, self.algorithm.augment, chance)
 
     def _loss(self, kind: Kind, task: Task, state: State) -> float | None:
         """What the run's selection wants to know of the model before it is trained."""

@@ -9,10 +9,12 @@ With `warmup` the first so many rounds rise to it in equal steps, and the schedu
 
 from dataclasses import replace
 from math import cos, pi
-from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass as parameters
+
+from edgefl.offers import offers
 
 
 @parameters(frozen=True, config={"extra": "forbid"}, kw_only=True)
@@ -67,6 +69,9 @@ class Scheduled(Protocol):
 
 def scheduled(algorithm: T, round: int) -> T:
     """The algorithm with the rate of this round."""
-    if not isinstance(algorithm, Scheduled) or algorithm.lr_schedule is None:
+    if not offers(algorithm, Scheduled):
         return algorithm
-    return replace(algorithm, lr=algorithm.lr * algorithm.lr_schedule.at(round))  # type: ignore[type-var]  # a dataclass
+    paced = cast("Scheduled", algorithm)  # `offers` knows of no types
+    if paced.lr_schedule is None:
+        return algorithm
+    return replace(algorithm, lr=paced.lr * paced.lr_schedule.at(round))  # type: ignore[type-var]  # a dataclass
