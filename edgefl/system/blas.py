@@ -17,7 +17,7 @@ import numpy as np  # noqa: F401 - whose BLAS must be loaded before we can speak
 
 _lock = Lock()
 _computing = 0
-_limit: Any = None  # threadpoolctl has no types; it knows what there was before
+_before: list[tuple[Any, int]] = []  # libraries that had more threads, and how many (Any: threadpoolctl has no types)
 
 
 @contextmanager
@@ -31,20 +31,24 @@ def one_thread() -> Iterator[None]:
 
 
 def _enter() -> None:
-    global _computing, _limit  # noqa: PLW0603 - of the process, as the setting is
+    global _computing  # noqa: PLW0603 - of the process, as the setting is
     with _lock:
         _computing += 1
         if _computing == 1 and (loaded := libraries()) is not None:
-            _limit = loaded.limit(limits=1)
+            for library in loaded.lib_controllers:
+                if (threads := library.get_num_threads()) != 1:
+                    _before.append((library, threads))
+                    library.set_num_threads(1)
 
 
 def _leave() -> None:
-    global _computing, _limit  # noqa: PLW0603 - as above
+    global _computing  # noqa: PLW0603 - as above
     with _lock:
         _computing -= 1
-        if _computing == 0 and _limit is not None:
-            _limit.restore_original_limits()
-            _limit = None
+        if _computing == 0:
+            for library, threads in _before:
+                library.set_num_threads(threads)
+            _before.clear()
 
 
 @cache
