@@ -1,8 +1,10 @@
 """Slow work outside the loop, which comes back as events."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any, Protocol, TypeAlias
 
 Put: TypeAlias = Callable[[Any], None]
@@ -37,20 +39,33 @@ class Background(Protocol):
 
 
 class Threads:
-    """A thread of its own."""
+    """A thread of its own, from the first work on. Nobody waits for a result, so it needs none of what a pool has."""
 
     def __init__(self, put: Put, name: str) -> None:
-        self._put = put
-        self._pool = ThreadPoolExecutor(1, name)
+        self._put, self._name = put, name
+        self._works: SimpleQueue[Work | None] = SimpleQueue()  # None: the end
+        self._thread: Thread | None = None
 
     def start(self, work: Work) -> None:
-        self._pool.submit(self._run, work)
+        self._works.put(work)
+        if self._thread is None:
+            self._thread = Thread(target=self._serve, name=self._name)
+            self._thread.start()
 
     def cancel(self) -> None:
         """The work looks for itself whether it is still wanted."""
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        with suppress(Empty):
+            while True:  # what was not begun never will be
+                self._works.get_nowait()
+        self._works.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _serve(self) -> None:
+        while (work := self._works.get()) is not None:
+            self._run(work)
 
     def _run(self, work: Work) -> None:
         try:
