@@ -183,12 +183,12 @@ class FolderDisk:
             before_write()
             with self._opened(name, "r+b" if os.access(self._path(name), os.F_OK) else "w+b") as file:
                 _write_all(file, parts)
-                file.truncate()
+                file.truncate(sum(map(len, parts)))
                 os.fsync(file.fileno())
 
     def patch(self, name: str, data: Bytes) -> None:
-        with self._reported(name), open(self._path(name), "r+b") as file:  # noqa: PTH123 - see _path
-            file.write(data)
+        with self._reported(name), open(self._path(name), "r+b", buffering=0) as file:  # noqa: PTH123 - see _path
+            _write_all(file, (data,))
 
     def truncate(self, name: str, size: int) -> None:
         with self._reported(name), self._opened(name, "r+b") as file:
@@ -222,7 +222,8 @@ class FolderDisk:
             make_folder(self.folder)
             file = open(self._path(name), mode, buffering=0)  # noqa: PTH123, SIM115 - as above
         with file:
-            os.fchmod(file.fileno(), OURS)
+            if name not in self._lasting:
+                os.fchmod(file.fileno(), OURS)
             yield file
         if name not in self._lasting:
             sync_folder(self.folder)

@@ -86,6 +86,8 @@ def create_atomically(path: Path, data: bytes | bytearray | memoryview) -> bool:
 
 def make_folder(folder: Path, *, private: bool = True) -> None:
     """After this returns, the folder is there, and so it is after a power cut; one that was there stays as it was."""
+    if folder.is_dir():
+        return
     fresh = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in fresh:
