@@ -401,11 +401,11 @@ class Agent:
             return
         about = task.job, task.run_key, task.round, task.attempt, task.model
         held = Held(*about, data, digest, kept, task.seal, task.purpose)
-        self.held[digest.hex()] = held
         try:
-            self.spools.put(held)
+            held = self.spools.put(held)
         except StoreError as error:  # still worth sending: it only does not survive a power cut
             log.warning("the update is held in memory only: %s", error)
+        self.held[digest.hex()] = held
         log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
         self._feed(words.Trained(task.round, digest.hex()))
         if self.attendance.announced != len(self.samples.data) and self.session.online:

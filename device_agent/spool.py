@@ -30,6 +30,7 @@ class Held:
     seal: str | None = None  # the key it is sealed for
     purpose: Purpose = "train"  # of its task
     number: int = field(default=0, compare=False)  # grows with every update that is put
+    note: bytes = field(default=b"", compare=False, repr=False)  # what is kept, as the spool has it: sealed once
 
     @property
     def run_id(self) -> str:
@@ -68,12 +69,12 @@ class Spools:
             self.clear(run_key)
         return taken
 
-    def put(self, held: Held) -> None:
-        """After this returns, the update survives anything but the loss of the disk."""
+    def put(self, held: Held) -> Held:
+        """After this returns, the update survives anything but the loss of the disk; as it lies there."""
         if held.run_key not in self._used:
             self._used[held.run_key] = self._free.pop(0)
         self._number += 1
-        self._used[held.run_key].put(replace(held, number=self._number))
+        return self._used[held.run_key].put(replace(held, number=self._number))
 
     def clear(self, run_key: str) -> None:
         """Nothing of this run waits any more."""
@@ -94,11 +95,12 @@ class Spool:
     def __init__(self, disk: Disk, place: int = 0) -> None:
         self._disk, self._name = disk, f"update.{place}.spool" if place else "update.spool"
 
-    def put(self, held: Held) -> None:
-        """After this returns, the update survives anything but the loss of the disk."""
+    def put(self, held: Held) -> Held:
+        """After this returns, the update survives anything but the loss of the disk; as it lies there."""
         about = {name: getattr(held, name) for name in NOTED}
         note = store.sealed(held.kept, {**about, "digest": held.digest.hex()})
         self._disk.overwrite(self._name, len(note).to_bytes(8, "little"), note, held.frame)
+        return replace(held, note=note)
 
     def take(self) -> Held | None:
         """What waited when the device was last switched off; what is damaged is put away, and trained again."""
@@ -116,7 +118,7 @@ class Spool:
             self._disk.rename(self._name, self._name.replace(".spool", ".damaged"))
             return None
         known = {name: about[name] for name in NOTED if name in about}  # an earlier version wrote fewer
-        return Held(frame=frame, digest=digest, kept=kept, **known)
+        return Held(frame=frame, digest=digest, kept=kept, note=raw[8:end], **known)
 
     def clear(self) -> None:
         """Nothing waits any more; should this not reach the disk, the update is sent twice and counted once."""

@@ -30,11 +30,15 @@ class States:
             return
         if held.kept:
             name = _name(held.run_key)
-            self._disk.write(name, store.sealed(held.kept, {"job": held.run_key, "device": self._device}))
+            self._disk.write(name, held.note or self._sealed(held))
             for older in self._disk.names(f"{held.job}.*.state"):
                 if older != name:
                     self._disk.remove(older)
         self.last = {held.run_key: held.kept}
+
+    def _sealed(self, held: Held) -> bytes:
+        """Of an update that is in no spool."""
+        return store.sealed(held.kept, {"job": held.run_key, "device": self._device})
 
     def _committed(self, run: str) -> State:
         if run not in self.last:

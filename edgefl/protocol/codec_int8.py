@@ -7,7 +7,11 @@
     statistics                float32 each      the last `exact` numbers, as they are
 
 A number x becomes x / scale, rounded up with the chance of its fraction: right on average, so that what many devices
-send does not drift. Without a random stream it is rounded to the nearest.
+send does not drift. Without a random stream it is rounded to the nearest. Chance comes in 65,536ths, of which one draw
+of 64 bits has four: finer ones a float32 of up to 127 steps could hardly tell apart.
+
+Numbers are worked on in blocks that stay in the processor's cache, in memory that is used again: to map fresh memory
+for every pass over a large vector takes longer than to compute.
 """
 
 from collections.abc import Sequence
@@ -22,6 +26,7 @@ from edgefl.errors import WireError
 from edgefl.vector import Array, Layout, Vector
 
 LEVELS = 127
+BLOCK = 1 << 15  # numbers that are rounded at a time
 _HEAD = 8
 
 
@@ -41,9 +46,10 @@ class Int8:
         lengths, exact = divided(v.size, layout)
         inner = v.size - exact
         scales = np.array([_scale(v[a:b]) for a, b in _spans(lengths)], "<f4")
-        levels = np.empty(inner, np.int8)
+        levels = np.zeros(inner, np.int8)
         for (a, b), scale in zip(_spans(lengths), scales, strict=True):
-            levels[a:b] = _levels(v[a:b], scale, rng)
+            if scale > 0:  # else there is nothing in it, or nothing that can be told
+                _round(v[a:b], scale, rng, levels[a:b])
         head = np.array([len(lengths), exact, *lengths], "<u4")
         tail = np.ascontiguousarray(v[inner:], "<f4")
         payload = b"".join((head.tobytes(), scales.tobytes(), levels.tobytes(), tail.tobytes()))
@@ -83,16 +89,30 @@ def _spans(lengths: Sequence[int]) -> list[tuple[int, int]]:
 
 def _scale(part: Array) -> float:
     """One step: the largest number is LEVELS of them. Not a number, if the part has one that is not finite."""
-    largest = float(np.abs(part).max(initial=0.0))
+    largest = max(float(part.max(initial=0.0)), -float(part.min(initial=0.0)))
     return largest / LEVELS if np.isfinite(largest) else np.nan  # the receiver must see that something was wrong
 
 
-def _levels(part: Array, scale: np.float32, rng: np.random.Generator | None) -> Array:
-    if not scale > 0:  # nothing in it, or nothing that can be told
-        return np.zeros(part.size, np.int8)
-    steps = part / scale
-    rounded = np.rint(steps) if rng is None else np.floor(steps + rng.random(part.size, np.float32))
-    return np.clip(rounded, -LEVELS, LEVELS).astype(np.int8)
+def _round(part: Array, scale: np.float32, rng: np.random.Generator | None, levels: Array) -> None:
+    """Fill `levels`, which are as many."""
+    room, chances = (np.empty(min(part.size, BLOCK), np.float32) for _ in range(2))
+    for start in range(0, part.size, BLOCK):
+        block = part[start : start + BLOCK]
+        steps, chance = room[: block.size], chances[: block.size]
+        np.divide(block, scale, out=steps)
+        np.clip(steps, -LEVELS, LEVELS, out=steps)  # the scale was rounded itself
+        if rng is None:
+            np.rint(steps, out=steps)
+        else:
+            np.multiply(_draws(rng, block.size), np.float32(2**-16), out=chance)
+            np.floor(np.add(steps, chance, out=steps), out=steps)
+        levels[start : start + BLOCK] = steps
+
+
+def _draws(rng: np.random.Generator, count: int) -> Array:
+    """So many numbers of 16 bits."""
+    wide = rng.integers(0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True)
+    return wide.astype("<u8", copy=False).view("<u2")[:count]  # the same on every machine
 
 
 def _vector(lengths: Sequence[int], scales: Array, levels: Array, tail: Array) -> Vector:
