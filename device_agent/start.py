@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from device_agent import identity
@@ -34,7 +33,7 @@ from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own
-from edgefl.system.reactor import serve
+from edgefl.system.turns import Turns
 from edgefl.training.divergence import unscaled
 
 log = logging.getLogger(__name__)
@@ -72,11 +71,11 @@ def _enrolled() -> Path:
 
 
 class Host:
-    """An agent in the real world: the queue it is served from, the machine's clock, a thread to train in."""
+    """An agent in the real world: its turns, the machine's clock, a thread to train in."""
 
     def __init__(self, *, transport: Transport, box: Box | None = None, **about: Any) -> None:  # Any: as an Agent's
-        self.events: SimpleQueue[Any] = SimpleQueue()
         self.transport, self.clock, self.box = transport, SystemClock(), box
+        self.events = Turns(self.clock)
         self.background = Threads(self.events.put, "training")
         self.agent = Agent(
             transport=transport,
@@ -93,21 +92,21 @@ class Host:
             box = self.box
             self.background.start(lambda _put: box.warm())
         try:
-            serve(self.agent, self.events, self.clock)
+            self.events.serve(self.agent)
         finally:  # also when something went wrong: no training outlives its agent
             self.agent.trainer.cancel()
             self.background.close()
             if self.box is not None:
                 self.box.close()
-        while not self.events.empty():
-            self.agent.handle(self.events.get())
+        for event in self.events.rest():
+            self.agent.handle(event)
         self.transport.flush(2.0)
         self.transport.close()
         return self.agent.exit or (1, "did not end")
 
     def stop(self, *_: object) -> None:
         """End cleanly; may be called from any thread, and as a signal handler."""
-        self.events.put(Stopped())
+        self.events.post(Stopped())
 
 
 def open_agent(
