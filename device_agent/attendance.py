@@ -51,7 +51,8 @@ class Attendance:
         machine: Callable[[], Vitals] | None = None,
         unmet: Callable[[Vitals], str] | None = None,
     ) -> None:
-        self.device, self.fleet, self.site, self.birth, self.key = device, fleet, site, birth, key
+        self.device, self.fleet, self.birth, self.key = device, fleet, birth, key
+        self.site = site  # whose broker it is at
         self.outbox, self.samples, self.clock, self.complain = outbox, samples, clock, complain
         self.back_end, self.host = back_end, socket.gethostname() if host is None else host
         self.speaks_for = speaks_for  # devices behind it, of a gateway

@@ -110,7 +110,7 @@ class Agent:
         unmet: Callable[[Vitals], str] | None = None,
     ) -> None:
         self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
-        self.site, self.severed = site, False  # whose broker it is at, and whether the bridge from there is gone
+        self.severed = False  # whether the bridge from the site that it is at is gone
         self.birth = born(disk, new_id)
         self.speaker = Speaker(signer or identity.signer(disk), fleet, self.birth.number)
         self.outbox = Outbox(transport, fleet, device, self.speaker)
@@ -303,7 +303,7 @@ class Agent:
                 self._model(id, last, message.payload)
             case ("presence", self.device) if message.payload:
                 self.attendance.echo(message)
-            case ("site", self.site) if message.payload in (b"0", b"1"):
+            case ("site", self.attendance.site) if message.payload in (b"0", b"1"):
                 self._bridge(there=message.payload == b"1", retained=message.retained)
             case (job, "state") if message.payload:
                 self._state(job, self.hearing.state(job, message.payload))
@@ -311,11 +311,11 @@ class Agent:
     def _bridge(self, *, there: bool, retained: bool) -> None:
         """What a cut line is to others, a cut bridge is to us: what was said meanwhile is lost, and said again."""
         if not there and not self.severed:
-            log.warning("the site is cut off site=%s", self.site)
+            log.warning("the site is cut off site=%s", self.attendance.site)
             self.severed = True
             self._feed(words.Disconnected())
         elif there and (self.severed or not retained):
-            log.info("the site is there again site=%s", self.site)
+            log.info("the site is there again site=%s", self.attendance.site)
             self.severed = False
             self._feed(words.Connected())
 
@@ -471,7 +471,7 @@ class Agent:
         Again from time to time: of what a broker has lost on its way nothing else would ever tell.
         """
         mine = topics.down(self.fleet, "+", self.device), topics.presence(self.fleet, self.device)
-        bridge = (topics.site(self.fleet, self.site),) if self.site else ()
+        bridge = (topics.site(self.fleet, self.attendance.site),) if self.attendance.site else ()
         all_hear = topics.state(self.fleet, "+"), topics.round(self.fleet, "+")
         self.transport.subscribe(*all_hear, *mine, *bridge)
         self.listened_at = self.clock.now()

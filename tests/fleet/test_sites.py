@@ -110,7 +110,7 @@ def test_a_run_goes_on_while_a_site_is_cut_off_and_with_all_when_it_is_back(
                 make_private(tmp_path / "agents" / name)
                 write_atomically(tmp_path / "agents" / name / "device.key", secured.kits[name].device_key.encode())
                 host = fleet.agent(name)
-                host.agent.site = secured.kits[name].site
+                host.agent.attendance.site = secured.kits[name].site
                 fleet.start(host)
 
             def coordinate() -> None:
