@@ -21,7 +21,7 @@ UPDATES = {"fedprox": 80, "upcycled": 40}
 SIGMA = {"fedprox": 1.0, "upcycled": 0.8}
 ALPHA = {"fedprox": 10.0, "upcycled": 20.0}
 CLIP, DELTA, MU = 10.0, 1e-3, 0.1
-FILES = {"iid": "iid", "00": "0_0"}
+FILES = {"iid": "iid", "00": "0_0", "55": "0.5_0.5", "11": "1_1"}
 
 
 def as_published(mechanism: str, label: str, samples: int) -> float:

@@ -75,6 +75,8 @@ def upcycled_short(name: str) -> Source:
 
 upcycled_iid_short = partial(upcycled_short, "iid")
 upcycled_00_short = partial(upcycled_short, "0_0")
+upcycled_55_short = partial(upcycled_short, "0.5_0.5")
+upcycled_11_short = partial(upcycled_short, "1_1")
 
 
 def uci_har_statistics() -> Source:
