@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TypeAlias
 
-from edgefl.config.schema import LocalCompute
+from edgefl.config.agent_file import LocalCompute
 from edgefl.errors import ConfigError, RemoteError
 from edgefl.models.base import Model
 from edgefl.models.build import build

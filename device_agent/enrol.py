@@ -11,7 +11,7 @@ from typing import Any
 
 from device_agent import identity
 from edgefl.config import reader, toml_text
-from edgefl.config.schema import AgentFile
+from edgefl.config.agent_file import AgentFile
 from edgefl.data.files import existing, is_file, is_pattern
 from edgefl.errors import ConfigError
 from edgefl.fleet.folder import state_folder

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl.config.schema import AgentFile, LocalData
+from edgefl.config.agent_file import AgentFile, LocalData
 from edgefl.data import custom
 from edgefl.data.catalog import read_table
 from edgefl.data.dataset import Dataset

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from edgefl.config.schema import LocalData
+from edgefl.config.agent_file import LocalData
 from edgefl.data import files
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError

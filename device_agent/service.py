@@ -32,7 +32,7 @@ from device_agent.states import States
 from device_agent.training import Computed, Failed, Outcome, Progressed, Trained, Trainer, Training
 from device_agent.trust import Trust, Wanted
 from device_agent.workers import DoWork, InProcess
-from edgefl.config.schema import LIMIT_MB
+from edgefl.config.agent_file import LIMIT_MB
 from edgefl.data.dataset import Dataset
 from edgefl.errors import StoreError, WireError
 from edgefl.printable import printable

@@ -19,8 +19,8 @@ from device_agent.service import Agent
 from device_agent.vitals import Machine
 from device_agent.vocabulary import Stopped
 from edgefl.config import reader
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.conditions import Conditions
-from edgefl.config.schema import AgentFile
 from edgefl.errors import ConfigError
 from edgefl.protocol import exposure
 from edgefl.protocol.address import parse

@@ -24,7 +24,8 @@ from pydantic_core import PydanticUndefined
 
 from edgefl.algorithms import registry
 from edgefl.config import privacy
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.agent_file import AgentFile
+from edgefl.config.schema import RunFile
 from edgefl.config.toml_text import written
 from edgefl.protocol import codecs
 from edgefl.selection.registry import SELECTIONS

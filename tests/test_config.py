@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import load, parse, read_toml
-from edgefl.config.schema import AgentFile, RunFile, Wire
+from edgefl.config.schema import RunFile, Wire
 from edgefl.errors import ConfigError
 from edgefl.protocol.codec_int8 import Int8
 from edgefl.protocol.codec_topk import TopK

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import load, read_toml
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.fleet import mosquitto
 from edgefl.fleet.folder import FleetFolder
 

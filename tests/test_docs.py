@@ -11,9 +11,10 @@ import typer
 from guides import PAGES, ROOT, blocks, typed
 
 from edgefl.cli.app import app
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.gateway import GatewayFile
 from edgefl.config.reader import parse
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 
 if sys.version_info >= (3, 11):

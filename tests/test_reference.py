@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.agent_file import AgentFile
+from edgefl.config.schema import RunFile
 
 ROOT = Path(__file__).parent.parent
 

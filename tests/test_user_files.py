@@ -13,8 +13,9 @@ from facts import in_json
 from edgefl.comparison.outcomes import Played
 from edgefl.comparison.running import play_all
 from edgefl.comparison.variants import variants
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import load, read_toml
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.data.catalog import load as load_source
 from edgefl.errors import ConfigError
 from edgefl.run.local_data import local_data

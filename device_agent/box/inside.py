@@ -17,7 +17,7 @@ from device_agent.samples import Samples
 from device_agent.verdict import Verdict, judged
 from device_agent.vocabulary import Tasked
 from device_agent.workers import Bench, InProcess
-from edgefl.config.schema import LocalCompute
+from edgefl.config.agent_file import LocalCompute
 from edgefl.data.dataset import Dataset
 from edgefl.protocol.messages import Manifest
 from edgefl.system import blas, resident_memory

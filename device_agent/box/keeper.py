@@ -21,7 +21,7 @@ from device_agent.order import Cancellation, Cancelled, Order, Watch
 from device_agent.samples import Samples
 from device_agent.verdict import Undone, Verdict
 from device_agent.workers import fitted, price
-from edgefl.config.schema import LocalCompute
+from edgefl.config.agent_file import LocalCompute
 from edgefl.data.dataset import Dataset
 from edgefl.data.held_back import aside_of
 from edgefl.errors import RemoteError, WireError

@@ -107,8 +107,8 @@ def key(agent: AgentPath, set_: Sets = None) -> None:
     The key is made if there is none yet.
     """
     from device_agent import identity
+    from edgefl.config.agent_file import AgentFile
     from edgefl.config.reader import load
-    from edgefl.config.schema import AgentFile
     from edgefl.system.disk import FolderDisk
 
     me = load(AgentFile, agent, set_ or ()).agent
@@ -124,8 +124,8 @@ def evaluate(
 ) -> None:
     """Say how good a deployed model is on this device's own data, which stay here."""
     from device_agent import inference
+    from edgefl.config.agent_file import AgentFile
     from edgefl.config.reader import load
-    from edgefl.config.schema import AgentFile
     from edgefl.deployment.card import line
     from edgefl.evaluation import wording
     from edgefl.printable import printable
@@ -151,8 +151,8 @@ def predict(
 ) -> None:
     """Say what a deployed model makes of new samples."""
     from device_agent import inference
+    from edgefl.config.agent_file import AgentFile
     from edgefl.config.reader import load
-    from edgefl.config.schema import AgentFile
 
     file = load(AgentFile, agent, set_ or ())
     deployed = inference.open_model(file, model)

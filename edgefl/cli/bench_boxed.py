@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from device_agent.order import Order
-    from edgefl.data.dataset import Dataset
+    from device_agent.samples import Samples
 
 SAMPLES, BATCHES = 400, 4  # of the device, and of a round
 LOOK_EVERY = 0.02  # seconds
@@ -35,13 +35,12 @@ def main(network: str, graphs: Path, rounds: int) -> None:
     zygote = Zygote()
     from device_agent.backends import maker
     from device_agent.order import Cancellation
-    from device_agent.samples import Samples
     from device_agent.workers import InProcess
-    from edgefl.config.schema import LocalCompute
+    from edgefl.config.agent_file import LocalCompute
 
-    order, data = _order(network, graphs)
+    order, samples = _order(network, graphs)
     compute = LocalCompute()
-    box = Box(zygote, "bench", compute, Samples(data), 1 << 28)
+    box = Box(zygote, "bench", compute, samples, 1 << 28)
     resident_memory.release_code()  # as an agent before it serves
     box.warm()
 
@@ -55,7 +54,7 @@ def main(network: str, graphs: Path, rounds: int) -> None:
         boxed()
     ended.set()
     looking.join()
-    here = InProcess("bench", Samples(data), maker(compute))
+    here = InProcess("bench", samples, maker(compute))
     times: dict[str, list[float]] = {f"{where}_{kind}": [] for where in ("boxed", "here") for kind in ("wall", "CPU")}
     for i in range(rounds + 1):
         for where, train in (("boxed", boxed), ("here", lambda: here(order, lambda _: None, Cancellation()))):
@@ -73,11 +72,12 @@ def _look(weigh: "Callable[[], float]", peaks: list[float], ended: Event) -> Non
         peaks.append(weigh())
 
 
-def _order(network: str, graphs: Path) -> "tuple[Order, Dataset]":
+def _order(network: str, graphs: Path) -> "tuple[Order, Samples]":
     import numpy as np
 
     from device_agent.model_cache import Item
     from device_agent.order import Order
+    from device_agent.samples import Samples
     from device_agent.vocabulary import Tasked
     from edgefl.bench.cases import CASES
     from edgefl.data.dataset import Dataset
@@ -89,7 +89,7 @@ def _order(network: str, graphs: Path) -> "tuple[Order, Dataset]":
     case = next(case for case in CASES if case.network == network)
     layout, rng = unpack(graphs.read_bytes()).layout, np.random.default_rng(0)
     x = rng.normal(size=(SAMPLES, *case.sample)).astype(np.float32)
-    data = Dataset(x, rng.integers(0, case.classes, SAMPLES), case.classes)
+    samples = Samples(Dataset(x, rng.integers(0, case.classes, SAMPLES), case.classes))
     manifest = Manifest(
         job="bench",
         run_id="bench",
@@ -107,7 +107,8 @@ def _order(network: str, graphs: Path) -> "tuple[Order, Dataset]":
     )
     model = pack_broadcast("bench", 1, np.full(layout.size, 0.01, np.float32), {}, codec("float32", "down"))
     bundle = frame(Graphs(job="bench"), (graphs.read_bytes(),))
-    return Order(Tasked("bench", "bench", 1, "m", graphs="g"), Item(manifest, model), None, bundle, {}, 1 << 28), data
+    task = Tasked("bench", "bench", 1, "m", graphs="g")
+    return Order(task, Item(manifest, model), None, bundle, {}, 1 << 28), samples
 
 
 def _pss_mb(*others: int | None) -> float:

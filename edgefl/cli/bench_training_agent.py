@@ -12,7 +12,7 @@ from device_agent.box.keeper import Box
 from device_agent.box.zygote import Zygote
 from device_agent.samples import Samples
 from device_agent.start import Host
-from edgefl.config.schema import LIMIT_MB, LocalCompute
+from edgefl.config.agent_file import LIMIT_MB, LocalCompute
 from edgefl.protocol.address import parse
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.system import logs, resident_memory

@@ -33,10 +33,10 @@ def show(
 
     What it prints is a run file (or an agent file) again.
     """
+    from edgefl.config.agent_file import AgentFile
     from edgefl.config.listing import listing
     from edgefl.config.origin import entries, kind_of, strays
     from edgefl.config.reader import read_toml
-    from edgefl.config.schema import AgentFile
 
     shown = entries(AgentFile if agent else kind_of(read_toml(file)), file, set_ or ())
     if json:

@@ -30,8 +30,9 @@ def plan(  # noqa: PLR0917 - the options of the command
 
     From the profiles of devices, and from what rounds were measured to cost (`edgefl bench scale`).
     """
+    from edgefl.config.agent_file import LIMIT_MB
     from edgefl.config.reader import load
-    from edgefl.config.schema import LIMIT_MB, RunFile
+    from edgefl.config.schema import RunFile
     from edgefl.planning import costs as measured
     from edgefl.planning.demand import demand
     from edgefl.planning.prediction import concerns, predict

@@ -4,7 +4,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from edgefl.config.schema import Broker, Guards, Identity, LocalCompute, Section
+from edgefl.config.agent_file import Identity, LocalCompute
+from edgefl.config.schema import Broker, Guards
+from edgefl.config.section import Section
 from edgefl.errors import ConfigError
 
 

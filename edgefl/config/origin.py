@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.algorithms import registry
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import ENVIRONMENT, overrides, parse, read_toml
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.config.toml_text import Way, key_lines, leaves, line_of
 from edgefl.errors import nearest
 from edgefl.protocol.address import PASSWORD, without_password

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from edgefl.config.schema import Section
+from edgefl.config.section import Section
 from edgefl.errors import ConfigError
 from edgefl.mistakes import explain
 from edgefl.protocol.address import has_password, on_the_command_line, without_password

@@ -1,17 +1,14 @@
-"""The two files an operator writes: a run file for the coordinator, an agent file for each device."""
+"""The run file, which an operator writes for the coordinator. What a device reads is in agent_file.py."""
 
-import socket
 from collections.abc import Mapping
 from functools import cached_property
 from math import ceil, inf
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
-    BaseModel,
     Field,
     SerializerFunctionWrapHandler,
-    ValidationInfo,
     field_serializer,
     field_validator,
     model_serializer,
@@ -22,11 +19,10 @@ from edgefl.algorithms import registry
 from edgefl.config import buffering, local_training
 from edgefl.config import evaluation as judging
 from edgefl.config.budget import Budget
-from edgefl.config.conditions import Conditions
 from edgefl.config.evaluation import Evaluation
 from edgefl.config.export import Export
 from edgefl.config.page import Page
-from edgefl.config.strict import STRICT
+from edgefl.config.section import Section
 from edgefl.contract import Algorithm, Stage
 from edgefl.data import augment
 from edgefl.data.labels import REAL_TARGETS
@@ -45,16 +41,7 @@ from edgefl.selection.base import Selection
 from edgefl.selection.registry import selection
 from edgefl.tasks.kinds import KINDS
 
-LIMIT_MB = 256  # of a model, on a device
-
 Cap = Annotated[float, Field(ge=1)] | Literal["off"]
-
-
-class Section(BaseModel):
-    """A table of the file."""
-
-    model_config = STRICT
-    missing: ClassVar[str] = "`edgefl init` writes a commented one"  # where a file comes from that is not there
 
 
 def _known(table: Mapping[str, Any], name: str) -> str:
@@ -536,71 +523,3 @@ class RunFile(Section):
         from edgefl.robust.majority import majority  # noqa: PLC0415 - an agent does without it
 
         return majority(stages)
-
-
-class Identity(Section):
-    """Who this device is, and where it finds the others."""
-
-    id: str = Field(default_factory=lambda: socket.gethostname().split(".")[0])  # its name; the host's unless said
-    broker: Annotated[str, Field(repr=False)] = "mqtt://localhost:1883"  # its address; mqtts:// for TLS
-    fleet: str = "default"  # the same as in the run file
-    site: str = ""  # whose broker this is, where it is bridged to the fleet's (docs/operating.md, several sites)
-    folder: Path = Path("~/.local/state/edgefl")  # what the device keeps between rounds is in a folder of its name here
-    connect_timeout: Annotated[float, Field(ge=0)] = 30.0  # seconds; 0 waits for ever
-    coordinator: str | None = None  # the key whose models are trained on; unless said (loopback only), the first seen
-    models: str | None = None  # behind a gateway: the key of the coordinator whose models it passes on
-    limit_mb: Annotated[int, Field(ge=1)] = LIMIT_MB  # the largest model that is fetched
-    tls: Tls = Tls()  # files for mqtts://
-
-    @field_serializer("broker", when_used="json")
-    def _without_password(self, url: str) -> str:
-        return str(without_password(url))
-
-    @field_validator("id", "fleet", "site")
-    @classmethod
-    def _fits_a_topic(cls, name: str, info: ValidationInfo) -> str:
-        return check_name(f"agent.{info.field_name}", name) if name or info.field_name != "site" else name
-
-    @field_validator("coordinator", "models")
-    @classmethod
-    def _is_a_key(cls, key: str | None) -> str | None:
-        if key is not None:
-            signing.key_bytes(key)
-        return key
-
-
-class LocalData(Reading):
-    """The device's own data. `partition` and what follows are for trials: take part `part` of a divided set."""
-
-    source: str = "digits"  # "csv:path", "npz:path", "sqlite:path", ..., "package.module:function", or a built-in name
-    classes: tuple[str, ...] | None = None  # the names of text labels in the run's order, where the run has no names
-    # Whether sums over these data may be sent, once a run that asks for them (task.normalise, task.class_weights).
-    statistics: bool = True
-    partition: Partition | None = None  # how the set is divided, as in the run file
-    part: Annotated[int, Field(ge=0)] = 0  # which part is this device's, from 0
-    public: Annotated[float, Field(ge=0, le=0.9)] = 0.0  # task.public of the run file
-    seed: int = 0  # run.seed of the run file
-
-
-class LocalCompute(Section):
-    """What this device computes with."""
-
-    backend: Literal["auto", "torch", "onnx"] = "auto"  # auto: torch only for jobs that bring no graphs
-    device: Literal["auto", "cpu", "cuda"] = "cpu"  # cuda needs the backend torch
-    threads: Annotated[int, Field(ge=1)] = 1  # of the processor
-    memory_mb: Annotated[int, Field(ge=1)] = 1024  # what training may need here; a larger graph is declined
-    box: bool = True  # graphs run in a process that can do nothing else; False: in the agent's own
-    task_seconds: Annotated[float, Field(gt=0)] = 21_600  # after so long a task is given up, whatever became of it
-    # "package.module:name" that a job may name: networks (with torch), algorithms, losses, codecs. Ours it always may.
-    factories: tuple[str, ...] = ()
-
-
-class AgentFile(Section):
-    """A whole agent."""
-
-    missing: ClassVar[str] = "`edgefl agent enrol NAME.kit` writes one, or `edgefl init`"
-
-    agent: Identity = Identity()
-    data: LocalData = LocalData()
-    compute: LocalCompute = LocalCompute()
-    conditions: Conditions = Conditions()

@@ -16,15 +16,17 @@ by the training part, shaped (channels, time). Texts are int64 token numbers. La
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edgefl.data import custom, files, images, signals, synthetic, tabular, text
-from edgefl.data.csv_table import read_csv
+from edgefl.data import custom, files, images, signals, synthetic, text
 from edgefl.data.image_folder import from_images
 from edgefl.data.reading import Reading
 from edgefl.data.source import Source, checked
-from edgefl.data.table import Table
 from edgefl.errors import ConfigError, nearest
 from edgefl.registry import Registry
+
+if TYPE_CHECKING:
+    from edgefl.data.table import Table
 
 __all__ = ["FOLDERS", "NAMES", "Source", "data_root", "load"]
 
@@ -68,6 +70,8 @@ def _read(name: str, root: Path | None, reading: Reading) -> Source:
     if colon and not (kind and rest):
         raise ConfigError(f"data set '{name}' is half a name; write csv:path, npz:path or package.module:function")
     if colon and kind in TABLES:
+        from edgefl.data import tabular  # noqa: PLC0415 - an agent without a table needs none of it
+
         return tabular.source_of(read_table(name, reading), reading)
     if reading.of_tables:
         raise ConfigError(
@@ -87,14 +91,16 @@ def _read(name: str, root: Path | None, reading: Reading) -> Source:
     raise ConfigError(f"unknown data set '{name}'; {hint} (your own: csv:path, npz:path, package.module:function)")
 
 
-def read_table(name: str, reading: Reading, *, features: int | None = None) -> Table:
+def read_table(name: str, reading: Reading, *, features: int | None = None) -> "Table":
     """The table of this name; there must be labels, unless it is known how many `features` there are."""
     paths = files.existing(name)
     match name.partition(":")[0]:
         case "csv":
+            from edgefl.data.csv_table import read_csv  # noqa: PLC0415 - an agent without such a file needs none
+
             return read_csv(paths, name, reading, features=features)
         case "sqlite":
-            from edgefl.data.sqlite_rows import read_sqlite  # noqa: PLC0415 - an agent without such a file needs none
+            from edgefl.data.sqlite_rows import read_sqlite  # noqa: PLC0415 - likewise
 
             return read_sqlite(paths[0], name, reading, features=features)
         case _:

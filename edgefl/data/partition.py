@@ -141,7 +141,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # what a kind can be told, and its defau
 class Partition(BaseModel):
     """The run file's word on who holds what, e.g. `{ kind = "dirichlet", omega = 0.1, devices = 20 }`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)  # when first read
 
     # By chance, one-sided by chance, some classes each, by the data's own groups (as persons), or in unequal sizes.
     kind: Literal["iid", "dirichlet", "classes", "natural", "power_law"] = "iid"

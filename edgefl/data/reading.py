@@ -15,7 +15,9 @@ class Reading(BaseModel):
     (an .npz file, a function) has nothing to be told, and refuses these keys.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True, defer_build=True
+    )
 
     columns: Annotated[tuple[str, ...], Field(min_length=1)] | None = None  # the features; unless said, all others
     # The column of the class or target; a list names one or several real targets. Unless said: label, y, class or

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgefl.config.schema import LocalData
+from edgefl.config.agent_file import LocalData
 from edgefl.data.dataset import Dataset
 from edgefl.doctor.finding import Finding, ok, warning, wrong
 from edgefl.errors import ConfigError

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.agent_file import AgentFile
+from edgefl.config.schema import RunFile
 from edgefl.doctor import engines
 from edgefl.doctor.box import box
 from edgefl.doctor.certificates import own, today

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.agent_file import AgentFile
+from edgefl.config.schema import RunFile
 from edgefl.doctor.certificates import SOON, own
 from edgefl.doctor.finding import Finding, ok, warning, wrong
 from edgefl.doctor.folders import key_file

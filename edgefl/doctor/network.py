@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 
-from edgefl.config.schema import Identity
+from edgefl.config.agent_file import Identity
 from edgefl.doctor import certificates
 from edgefl.doctor.broker_probe import PATIENCE, BrokerProbe, probe_broker
 from edgefl.doctor.finding import Finding, ok, warning, wrong

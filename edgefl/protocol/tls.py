@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 class Tls(BaseModel):
     """Whom to trust, and how to prove who we are."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     ca: Path | None = None  # the authority that signed the broker's certificate; those of the system unless said
     certificate: Path | None = None  # our own, where the broker asks for one

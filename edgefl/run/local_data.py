@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from edgefl.config.schema import LocalData
+from edgefl.config.agent_file import LocalData
 from edgefl.data.catalog import load
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import understood_source

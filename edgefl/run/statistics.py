@@ -6,11 +6,10 @@ numbers, and a restart finds them in the run's state.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgefl.config.schema import Learning
 from edgefl.contract import Update
 from edgefl.data import description
 from edgefl.data.dataset import Dataset
@@ -20,12 +19,15 @@ from edgefl.models.base import Model
 from edgefl.models.normalised import Normalised
 from edgefl.vector import Array, State
 
+if TYPE_CHECKING:  # devices work with this module as well, and never read a run file
+    from edgefl.config.schema import Learning
+
 NAME = "fleet"  # of what is kept in the run's state
 _TOLD = "fleet/"  # begins the names of what is told
 SHOWN = 64  # features, or classes, whose numbers a fact tells
 
 
-def asked(task: Learning) -> State:
+def asked(task: "Learning") -> State:
     """What devices are told when they shall describe their data: what of it."""
     return {"features": _flag(task.normalise == "fleet"), "classes": _flag(task.class_weights == "balanced")}
 
@@ -36,7 +38,7 @@ def answer(data: Dataset, told: State, *, silent: bool = False) -> State:
     return description.describe(data, features=features, classes=classes and bool(data.classes), silent=silent)
 
 
-def check(task: Learning, told: Mapping[str, Array], sample: tuple[int, ...], classes: int) -> None:
+def check(task: "Learning", told: Mapping[str, Array], sample: tuple[int, ...], classes: int) -> None:
     """Refuse what no device of this run can have said."""
     channels = sample[0] if task.normalise == "fleet" else 0
     description.check(told, channels, classes if task.class_weights == "balanced" else 0)
@@ -86,7 +88,7 @@ def raw_units(model: Model, known: State) -> Model:
     return Normalised(model, known["mean"], known["scale"]) if known else model
 
 
-def class_weights(task: Learning, classes: int, names: tuple[str, ...] | None) -> Array | None:
+def class_weights(task: "Learning", classes: int, names: tuple[str, ...] | None) -> Array | None:
     """What the run file says that each class weighs, by name or number; those it does not name weigh one."""
     if not isinstance(task.class_weights, dict):
         return None

@@ -104,7 +104,7 @@ def main(folder: Path, acts: list[str]) -> None:
     from device_agent.samples import Samples
     from device_agent.training import Outcome, Progressed, Trained, Trainer
     from device_agent.vocabulary import Tasked
-    from edgefl.config.schema import LocalCompute
+    from edgefl.config.agent_file import LocalCompute
     from edgefl.contract import Budget, Task
     from edgefl.protocol.codecs import codec
     from edgefl.protocol.messages import Graphs, Manifest, Shape, frame

@@ -15,8 +15,9 @@ from device_agent.model_cache import Item
 from device_agent.samples import Samples
 from device_agent.vocabulary import Tasked
 from device_agent.workers import make_worker, open_task
+from edgefl.config.agent_file import AgentFile, LocalCompute
 from edgefl.config.reader import load
-from edgefl.config.schema import AgentFile, LocalCompute, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
 from edgefl.protocol.broker import Broker

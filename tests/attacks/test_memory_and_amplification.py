@@ -30,7 +30,8 @@ from coordinator.state import State
 from coordinator.threaded import Threaded
 from device_agent.download import Download
 from device_agent.trust import Trust, Wanted
-from edgefl.config.schema import LIMIT_MB, Guards
+from edgefl.config.agent_file import LIMIT_MB
+from edgefl.config.schema import Guards
 from edgefl.errors import WireError
 from edgefl.protocol import chunks, topics
 from edgefl.protocol.codecs import codec

@@ -11,8 +11,9 @@ from coordinator.journal import EARLIER, NAME, Journal
 from coordinator.settling import settle
 from coordinator.threaded import Threaded
 from edgefl.cli.app import main
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import load, parse
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, StoreError
 from edgefl.protocol import address, broker
 from edgefl.protocol.in_memory_broker import InMemoryBroker

@@ -22,8 +22,9 @@ from netns import enter
 from coordinator import checkpoint, service
 from coordinator.start import coordinate
 from device_agent.start import open_agent
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import parse
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import Finished
 from edgefl.events import Fact, Preparing, as_json
 from edgefl.run import job as jobs

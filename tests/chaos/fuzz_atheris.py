@@ -8,8 +8,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import parse, tomllib
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, WireError
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol.messages import TO_COORDINATOR, TO_DEVICE, Answer, JobState, Manifest, Presence, read, read_json

@@ -14,8 +14,9 @@ from coordinator.journal import Journal
 from coordinator.threaded import Threaded
 from device_agent.backends import choose, maker
 from device_agent.start import Host
+from edgefl.config.agent_file import LocalCompute
 from edgefl.config.reader import parse
-from edgefl.config.schema import LocalCompute, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.events import Answered
 from edgefl.protocol import chunks, signed
 from edgefl.protocol.in_memory_broker import InMemoryBroker, InMemoryClient

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from edgefl.algorithms import registry
 from edgefl.cli.app import main
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.origin import effective
 from edgefl.config.reader import load, parse, tomllib
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.config.toml_text import key_lines, leaves, line_of, name, written
 
 ROOT = Path(__file__).parents[2]

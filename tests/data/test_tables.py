@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefl.config import reader as toml_reader
-from edgefl.config.schema import LocalData
+from edgefl.config.agent_file import LocalData
 from edgefl.data import cells
 from edgefl.data.catalog import load, read_table
 from edgefl.data.csv_table import read_csv

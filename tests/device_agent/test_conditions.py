@@ -10,8 +10,8 @@ from test_virtual_agent import BATCHES, SIGNER, Asks, switched_on
 from device_agent.attendance import REST
 from device_agent.conditions import silent, unmet
 from device_agent.training import Progressed
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import parse
-from edgefl.config.schema import AgentFile
 from edgefl.errors import ConfigError
 from edgefl.protocol import signed
 from edgefl.protocol.messages import TO_COORDINATOR, Declined, Vitals, Working, peek

@@ -30,6 +30,13 @@ def test_an_agent_imports_the_algorithm_it_is_asked_for_and_no_other() -> None:
     assert not {"flashback", "gradma", "fedgc", "moon"} & set(after.split())
 
 
+def test_an_agent_does_without_what_may_stand_in_a_run_file() -> None:
+    loaded = "import sys, device_agent.start; print(*(name for name in sys.modules if name.startswith('edgefl.')))"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert "edgefl.config.agent_file" in done.stdout.split()
+    assert not {"edgefl.config.schema", "edgefl.hardware.profiles", "edgefl.robustness"} & set(done.stdout.split())
+
+
 def test_what_a_pass_hands_out_is_memory_of_ours() -> None:
     model = OnnxModel(export(build_module("lenet5", (1, 28, 28), 10, seed=0), (1, 28, 28)))
     rng = np.random.default_rng(0)

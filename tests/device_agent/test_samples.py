@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from device_agent.samples import Samples, samples_of
-from edgefl.config.schema import LocalData
+from edgefl.config.agent_file import LocalData
 from edgefl.data.dataset import Dataset
 from edgefl.data.partition import Partition
 from edgefl.errors import ConfigError

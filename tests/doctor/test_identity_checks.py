@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.agent_file import AgentFile
+from edgefl.config.schema import RunFile
 from edgefl.doctor.finding import Finding
 from edgefl.doctor.identities import at_its_broker, of_agent, of_run
 from edgefl.fleet import mosquitto

@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.conditions import Conditions
 from edgefl.config.export import Export
 from edgefl.config.reader import parse, tomllib
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.exporters import prometheus
 from edgefl.exporters.webhooks import signature
 

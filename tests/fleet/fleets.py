@@ -14,8 +14,9 @@ from device_agent.samples import Samples
 from device_agent.service import Agent
 from device_agent.start import Host
 from edgefl import losses
+from edgefl.config.agent_file import LocalCompute
 from edgefl.config.reader import parse
-from edgefl.config.schema import LocalCompute, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.data.split import Split
 from edgefl.events import as_json

@@ -12,8 +12,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import load
-from edgefl.config.schema import AgentFile
 from edgefl.protocol.broker import Broker
 from edgefl.run.local_data import local_source
 

@@ -15,8 +15,8 @@ from secured_fleet import Secured, make
 from coordinator.device_keys import DeviceKeys
 from coordinator.fleet_broker import fleet_of, located
 from device_agent import enrol
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import load
-from edgefl.config.schema import AgentFile
 from edgefl.errors import ConfigError
 from edgefl.fleet import kit as kits
 from edgefl.fleet import members

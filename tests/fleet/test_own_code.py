@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, loop
 
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import load
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.protocol.in_memory_broker import InMemoryBroker
 
 GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"

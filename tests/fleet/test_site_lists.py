@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from device_agent.enrol import install
 from edgefl.cli.app import app
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import load
-from edgefl.config.schema import AgentFile
 from edgefl.errors import ConfigError, WireError
 from edgefl.fleet import kit, mosquitto, sites
 from edgefl.fleet.administration import Fleet

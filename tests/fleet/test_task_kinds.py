@@ -10,8 +10,9 @@ from fleets import Fleet, prepared
 from coordinator import checkpoint
 from coordinator.exporting import export_checkpoint
 from device_agent.inference import _numbered
+from edgefl.config.agent_file import LocalCompute
 from edgefl.config.reader import load
-from edgefl.config.schema import LocalCompute, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.deployment.deployed import Deployed, judge
 from edgefl.events import Evaluated, Fact, Round
 from edgefl.protocol.broker import Broker

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from edgefl.config.agent_file import AgentFile
 from edgefl.config.reader import parse
-from edgefl.config.schema import AgentFile, RunFile
+from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError, EdgeflError, WireError
 from edgefl.protocol import chunks, tensors
 from edgefl.protocol.frames import pack, unpack
