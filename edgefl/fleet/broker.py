@@ -25,7 +25,7 @@ from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
 from edgefl.fleet.folder import SOCKET, FleetFolder
 from edgefl.protocol.address import Address
-from edgefl.protocol.broker import NOBODY, SCRATCH, find_mosquitto, free_port, wait_until_up
+from edgefl.protocol.broker import HEAP, NOBODY, SCRATCH, find_mosquitto, free_port, wait_until_up
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.system.locks import own
 from edgefl.system.processes import Child
@@ -146,7 +146,7 @@ def running(plan: Plan) -> Iterator[tuple[Child, Path]]:
         _install(plan, home, user)
         plan.log.unlink(missing_ok=True)
         command = [program, "-c", str(home / mosquitto.CONFIGURATION)]
-        child = Child(command, plan.log, user=user)
+        child = Child(command, plan.log, user=user, environment=HEAP)
         try:
             wait_until_up(child, Address("mqtts", plan.bind or "127.0.0.1", plan.port))
             _point(plan.socket, home / DOOR / SOCKET)

@@ -37,6 +37,22 @@ with broker.start(prefer=sys.argv[1], users={login["username"]: login["password"
     transport.close()
 """
 
+QUEUED = """
+import ctypes, resource
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+def sent(size=480 << 10, messages=90):
+    packets = [libc.malloc(size) for _ in range(messages)]
+    for packet in packets:
+        ctypes.memset(packet, 1, size)
+    for packet in packets:
+        libc.free(packet)
+sent()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+sent()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
 
 @pytest.fixture(params=["mosquitto", "iotcore"])
 def kind(request: pytest.FixtureRequest) -> str:
@@ -52,6 +68,18 @@ def test_a_broker_accepts_connections_until_it_is_closed(broker: Broker):
     broker.close()
     with pytest.raises(ConfigError, match="connection refused"):
         reachable(broker.address)
+
+
+@pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="only glibc reads these variables")
+def test_memory_that_mosquitto_frees_is_there_for_the_next_messages():
+    def cleared(environment: dict[str, str]) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", QUEUED], capture_output=True, text=True, check=True, env=os.environ | environment
+        )
+        return int(done.stdout)
+
+    assert cleared(brokers.HEAP) < 100  # pages
+    assert cleared({}) > 5_000  # of 10,800
 
 
 def test_a_broker_listens_on_loopback_only(broker: Broker):
