@@ -55,6 +55,7 @@ class Lane:
         self._bundle, self._session, self._signed, self._closed = bundle, session, signed, closed
         self._frozen = frozen
         self.outputs = bundle.outputs
+        self._sample = prod(bundle.shape) * np.dtype(bundle.dtype).itemsize  # bytes
         self._places, size = padded(bundle.layout)
         terms = bundle.plan.terms if bundle.plan else ()
         sets = 2 if "momentum" in terms else 1  # the weights, and their velocity
@@ -81,7 +82,7 @@ class Lane:
 
     def most(self, batch: int) -> int:
         """How many mini-batches of this size one call takes; it depends on sizes alone, and changes no bit."""
-        size = batch * prod(self._bundle.shape) * np.dtype(self._bundle.dtype).itemsize
+        size = batch * self._sample
         if self._bundle.masks or self._bundle.layout.size > LARGE or size % LINE:
             return 1  # masks follow from the weights before their step; samples lie as they would alone
         return max(1, min(STEPS, SAMPLES // size))
