@@ -41,6 +41,21 @@ sum(message() for _ in range(10))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
+ANSWERS = """
+import resource, sys
+import numpy as np
+from contextlib import nullcontext
+from edgefl.system.resident_memory import freed_kept
+def answers():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    held = [np.ones(4 << 20, np.uint8) for _ in range(24)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+np.empty(31 << 20, np.uint8)  # as a model does: pieces of this size come from the heap
+with freed_kept(1 << 30) if sys.argv[1] == "kept" else nullcontext():
+    answers()
+    print(answers())
+print(answers())
+"""
 
 MANIFEST = """
 from pathlib import Path
@@ -110,3 +125,13 @@ def test_the_memory_of_a_message_does_for_the_next_one() -> None:
 def test_to_read_a_manifest_takes_less_than_a_megabyte() -> None:
     done = subprocess.run([sys.executable, "-c", MANIFEST], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 1024  # the automaton of one pattern took 2200, in the agent and in its box
+
+
+def test_what_a_simulated_round_frees_does_for_the_next_one_until_the_simulation_ends() -> None:
+    def faults(how: str) -> list[int]:
+        done = subprocess.run([sys.executable, "-c", ANSWERS, how], capture_output=True, text=True, check=True)
+        return [int(count) for count in done.stdout.split()]
+
+    (kept, after), (anew, _) = faults("kept"), faults("not")
+    assert 10 * kept < anew
+    assert 10 * kept < after

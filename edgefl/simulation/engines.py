@@ -26,9 +26,11 @@ from edgefl.models.onnx_backend import OnnxModel
 from edgefl.run.job import Job
 from edgefl.run.work import Done, ModelRef, Result, Worker
 from edgefl.system import blas
+from edgefl.system.resident_memory import freed_kept
 from edgefl.tasks.form import Form
 from edgefl.vector import State
 
+KEPT = 1 << 30  # bytes: what the answers of a round may take, and be freed, without the kernel clearing them anew
 RUN_ID = "0" * 12  # stands for the id of a run, and is as long, so that frames are too
 NOWHERE = ModelRef(RUN_ID, "0" * 16)  # of a model that nobody sends; as long as the place of one that is
 
@@ -139,20 +141,21 @@ def engine(job: Job, devices: Mapping[str, Dataset], parallel: int | None = None
     kind, several = job.run.compute.engine, parallel or 1
     if kind == "auto" and several > 1:
         kind = "processes" if job.graphs is None else "threads"
-    if kind == "ray":
-        from edgefl.simulation.engine_ray import ray_actors  # noqa: PLC0415 - where it is needed
+    with freed_kept(KEPT):
+        if kind == "ray":
+            from edgefl.simulation.engine_ray import ray_actors  # noqa: PLC0415 - where it is needed
 
-        with ray_actors(plan(job), devices, parallel) as actors:
-            yield actors
-    elif kind == "processes":
-        from edgefl.simulation.engine_processes import processes  # noqa: PLC0415 - as above
+            with ray_actors(plan(job), devices, parallel) as actors:
+                yield actors
+        elif kind == "processes":
+            from edgefl.simulation.engine_processes import processes  # noqa: PLC0415 - as above
 
-        with processes(plan(job), devices, several) as pool:
-            yield pool
-    elif kind == "threads":
-        from edgefl.simulation.engine_threads import threads  # noqa: PLC0415 - as above
+            with processes(plan(job), devices, several) as pool:
+                yield pool
+        elif kind == "threads":
+            from edgefl.simulation.engine_threads import threads  # noqa: PLC0415 - as above
 
-        with threads(job, devices, several) as pool_here:
-            yield pool_here
-    else:
-        yield InProcess(job, devices)
+            with threads(job, devices, several) as pool_here:
+                yield pool_here
+        else:
+            yield InProcess(job, devices)

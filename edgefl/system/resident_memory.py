@@ -1,4 +1,4 @@
-"""The memory of a process that stays for months: little of it on a small device, and not asked for again and again.
+"""The memory of a process that stays: little of it on a small device, and not asked for again and again.
 
 All of this asks Linux and its C library for something that changes no result; where that cannot be had, nothing
 happens.
@@ -7,6 +7,7 @@ happens.
 import ctypes
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -35,6 +36,26 @@ def one_heap(kept: int = 0) -> None:
     if kept:
         mallopt(M_MMAP_THRESHOLD, min(kept, LARGEST))
         mallopt(M_TRIM_THRESHOLD, kept)
+
+
+@contextmanager
+def freed_kept(kept: int) -> Iterator[None]:
+    """So many bytes of what is freed stay with this process until the block ends, and are given back then.
+
+    The answers of a simulated round are freed together; without this they come from the kernel anew in the next one.
+    """
+    library = ctypes.CDLL(None)
+    mallopt, trim = getattr(library, "mallopt", None), getattr(library, "malloc_trim", None)
+    if mallopt is None or trim is None:
+        yield
+        return
+    mallopt(M_MMAP_THRESHOLD, LARGEST)
+    mallopt(M_TRIM_THRESHOLD, kept)
+    try:
+        yield
+    finally:
+        mallopt(M_TRIM_THRESHOLD, 2 * LARGEST)  # what glibc itself comes to where pieces are that large
+        trim(0)
 
 
 def open_maps() -> None:
