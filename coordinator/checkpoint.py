@@ -78,12 +78,17 @@ def save(disk: Disk, job: Job, saved: Saved, passed: Sequence[RunState] = ()) ->
     state_file = store.sealed(state, about_state)
     disk.write(state_of(name), state_file)
     disk.write(name, store.sealed(model, _about(job, run_state, store.seal(state_file))))
-    kept = generations(disk)[-GENERATIONS:]
-    old = {*generations(disk), *disk.names("state-*.safetensors")} - {*kept, *map(state_of, kept)}
-    stale = {BEST} & {*disk.names(BEST)} if run_state.best_round == run_state.round else set[str]()
-    for unneeded in sorted(old | stale):
+    for unneeded in _unneeded(disk.names("*.safetensors"), best_is_last=run_state.best_round == run_state.round):
         disk.remove(unneeded)
     return name
+
+
+def _unneeded(names: Sequence[str], *, best_is_last: bool) -> list[str]:
+    """Of these files, those that no generation needs which is kept."""
+    checkpoints = [name for name in names if name.startswith("checkpoint-")]
+    kept = checkpoints[-GENERATIONS:]
+    ours = {*checkpoints, *(name for name in names if name.startswith("state-")), *({BEST} if best_is_last else ())}
+    return sorted(ours.intersection(names) - {*kept, *map(state_of, kept)})
 
 
 def _tensors(job: Job, run_state: RunState) -> tuple[State, State]:

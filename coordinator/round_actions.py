@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 
 from coordinator import modes, rounds
 from coordinator import vocabulary as words
@@ -10,6 +9,7 @@ from coordinator.roster import Device
 from coordinator.rounds import Rounds
 from coordinator.state import State, Step, but, doing, each, say_state, telling, then
 from edgefl import events
+from edgefl.records import replace
 
 MOST_TOGETHER = 256  # devices in one call: each hears the slots of all, which are 9 KB then
 CONFIRM = 0.5  # seconds that a receipt waits for a task which says the same

@@ -50,10 +50,11 @@ House rules
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Literal, TypeAlias
 
+from edgefl.records import replace
 from edgefl.schedule import Purpose, Schedule
 from edgefl.selection.base import Candidate, drawn
 from edgefl.selection.registry import selection

@@ -9,7 +9,6 @@ device without a receipt keeps its update. Messages become events in hearing.py;
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from coordinator import core, merging, saving
@@ -35,6 +34,7 @@ from edgefl.events import Fact, Tell
 from edgefl.protocol.sealing import Opener
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Connected, Disconnected, Message, Transport, Undelivered
+from edgefl.records import replace
 from edgefl.run.job import Job, RunState
 from edgefl.system.background import Background, Crashed, Put, Work
 from edgefl.system.clock import Clock

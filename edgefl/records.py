@@ -1,0 +1,24 @@
+"""Frozen records with some fields changed: the pure machines make a new one for every event."""
+
+from dataclasses import fields
+from functools import cache
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def replace(record: T, /, **changes: Any) -> T:
+    """As `dataclasses.replace` for records that check nothing when they are made; that one takes twice as long."""
+    kind: type = type(record)
+    names = _names(kind)
+    assert names.issuperset(changes), changes.keys() - names  # noqa: S101 - a typing error of ours
+    other: T = object.__new__(kind)
+    for name in names:
+        object.__setattr__(other, name, changes[name] if name in changes else getattr(record, name))
+    return other
+
+
+@cache
+def _names(kind: type) -> frozenset[str]:
+    assert not hasattr(kind, "__post_init__"), kind  # noqa: S101 - as above: this one wants to check
+    return frozenset(one.name for one in fields(kind))
