@@ -66,6 +66,7 @@ class Threads:
     def _serve(self) -> None:
         while (work := self._works.get()) is not None:
             self._run(work)
+            del work  # while it waits for the next one: with it go the model and the update that it was about
 
     def _run(self, work: Work) -> None:
         try:
