@@ -97,7 +97,7 @@ def test_state_machines_import_the_standard_library_and_seeds_only(path):
         "edgefl.selection.registry.selection",
     }
     schedule = {"edgefl.schedule.Purpose", "edgefl.schedule.Schedule"}
-    assert ours <= {"device_agent.vocabulary", "edgefl.seeds", *schedule, *selections}  # pure as well
+    assert ours <= {"device_agent.vocabulary", "edgefl.seeds", "edgefl.records.replace", *schedule, *selections}  # pure
 
 
 @pytest.mark.parametrize("name", ["buffered", "modes"])
@@ -116,6 +116,7 @@ def test_what_is_decided_is_decided_without_anything_large_or_outside(name):
     allowed = {f"coordinator.{one}" for one in (*PURE, "rounds", "buffered", "modes")} | {
         "edgefl.events",
         "edgefl.protocol.reconnect.spread",
+        "edgefl.records",
     }
     ours = {module for module in ever(ROOT / "coordinator" / f"{name}.py") if top({module}) - sys.stdlib_module_names}
     assert not [module for module in ours if not any((module + ".").startswith(one + ".") for one in allowed)]

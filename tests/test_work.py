@@ -179,9 +179,9 @@ def test_what_topk_left_out_waits_until_it_is_large_enough():
 def test_chance_is_named_by_seed_round_and_device():
     update = Update(np.linspace(0.1, 1, 4, dtype=np.float32), 1.0, 1)
     one, same = worker(Says(update), codec("int8")), worker(Says(update), codec("int8"))
-    frames = [each.work(Task(round, W), MODEL_REF, {}).frame for round in (1, 2) for each in (one, same)]
-    bodies = [frame[-16:] for frame in frames]
-    assert bodies[0] == bodies[1] != bodies[2] == bodies[3]
+    pairs = [[each.work(Task(round, W), MODEL_REF, {}).frame[-16:] for each in (one, same)] for round in range(1, 9)]
+    assert all(first == second for first, second in pairs)
+    assert len({bytes(first) for first, _ in pairs}) > 1  # four numbers may well be rounded alike in two rounds
 
 
 def test_only_the_update_itself_travels_in_few_bytes():

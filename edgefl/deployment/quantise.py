@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
 
 def quantised(data: bytes) -> bytes:
@@ -20,6 +20,7 @@ def quantised(data: bytes) -> bytes:
 
     model = onnx.load_from_string(data)
     fold_transposes(model)
+    weights_last(model)
     sizes = {value.name: value for value in model.graph.value_info}
     del model.graph.value_info[:]  # the quantiser trips over sizes it did not infer itself
     quiet, log = logging.WARNING, logging.getLogger()
@@ -54,6 +55,32 @@ def fold_transposes(model: ModelProto) -> None:
     _drop(graph.initializer, (t for t in list(graph.initializer) if t.name not in used))
     folded = {tensor.name for tensor in graph.initializer}
     _drop(graph.value_info, (v for v in list(graph.value_info) if v.name in folded))
+
+
+def weights_last(model: ModelProto) -> None:
+    """A product whose left factor are weights is multiplied the other way round: the quantiser looks at the right one.
+
+    Large dense layers come like that (edgefl/models/onnx/operators_relu.py), with their bias as a column.
+    """
+    graph = model.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    columns = {n.output[0]: n for n in graph.node if n.op_type == "Reshape" and n.input[0] in constants}
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        left, *rest = node.input
+        turns = node.op_type == "Gemm" and left in constants and rest[0] not in constants
+        if not turns or not all(name in columns for name in rest[1:]):
+            nodes.append(node)
+            continue
+        about = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        about |= {"transA": 1 - about.get("transB", 0), "transB": 1 - about.get("transA", 0)}
+        rows = [columns[name].input[0] for name in rest[1:]]
+        turned = f"{node.output[0]}/turned"
+        nodes.append(helper.make_node("Gemm", [rest[0], left, *rows], [turned], **about))
+        nodes.append(helper.make_node("Transpose", [turned], list(node.output), perm=[1, 0]))
+    read = {name for node in nodes for name in node.input}
+    del graph.node[:]
+    graph.node.extend(node for node in nodes if node.output[0] not in columns or node.output[0] in read)
 
 
 def _read(graph: GraphProto) -> Iterator[str]:
