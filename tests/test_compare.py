@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgefl.algorithms import registry
-from edgefl.comparison.curves import bundle, curves
+from edgefl.comparison.curves import bundle, by_label, curves
 from edgefl.comparison.outcomes import Failed, Outcome, Played
 from edgefl.comparison.page import page
 from edgefl.comparison.plots import draw
@@ -376,7 +376,7 @@ def test_curves_begin_with_the_untrained_model_and_those_that_coincide_differ_in
     runs = [replace(played(label, seed, [0.2, 0.5, 0.7]), first=first) for label in "ab" for seed in (0, 1)]
     over_rounds, over_bytes = curves(runs)[:2]
     axes = Figure().subplots()
-    bundle(axes, runs, over_rounds.points)
+    bundle(axes, by_label(runs, over_rounds.points))
     one, other = axes.get_lines()
     assert [tuple(point) for point in one.get_xydata()] == [(0, 0.1), (1, 0.2), (2, 0.5), (3, 0.7)]
     assert one.get_linewidth() > other.get_linewidth()

@@ -71,7 +71,7 @@ class Comparison:
         return frame(self.records())
 
     def plot(self, file: str | Path | None = None, *, what: str | None = None, over: str = "round") -> "Figure":
-        """A figure of one curve of every run: seeds thin, their median bold; with `file`, written there as well."""
+        """A figure of one curve: of each label the mean of its seeds, in a band; with `file`, written there as well."""
         from edgefl.api.figure import curves, written  # noqa: PLC0415 - brings matplotlib
 
         if not self.histories:

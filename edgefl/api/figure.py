@@ -1,13 +1,12 @@
-"""Curves of one run or of several, drawn as papers do: one colour for each, thin seeds, a bold median."""
+"""Curves of one run or of several, drawn as `edgefl compare` does: the mean of the seeds, in a band of a deviation."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from edgefl.comparison.curves import colours_of
+from edgefl.comparison.curves import Points, bundle, fit
+from edgefl.comparison.plots import STYLE
 from edgefl.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -20,28 +19,24 @@ AXES = {
     "bytes": "bytes sent, up and down",
     "seconds": "seconds",
     "virtual_seconds": "virtual seconds",
+    "cpu": "CPU seconds of the simulation",
 }
 
 
 def curves(runs: "Mapping[str, Sequence[History]]", *, what: str | None = None, over: str = "round") -> "Figure":
     """The same curve of every run, by label."""
     shown = what or next(run.measure for of in runs.values() for run in of)
+    lines = {label: [_line(run, shown, over) for run in of] for label, of in runs.items()}
     figure = _empty()
-    axes = figure.subplots()
-    for label, colour in colours_of(list(runs)).items():
-        lines = [_line(run, shown, over) for run in runs[label]]
-        if len(lines) > 1:
-            for x, y in lines:
-                axes.plot(x, y, color=colour, linewidth=0.7, alpha=0.35)
-        shortest = min(len(x) for x, _ in lines)
-        across, up = (np.median([line[i][:shortest] for line in lines], axis=0) for i in (0, 1))
-        axes.plot(across, up, color=colour, linewidth=2, marker="o" if shortest == 1 else "", label=label)
-    axes.set(xlabel=AXES[over], ylabel=shown.replace("_", " "))
-    axes.grid(visible=True, alpha=0.3)
-    if over == "round":
-        axes.locator_params(axis="x", integer=True)  # there is no round 2.5
-    if len(runs) > 1:
-        axes.legend()
+    from matplotlib import rc_context  # noqa: PLC0415 - only a figure needs it
+
+    with rc_context(STYLE):
+        axes = figure.subplots()
+        bundle(axes, lines)
+        axes.set(xlabel=AXES[over], ylabel=shown.replace("_", " "))
+        fit(axes, logarithmic=False)
+        if len(runs) > 1:
+            figure.legend(loc="outside right upper")  # beside the curves, never on them
     return figure
 
 
@@ -71,7 +66,7 @@ def written(figure: "Figure", file: str | Path | None) -> "Figure":
     return figure
 
 
-def _line(run: "History", what: str, over: str) -> tuple[list[float], list[float]]:
+def _line(run: "History", what: str, over: str) -> Points:
     """Where the curve goes: through the rounds that were looked at."""
     points = [(x, float(y)) for x, y in zip(run.over(over), run.curve(what), strict=True) if y is not None]
     return [x for x, _ in points], [y for _, y in points]

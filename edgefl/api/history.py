@@ -22,6 +22,11 @@ OVER = {
     "bytes": ("bytes_up", "bytes_down"),
     "seconds": ("seconds",),
     "virtual_seconds": ("virtual_seconds",),
+    "cpu": ("cpu_seconds",),
+}
+UNTOLD = {
+    "virtual_seconds": "the run had no virtual clock; give its fleet profiles",
+    "cpu": "CPU time is told by simulations, not by real fleets",
 }
 
 
@@ -93,11 +98,14 @@ class History:
         return [record.get(what) for record in records]
 
     def over(self, axis: str = "round") -> list[float]:
-        """Where each round lies: its number, or what had been sent or waited until its end."""
+        """Where each round lies: its number, or what had been sent, waited or worked until its end."""
         if axis not in OVER:
             raise ConfigError(f"over = '{axis}' is not known; {nearest(axis, OVER)}")
+        rounds = self.rounds
+        if axis in UNTOLD and any(getattr(fact, key) is None for fact in rounds for key in OVER[axis]):
+            raise ConfigError(f"over = '{axis}': {UNTOLD[axis]}")
         total, places = 0.0, list[float]()
-        for fact in self.rounds:
+        for fact in rounds:
             total += sum(getattr(fact, key) or 0 for key in OVER[axis])
             places.append(total if OVER[axis] else fact.round)
         return places

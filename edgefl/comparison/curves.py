@@ -4,7 +4,7 @@ All axes begin where the run begins, at round 0 with the model it began with, an
 coincide stay visible: earlier ones are wider, and each has marks of its own at places of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -63,18 +63,27 @@ def colours_of(labels: Sequence[str]) -> dict[str, str]:
     return {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(dict.fromkeys(labels))}
 
 
-def bundle(axes: "Axes", runs: Sequence[Played], points: Callable[[Played], Points]) -> None:
+def by_label(runs: Sequence[Played], points: Callable[[Played], Points]) -> dict[str, list[Points]]:
+    """The points of every run, those of one variant together."""
+    lines: dict[str, list[Points]] = {}
+    for run in runs:
+        lines.setdefault(run.label, []).append(points(run))
+    return lines
+
+
+def bundle(axes: "Axes", variants: Mapping[str, Sequence[Points]]) -> None:
     """Each variant in its colour: the mean of its seeds, in a band of one standard deviation."""
-    colours = colours_of([run.label for run in runs])
+    colours = colours_of(list(variants))
     for i, (label, colour) in enumerate(colours.items()):
-        lines = [points(run) for run in runs if run.label == label]
+        lines = variants[label]
         shortest = min(len(y) for _, y in lines)
         if not shortest:
             continue
         xs, ys = (np.array([line[way][:shortest] for line in lines], np.float64) for way in (0, 1))
         x, y = xs.mean(axis=0), ys.mean(axis=0)
         look: dict[str, Any] = {"color": colour, "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
-        look |= {"linewidth": WIDEST - (WIDEST - NARROWEST) * i / max(1, len(colours) - 1), "label": label}
+        above = (len(colours) - 1 - i) / max(1, len(colours) - 1)  # the share of curves that are drawn over this one
+        look |= {"linewidth": NARROWEST + (WIDEST - NARROWEST) * above, "label": label}
         step = max(len(colours), shortest // MARKED)  # so that no mark hides another's
         first = (i * step // len(colours)) % shortest
         axes.plot(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgefl.comparison.curves import bundle, curves, fit
+from edgefl.comparison.curves import bundle, by_label, curves, fit
 from edgefl.comparison.outcomes import Played
 from edgefl.errors import ConfigError
 from edgefl.vector import Array
@@ -49,7 +49,7 @@ def draw(runs: Sequence[Played], folder: Path, title: str) -> dict[str, Path]:
         for curve in curves(runs):
             figure = Figure(figsize=(7.2, 4.2), layout="constrained")
             axes = figure.subplots()
-            bundle(axes, runs, curve.points)
+            bundle(axes, by_label(runs, curve.points))
             if not axes.get_legend_handles_labels()[1]:  # after one round nothing can have been forgotten
                 continue
             caption = f"{curve.caption[0].lower()}{curve.caption[1:]}"

@@ -30,8 +30,23 @@ def test_every_run_is_the_one_that_simulate_plays(tmp_path: Path) -> None:
         (label, seed, round) for label in ("near", "plain") for seed in (0, 1) for round in (1, 2)
     ]
     assert str(comparison).count("| plain") == 4  # two seeds, their median, and how they stand together
-    assert len(comparison.plot(tmp_path / "both.png").axes[0].lines) == 6
+    assert comparison.plot(tmp_path / "both.png").axes[0].get_legend_handles_labels()[1] == ["near", "plain"]
     assert comparison.save(tmp_path / "page").read_text().startswith("<!")
+
+
+def test_a_figure_has_the_mean_of_the_seeds_in_a_band() -> None:
+    comparison = compare(["fedavg", "fedprox"], seeds=2, fleet=edgefl.Fleet(profiles={"pi4": 4}))
+    runs = comparison.histories["fedprox"]
+    losses = np.array([run.curve("loss") for run in runs], np.float64)
+    mean, deviation = losses.mean(axis=0), losses.std(axis=0, ddof=1)
+    for over in ("round", "bytes", "seconds", "virtual_seconds", "cpu"):
+        axes = comparison.plot(what="loss", over=over).axes[0]
+        _, line = axes.lines
+        assert np.asarray(line.get_xdata()) == pytest.approx(np.mean([run.over(over) for run in runs], axis=0))
+        assert np.asarray(line.get_ydata()) == pytest.approx(mean)
+        _, band = axes.collections
+        heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
+        assert (heights.min(), heights.max()) == pytest.approx(((mean - deviation).min(), (mean + deviation).max()))
 
 
 def test_the_next_comparison_has_its_own_data() -> None:

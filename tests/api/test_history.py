@@ -1,5 +1,6 @@
 """What a run leaves: records, curves, figures, the model, and a folder that gives it all back."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,21 @@ def test_curves_lie_over_rounds_bytes_and_time(history: edgefl.History) -> None:
     assert history.over("bytes") == np.cumsum(sent).tolist()
     assert history.done is not None
     assert history.over("virtual_seconds")[-1] == pytest.approx(history.done.virtual_seconds)
+    assert history.over("cpu") == np.cumsum(history.curve("cpu_seconds")).tolist()
+    assert history.over("cpu")[-1] > 0
     with pytest.raises(ConfigError, match="no curve 'accuracyy'; did you mean 'accuracy'"):
         history.curve("accuracyy")
     with pytest.raises(ConfigError, match="over = 'byte' is not known; did you mean 'bytes'"):
         history.over("byte")
+
+
+def test_what_a_run_did_not_tell_of_is_no_axis(history: edgefl.History) -> None:
+    rounds = [replace(fact, cpu_seconds=None, virtual_seconds=None) for fact in history.rounds]
+    bare = edgefl.History(history.run, rounds, {})
+    with pytest.raises(ConfigError, match="over = 'virtual_seconds': the run had no virtual clock"):
+        bare.over("virtual_seconds")
+    with pytest.raises(ConfigError, match="over = 'cpu': CPU time is told by simulations"):
+        bare.plot(over="cpu")
 
 
 def test_a_figure_is_a_file(history: edgefl.History, tmp_path: Path) -> None:
