@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
 
+from edgefl.models.copies import copied
 from edgefl.models.doors import door
 from edgefl.vector import Array
 
@@ -26,8 +26,8 @@ def is_module(thing: object) -> "TypeGuard[nn.Module]":
 
 def copies(module: "nn.Module") -> "Callable[[], nn.Module]":
     """A factory of networks with the weights that this one has now, whatever becomes of it."""
-    now = deepcopy(module)
-    return lambda: deepcopy(now)
+    now = copied(module)
+    return lambda: copied(now)
 
 
 def needs_nothing(factory: Callable[..., Any]) -> bool:

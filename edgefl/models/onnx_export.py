@@ -6,7 +6,6 @@ The module is traced together with its gradient (`onnx.tracing`), each torch ope
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from typing import Any, TypeAlias
 
 import torch
@@ -16,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefl.errors import ConfigError
+from edgefl.models.copies import copied
 from edgefl.models.onnx.bundle import Bundle, Mask
 from edgefl.models.onnx.descent import Traced, descent
 from edgefl.models.onnx.graph import Graph, Value
@@ -42,7 +42,7 @@ def export(
     if dtype not in DTYPES:
         raise ConfigError(f"samples of type '{dtype}' cannot be exported: use float32 or int64")
     layout = layout_of(module)
-    joint = Joint(deepcopy(module).cpu().float(), torch.zeros((BATCH, *shape), dtype=DTYPES[dtype]))
+    joint = Joint(copied(module).cpu().float(), torch.zeros((BATCH, *shape), dtype=DTYPES[dtype]))
     normed = any(isinstance(m, _BatchNorm) for m in module.modules())
     outputs = int(joint.dz.shape[1]) if joint.dz.ndim == 2 else 0
     plan = plan if outputs else None

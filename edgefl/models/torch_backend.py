@@ -6,7 +6,6 @@ from a private copy, so a pullback stays valid whatever the caller does with `w`
 """
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from threading import Lock
 from typing import Any
 from zlib import crc32
@@ -18,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from edgefl.errors import ConfigError
+from edgefl.models.copies import check_kept, copied
 from edgefl.models.state_names import StateNames
 from edgefl.models.torch_rows import OnRows
 from edgefl.vector import Array, Layout, Vector, check
@@ -79,12 +79,8 @@ def check_module(module: nn.Module) -> None:
         raise ConfigError(f"model {kind} has lazy layers: give them their sizes, or run it once in its factory")
     if not any(p.requires_grad for p in module.parameters()):
         raise ConfigError(f"model {kind} has no trainable parameter: nothing could be learned")
+    check_kept(module)
     for name, layer in module.named_modules():
-        if any(isinstance(value, Tensor) and not value.is_leaf for value in vars(layer).values()):
-            raise ConfigError(
-                f"model {kind}: {name or kind} keeps a tensor computed from its weights, which no copy can have; take"
-                " weight_norm and spectral_norm from torch.nn.utils.parametrizations"
-            )
         if isinstance(layer, _BatchNorm) and layer.momentum is None:
             raise ConfigError(
                 f"model {kind}: {name or kind} has momentum=None, an average over all batches ever seen, "
@@ -104,7 +100,7 @@ class TorchModel:
         self.threads = threads
         np.empty(31 << 20, np.uint8)  # freeing one large block teaches glibc to keep our large vectors' pages
         self.layout = layout_of(module)
-        self._module = deepcopy(module).to(torch.device(device), torch.float32)
+        self._module = copied(module).to(torch.device(device), torch.float32)
         self._device = torch.device(device)
         self._dtype = torch.float32
         self._places = places(self._module)

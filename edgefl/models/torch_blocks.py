@@ -3,7 +3,6 @@
 A wrapper around the module keeps its parameters in their order, so the flat vector is the same one.
 """
 
-from copy import deepcopy
 from itertools import pairwise
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from edgefl.errors import ConfigError
 from edgefl.models.base import Model
+from edgefl.models.copies import copied
 from edgefl.models.torch_backend import TorchModel, tensors_of
 from edgefl.vector import Layout, Vector
 
@@ -94,7 +94,7 @@ def cuts(net: nn.Sequential) -> list[int]:
 
 def loaded(net: nn.Sequential, layout: Layout, w: Vector) -> nn.Sequential:
     """A copy of the network in evaluation mode, with these weights for good."""
-    copy = deepcopy(net).eval()
+    copy = copied(net).eval()
     params, statistics = tensors_of(copy)
     with torch.no_grad():
         for tensor, values in zip([*params.values(), *statistics.values()], layout.layers(w).values(), strict=True):

@@ -300,9 +300,19 @@ def test_what_no_graph_can_do_is_refused_in_one_line_that_names_the_place(forwar
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize("normed", [nn.utils.weight_norm, nn.utils.spectral_norm])
+@pytest.mark.parametrize("used", [False, True])
+def test_a_weight_that_is_computed_before_every_pass_is_exported(normed, used):
+    module = nn.Sequential(nn.Flatten(), normed(nn.Linear(4, 5)), nn.Tanh(), nn.Linear(5, 3))
+    if used:
+        module(torch.ones(2, 4))
+    assert worst(errors(onnx_model(module, (4,)), module, (4,))) < BOUND
+
+
 def test_a_weight_that_hides_in_an_attribute_is_refused_with_the_remedy():
-    module = nn.Sequential(nn.Flatten(), nn.utils.weight_norm(nn.Linear(4, 4)))
-    with pytest.raises(ConfigError, match=r"1 keeps a tensor computed from its weights.*parametrizations"):
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
+    module[1].half = module[1].weight / 2
+    with pytest.raises(ConfigError, match=r"1 keeps a tensor computed from its weights.*compute it in forward"):
         export(module, (4,))
 
 
