@@ -115,12 +115,20 @@ def squared_error(z: Array, y: Array) -> tuple[float, Array]:
     return float(0.5 * (gap * gap).reshape(len(z), -1).sum(axis=1).mean()), np.asarray(gap / z.dtype.type(len(z)))
 
 
+def mean_squared_error(z: Array, y: Array) -> tuple[float, Array]:
+    """Mean over the batch and all outputs of the squared distance, as torch's `mse_loss` has it."""
+    half, dz = squared_error(z, y)
+    scale = 2 * len(z) / z.size
+    return half * scale, np.asarray(dz * z.dtype.type(scale))
+
+
 _heads: Any = heads  # of arrays by name: the form of such a task gives it what it takes
 OURS: dict[str, Loss] = {
     "cross_entropy": cross_entropy,
     "token_cross_entropy": token_cross_entropy,
     "binary_cross_entropy": binary_cross_entropy,
     "squared_error": squared_error,
+    "mean_squared_error": mean_squared_error,
     "heads": _heads,
     "double_softmax": double_softmax,
 }

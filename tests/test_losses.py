@@ -2,13 +2,17 @@
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
 from edgefl import seeds
 from edgefl.losses import (
     LOSSES,
+    binary_cross_entropy,
     cross_entropy,
     double_softmax,
     log_softmax,
+    mean_squared_error,
     softmax,
     squared_error,
     weighs,
@@ -79,6 +83,22 @@ def test_softmax_is_the_exponential_of_its_log_and_sums_to_one():
 
 def test_two_classes_cannot_get_below_the_floor_of_the_double_softmax():
     assert double_softmax(np.array([[50.0, -50.0]]), np.array([0]))[0] == pytest.approx(np.log(1 + np.exp(-1)))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "y"),
+    [
+        (functional.cross_entropy, cross_entropy, Y),
+        (functional.mse_loss, mean_squared_error, REAL),
+        (functional.binary_cross_entropy_with_logits, binary_cross_entropy, (Z > 0.3).astype(np.float64)),
+    ],
+)
+def test_losses_by_torchs_names_have_its_value_and_gradient(theirs, ours, y):
+    z = torch.tensor(Z, requires_grad=True)
+    theirs(z, torch.tensor(y)).backward()
+    value, dz = ours(Z, y)
+    assert value == pytest.approx(theirs(z, torch.tensor(y)).item(), rel=1e-12)
+    np.testing.assert_allclose(dz, z.grad.numpy(), atol=1e-15)
 
 
 OF_CLASSES = ("cross_entropy", "double_softmax", "squared_error")  # the others: tests/test_tasks.py

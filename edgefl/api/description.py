@@ -11,6 +11,7 @@ from edgefl.api.algorithm import AlgorithmLike, algorithm_table
 from edgefl.api.data import DataLike, given_data
 from edgefl.api.fleet import FleetLike, fleet_of
 from edgefl.api.network import model_word
+from edgefl.api.torch_losses import torch_loss
 from edgefl.config.reader import parse, read_toml
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
@@ -108,6 +109,8 @@ def _base(path: str | Path | None) -> dict[str, Any]:
 def _loss(loss: Any, hold: Hold) -> str:
     if isinstance(loss, str):
         return loss
+    if (known := torch_loss(loss)) is not None:
+        return known
     if not callable(loss):
         raise ConfigError(f"loss = {type(loss).__name__}: give a name, or a function of logits and labels")
     return yours.place(loss) or hold(str(getattr(loss, "__name__", "loss")), loss)

@@ -15,7 +15,7 @@ from edgefl.vector import Array
 
 Classes: TypeAlias = int | tuple[str, ...] | None  # how many, their names in order, or whatever the data say
 
-REAL_TARGETS = ("squared_error",)  # losses that take real numbers; the others take classes
+REAL_TARGETS = ("squared_error", "mean_squared_error")  # losses that take real numbers; the others take classes
 MANY = 20  # up to so many classes may well lack samples
 
 

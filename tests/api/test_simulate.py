@@ -1,6 +1,7 @@
 """`edgefl.simulate`: your own model, data and algorithm, and what comes back."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 from pydantic.dataclasses import dataclass
 from torch import nn
+from torch.nn import functional
 
 import edgefl
 from edgefl import yours
@@ -148,6 +150,39 @@ def test_a_loss_may_be_a_function() -> None:
         return loss / 2, dz / 2
 
     assert sha(simulate(loss=gentle)) != sha(simulate())
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_a_network_may_keep_what_weight_norm_computed() -> None:
+    net = nn.utils.weight_norm(nn.Linear(5, 2))
+    before = net.weight_g.clone()
+    history = simulate(model=net)
+    assert torch.equal(net.weight_g, before)
+    net.load_state_dict(history.state_dict())
+    assert not torch.equal(net.weight_g, before)
+
+
+def test_losses_of_torch_are_known_by_what_they_compute() -> None:
+    plain = sha(simulate(loss="cross_entropy"))
+    known: list[Any] = [functional.cross_entropy, nn.CrossEntropyLoss, nn.CrossEntropyLoss(reduction="mean")]
+    assert {sha(simulate(loss=one)) for one in known} == {plain}
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (nn.CrossEntropyLoss(label_smoothing=0.1), r"CrossEntropyLoss\(label_smoothing=...\) has no equal here"),
+        (partial(functional.cross_entropy, reduction="sum"), r"cross_entropy\(reduction=...\) has no equal here"),
+        (nn.CrossEntropyLoss(weight=torch.ones(2)), "classes are weighed by settings=.'task.class_weights'"),
+        (nn.BCELoss(), "leave the Sigmoid out of the model and give BCEWithLogitsLoss"),
+        (functional.huber_loss, "loss = huber_loss: of torch only cross_entropy, mse_loss, binary_cross"),
+        (Net(), "loss = Net: of torch only"),
+    ],
+)
+def test_a_loss_of_torch_that_has_no_equal_is_refused_in_one_line(loss: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as refused:
+        simulate(loss=loss)
+    assert "\n" not in str(refused.value)
 
 
 def test_real_labels_are_learnt_by_the_squared_error() -> None:
