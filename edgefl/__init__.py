@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgefl import errors, events
-    from edgefl.api.comparing import Comparison, compare
+    from edgefl.api.compared import Comparison
+    from edgefl.api.comparing import compare
     from edgefl.api.fleet import Fleet
     from edgefl.api.folder import load
     from edgefl.api.history import History
@@ -49,7 +50,7 @@ __all__ = [
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _PLACES = {
-    "Comparison": "edgefl.api.comparing",
+    "Comparison": "edgefl.api.compared",
     "Fleet": "edgefl.api.fleet",
     "History": "edgefl.api.history",
     "Run": "edgefl.api.run",

@@ -5,7 +5,8 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from edgefl.api.comparing import Comparison, compare
+from edgefl.api.compared import Comparison
+from edgefl.api.comparing import compare
 from edgefl.api.data import DataLike
 from edgefl.api.description import Description, Setup, described
 from edgefl.api.history import History

@@ -1,42 +1,44 @@
 """`edgefl.sweep`: the best setting of each algorithm, chosen on validation data and tested once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from typing_extensions import Unpack
 
-from edgefl.algorithms import registry
-from edgefl.api.algorithm import AlgorithmLike, algorithm_table
-from edgefl.api.comparing import Algorithms, Comparison, changed, check_labels, labelled, own_label, surroundings
+from edgefl.api.compared import Comparison, chosen_values
 from edgefl.api.data import DataLike
-from edgefl.api.description import ORIGIN, Description, Setup, described
-from edgefl.comparison import grid as grids
+from edgefl.api.description import Description, Setup, described
+from edgefl.api.entries import Algorithms, Grid, families_of
+from edgefl.api.playing import surroundings
 from edgefl.comparison import sweep as sweeps
 from edgefl.comparison.comparison import LEVELS
-from edgefl.comparison.grid import Family, Setting
 from edgefl.config.reader import toml_value
-from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 from edgefl.models.given import ModelLike
-from edgefl.yours import Hold, holding
+from edgefl.yours import holding
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What was chosen, by what, and how good that is on test data that nobody has chosen by."""
+    """What was chosen, by what, and how good that is on test data that nobody has chosen by.
+
+    >>> import edgefl
+    >>> given = {"grid": {"lr": [0.001, 0.1]}, "fleet": 4, "rounds": 2, "progress": False}
+    >>> sweep = edgefl.sweep("softmax", "digits", algorithms="fedavg", **given)
+    >>> [(record["lr"], record["chosen"]) for record in sweep.records()]
+    [(0.001, False), (0.1, True)]
+    >>> sweep.tested.histories["fedavg"][0].run["algorithm"]["lr"]
+    0.1
+    """
 
     result: sweeps.Sweep
 
     @property
     def chosen(self) -> dict[str, dict[str, Any]]:
         """The best values of each algorithm's grid."""
-        return {
-            one.label: {key: toml_value(text) for key, text in one.chosen.setting.values.items()}
-            for one in self.result.choices
-        }
+        return chosen_values(self.result.choices)
 
     @property
     def tested(self) -> Comparison:
@@ -70,7 +72,7 @@ def sweep(
     data: DataLike | None = None,
     *,
     algorithms: Algorithms,
-    grid: Mapping[str, Sequence[Any]] | None = None,
+    grid: Grid | None = None,
     seeds: int = 1,
     tuning_seeds: int = 1,
     validation: float = sweeps.SHARE,
@@ -98,12 +100,7 @@ def sweep(
     if tuning_seeds > seeds:
         raise ConfigError(f"tuning_seeds = {tuning_seeds} is more than seeds = {seeds}; lower it, or raise that")
     with described(Description(model=model, data=data, **run)) as base, holding() as hold:
-        families = [_family(label, one, grid or {}, base.file, hold) for label, one in labelled(algorithms)]
-        check_labels([family.label for family in families])
-        for key in grid or {}:
-            words = [one for _, one in labelled(algorithms) if isinstance(one, str)]
-            if not grids.tried(key, families) and not any(grids.has_key(word, key) for word in words):
-                raise ConfigError(f"grid: no algorithm has a key '{key}'")
+        families = families_of(algorithms, grid or {}, base.file, hold)
         runs = [setting.run for family in families for setting in family.settings]
         around = surroundings(base, runs, workers, progress)
         return Sweep(
@@ -118,26 +115,3 @@ def sweep(
                 **around,
             )
         )
-
-
-def _family(
-    label: str | None, algorithm: AlgorithmLike, grid: Mapping[str, Sequence[Any]], base: RunFile, hold: Hold
-) -> Family:
-    """The settings of one algorithm: a word as on the command line, or whatever else is one."""
-    axes = {key: tuple(_text(value) for value in values) for key, values in grid.items()}
-    if isinstance(algorithm, str):
-        return grids.family(algorithm if label is None else f"{label}={algorithm}", axes, base, ORIGIN)
-    table = algorithm_table(algorithm, hold)
-    own, kind = label or own_label(table), registry.algorithm_registry().find(table["name"], "algorithm.name")
-    known = {key: texts for key, texts in axes.items() if "." in key or key in kind.__dataclass_fields__}
-    settings = []
-    for point in product(*known.values()):
-        values = dict(zip(known, point, strict=True))
-        sets = [f"{key if '.' in key else f'algorithm.{key}'}={text}" for key, text in values.items()]
-        settings.append(Setting(values, changed(base, table, own, sets)))
-    return Family(own, tuple(settings))
-
-
-def _text(value: Any) -> str:
-    """A value as a run file has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import Any
 
 from edgefl.comparison import report
-from edgefl.comparison.comparison import LEVELS, Comparison, Watching, compare
+from edgefl.comparison.comparison import LEVELS, Comparison, Watching, check, compare
 from edgefl.comparison.grid import Family, Setting
 from edgefl.comparison.outcomes import Outcome, Play, Played
 from edgefl.comparison.running import Memory
@@ -116,6 +116,7 @@ def sweep(
     attempt: Play | None = None,
 ) -> Sweep:
     """Choose a setting of each family with `tuning_seeds` seeds, then play what was chosen with all `seeds`."""
+    check([Variant(family.label, family.settings[0].run) for family in families], baseline)
     around: dict[str, Any] = {"workers": workers, "root": root, "memory": memory, "watching": watching}
     around |= {"play": play, "attempt": attempt}
     tuning = [

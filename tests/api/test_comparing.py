@@ -72,7 +72,7 @@ def test_a_mistake_in_one_of_them_is_one_line(algorithms: Any, words: str) -> No
         compare(algorithms)
 
 
-def test_a_sweep_chooses_by_validation_and_tests_what_it_chose() -> None:
+def test_a_sweep_and_a_comparison_with_a_grid_choose_by_validation_and_test_what_they_chose(tmp_path: Path) -> None:
     given: Any = {"fleet": 4, "rounds": 2, "progress": False}
     both = {"near": FedProx(mu=0.5), "plain": "fedavg"}
     sweep = edgefl.sweep("softmax", (X, Y), algorithms=both, grid={"lr": [0.001, 0.3]}, **given)
@@ -84,5 +84,13 @@ def test_a_sweep_chooses_by_validation_and_tests_what_it_chose() -> None:
     assert tested.done is not None
     assert alone.done is not None
     assert tested.done.model_sha256 == alone.done.model_sha256
+    compared = compare(both, grid={"lr": [0.001, 0.3]})
+    assert compared.chosen == sweep.chosen
+    assert "lr=0.001" in str(compared), "the trials, as a sweep tells them"
+    assert "chosen" in compared.save(tmp_path / "page").read_text().lower()
+    again = compared.histories["near"][0].done
+    assert again is not None
+    assert again.model_sha256 == alone.done.model_sha256
+    assert compare(["fedprox:mu=0.5", "a=fedavg:lr=0.001|0.3"]).chosen == {"fedprox:mu=0.5": {}, "a": {"lr": 0.3}}
     with pytest.raises(ConfigError, match="grid: no algorithm has a key 'nu'"):
         edgefl.sweep("softmax", (X, Y), algorithms=["fedavg"], grid={"nu": [1]}, **given)

@@ -1,17 +1,21 @@
 """Settings are chosen by a part of the training data; only the chosen ones see the test data."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from edgefl.cli.app import app
 from edgefl.comparison import sweep as sweeps
 from edgefl.comparison.grid import families
 from edgefl.comparison.outcomes import Played
 from edgefl.comparison.sweep import Trial, choose, sweep, to_test
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
+from edgefl.config.toml_text import table
 from edgefl.errors import ConfigError, RunError
 from edgefl.events import Done, Evaluating, Round, Tell
 from edgefl.run import job as jobs
@@ -188,3 +192,28 @@ def test_a_real_sweep_is_judged_by_validation_samples_and_then_by_test_samples()
     result = sweep(families("fedavg:lr=0.05|0.3", [], BASE, "run.toml"), tuning_seeds=1, seeds=2)
     assert len(result.tested.played) == 2
     assert all(isinstance(run, Played) and run.first is not None for run in result.tested.outcomes)
+
+
+# ── compare with a grid ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("words", [["fedavg:lr=0.001|0.3"], ["fedavg", "--grid", "lr=0.001,0.3"]])
+def test_compare_with_a_grid_is_a_sweep(words: list[str], tmp_path: Path):
+    file = tmp_path / "run.toml"
+    file.write_text("\n".join(table(section, values) for section, values in BASE.items()))
+    command = ["compare", str(file), "--out", str(tmp_path / "out"), "--json", "--algorithms", *words]
+    told = CliRunner().invoke(app, command)
+    assert told.exit_code == 0, told.output
+    (choice,) = json.loads((tmp_path / "out" / "results.json").read_text())["choices"]
+    assert choice["chosen"] == {"lr": "0.3"}
+    splits = [json.loads(line)["split"] for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    assert splits == ["validation", "validation", "test"], "what is chosen by, and what was chosen"
+
+
+def test_a_baseline_that_is_no_entry_is_said_before_anything_is_played():
+    with pytest.raises(ConfigError, match="--baseline other: is none of fedavg"):
+        sweep(families("fedavg", ["lr=0.1,0.3"], BASE, "run.toml"), baseline="other", play=unplayed)
+
+
+def unplayed(run: RunFile, root: Path | None, tell: Tell) -> None:
+    raise AssertionError("nothing is to be played")

@@ -1,0 +1,42 @@
+"""How the runs of a comparison or a sweep are played from Python: in this process, or in others."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edgefl.api.description import Described
+from edgefl.comparison.preparing import Preparation, briefly
+from edgefl.comparison.progress import watching
+from edgefl.config.schema import RunFile
+from edgefl.errors import ConfigError
+from edgefl.events import Done, Tell
+from edgefl.simulation.drivers import play
+from edgefl.yours import only_here
+
+
+def surroundings(base: Described, runs: Sequence[RunFile], workers: int, progress: bool | None) -> dict[str, Any]:
+    """Where and before whose eyes runs are played; a ConfigError if that cannot be."""
+    stuck = [name for run in runs for name in only_here(run.model_dump())]
+    if workers > 1 and stuck:
+        raise ConfigError(
+            f"workers = {workers} plays runs in other processes, which do not find {stuck[0].partition(':')[2]}: put it"
+            " into a module and name it 'package.module:name', or leave workers out"
+        )
+    preparation = Preparation()  # of this call: what is only here may be something else in the next, by the same name
+    return {
+        "workers": workers,
+        "root": base.root,
+        "watching": None if progress is False else watching,
+        "play": partial(_play, preparation) if workers == 1 else None,
+        "attempt": partial(_attempt, preparation) if workers == 1 else None,
+    }
+
+
+def _play(preparation: Preparation, run: RunFile, root: Path | None, tell: Tell) -> None:
+    play(run, root, tell, prepare=preparation)
+
+
+def _attempt(preparation: Preparation, run: RunFile, root: Path | None, tell: Tell) -> None:
+    briefly(*preparation(run, root))
+    tell(Done(run.run.name, "", 0))
