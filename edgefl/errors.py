@@ -12,6 +12,13 @@ EdgeflError
 
 A message names the thing, the value that was seen and what to do about it. A bug of ours is none of these:
 it is not caught, and it shows its traceback.
+
+>>> import edgefl
+>>> try:
+...     edgefl.simulate("softmax", "digits", algorithm="fedprx", fleet=4)
+... except edgefl.errors.ConfigError as error:
+...     print(error)
+edgefl.simulate: algorithm.name = 'fedprx' is not in the registry; did you mean 'fedprox'?
 """
 
 from collections.abc import Iterable

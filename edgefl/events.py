@@ -23,6 +23,16 @@ How quantities are counted, everywhere:
   accuracy, loss, scores, ...  of a model on samples that it was not trained on; each figure is defined in
                edgefl/evaluation/figures.py. `scores` has those of a `task.kind`, its chief one first, by the same
                names wherever they are written: metrics.jsonl, the page, reports, comparisons and exporters
+
+A callback of `edgefl.simulate` is told all of them:
+
+>>> import edgefl
+>>> told = []
+>>> history = edgefl.simulate("softmax", "digits", fleet=4, rounds=2, callbacks=[told.append])
+>>> [event.round for event in told if isinstance(event, edgefl.events.Round)]
+[1, 2]
+>>> isinstance(told[-1], edgefl.events.Done)
+True
 """
 
 from collections.abc import Callable, Mapping

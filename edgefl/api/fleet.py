@@ -13,9 +13,10 @@ DEVICES = 10  # unless it is said, or the data say it
 class Fleet:
     """The devices of a simulated run, and how one data set is divided among them.
 
-    >>> Fleet(devices=20, split="dirichlet", omega=0.1, cohort=5).devices
+    >>> import edgefl
+    >>> edgefl.Fleet(devices=20, split="dirichlet", omega=0.1, cohort=5).devices
     20
-    >>> Fleet(profiles={"pi4": 12, "jetson-nano": 6}, dropout=0.1).size
+    >>> edgefl.Fleet(profiles={"pi4": 12, "jetson-nano": 6}, dropout=0.1).size
     18
     """
 

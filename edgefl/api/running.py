@@ -23,7 +23,18 @@ class Stopped(Exception):  # noqa: N818 - no error: somebody has seen enough
 
 
 class Running:
-    """What a callback can ask of the run that it is told of: `callback(event, run)`."""
+    """What a callback can ask of the run that it is told of: `callback(event, run)`.
+
+    >>> import edgefl
+    >>> def watch(event, run: edgefl.Running):
+    ...     if isinstance(event, edgefl.events.Round):
+    ...         run.log(largest=float(abs(run.weights()["1.weight"]).max()))
+    ...         if run.round == 2:
+    ...             run.stop("seen enough")
+    >>> history = edgefl.simulate("softmax", "digits", fleet=4, rounds=9, callbacks=[watch])
+    >>> [record["largest"] > 0 for record in history.records()], history.done.stopped
+    ([True, True], 'seen enough')
+    """
 
     def __init__(self, callbacks: "Sequence[Callback]" = ()) -> None:
         self._callbacks = [_both(callback) for callback in callbacks]
