@@ -71,6 +71,11 @@ def _swin() -> nn.Module:
     return network
 
 
+def _densenet() -> nn.Module:
+    network: nn.Module = import_torchvision().models.DenseNet(8, (2, 2), 16, num_classes=10)
+    return network
+
+
 def _vit() -> nn.Module:
     vit = import_torchvision().models.vision_transformer
     network: nn.Module = vit.VisionTransformer(64, 16, 4, 4, 64, 128, num_classes=10)
@@ -99,6 +104,7 @@ TORCHVISION = {
     "shufflenet_v2_x0_5": Architecture(_vision("shufflenet_v2_x0_5"), IMAGE, batch=16, rate=1e-5),
     "squeezenet1_1": Architecture(_vision("squeezenet1_1"), IMAGE),
     "densenet121": Architecture(_vision("densenet121"), IMAGE, batch=16),
+    "DenseNet": Architecture(_densenet, SMALL, batch=16),
     "mnasnet0_5": Architecture(_vision("mnasnet0_5"), SMALL, rate=1e-5),
     "regnet_y_400mf": Architecture(_vision("regnet_y_400mf"), SMALL, rate=1e-5),
     "googlenet": Architecture(_vision("googlenet", aux_logits=False, init_weights=True), SMALL),
@@ -108,6 +114,7 @@ TORCHVISION = {
     "SwinTransformer": Architecture(_swin, IMAGE),
     "lraspp_mobilenet_v3_large": Architecture(_segmentation("lraspp_mobilenet_v3_large"), IMAGE),
     "fcn_resnet50": Architecture(_segmentation("fcn_resnet50"), SMALL),
+    "deeplabv3_resnet50": Architecture(_segmentation("deeplabv3_resnet50"), SMALL),
     "deeplabv3_mobilenet_v3_large": Architecture(_segmentation("deeplabv3_mobilenet_v3_large"), IMAGE),
 }
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

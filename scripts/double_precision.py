@@ -2,7 +2,7 @@
 
 Where rounding grows so much that no two back-ends agree in float32, this tells a wrong graph from a right one. It is
 computed by ONNX's reference implementation, since onnxruntime has no convolutions in float64; these are torch's, for
-the reference's are slow, and wrong for a transposed one in groups (onnx 1.23).
+the reference's are slow, and wrong for a transposed one in groups (onnx 1.23); and so are maxima.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from torch.nn import functional
@@ -62,6 +62,29 @@ class ConvTranspose(OpRun):
         return (np.ascontiguousarray(z.numpy()[(slice(None), slice(None), *inside)]),)
 
 
+class MaxPool(OpRun):
+    """The largest of each window, and where it lies; the reference's is wrong for windows of three at every place."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, **how: Any) -> tuple[Array, Array]:  # Any: its attributes
+        axes = x.ndim - 2
+        pads = how.get("pads") or [0] * 2 * axes
+        wide = np.pad(x, [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)], constant_values=-np.inf)
+        y, places = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[axes - 1](
+            torch.from_numpy(wide),
+            tuple(how["kernel_shape"]),
+            stride=tuple(how.get("strides") or [1] * axes),
+            dilation=tuple(how.get("dilations") or [1] * axes),
+            return_indices=True,
+        )
+        padded = np.unravel_index(places.numpy(), wide.shape[2:])
+        inside = [place - pad for place, pad in zip(padded, pads, strict=False)]
+        sample, channel = np.indices(y.shape, sparse=True)[:2]
+        where = np.ravel_multi_index((*np.broadcast_arrays(sample, channel, *inside),), x.shape)
+        return y.numpy(), where
+
+
 def gradient_in_double(bundle: Bundle, w: Vector, x: Array, dz: Array) -> Vector:
     """What the pullback of a training step gives for the weights, all of it in float64."""
     layers = bundle.layout.layers(w)
@@ -79,7 +102,7 @@ def _run(graph: bytes, feeds: dict[str, Array]) -> dict[str, Array]:
     model = onnx.load_from_string(graph)
     _widen(model.graph)
     given = {value.name: feeds[value.name] for value in model.graph.input}
-    results = ReferenceEvaluator(model, new_ops=[Conv, ConvTranspose]).run(None, given)
+    results = ReferenceEvaluator(model, new_ops=[Conv, ConvTranspose, MaxPool]).run(None, given)
     return dict(zip([value.name for value in model.graph.output], results, strict=True))
 
 
@@ -94,6 +117,8 @@ def _widen(graph: onnx.GraphProto) -> None:
             wide = numpy_helper.to_array(tensor).astype(np.float64)
             tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
     for node in graph.node:
+        if node.op_type == "ConstantOfShape" and not node.attribute:  # zeros, and in float32 where nothing else is said
+            node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.zeros(1))))
         for attribute in node.attribute:
             if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
                 attribute.i = TensorProto.DOUBLE
