@@ -42,8 +42,8 @@ def on(*names: str, inputs: tuple[int, int], attributes: str = "", results: int 
 # ---- number by number --------------------------------------------------------------------------------------------
 
 
-@on("Exp", "Log", "Sqrt", "Tanh", "Sigmoid", "Relu", "Erf", "Reciprocal", "Sin", "Cos", "Floor", "Ceil", "Round",
-    inputs=(1, 1))  # fmt: skip
+@on("Exp", "Log", "Sqrt", "Tanh", "Sigmoid", "Relu", "Erf", "Reciprocal", "Sin", "Cos", "Atan", "Floor", "Ceil",
+    "Round", inputs=(1, 1))  # fmt: skip
 @on("LeakyRelu", inputs=(1, 1), attributes="alpha")
 def _real(c: Call) -> list[Known]:
     need(c[0].type in REALS, "only for real numbers")

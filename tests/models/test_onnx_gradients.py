@@ -131,6 +131,16 @@ IMAGE_LAYERS = {
     ],
     "batch norm": lambda: [nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Tanh(), nn.BatchNorm2d(8, affine=False)],
 }  # fmt: skip
+VOLUME = (1, 7, 6, 9)
+VOLUME_LAYERS = {
+    "maxima over volumes": lambda: [
+        nn.Conv3d(1, 2, 2), nn.MaxPool3d((2, 3, 2), 1, (1, 1, 0), dilation=(1, 1, 2)), nn.MaxPool3d(2, ceil_mode=True),
+    ],
+    "averages over volumes": lambda: [
+        nn.Conv3d(1, 2, 2), nn.AvgPool3d(3, 2, 1, ceil_mode=True), nn.AvgPool3d(2, 1, 1, count_include_pad=False),
+        nn.AvgPool3d((2, 1, 2)), nn.AdaptiveAvgPool3d((2, 3, None)),
+    ],
+}  # fmt: skip
 SEQUENCE_LAYERS = {
     "convolutions and pooling over time": lambda: [
         nn.Conv1d(6, 5, 4, stride=1, padding=2, dilation=2), nn.ConvTranspose1d(5, 6, 4, stride=2, padding=1),
@@ -143,6 +153,10 @@ SEQUENCE_LAYERS = {
     "smooth activations": lambda: [
         *between(nn.GELU()), *between(nn.SiLU()), *between(nn.Tanh()), *between(nn.Sigmoid()),
         *between(nn.GELU("tanh")), *between(nn.Softplus()), *between(nn.Mish()),
+    ],
+    "angles and products": lambda: [
+        *between(Through(torch.atan)), *between(Through(lambda x: x.prod(2, keepdim=True) + x)),
+        *between(Through(lambda x: torch.cat([x, torch.prod(x, 1).unsqueeze(1)], 1))),
     ],
     "sequences of another length": lambda: [
         nn.Conv1d(6, 4, 1), nn.Upsample(scale_factor=2, mode="linear"), nn.Conv1d(4, 4, 1), nn.Upsample(20),
@@ -171,6 +185,9 @@ MODULES = {
         lambda x, layer, out: out(
             functional.scaled_dot_product_attention(layer(x), layer(x), x, is_causal=True).mean(1)),
         nn.Linear(12, 12), nn.Linear(12, 4)),
+    "bilinear forms": lambda: Through(
+        lambda x, one, two, out: out(two(one(x, x.tanh()), x).mean(1)),
+        nn.Bilinear(12, 12, 5), nn.Bilinear(5, 12, 6, bias=False), nn.Linear(6, 4)),
     "slices with steps": lambda: Through(
         lambda x, layer, out: out(torch.cat([layer(x)[:, ::2], layer(x)[:, 1::2].flip(1)], 2)[:, :, 3:17:3].flatten(1)),
         nn.Linear(12, 12), nn.Linear(15, 4)),
@@ -199,6 +216,29 @@ def test_large_dense_layers_have_the_gradients_of_torch(name):
 def test_layers_for_images_have_the_gradients_of_torch(name):
     module = stacked(*IMAGE_LAYERS[name](), shape=IMAGE)
     assert worst(errors(onnx_model(module, IMAGE), module, IMAGE)) < BOUND
+
+
+@pytest.mark.parametrize("name", VOLUME_LAYERS)
+def test_layers_for_volumes_have_the_gradients_of_torch(name):
+    module = stacked(*VOLUME_LAYERS[name](), shape=VOLUME)
+    assert worst(errors(onnx_model(module, VOLUME), module, VOLUME)) < BOUND
+
+
+def test_of_equal_maxima_of_a_volume_the_first_gets_the_gradient():
+    module = nn.Sequential(nn.MaxPool3d(2), nn.Flatten(), nn.Linear(1, 2))
+    x = np.zeros((1, 1, 2, 2, 2), np.float32)
+    x[0, 0, 0, 1, 1] = x[0, 0, 1, 0, 0] = 1
+    w, dz = initial_params(module), np.ones((1, 2), np.float32)
+    dx = onnx_model(module, (1, 2, 2, 2)).input_gradient(w, x, dz)
+    assert [tuple(p) for p in np.argwhere(dx[0, 0])] == [(0, 1, 1)]
+
+
+def test_a_zero_in_a_product_has_its_gradient():
+    module = Through(lambda x, layer: layer(x.prod(1, keepdim=True)), nn.Linear(1, 1))
+    dx = onnx_model(module, (3,)).input_gradient(
+        initial_params(module), np.array([[2.0, 0.0, 3.0]], np.float32), np.ones((1, 1), np.float32)
+    )
+    assert dx / module.layers[0].weight.item() == pytest.approx(np.array([[0, 6, 0]]))
 
 
 @pytest.mark.parametrize("name", SEQUENCE_LAYERS)

@@ -14,7 +14,7 @@ from edgefl.models.onnx.sizes import is_symbolic, same, static, statics
 UNARY = {
     "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf",
     "abs": "Abs", "neg": "Neg", "reciprocal": "Reciprocal", "sign": "Sign", "sgn": "Sign", "sin": "Sin", "cos": "Cos",
-    "floor": "Floor", "ceil": "Ceil", "round": "Round", "logical_not": "Not", "bitwise_not": "Not",
+    "atan": "Atan",    "floor": "Floor", "ceil": "Ceil", "round": "Round", "logical_not": "Not", "bitwise_not": "Not",
 }  # fmt: skip
 BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
 COMPARE = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}

@@ -22,7 +22,7 @@ def resized(x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "
     if mode == "area" or (size is None) == (scale_factor is None) or any(is_symbolic(d) for d in x.shape[2:]):
         return None
     axes = x.ndim - 2
-    sizes, scales = _each(size, axes), _each(scale_factor, axes)
+    sizes, scales = each(size, axes), each(scale_factor, axes)
     for i in range(axes):
         before = static(x.shape[2 + i])
         options = {"size": _alone(sizes[i], 1, axes), "scale_factor": _alone(scales[i], 1.0, axes), "mode": mode, **how}
@@ -34,7 +34,7 @@ def resized(x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "
     return x
 
 
-def _each(value: "Sequence[Any] | Any", axes: int) -> list[Any]:
+def each(value: "Sequence[Any] | Any", axes: int) -> list[Any]:
     """One value for each axis."""
     return list(value) if isinstance(value, (list, tuple)) else [value] * axes
 

@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from edgefl.models.onnx import volumes
 from edgefl.models.onnx.recurrent import gru_layer, lstm_layer, projected, stack
 from edgefl.models.onnx.resize import resized
-from edgefl.models.onnx.sizes import static
+from edgefl.models.onnx.sizes import is_symbolic, static
 
 
 class Rewrites(TorchFunctionMode):
@@ -81,6 +82,25 @@ def _windows(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return picked.reshape(*x.shape[:axis], len(starts), size, *x.shape[axis + 1 :]).movedim(axis + 1, -1)
 
 
+def _prod(x: Tensor, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor | None:
+    """The product along an axis, by halves: each is multiplied with the other, so that zeros have gradients too."""
+    if not isinstance(dim, int) or is_symbolic(x.shape[dim]) or static(x.shape[dim]) == 0 or options:
+        return None
+    while (size := static(x.shape[dim])) > 1:
+        half = size // 2
+        both = x.narrow(dim, 0, half) * x.narrow(dim, half, half)
+        x = both if size % 2 == 0 else torch.cat([both, x.narrow(dim, size - 1, 1)], dim)
+    return x if keepdim else x.squeeze(dim)
+
+
+def _bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Each output is `a @ its matrix @ b`: all matrices side by side in one product, then one with `b`."""
+    outputs, left, right = weight.shape
+    ways = torch.matmul(a, weight.permute(1, 0, 2).reshape(left, outputs * right))
+    z = (ways.reshape(*a.shape[:-1], outputs, right) * b.unsqueeze(-2)).sum(-1)
+    return z if bias is None else z + bias
+
+
 def _picked(x: Tensor, axis: int, places: list[int]) -> Tensor:
     return x.index_select(axis, torch.tensor(places))
 
@@ -92,5 +112,12 @@ SIMPLER: dict[Any, Callable[..., Any]] = {  # one that gives None leaves it to t
     functional.interpolate: resized,
     functional.pad: _pad,
     Tensor.unfold: _windows,
+    torch.prod: _prod,
+    Tensor.prod: _prod,
+    torch.bilinear: _bilinear,
+    torch.max_pool3d: volumes.max_pool3d,
+    functional.max_pool3d: volumes.max_pool3d,
+    functional.avg_pool3d: volumes.avg_pool3d,
+    functional.adaptive_avg_pool3d: volumes.adaptive_avg_pool3d,
     torch._weight_norm: _weight_norm,  # noqa: SLF001 - what parametrizations.weight_norm calls
 }
