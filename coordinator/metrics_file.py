@@ -28,10 +28,11 @@ class MetricsFile:
         self._written, self._size = {number(fact) for fact, _ in there}, sum(size for _, size in there)
         self._unwritten: list[bytes] = []
 
-    def __call__(self, fact: Fact) -> None:
-        if isinstance(fact, Report) and number(fact) not in self._written:
-            self._written.add(number(fact))
-            self._unwritten.append(json.dumps(as_json(fact)).encode() + b"\n")
+    def __call__(self, *facts: Fact) -> None:
+        for fact in facts:
+            if isinstance(fact, Report) and number(fact) not in self._written:
+                self._written.add(number(fact))
+                self._unwritten.append(json.dumps(as_json(fact)).encode() + b"\n")
         if self._unwritten:
             self._write(b"".join(self._unwritten))
 

@@ -39,6 +39,11 @@ def place(thing: Any) -> str | None:
     return f"{module}:{name}" if getattr(sys.modules.get(str(module)), name, None) is thing else None
 
 
+def found(word: str) -> Any:
+    """The object that has this name now."""
+    return globals()[word.partition(":")[2]]
+
+
 def only_here(table: Mapping[str, Any]) -> list[str]:
     """The names in the tables of a run that only this process can follow."""
     words = [word for section in table.values() if isinstance(section, Mapping) for word in section.values()]

@@ -1,6 +1,7 @@
 """`edgefl.compare`: several algorithms on the same run and the same devices, with several seeds."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import Unpack
@@ -28,6 +29,7 @@ def compare(
     baseline: str | None = None,
     workers: int = 1,
     progress: bool | None = None,
+    folder: str | Path | None = None,
     **run: Unpack[Setup],
 ) -> Comparison:
     """Play one run with several algorithms, each with so many seeds.
@@ -40,6 +42,7 @@ def compare(
     levels      accuracies whose rounds are counted
     baseline    the label that the others are tested against; the first unless said
     workers     runs that are played at the same time, in processes of their own
+    folder      keeps finished runs, and what unfinished ones need: after an interruption the same call goes on there
     run         the rest is as in `edgefl.simulate`: test, fleet, rounds, ...
 
     What all device halves share (lr, batch, epochs) is as `algorithm` has it where a word does not say otherwise.
@@ -52,10 +55,11 @@ def compare(
     """
     if grid is not None or has_grid(algorithms):
         given: Any = {"levels": levels, "baseline": baseline, "workers": workers, "progress": progress, **run}
+        given |= {"folder": folder}
         swept = sweep(model, data, algorithms=algorithms, grid=grid, seeds=seeds, **given).result
         return Comparison(swept.tested, swept.choices)
     with described(Description(model=model, data=data, **run)) as base, holding() as hold:
         chosen = [variant_of(label, one, base.file, hold) for label, one in labelled(algorithms)]
         check_labels([one.label for one in chosen])
-        around = surroundings(base, [one.run for one in chosen], workers, progress)
-        return Comparison(comparison.compare(chosen, seeds=seeds, levels=levels, baseline=baseline, **around))
+        with surroundings(base, [one.run for one in chosen], workers, progress, folder) as around:
+            return Comparison(comparison.compare(chosen, seeds=seeds, levels=levels, baseline=baseline, **around))

@@ -1,17 +1,21 @@
 """A run on disk: metrics.jsonl and its model, as a coordinator leaves them or as `History.save` writes them."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from edgefl.api.history import History
+from edgefl.api.running import Running
 from edgefl.config.export import Export
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 from edgefl.events import Described, Done, Evaluated, Fact, Round, Tell, as_json, from_json
-from edgefl.simulation.loop_memory import Keeper
+from edgefl.run.job import Job, RunState
+from edgefl.simulation.engines import Engine
+from edgefl.simulation.loop_memory import Keeper, LoopMemory
 from edgefl.system import store
 from edgefl.system.locks import own
 from edgefl.vector import State
@@ -33,22 +37,54 @@ def save(history: History, folder: Path) -> Path:
     return folder
 
 
-@contextmanager
-def keeping(
-    run: RunFile, root: Path | None, tell: Tell, folder: Path | None, *, fresh: bool
-) -> Iterator[tuple[Keeper | None, Tell]]:
-    """Who keeps a simulated run in its folder, and whom to tell; without a folder nobody does."""
+def check(run: RunFile, folder: Path | None) -> None:
+    """Refuse what needs a folder without one."""
     if folder is None and run.export != Export():
         raise ConfigError("settings: the loggers of `export` write into the run's folder; give folder too")
+
+
+@contextmanager
+def keeping(job: Job, root: Path | None, running: Running, folder: Path | None) -> Iterator[tuple[Keeper | None, Tell]]:
+    """Who keeps a simulated run in its folder, and whom to tell; without a folder nobody does."""
     if folder is None:
-        yield None, tell
+        yield None, running.tell
         return
     from edgefl.simulation.run_folder import RunFolder, telling  # noqa: PLC0415 - the coordinator's files come with it
 
     with own(folder, private=False):
-        keeper = RunFolder(folder, run, root, fresh=fresh)
-        with telling(keeper, tell) as everybody:
-            yield keeper, everybody
+        kept = RunFolder(folder, job, root)
+        with telling(kept, running.tell, running.tell_again) as everybody:
+            yield Noting(kept, running), everybody
+
+
+@dataclass(frozen=True, slots=True)
+class Noting:
+    """The keeper of a run, who keeps what callbacks noted as well."""
+
+    keeper: Keeper
+    running: Running
+
+    def recall(self, job: Job) -> LoopMemory | None:
+        memory = self.keeper.recall(job)
+        if memory is not None:
+            self.running.remember(memory.plain["notes"])
+        return memory
+
+    def offer(self, job: Job, moment: Callable[[], LoopMemory]) -> None:
+        def noted() -> LoopMemory:
+            memory = moment()
+            return replace(memory, plain={**memory.plain, "notes": self.running.notes()})
+
+        self.keeper.offer(job, noted)
+
+    def journalled(self, engine: Engine) -> AbstractContextManager[Engine]:
+        return self.keeper.journalled(engine)
+
+    def watch(self, run_state: RunState) -> None:
+        self.keeper.watch(run_state)
+
+    def end(self, job: Job, run_state: RunState) -> None:
+        self.keeper.end(job, run_state)
 
 
 def load(folder: str | Path) -> History:

@@ -1,21 +1,26 @@
 """How the runs of a comparison or a sweep are played from Python: in this process, or in others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from edgefl.api.description import Described
+from edgefl.comparison import comparison
 from edgefl.comparison.preparing import Preparation, briefly
 from edgefl.comparison.progress import watching
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 from edgefl.events import Done, Tell
-from edgefl.simulation.drivers import play
+from edgefl.system.locks import own
 from edgefl.yours import only_here
 
 
-def surroundings(base: Described, runs: Sequence[RunFile], workers: int, progress: bool | None) -> dict[str, Any]:
+@contextmanager
+def surroundings(
+    base: Described, runs: Sequence[RunFile], workers: int, progress: bool | None, folder: str | Path | None
+) -> Iterator[dict[str, Any]]:
     """Where and before whose eyes runs are played; a ConfigError if that cannot be."""
     stuck = [name for run in runs for name in only_here(run.model_dump())]
     if workers > 1 and stuck:
@@ -24,17 +29,18 @@ def surroundings(base: Described, runs: Sequence[RunFile], workers: int, progres
             " into a module and name it 'package.module:name', or leave workers out"
         )
     preparation = Preparation()  # of this call: what is only here may be something else in the next, by the same name
-    return {
-        "workers": workers,
-        "root": base.root,
-        "watching": None if progress is False else watching,
-        "play": partial(_play, preparation) if workers == 1 else None,
-        "attempt": partial(_attempt, preparation) if workers == 1 else None,
-    }
-
-
-def _play(preparation: Preparation, run: RunFile, root: Path | None, tell: Tell) -> None:
-    play(run, root, tell, prepare=preparation)
+    with nullcontext() if folder is None else own(Path(folder), private=False):
+        memory = None if folder is None else comparison.kept_in(Path(folder), base.root)
+        unfinished = memory.unfinished if memory else None
+        play = partial(comparison.played, prepare=preparation, unfinished=unfinished)
+        yield {
+            "workers": workers,
+            "root": base.root,
+            "memory": memory,
+            "watching": None if progress is False else watching,
+            "play": play if workers == 1 else None,
+            "attempt": partial(_attempt, preparation) if workers == 1 else None,
+        }
 
 
 def _attempt(preparation: Preparation, run: RunFile, root: Path | None, tell: Tell) -> None:

@@ -9,7 +9,7 @@ from edgefl.api.algorithm import AlgorithmLike
 from edgefl.api.data import DataLike
 from edgefl.api.description import Described, Description, described
 from edgefl.api.fleet import FleetLike
-from edgefl.api.folder import keeping, load
+from edgefl.api.folder import REPORTS, check, keeping, load
 from edgefl.api.history import History
 from edgefl.api.running import Callback, Running, Stopped, noted
 from edgefl.config.schema import RunFile
@@ -56,10 +56,11 @@ def simulate(
     settings   any other key of a run file: {"wire.codec": "int8", "evaluation.on": "devices"}
     run_file   a run file to begin with: what is given here goes over it
     callbacks  functions of (event, run), told everything that happens (`edgefl.events`): run.weights(), run.log(...),
-               run.stop()
+               run.stop(); after an interruption they hear the rounds before it once more (docs/python.md)
     workers    devices that train at the same time; the result is the same
-    folder     keeps metrics, checkpoints and what the loggers of `export` write; a run that was interrupted goes on
-               there, if nothing of it is an object of this process
+    folder     keeps metrics, checkpoints and what the loggers of `export` write; the same call goes on there after an
+               interruption, to the same bits. It is the same as long as model, data and everything else are: otherwise
+               it begins anew, and a warning says what has changed
     progress   True, False, or whatever fits the terminal or notebook
 
     What is not given is as in a run file without it (docs/reference.md). A mistake is an `edgefl.errors.ConfigError`.
@@ -95,17 +96,21 @@ def _played(
     run: Described, callbacks: Sequence[Callback], workers: int | None, progress: bool | None, folder: Path | None
 ) -> History:
     file = _in_this_process(run, workers)
+    check(file, folder)
     with progress_bars.watching(file.run.rounds, progress) as shown:
         running = Running([shown, *callbacks])
-        with keeping(file, run.root, running.tell, folder, fresh=bool(run.only_here)) as (keeper, tell):
-            prepare, watch = running.prepare, running.watch
+        job, held = running.prepare(file, run.root)
+        with keeping(job, run.root, running, folder) as (keeper, tell):
+            how: dict[str, Any] = {"prepare": lambda *_: (job, held), "watch": running.watch, "keeper": keeper}
             try:
-                play(file, run.root, tell, workers=workers, prepare=prepare, watch=watch, keeper=keeper)
+                play(file, run.root, tell, workers=workers, **how)
             except Stopped as stopped:
                 end = running.ended(str(stopped), tell)
                 if keeper is not None:
                     keeper.end(*end)
-    facts = tuple(running.facts) if folder is None else load(folder).facts  # those before an interruption, too
+    facts = tuple(running.facts)
+    if folder is not None:  # as each was told first
+        facts = *(fact for fact in facts if not isinstance(fact, REPORTS)), *load(folder).facts
     return History(file.model_dump(mode="json"), facts, running.weights(), run.clients, noted(running.logged))
 
 

@@ -81,6 +81,7 @@ def sweep(
     baseline: str | None = None,
     workers: int = 1,
     progress: bool | None = None,
+    folder: str | Path | None = None,
     **run: Unpack[Setup],
 ) -> Sweep:
     """Choose the best setting of each algorithm on validation data, then test that one alone.
@@ -89,6 +90,7 @@ def sweep(
     grid        {key: values} for every algorithm that has the key; a key with a dot is any of the run file
     seeds       to test what was chosen with; `tuning_seeds` to choose by
     validation  share of the training data to choose by: each device's, or the coordinator's public data
+    folder      keeps finished runs, and what unfinished ones need: after an interruption the same call goes on there
     run         the rest is as in `edgefl.simulate`: test, fleet, rounds, ...
 
     >>> import edgefl
@@ -102,16 +104,7 @@ def sweep(
     with described(Description(model=model, data=data, **run)) as base, holding() as hold:
         families = families_of(algorithms, grid or {}, base.file, hold)
         runs = [setting.run for family in families for setting in family.settings]
-        around = surroundings(base, runs, workers, progress)
-        return Sweep(
-            sweeps.sweep(
-                families,
-                seeds=seeds,
-                tuning_seeds=tuning_seeds,
-                validation=validation,
-                validation_from=validation_from,
-                levels=levels,
-                baseline=baseline,
-                **around,
-            )
-        )
+        how: dict[str, Any] = {"seeds": seeds, "tuning_seeds": tuning_seeds, "levels": levels, "baseline": baseline}
+        how |= {"validation": validation, "validation_from": validation_from}
+        with surroundings(base, runs, workers, progress, folder) as around:
+            return Sweep(sweeps.sweep(families, **how, **around))

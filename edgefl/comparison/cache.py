@@ -1,10 +1,15 @@
-"""Finished runs on disk, one line each: a comparison that is interrupted, or asked again, plays nothing twice."""
+"""Finished runs on disk, one line each: a comparison that is interrupted, or asked again, plays nothing twice.
+
+results.jsonl   the finished ones
+unfinished/     for each run in hand that is long enough, what it needs to go on (edgefl/simulation/run_folder.py)
+"""
 
 import json
 import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from edgefl.comparison.outcomes import Played
@@ -16,13 +21,14 @@ from edgefl.run.fingerprint import digest
 log = logging.getLogger(__name__)
 
 NAME = "results.jsonl"
+UNFINISHED = "unfinished"
 
 
 class ResultCache:
     """The finished runs of a folder."""
 
     def __init__(self, folder: Path, root: Path | None, *, fresh: bool = False) -> None:
-        self.path, self.root = folder / NAME, root
+        self.path, self.unfinished, self.root = folder / NAME, folder / UNFINISHED, root
         self.known: dict[str, Played] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +38,9 @@ class ResultCache:
                 os.truncate(self.path, len(whole))
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be used ({error.strerror}); choose another --out") from None
-        if not fresh:
+        if fresh:
+            rmtree(self.unfinished, ignore_errors=True)
+        else:
             self.known = dict(_read(whole, self.path))
 
     def find(self, run: RunFile) -> Played | None:
@@ -48,6 +56,12 @@ class ResultCache:
                 os.fsync(file.fileno())
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written ({error.strerror}); free some space") from None
+        rmtree(place(self.unfinished, run, self.root), ignore_errors=True)
+
+
+def place(unfinished: Path, run: RunFile, root: Path | None) -> Path:
+    """Where a run is kept until it has ended."""
+    return unfinished / digest(run, root)[:16]
 
 
 def _played(told: dict[str, Any]) -> Played:

@@ -8,12 +8,12 @@ result.write(Path("results"))
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from edgefl.comparison import report, table
-from edgefl.comparison.cache import ResultCache
+from edgefl.comparison.cache import ResultCache, place
 from edgefl.comparison.outcomes import Failed, Outcome, Play, Played
 from edgefl.comparison.preparing import Preparation, briefly
 from edgefl.comparison.running import Memory, Watcher, play_all
@@ -22,7 +22,7 @@ from edgefl.comparison.variants import Variant
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 from edgefl.events import Done, Tell
-from edgefl.simulation.drivers import play
+from edgefl.simulation.drivers import Prepare, play
 
 LEVELS = (0.5, 0.7, 0.9)
 
@@ -84,8 +84,8 @@ def compare(
 ) -> Comparison:
     """Play every variant with every seed, from its own `run.seed` on; a mistake in one is said before any is played.
 
-    `memory` keeps finished runs (`ResultCache`). Whoever has data and network already hands in a `play`, and an
-    `attempt` if there is a way to try a run briefly.
+    `memory` keeps finished runs, and unfinished ones (`ResultCache`). Whoever has data and network already hands in a
+    `play`, and an `attempt` if there is a way to try a run briefly.
     """
     check(variants, baseline)
     rounds = {variant.label: variant.run.run.rounds for variant in variants}
@@ -94,7 +94,7 @@ def compare(
             variants,
             seeds,
             root,
-            play or play_prepared,
+            play or partial(play_prepared, unfinished=memory.unfinished if memory else None),
             workers=workers,
             watcher=watcher,
             memory=memory,
@@ -113,13 +113,23 @@ def check(variants: Sequence[Variant], baseline: str | None) -> None:
 
 
 def kept_in(folder: Path, root: Path | None = None, *, fresh: bool = False) -> ResultCache:
-    """Finished runs in a folder: what is there is not played again."""
+    """Runs in a folder: what is finished there is not played again, and what is not goes on."""
     return ResultCache(folder, root, fresh=fresh)
 
 
-def play_prepared(run: RunFile, root: Path | None, tell: Tell) -> None:
+def play_prepared(run: RunFile, root: Path | None, tell: Tell, *, unfinished: Path | None = None) -> None:
     """Play a run on what this process has prepared for the one before, where they share it."""
-    play(run, root, tell, prepare=_preparation())
+    played(run, root, tell, prepare=_preparation(), unfinished=unfinished)
+
+
+def played(run: RunFile, root: Path | None, tell: Tell, *, prepare: Prepare, unfinished: Path | None) -> None:
+    """Play a run, or go on with it where it is kept until it has ended, if that is anywhere."""
+    if unfinished is None:
+        play(run, root, tell, prepare=prepare)
+        return
+    from edgefl.simulation.run_folder import play_on  # noqa: PLC0415 - the coordinator's files come with it
+
+    play_on(run, root, tell, folder=place(unfinished, run, root), prepare=prepare)
 
 
 def attempt_prepared(run: RunFile, root: Path | None, tell: Tell) -> None:

@@ -2,7 +2,7 @@
 
 A run that fails is one line of the comparison, not its end; a mistake in the run file or the command is its end, before
 anything is played: every variant is tried first, briefly. What is finished is written down at once, and the same
-comparison plays it only once.
+comparison plays it only once; what is not goes on where it was interrupted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,10 @@ class Watcher(Protocol):
 
 
 class Memory(Protocol):
-    """Where finished runs are kept."""
+    """Where finished runs are kept, and unfinished ones until they are."""
+
+    @property
+    def unfinished(self) -> Path: ...
 
     def find(self, run: RunFile) -> Played | None: ...
 

@@ -1,34 +1,71 @@
 """By what a run is known: a digest of all that its result depends on.
 
-That is the run file with algorithm and seed, where its data are, our own code, and the files of the user's that it
-names. What those import is not looked at.
+That is the run file with algorithm and seed, where its data are, our own code, the files of the user's that it names,
+and the objects of this process (object_fingerprint.py). What those files import is not looked at.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import edgefl
+from edgefl import yours
 from edgefl.config.schema import RunFile
 from edgefl.data.catalog import FOLDERS, data_root
 from edgefl.run import first_model
+from edgefl.run.object_fingerprint import fingerprint
 from edgefl.system import user_files
 
 ELSEWHERE = {"broker", "page", "export", "devices"}  # what no result depends on
+OURS = "the code of edgefl"
+MOST = 3  # differences that are said
 HEEDED = ("trust", "weight_cap", "norm_cap", "extra_cap")  # the guards of a simulation
 
 
 def digest(run: RunFile, root: Path | None = None) -> str:
     """What two runs must share to be the same run."""
+    return digest_of(words(run, root))
+
+
+def digest_of(words: Mapping[str, Any]) -> str:
+    """The digest of what a run is known by."""
+    return sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
+
+
+def words(run: RunFile, root: Path | None = None) -> dict[str, Any]:
+    """All that the result depends on, by what a human calls it: keys of the run file, files, objects."""
     table = run.model_dump(mode="json", exclude=ELSEWHERE)
     del table["run"]["folder"]
     table["guards"] = {key: table["guards"][key] for key in HEEDED}
-    folder = str(data_root(root).resolve()) if run.task.data in FOLDERS else None
-    words = {"run": table, "data": folder, "ours": _ours(), "theirs": [_version(file) for file in _theirs(run)]}
-    return sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()
+    folder = {"the folder of data": str(data_root(root).resolve())} if run.task.data in FOLDERS else {}
+    theirs: dict[str, list[str]] = {}  # by name: wherever they are
+    for file in _theirs(run):
+        theirs.setdefault(file.name, []).append(_version(file))
+    objects = {f"your {name.partition(':')[2]}": fingerprint(yours.found(name)) for name in yours.only_here(table)}
+    return {**_flat(table), **folder, **theirs, **objects, OURS: _ours()}
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What of two runs is not the same, in words; at most three things."""
+    names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    phrases = [_phrase(name, before.get(name), now.get(name)) for name in names[:MOST]]
+    return ", ".join(phrases) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
+
+
+def _phrase(name: str, before: Any, now: Any) -> str:
+    key = name.partition(".")[0] in RunFile.model_fields
+    return f"{name} = {json.dumps(now)} (was {json.dumps(before)})" if key else name
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return flat
 
 
 @cache

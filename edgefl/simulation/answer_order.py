@@ -9,9 +9,9 @@ merge counts in the next one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import count
+from typing import Any
 
 from edgefl.contract import Batched, Budget
 from edgefl.events import Answered, Asked, Closed, Fact
@@ -60,14 +60,13 @@ def recorded(facts: Iterable[Fact]) -> Iterator[Course]:
 
 def virtual(
     job: Job, samples: Mapping[str, int], trains: Mapping[str, int], losses: Mapping[str, float] | None = None
-) -> Iterator[Course]:
-    """Round after round, without end; a device has `samples`, and trains on so many of them.
+) -> "VirtualOrder":
+    """Of the whole fleet from the first round on; a device has `samples`, and trains on so many of them.
 
     `losses` are what devices told last: whoever plays a round adds those of its answers before he asks for the next.
     """
     known = {name: Candidate(name, samples[name]) for name in sorted(samples)}
-    fleet = _Fleet(known, lambda *of: steps(job, trains, *of), {} if losses is None else losses)
-    return fleet.courses(job)
+    return VirtualOrder(job, known, lambda *of: steps(job, trains, *of), {} if losses is None else losses)
 
 
 def steps(job: Job, trains: Mapping[str, int], round: int, device: str) -> int:
@@ -80,30 +79,50 @@ def steps(job: Job, trains: Mapping[str, int], round: int, device: str) -> int:
 
 
 @dataclass(slots=True)
-class _Fleet:
+class VirtualOrder:
+    """Round after round, without end."""
+
+    job: Job
     known: dict[str, Candidate]
     duration: Callable[[int, str], int]
     losses: Mapping[str, float] = field(default_factory=dict)
+    round: int = 0  # the last one that was given
     now: int = 0
     at_work: dict[str, int] = field(default_factory=dict)  # the round whose model each has
     ends: list[tuple[int, int, str, int]] = field(default_factory=list)  # a heap: when, which in order, who, from what
-    number: Iterator[int] = field(default_factory=count)
+    number: int = 0  # of those who were asked
 
-    def courses(self, job: Job) -> Iterator[Course]:
-        run = job.run
-        for round in count(1):
-            for name, loss in self.losses.items():
-                self.known[name] = replace(self.known[name], loss=loss)
-            order = drawn(job.run.make_selection(), round, run.run.seed, list(self.known.values()))
-            self._forget_before(round - run.rounds.staleness)
-            turns = list(self._came(lambda: self.ends[0][0] == self.now))
-            asked = self._ask(round, order, run.cohort, turns)
-            while len(turns) < run.quorum:
-                turns += self._came(lambda: True, most=1)
-                if len(turns) < run.quorum:
-                    asked += self._ask(round, order, run.cohort, turns)
-            self.known.update((turn.device, replace(self.known[turn.device], counted=round)) for turn in turns)
-            yield Course(round, tuple(asked), tuple(turns))
+    def __iter__(self) -> Iterator[Course]:
+        return self
+
+    def __next__(self) -> Course:
+        """The next round."""
+        self.round, run = self.round + 1, self.job.run
+        for name, loss in self.losses.items():
+            self.known[name] = replace(self.known[name], loss=loss)
+        order = drawn(run.make_selection(), self.round, run.run.seed, list(self.known.values()))
+        self._forget_before(self.round - run.rounds.staleness)
+        turns = list(self._came(lambda: self.ends[0][0] == self.now))
+        asked = self._ask(self.round, order, run.cohort, turns)
+        while len(turns) < run.quorum:
+            turns += self._came(lambda: True, most=1)
+            if len(turns) < run.quorum:
+                asked += self._ask(self.round, order, run.cohort, turns)
+        self.known.update((turn.device, replace(self.known[turn.device], counted=self.round)) for turn in turns)
+        return Course(self.round, tuple(asked), tuple(turns))
+
+    def memory(self) -> dict[str, Any]:
+        """Where it stands between two rounds, as JSON has it."""
+        known = {name: asdict(one) for name, one in self.known.items()}
+        plain = {name: getattr(self, name) for name in ("round", "now", "at_work", "number")}
+        return {**plain, "known": known, "ends": [list(end) for end in self.ends]}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Stand there again."""
+        for name in ("round", "now", "at_work", "number"):
+            setattr(self, name, memory[name])
+        self.known.update((name, Candidate(**one)) for name, one in memory["known"].items())
+        self.ends = [(when, number, name, began) for when, number, name, began in memory["ends"]]
 
     def _ask(self, round: int, order: Iterable[str], most: int, turns: list[Turn]) -> list[str]:
         """Whoever is neither at work nor in this round already, as many as may be at work besides those who are."""
@@ -112,7 +131,8 @@ class _Fleet:
         asked = free[: most - len(self.at_work)]
         for name in asked:
             self.at_work[name] = round
-            heappush(self.ends, (self.now + self.duration(round, name), next(self.number), name, round))
+            heappush(self.ends, (self.now + self.duration(round, name), self.number, name, round))
+            self.number += 1
         return asked
 
     def _came(self, so: Callable[[], bool], most: int | None = None) -> Iterator[Turn]:

@@ -1,10 +1,11 @@
 """A whole run without a network, in the driver that its run file asks for: the plain loop, or an emulated fleet."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from time import time
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
@@ -15,7 +16,7 @@ from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState, Watch
 from edgefl.simulation.engines import engine
 from edgefl.simulation.loop import simulate
-from edgefl.simulation.loop_memory import Keeper
+from edgefl.simulation.loop_memory import Keeper, LoopMemory, forget
 
 Prepare: TypeAlias = Callable[[RunFile, Path | None], tuple[Job, Split]]
 
@@ -44,12 +45,17 @@ def play(
         keeper.watch(run_state)
         watch(run_state)
 
-    memory = {"keep": partial(keeper.offer, job), "since": (since := keeper.recall(job))}
+    since = keeper.recall(job)
     if since:
         tell(Resumed(since.run_state.round + 1, at=time()))
-    run_state = _driven(job, devices, tell, seen, emulated=emulated, workers=workers, **memory)
+    run_state = _driven(job, devices, tell, seen, emulated=emulated, workers=workers, keeper=keeper, since=since)
     keeper.end(job, run_state)
     return run_state
+
+
+def on_virtual_clock(run: RunFile, *, emulated: bool = False) -> bool:
+    """Whether the run is that of an emulated fleet: by its file, or because somebody wants it to be."""
+    return emulated or bool(run.fleet and run.fleet.takes_time)
 
 
 def _driven(
@@ -60,13 +66,16 @@ def _driven(
     *,
     emulated: bool,
     workers: int | None,
-    **memory: Any,  # what the plain loop may go on from, and whom it tells
+    keeper: Keeper | None = None,
+    since: LoopMemory | None = None,
 ) -> RunState:
     with engine(job, devices, workers) as training:
-        if emulated or (job.run.fleet and job.run.fleet.takes_time):
+        if on_virtual_clock(job.run, emulated=emulated):
             from edgefl.simulation.emulator import emulate  # noqa: PLC0415 - the services come with it
 
-            return emulate(job, devices, tell, engine=training, watch=watch)
+            with keeper.journalled(training) if keeper else nullcontext(training) as trained:
+                return emulate(job, devices, tell, engine=trained, watch=watch)
         if job.run.budget.needs_a_clock:
             raise ConfigError("[budget] seconds and joules need a virtual clock: give [fleet] profiles, or --emulate")
-        return simulate(job, devices, tell, engine=training, watch=watch, **memory)
+        keep = partial(keeper.offer, job) if keeper else forget
+        return simulate(job, devices, tell, engine=training, watch=watch, keep=keep, since=since)

@@ -1,6 +1,6 @@
 """The plain loop: the specification of a run. Every other driver must end with the same model, bit for bit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from time import perf_counter, process_time, time
@@ -17,7 +17,7 @@ from edgefl.run import job as jobs
 from edgefl.run.job import Job, RunState, Watch
 from edgefl.run.work import plain_limit, received, unpack_answer
 from edgefl.selection.base import Candidate, drawn
-from edgefl.simulation.answer_order import Course, Turn, virtual
+from edgefl.simulation.answer_order import Course, Turn, VirtualOrder, virtual
 from edgefl.simulation.device_states import DeviceStates
 from edgefl.simulation.engines import Engine, InProcess, Order, held
 from edgefl.simulation.loop_memory import Keep, LoopMemory, forget, kept
@@ -54,8 +54,7 @@ def simulate(
     with DeviceStates(int(job.run.compute.state_mb * 2**20)) as states:
         members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in held(job.run, devices).items()}
         draws = _Draws({name: Candidate(name, members[name].samples) for name in sorted(members)})
-        courses = _courses(job, members, draws, order)
-        fleet = _Fleet(members, states, courses, draws)
+        fleet = _Fleet(members, states, _undisturbed(job, members, draws), draws, order or {})
         return _simulate(job, fleet, tell, engine or InProcess(job, devices), watch, keep, since)
 
 
@@ -138,30 +137,28 @@ class _Draws:
         return Course(round, asked, tuple(Turn(name, round) for name in asked))
 
 
-def _courses(
-    job: Job, members: "Mapping[str, _Device]", draws: _Draws, order: Mapping[int, Course] | None
-) -> Callable[[int], Course]:
-    """Whom a round asks, and who answers it."""
+def _undisturbed(job: Job, members: "Mapping[str, _Device]", draws: _Draws) -> VirtualOrder:
+    """Who answers when, where rounds wait for nobody and nothing goes wrong."""
     samples, trains = ({name: getattr(one, what) for name, one in members.items()} for what in ("samples", "trains"))
-    undisturbed = virtual(job, samples, trains, draws.losses)
-
-    def course(round: int) -> Course:
-        if order is not None and round in order:
-            return order[round]
-        waits = not job.run.buffered or job.run.schedule.purpose(round) != "train"
-        return draws.course(job, round) if waits else next(undisturbed)
-
-    return course
+    return virtual(job, samples, trains, draws.losses)
 
 
 @dataclass(slots=True)
 class _Fleet:
     members: dict[str, _Device]
     states: DeviceStates
-    courses: Callable[[int], Course]
+    undisturbed: VirtualOrder
     draws: _Draws
+    order: Mapping[int, Course] = field(default_factory=dict)  # of a run that was
     tasks: dict[int, Task] = field(default_factory=dict)  # what devices may still be at work on, by round
     sizes: dict[int, int] = field(default_factory=dict)  # of the models that were sent, by round
+
+    def course(self, job: Job, round: int) -> Course:
+        """Whom a round asks, and who answers it."""
+        if round in self.order:
+            return self.order[round]
+        waits = not job.run.buffered or job.run.schedule.purpose(round) != "train"
+        return self.draws.course(job, round) if waits else next(self.undisturbed)
 
     def memory(self, run_state: RunState, total: Traffic, asked: int, since: tuple[float, float]) -> LoopMemory:
         """What is needed to go on from here; `since` is when the run began, on the wall and of CPU time."""
@@ -172,13 +169,15 @@ class _Fleet:
             "draw": draws.draw,
             "since": draws.since,
             "losses": dict(draws.losses),
+            "undisturbed": self.undisturbed.memory() if self.undisturbed.round else None,
             "size": self.sizes.get(run_state.round),
             "total": asdict(total),
             "asked": asked,
             "seconds": perf_counter() - began,
             "cpu_seconds": process_time() - cpu,
         }
-        return LoopMemory(run_state, kept(self.states.__getitem__, self.members), plain)
+        tasks = {round: self.tasks[round] for round in sorted(set(self.undisturbed.at_work.values()))}
+        return LoopMemory(run_state, kept(self.states.__getitem__, self.members), tasks, plain)
 
     def recall(self, memory: LoopMemory | None) -> tuple[Traffic, int, float, float]:
         """Stand where a memory says; gives back the traffic and the openings so far, and when the run began."""
@@ -190,6 +189,9 @@ class _Fleet:
         self.draws.known.update((name, Candidate(**one)) for name, one in plain["known"].items())
         self.draws.draw, self.draws.since = plain["draw"], dict(plain["since"])
         self.draws.losses.update(plain["losses"])
+        if plain["undisturbed"] is not None:
+            self.undisturbed.recall(plain["undisturbed"])
+        self.tasks = dict(memory.tasks)
         if plain["size"] is not None:
             self.sizes[memory.run_state.round] = plain["size"]
         for name, state in memory.states.items():
@@ -216,7 +218,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     oldest = round - run.rounds.staleness if run.buffered else round
     fleet.tasks = {began: task for began, task in fleet.tasks.items() if began >= oldest}
     fleet.tasks[round] = Task(round, params, Budget(), told, previous, purpose, evaluates)
-    course = fleet.courses(round)
+    course = fleet.course(job, round)
     for name in course.asked:
         returned = previous is not None and fleet.members[name].seen != round - 1
         spent.down += size + (fleet.sizes.get(round - 1, size) if returned else 0)

@@ -1,15 +1,22 @@
 """What the plain loop remembers between rounds besides the run's own state: enough to go on after a restart.
 
-It is written down as JSON and, of what devices keep, as arrays. Where rounds wait for nobody there is more to
-remember (models that devices are still at work on), and nothing is written.
+It is written down as JSON and, of what devices keep and of models that they are still at work on where rounds wait for
+nobody, as arrays.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
+from edgefl.contract import Budget, Task
 from edgefl.run.job import Job, RunState
+from edgefl.simulation.engines import Engine
 from edgefl.vector import State
+
+_TASK = "task "  # no device is called so: its name would have to be a word of a topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +25,7 @@ class LoopMemory:
 
     run_state: RunState
     states: Mapping[str, State] = field(default_factory=dict)  # what devices keep, of those who keep anything
+    tasks: Mapping[int, Task] = field(default_factory=dict)  # what devices may still be at work on, by round
     plain: Mapping[str, Any] = field(default_factory=dict)  # the rest, as JSON has it
 
 
@@ -31,6 +39,8 @@ class Keeper(Protocol):
 
     def offer(self, job: Job, moment: Callable[[], LoopMemory]) -> None: ...
 
+    def journalled(self, engine: Engine) -> AbstractContextManager[Engine]: ...
+
     def watch(self, run_state: RunState) -> None: ...
 
     def end(self, job: Job, run_state: RunState) -> None: ...
@@ -40,18 +50,32 @@ def forget(_: Callable[[], LoopMemory]) -> None:
     """Nobody keeps anything."""
 
 
-def arrays(states: Mapping[str, State]) -> State:
-    """The states of all devices as one table of arrays."""
-    return {f"{device}/{key}": array for device, state in states.items() for key, array in state.items()}
+def written(memory: LoopMemory) -> tuple[State, dict[str, Any]]:
+    """The memory without the run's own state: as one table of arrays, and as JSON."""
+    table = {f"{device}/{key}": array for device, state in memory.states.items() for key, array in state.items()}
+    for round, task in memory.tasks.items():
+        table |= {f"{_TASK}{round}/params": task.params}
+        table |= {} if task.previous is None else {f"{_TASK}{round}/previous": task.previous}
+        table |= {f"{_TASK}{round}/extra/{key}": np.asarray(value) for key, value in task.extra.items()}
+    tasks = {round: {"evaluates": task.evaluates} for round, task in memory.tasks.items()}
+    return table, {"plain": dict(memory.plain), "tasks": tasks}
 
 
-def by_device(table: State) -> dict[str, State]:
-    """The states behind such a table."""
+def remembered(run_state: RunState, table: State, about: Mapping[str, Any]) -> LoopMemory:
+    """The memory behind what was written."""
     states: dict[str, State] = {}
     for name, array in table.items():
-        device, _, key = name.partition("/")
-        states.setdefault(device, {})[key] = array
-    return states
+        owner, _, key = name.partition("/")
+        states.setdefault(owner, {})[key] = array
+    tasks = {
+        int(round): _task(int(round), states.pop(f"{_TASK}{round}"), **more) for round, more in about["tasks"].items()
+    }
+    return LoopMemory(run_state, states, tasks, about["plain"])
+
+
+def _task(round: int, table: State, *, evaluates: int | None) -> Task:
+    extra = {name.removeprefix("extra/"): array for name, array in table.items() if name.startswith("extra/")}
+    return Task(round, table["params"], Budget(), extra, table.get("previous"), "train", evaluates)
 
 
 def kept(states: Callable[[str], State], devices: Iterable[str]) -> dict[str, State]:
