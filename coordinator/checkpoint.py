@@ -66,6 +66,7 @@ def save(disk: Disk, job: Job, saved: Saved, passed: Sequence[RunState] = ()) ->
         state |= {f"{_STAGE}{stage}/{key}": np.asarray(value) for key, value in arrays.items()}
     about_state = {
         "round": run_state.round,
+        "measure": run_state.measure,
         "best": run_state.best,
         "best_round": run_state.best_round,
         "judged": as_json(run_state.judged) if run_state.judged else None,
@@ -181,8 +182,9 @@ def latest(disk: Disk, job: Job) -> Saved | None:
             _stages(state, about_state["stages"]),
             origin=None if about.get("from") is None else Origin(**about["from"]),
             judged=_judged(about_state.get("judged")),  # earlier versions had no such thing
-            best=about_state["best"],
-            best_round=about_state.get("best_round"),  # earlier versions did not say
+            measure=about_state.get("measure"),
+            best=about_state["best"] if _same_measure(about_state, job) else None,
+            best_round=about_state.get("best_round") if _same_measure(about_state, job) else None,
             reached=about_state["reached"] if _same_target(about, job) else None,  # else it is looked at anew
         )
         told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), Report))
@@ -245,6 +247,11 @@ def _stages(arrays: State, stages: list[str]) -> dict[str, State]:
             stage, key = name.removeprefix(_STAGE).split("/", 1)
             states[stage][key] = array
     return states
+
+
+def _same_measure(about_state: dict[str, Any], job: Job) -> bool:
+    """Whether the best is that of what models are judged by now: earlier versions took the loss for every kind."""
+    return about_state.get("measure") is not None or not job.form.kind
 
 
 def _same_target(about: dict[str, Any], job: Job) -> bool:

@@ -441,7 +441,8 @@ class Done(Fact):
     scores: Mapping[str, float | None] | None = None
     best_accuracy: float | None = None
     best_loss: float | None = None
-    best_round: int | None = None  # of the one or the other
+    best_score: Mapping[str, float] | None = None  # of another kind of task, by the figure that it is judged by
+    best_round: int | None = None  # of whichever of these
     stopped: str = ""  # why before its last round, if so
     per_class: tuple[float | None, ...] | None = None
     class_names: tuple[str, ...] | None = None

@@ -73,6 +73,11 @@ def judged_by(accuracy: float | None, scores: Mapping[str, float | None] | None)
     return next(iter(scores or ()), "loss" if accuracy is None else "accuracy")
 
 
+def better(name: str, value: float, best: float) -> bool:
+    """Whether this value of a figure is better than the best so far."""
+    return value > best if metric_of(name).higher else value < best
+
+
 def chief(told: Mapping[str, Any]) -> Figure | None:
     """What a model is chiefly judged by among these figures: accuracy, RMSE, or the first of its kind of task."""
     of_kind = figures(told.get("scores"))

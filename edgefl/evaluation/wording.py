@@ -85,6 +85,8 @@ def best(event: Done) -> str:
     when = "" if event.best_round in (None, event.rounds) else f" after round {event.best_round}"
     if event.best_accuracy is not None:
         return f"best accuracy {event.best_accuracy:.1%}{when}"
+    for figure in figures(event.best_score):
+        return f"best {figure.title} {figure.shown}{when}"
     return "" if event.best_loss is None else f"best loss {event.best_loss:.4g}{when}"
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields, replace
 from statistics import median
 from typing import Any
 
+from edgefl.evaluation import figures as judging
 from edgefl.events import Answered, Evaluated, Round
 from edgefl.overview.rows import Best, OpenRound, RoundRow, Slowest
 
@@ -107,9 +108,9 @@ def slower(known: Slowest | None, answer: Answered) -> Slowest | None:
 
 def better(best: Best | None, round: int, scores: Round | Evaluated) -> Best | None:
     """The first of the best rounds."""
-    this = Best(round, scores.accuracy, scores.loss)
-    if this.accuracy is not None:
-        return this if best is None or best.accuracy is None or this.accuracy > best.accuracy else best
-    if this.loss is not None and (best is None or (best.loss is not None and this.loss < best.loss)):
-        return this
-    return best
+    measure = judging.judged_by(scores.accuracy, scores.scores)
+    value: float | None = (scores.scores or {}).get(measure, getattr(scores, measure, None))
+    known = best.value if best and best.measure == measure else None
+    if value is None or (known is not None and not judging.better(measure, value, known)):
+        return best
+    return Best(round, scores.accuracy, scores.loss, measure, value)

@@ -35,11 +35,13 @@ class Change:
 
 @dataclass(slots=True)
 class Best:
-    """The best model so far: by accuracy, or where there is none by loss. None: nobody looks."""
+    """The best model so far, by what its kind of task is judged by (figures.judged_by). None: nobody looks."""
 
     round: int
     accuracy: float | None
     loss: float | None
+    measure: str = "accuracy"
+    value: float | None = None  # of the measure
 
 
 @dataclass(slots=True)

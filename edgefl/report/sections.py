@@ -31,8 +31,8 @@ def head(_: Contents, s: Snapshot) -> str:
     if last and last.loss is not None:
         pairs.append(("loss", f"{last.loss:.4g}"))
     if run.best:
-        best = f"{run.best.accuracy:.1%}" if run.best.accuracy is not None else f"{run.best.loss:.4g}"
-        pairs.append((f"best, round {run.best.round}", best))
+        best = judging.figures({run.best.measure: run.best.value})[0]
+        pairs.append((f"best, round {run.best.round}", best.shown))
     pairs += [("sent up", size(run.bytes_up)), ("sent down", size(run.bytes_down)), ("time", _span(run.seconds))]
     if run.restarts:
         pairs.append(("restarts", str(run.restarts)))

@@ -22,7 +22,7 @@ from edgefl.data.partition import Partition
 from edgefl.data.source import Source
 from edgefl.data.split import Split, divide, divide_to_choose
 from edgefl.errors import ConfigError, Diverged
-from edgefl.evaluation import counters, fleet, metrics
+from edgefl.evaluation import counters, figures, fleet, metrics
 from edgefl.evaluation.wording import SCORES
 from edgefl.events import Described, Done, Evaluated, Evaluating, Fact, Inherited, Round
 from edgefl.loss_check import check_gradient
@@ -96,7 +96,8 @@ class RunState:
     forgetting: float | None = None
     origin: Origin | None = None  # of the first model, if the run did not begin with a new one
     judged: Evaluated | None = None  # what devices last said: of this model, or of an earlier one
-    best: float | None = None  # accuracy so far; the lowest loss, where there is no accuracy
+    measure: str | None = None  # what models of this task are judged by (figures.judged_by), once one was
+    best: float | None = None  # of that, so far
     best_round: int | None = None  # whose model had it first
     reached: int | None = None  # the first round that met the target
     bounded: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # what was taken from whom in this round
@@ -443,8 +444,11 @@ def _scored(job: Job, run_state: RunState, now: Opinion | None) -> RunState:
     if now is None or now.loss is None:
         return run_state
     best, best_round, reached = run_state.best, run_state.best_round, run_state.reached
-    value, higher = (now.loss, False) if now.accuracy is None else (now.accuracy, True)
-    if best is None or (value > best if higher else value < best):
+    measure = figures.judged_by(now.accuracy, now.scores)
+    value: float | None = (now.scores or {}).get(measure, getattr(now, measure, None))
+    if value is None:  # nothing can be said of this model: an AUROC without anything that is wrong
+        pass
+    elif best is None or figures.better(measure, value, best):
         best, best_round = value, run_state.round
     elif best_round is None and value == best:  # of a checkpoint that did not say whose it is
         best_round = run_state.round
@@ -453,7 +457,7 @@ def _scored(job: Job, run_state: RunState, now: Opinion | None) -> RunState:
     good = accurate or (loss is not None and now.loss <= loss)
     if reached is None and run_state.round and good:  # a run has one round at least
         reached = run_state.round
-    return replace(run_state, best=best, best_round=best_round, reached=reached)
+    return replace(run_state, measure=measure, best=best, best_round=best_round, reached=reached)
 
 
 def _stale(job: Job, run_state: RunState) -> bool:
@@ -524,15 +528,16 @@ def staleness(job: Job, ages: Mapping[str, int]) -> float | None:
 
 def summary(job: Job, run_state: RunState, *, bytes_up: int, bytes_down: int, **more: Any) -> Done:
     """The whole run, which ends where it reaches its target; `more` is what its driver counted and timed."""
-    seen, reached = chosen(job, run_state), run_state.reached
-    regression = not job.classes
+    seen, reached, best = chosen(job, run_state), run_state.reached, run_state.best
+    measure = run_state.measure if best is not None else None
     return Done(
         job.name,
         job.algorithm.name,
         run_state.round,
         **scores(seen),
-        best_accuracy=None if regression else run_state.best,
-        best_loss=run_state.best if regression else None,
+        best_accuracy=best if measure == "accuracy" else None,
+        best_loss=best if measure == "loss" else None,
+        best_score=None if measure in (None, "accuracy", "loss") or best is None else {measure: best},
         best_round=run_state.best_round,
         stopped=more.pop("stopped", "") or _why(job, run_state),
         per_class=_numbers(seen.per_class) if seen and seen.per_class is not None else None,
