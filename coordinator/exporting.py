@@ -1,5 +1,6 @@
 """A checkpoint of a run as an ONNX file to deploy, checked against the model it came from."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +34,8 @@ from edgefl.vector import Array, State, Vector
 
 if TYPE_CHECKING:
     from edgefl.models.torch_backend import TorchModel
+
+log = logging.getLogger(__name__)
 
 SHOWN = 64  # samples on which the file is compared with the model
 
@@ -144,7 +147,10 @@ def read(source: Path, *, best: bool = False) -> Trained:
         raise ConfigError(f"{path}: no such checkpoint; name the folder of a run, e.g. runs/demo")
     try:
         model, about = store.load(path)
-        return _trained(path, RunFile.model_validate(about["run"]), model, about)
+        run = RunFile.model_validate(about["run"])
+        if best and run.judge != "devices" and run.evaluation.validation is None:
+            log.warning("the best model was chosen by the test data: its scores on them are too good")
+        return _trained(path, run, model, about)
     except StoreError as error:
         raise ConfigError(str(error)) from None
     except (KeyError, ValueError) as error:

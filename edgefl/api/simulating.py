@@ -1,5 +1,6 @@
 """`edgefl.simulate`: a run in this process, with your model, your data and your algorithm."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,8 @@ from edgefl.errors import ConfigError
 from edgefl.losses import Loss
 from edgefl.models.given import ModelLike
 from edgefl.simulation.drivers import play
+
+log = logging.getLogger(__name__)
 
 
 def simulate(
@@ -97,6 +100,8 @@ def _played(
 ) -> History:
     file = _in_this_process(run, workers)
     check(file, folder)
+    if unfair := file.decided_by_test_data:
+        log.warning("%s", unfair)
     with progress_bars.watching(file.run.rounds, progress) as shown:
         running = Running([shown, *callbacks])
         job, held = running.prepare(file, run.root)

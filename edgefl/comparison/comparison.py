@@ -5,6 +5,7 @@ print(result.text())
 result.write(Path("results"))
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
 from edgefl.events import Done, Tell
 from edgefl.simulation.drivers import Prepare, play
+
+log = logging.getLogger(__name__)
 
 LEVELS = (0.5, 0.7, 0.9)
 
@@ -88,6 +91,9 @@ def compare(
     `play`, and an `attempt` if there is a way to try a run briefly.
     """
     check(variants, baseline)
+    for unfair in dict.fromkeys(variant.run.decided_by_test_data for variant in variants):  # each line once
+        if unfair:
+            log.warning("%s", unfair)
     rounds = {variant.label: variant.run.run.rounds for variant in variants}
     with watching(rounds, seeds) if watching else nullcontext() as watcher:
         outcomes = play_all(

@@ -41,6 +41,18 @@ class Evaluation(BaseModel):
         return Validation(self.validation, self.validation_from, None if judge == "coordinator" else self.held_back)
 
 
+def decided_by_test_data(evaluation: Evaluation, judge: Judge, **targets: float | None) -> str:
+    """What to say of a simulation whose test data decide when it ends, beside judging it; empty where they do not."""
+    if judge == "devices" or evaluation.validation is not None:
+        return ""
+    given = {"evaluation.patience": evaluation.patience, **{f"run.{key}": value for key, value in targets.items()}}
+    keys = " and ".join(key for key, value in given.items() if value is not None)
+    return keys and (
+        f"{keys}: the test data decide when the run ends, so that its scores on them are too good;"
+        " set evaluation.validation = 0.2 to decide by a part of the training data"
+    )
+
+
 def check(evaluation: Evaluation, *, data: bool, private: bool, forgetting: bool) -> None:
     """Refuse what does not go together."""
     on = evaluation.on

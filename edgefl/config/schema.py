@@ -469,6 +469,12 @@ class RunFile(Section):
         """Whether devices set data aside, and evaluate the model on them."""
         return self.judge != "coordinator"
 
+    @property
+    def decided_by_test_data(self) -> str:
+        """What to say of this run if its test data decide when it ends; empty where they only judge."""
+        targets = {"target_accuracy": self.run.target_accuracy, "target_loss": self.run.target_loss}
+        return judging.decided_by_test_data(self.evaluation, self.judge, **targets)
+
     def refuse_simulated_only(self) -> None:
         """What a real fleet cannot do: its devices train on all they have, and nobody knows what they spend."""
         keys = {"evaluation.validation": self.evaluation.validation, "budget": self.budget != Budget() or None}

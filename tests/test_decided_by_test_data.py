@@ -1,0 +1,47 @@
+"""Where test data decide when a simulation ends, one line says so: nothing is tuned on a test set in silence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from edgefl.cli.app import app
+from edgefl.config.reader import parse
+from edgefl.config.schema import RunFile
+
+TABLE: dict[str, Any] = {
+    "run": {"name": "tiny", "rounds": 9},
+    "task": {"data": "synthetic", "model": "softmax", "backend": "torch", "partition": {"kind": "iid", "devices": 3}},
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, ""),
+        ({"evaluation": {"patience": 3}}, "evaluation.patience: the test data decide"),
+        ({"evaluation": {"patience": 3, "validation": 0.2}}, ""),
+        ({"evaluation": {"patience": 3, "on": "devices"}}, ""),
+        ({"run": {"name": "tiny", "rounds": 9, "target_accuracy": 0.9}}, "run.target_accuracy: the test data decide"),
+    ],
+)
+def test_where_test_data_decide_one_line_says_so(more: Any, said: str):
+    line = parse(RunFile, {**TABLE, **more}, "run.toml").decided_by_test_data
+    assert line.startswith(said)
+    assert bool(line) == bool(said)
+    assert not line or "set evaluation.validation = 0.2" in line
+
+
+def test_a_comparison_with_patience_says_it_once(tmp_path: Path):
+    file = tmp_path / "run.toml"
+    file.write_text(
+        '[run]\nname = "tiny"\nrounds = 2\n[task]\ndata = "synthetic"\nmodel = "softmax"\nbackend = "torch"\n'
+        'partition = { kind = "iid", devices = 3 }\n[evaluation]\npatience = 1\n'
+    )
+    words = ["compare", str(file), "--algorithms", "fedavg,fedprox", "--seeds", "2", "--json", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)
+    assert done.stderr.count("the test data decide") == 1
