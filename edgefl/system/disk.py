@@ -24,6 +24,7 @@ from edgefl.system.faults import before_write
 from edgefl.system.store import OURS, create_atomically, make_folder, sync_folder, write_atomically
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
+GATHERED = 512  # parts handed to the kernel at a time; Linux takes 1024
 ALIGNED = 64  # bytes: numpy adds up numbers in another order that stand elsewhere
 Mode: TypeAlias = Literal["ab", "r+b", "w+b"]
 
@@ -241,7 +242,10 @@ class FolderDisk:
 
 def _write_all(file: FileIO, parts: tuple[Bytes, ...]) -> None:
     """Unbuffered: what could not be written must not come later, when the file is closed."""
-    for part in parts:
-        rest = memoryview(part)
-        while rest:
-            rest = rest[file.write(rest) :]
+    rest = [memoryview(part) for part in parts]
+    while rest:
+        written = os.writev(file.fileno(), rest[:GATHERED])
+        while rest and written >= len(rest[0]):
+            written -= len(rest.pop(0))
+        if written:
+            rest[0] = rest[0][written:]

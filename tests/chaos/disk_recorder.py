@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from fcntl import F_GETFL, fcntl
 from functools import partialmethod
 from itertools import combinations
 from pathlib import Path
@@ -119,8 +120,9 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
         self._patch.setattr(disk, "open", self._opened, raising=False)  # in the place of the builtin
         self._new_file = store.new_file
         self._patch.setattr(store, "new_file", self._created)
-        self._sync = os.fsync
+        self._sync, self._write = os.fsync, os.writev
         self._patch.setattr(os, "fsync", self._fsync)
+        self._patch.setattr(os, "writev", self._writev)
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -165,6 +167,16 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
             name = self._name(path)
             self.ops.append(SyncFolder(name) if path.is_dir() else Sync(self._files[name]))
         self._sync(handle)
+
+    def _writev(self, handle: int, parts: list[memoryview]) -> int:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        if self._mine(path):
+            added = fcntl(handle, F_GETFL) & os.O_APPEND
+            at = os.fstat(handle).st_size if added else os.lseek(handle, 0, os.SEEK_CUR)
+            for part in parts:  # any of them may be lost alone
+                self.ops.append(Write(self._files[self._name(path)], at, bytes(part)))
+                at += len(part)
+        return self._write(handle, parts)
 
     def _replace(self, real: Callable[..., Any], path: Path, target: Path) -> Any:
         file = self._files[self._name(target)] = self._files.pop(self._name(path))
