@@ -119,7 +119,8 @@ def reader(job: Job, answer: Answer, place: Callable[[], memoryview], unseal: Un
 
 def rows_for(job: Job, updates: Mapping[str, Update], disk: Disk | None) -> Mapping[str, Update]:
     """The updates as the job's stages want them: one that looks at all at once finds them as maps of files."""
-    if disk is None or not any(needs_individuals(stage) for stage in job.stages):
+    on_disk = any(isinstance(one, Stored) for one in updates.values())
+    if disk is None or not on_disk or not any(needs_individuals(stage) for stage in job.stages):
         return updates
     return {device: _mapped(one, disk) if isinstance(one, Stored) else one for device, one in updates.items()}
 
