@@ -160,15 +160,15 @@ class Artifacts:
         """What a round is for."""
         return self.run.schedule.purpose(round)
 
-    def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock) -> Work:
-        """The work of merging these answers, which are nobody's afterwards."""
+    def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock, *, journaled: bool) -> Work:
+        """The work of merging these answers, which are nobody's afterwards; `journaled`: and can be merged again."""
         here, publisher = self._here()
         arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
         ages = {id: merge.round - kept.round for id, kept in merge.answers.items()}
         behind = {id: Latecomer(kept.round, self.shelf.take(kept.digest)) for id, kept in merge.late.items()}
         updates, late_ones = staleness.fold(policy, merge.round, arrived, behind)
         about = publisher.job, here.run_state, arrived, updates, late_ones, merge
-        return partial(merging.Merging(*about, ages).work, disk, clock, self.saving)
+        return partial(merging.Merging(*about, ages, journaled).work, disk, clock, self.saving)
 
     def _here(self) -> tuple[merging.Standing, Publisher]:
         assert self.standing is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both

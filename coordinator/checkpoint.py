@@ -1,4 +1,4 @@
-"""Where a run stands, on disk after each round: three generations, each trusted only by its hashes.
+"""Where a run stands, on disk after each round but the fastest: three generations, each trusted only by its hashes.
 
     checkpoint-000012.safetensors   the model under its own tensor names: torch's load_state_dict takes it as it is
     state-000012.safetensors        what only the run needs to go on: the model before, every stage's state, reports

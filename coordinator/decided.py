@@ -4,7 +4,8 @@ A step that only accepts an answer may wait a moment for others, because nothing
 device is promised comes later, and comes behind the write. Every other step has those that wait written with it.
 
 One step may be carried out before it is written: that which only opens the next round. It follows from the closing of
-the last one, which is written: whoever is killed in between merges the same answers, and asks for the same again.
+the last one, which is written: whoever is killed in between merges the same answers, and asks for the same again. So it
+may wait as well: a round that takes no longer than that is written in one go.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from coordinator.journal import Happened, Kept
 from coordinator.state import State
 from edgefl.events import Fact
 
-TOGETHER = 0.05  # seconds that an answer waits for others to be written with it
+TOGETHER = 0.05  # seconds that an answer, or a round that was opened, waits for others to be written with it
 MOST = 16 << 20  # bytes of answers that wait together: they wait in memory
 
 
@@ -50,9 +51,11 @@ class Decided:
 
     def may_wait(self, others: Iterable["Decided"]) -> bool:
         """Whether it can be written a moment later, together with these."""
-        quiet = all(isinstance(action, words.Accept | words.Open) for action in self.actions)
-        waiting = sum(len(one.answer.frame) for one in (*others, self) if one.answer)
-        return quiet and not self.closes and waiting <= MOST
+        quiet = self.follows or all(isinstance(action, words.Accept | words.Open) for action in self.actions)
+        return quiet and not self.closes and (self.answer is None or self._bytes(others) <= MOST)
+
+    def _bytes(self, others: Iterable["Decided"]) -> int:
+        return sum(len(one.answer.frame) for one in (*others, self) if one.answer)
 
 
 def happened(story: Iterable[Fact], decided: Iterable[Decided]) -> tuple[list[Happened], list[Fact]]:

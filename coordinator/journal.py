@@ -3,19 +3,21 @@
 It is written ahead: everything is synced before anything is said to a device. After any crash the same command reads it
 and goes on with the round in hand.
 
-    journal-000007.log   a segment: what happened from one closing of a round to the next, answers included
+    journal-000007.log   a segment: what happened from one closing of a round to another, answers included
     journal.log          the story of the segments that are no longer there
 
 What is written is the event, not what became of it: where the rounds stand is a state that was written down, and the
 events since, played again through `modes.step`. A segment begins with everything that must be known, so an older one
-is needed only for its answers, all of which were merged when it was closed, and for its story. Those of the last KEPT
-closings are kept; of one before them the story goes to journal.log first, then it is deleted.
+is needed only for its answers, all of which were merged when it ended, and for its story. The last KEPT that are full
+are kept; of one before them the story goes to journal.log first, then it is deleted. Whoever closes a round that fills
+a segment saves its model (saving.py), so what was merged after any of the last KEPT such models can be merged again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
+from itertools import chain
 from typing import Any, get_args
 
 from pydantic import TypeAdapter
@@ -31,7 +33,7 @@ from edgefl.system.record_log import Record
 
 NAME = ARCHIVE
 EARLIER = "journal.sqlite"  # what an earlier version kept instead
-KEPT = 3  # merges whose answers are kept: as many as there are generations of checkpoints
+KEPT = 3  # full segments whose answers are kept: as many as there are generations of checkpoints
 EVENTS: dict[str, type] = {event.__name__: event for event in get_args(Event)}  # those that may be read back
 
 
@@ -83,7 +85,7 @@ class Journal:
         self._devices: set[str] = set()
         self._state: Any = None  # the last one that was written down, as JSON has it
         self._since: list[list[Any]] = []  # the events after it
-        self._stated = False  # whether it was us: what another life wrote may be of other rules, or another version
+        self._here: Rounds | None = None  # where they lead, if we wrote: another life may have had other rules
         segments = [Segment(disk, name) for name in disk.names(SEGMENTS)]
         self._archive = Archive(disk)  # after the segments: one that goes meanwhile has its story there
         self._segments = [one for one in segments if one.number > self._archive.last]
@@ -118,7 +120,7 @@ class Journal:
         notes = [self._noted(entry, first=not place) for place, entry in enumerate(entries)]
         bodies = (entry.answer.frame if entry.answer else b"" for entry in entries)
         segment = self._append(*zip(notes, bodies, strict=True))
-        self._stated = True
+        self._here = entries[-1].state
         return [partial(segment.log.body, placed) for placed in segment.notes[-len(entries) :]]
 
     def _noted(self, entry: Happened, *, first: bool) -> dict[str, Any]:
@@ -130,7 +132,7 @@ class Journal:
         if entry.population is not None:
             members = {"devices": sorted(state.answered), "population": entry.population}
             note["closed"] = {"round": state.round, **members}
-        if entry.population is not None or (first and not self._stated):
+        if first and self._here is None:
             note["state"] = _plain(state)
         return note
 
@@ -140,6 +142,7 @@ class Journal:
         if state is not None:
             note["state"] = _plain(state)
         self._append((note, b""))
+        self._here = state or self._here
 
     def note(self, *facts: Fact) -> None:
         """Something for the story alone."""
@@ -152,26 +155,27 @@ class Journal:
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
+    @property
+    def full(self) -> bool:
+        """Whether the last thing written has filled a segment: it closed a round."""
+        return bool(self._segments) and self._segments[-1].full
+
     def get(self, name: str) -> str | None:
         return self._facts.get(name)
 
     def rounds(self, rules: Rules | None = None) -> Rounds | None:
         """Where the rounds stood. What happened is played by the rules of its time; these hold from now on, if any."""
-        if self._state is None:
-            return None
-        state: Rounds = _reader(Rounds).validate_python(self._state)
-        for name, told in self._since:
-            state, _ = step(state, _reader(EVENTS[name]).validate_python(told))
-        return replace(state, rules=rules) if rules else state
+        state = self._played()
+        return replace(state, rules=rules) if state and rules else state
 
     def answers(self, merged: int | None = None) -> tuple[Kept, ...]:
         """What was merged in a round, or waits to be, older rounds first."""
         newest = {}  # of each round and device, if an abandoned attempt left one as well
         for segment in self._last():
-            if segment.merged == merged:
-                for kept in segment.answers():
-                    about = kept.note["answer"]
-                    newest[about["round"], about["device"]] = bytes.fromhex(about["digest"]), segment, kept
+            here = [closing.answers for closing in segment.closings if closing.about["round"] == merged]
+            for kept in chain.from_iterable(here) if merged is not None else segment.waiting:
+                about = kept.note["answer"]
+                newest[about["round"], about["device"]] = bytes.fromhex(about["digest"]), segment, kept
         return tuple(
             Kept(round, device, digest, segment.log.body(kept), partial(segment.log.body, kept))
             for (round, device), (digest, segment, kept) in sorted(newest.items(), key=lambda item: item[0])
@@ -179,9 +183,10 @@ class Journal:
 
     def merge(self, round: int) -> tuple[frozenset[str], int] | None:
         """Whose answers closed a round, and how many devices the fleet had then."""
-        for segment in reversed(self._last()):  # of a number that was used before, the newest
-            if segment.closed and segment.merged == round:
-                return frozenset(segment.closed["devices"]), int(segment.closed["population"])
+        closings = [closing.about for segment in self._last() for closing in segment.closings]
+        for closed in reversed(closings):  # of a number that was used before, the newest
+            if closed["round"] == round:
+                return frozenset(closed["devices"]), int(closed["population"])
         return None
 
     def devices(self) -> frozenset[str]:
@@ -201,22 +206,34 @@ class Journal:
     def _append(self, *notes: tuple[dict[str, Any], Bytes]) -> Segment:
         """The segment that these are the last records of."""
         records = [Record({"at": self._clock.wall(), **note}, body) for note, body in notes]
-        if self._segments and not self._segments[-1].closed:
+        if self._segments and not self._segments[-1].full:
             self._segments[-1].append(*records)
         else:
             self._archive.begin()
             self._archive_old()
             number = 1 + (self._segments[-1].number if self._segments else self._archive.last)
             fresh = Segment(self.disk, _segment(number))
-            fresh.append(Record(self._known()), *records)
+            known = self._known()
+            fresh.append(Record(known), *records)
             self._segments.append(fresh)
+            self._learn(known)
         for note, _ in notes:
             self._learn(note)
         return self._segments[-1]
 
     def _known(self) -> dict[str, Any]:
         """Everything that a segment has to begin with, so that none before it is needed to go on."""
-        return {"facts": dict(self._facts), "devices": sorted(self._devices), "state": self._state}
+        state = _plain(self._here or self._played())
+        return {"facts": dict(self._facts), "devices": sorted(self._devices), "state": state}
+
+    def _played(self) -> Rounds | None:
+        """The last state that was written down, and the events since."""
+        if self._state is None:
+            return None
+        state: Rounds = _reader(Rounds).validate_python(self._state)
+        for name, told in self._since:
+            state, _ = step(state, _reader(EVENTS[name]).validate_python(told))
+        return state
 
     def _learn(self, note: dict[str, Any]) -> None:
         self._facts |= note.get("facts", {})
@@ -229,12 +246,11 @@ class Journal:
             self._state, self._since = note["state"], []
 
     def _last(self) -> list[Segment]:
-        """The segments whose answers are wanted: of the last closings, and the one that is open."""
-        closed = [segment for segment in self._segments if segment.closed]
-        return [*closed[-KEPT:], *(segment for segment in self._segments if not segment.closed)]
+        """The segments whose answers are wanted: the last that are full, and the one that is not."""
+        return self._segments[-KEPT if self.full else -KEPT - 1 :]
 
     def _archive_old(self) -> None:
-        """All segments are closed: those that are no longer wanted leave their story, and go."""
+        """All segments are full: those that are no longer wanted leave their story, and go."""
         for segment in self._segments[:-KEPT]:
             self._archive.take(segment)
             self._segments.remove(segment)

@@ -143,6 +143,9 @@ class Merging:
     late: Mapping[str, Update]
     merge: Merge  # as the core has counted it
     ages: Mapping[str, int] = field(default_factory=dict)  # how many rounds ago each answer began, if not with this one
+    journaled: bool = (
+        False  # whether they can be merged again from the journal, as long as the last model saved is kept
+    )
 
     def work(self, disk: Disk | None, clock: Clock, saving: Saving, put: Put) -> None:
         """See what devices say of the model they were sent, merge unless the run ends with it, and say so."""
@@ -165,15 +168,19 @@ class Merging:
         if self.job.run.run.forgetting:
             looks = _Look(self, merged[0][0], reports).works() if merged else (lambda put: put(Looked(())),)
         told: tuple[Report, ...] = evaluated if looks else (*evaluated, *reports)
-        passed = (judged, *(run_state for run_state, _ in merged))
-        total, here = self.merge.total, standing(self.job, last)
+        earlier = (one for one in saving.passed if one.round != judged.round)
+        passed = (*earlier, judged, *(run_state for run_state, _ in merged))
+        total, here, now = self.merge.total, standing(self.job, last), clock.now()
         saved = checkpoint.Saved(last, (*evaluated, *reports), total.bytes_up, total.bytes_down)
         save = partial(checkpoint.save, disk, self.job, saved, passed) if disk else lambda: None
         if here.frame is None or looks:  # nobody waits for it; or its report must outlive us before it can be told
-            saving.add(save, Merged(here, told, looks=looks))
+            saving.add(save, Merged(here, told, looks=looks), now)
             saving.work(put)
+        elif self.journaled and saving.soon_after(now):
+            saving.put_off(save, passed)
+            put(Merged(here, told))
         else:
-            saving.add(save)
+            saving.add(save, now=now)
             put(Merged(here, told, saving.work))
 
     def _described(self, after: RunState) -> tuple[Report, ...]:

@@ -61,7 +61,8 @@ def perform(here: "Coordinator", action: words.Action) -> None:  # noqa: PLR0912
             here.outbox.say(device, Renewed(certificate=certificate))
         case words.Merge():
             policy = here.state.rounds.rules.late
-            here.background.start(here.artifacts.merge(action, policy, here.disk, here.clock))
+            journaled = here.journal is not None and not here.journal.full
+            here.background.start(here.artifacts.merge(action, policy, here.disk, here.clock, journaled=journaled))
         case words.Forget(digests):
             here.artifacts.forget(*digests)
         case words.Tell(facts):

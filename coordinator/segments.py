@@ -1,10 +1,13 @@
-"""The files of a journal: segments, one for each closing of a round, and the archive of their stories.
+"""The files of a journal: segments, which end where a round closes, and the archive of their stories.
 
-A segment is written until the record that closes its round; the next record begins the next one. Its answers are those
-that were merged by that closing, all of them. The archive has one record for each segment that is no longer there.
+A segment is written until a record that closes a round has filled it; the next record begins the next one. Between two
+closings stand the answers that were merged by the second one, all of them. A large round fills a segment alone; small
+ones share one, because a file costs more than they do. The archive has one record for each segment that is no longer
+there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from edgefl.errors import StoreError
@@ -14,35 +17,52 @@ from edgefl.system.record_log import Placed, Record, RecordLog
 ARCHIVE = "journal.log"
 SEGMENTS = "journal-*.log"
 VERSION = 1
+ROUNDS = 8  # closings that fill a segment,
+BYTES = 4 << 20  # or so much at a closing
 
 Entry: TypeAlias = dict[str, Any]  # of the story: a fact, as JSON has it
 
 
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A round was closed: with whom, and the answers that it merged, in the order they came."""
+
+    about: dict[str, Any]
+    answers: tuple[Placed, ...]
+
+
 class Segment:
-    """What happened from one closing of a round to the next."""
+    """What happened from one closing of a round to another."""
 
     def __init__(self, disk: Disk, name: str) -> None:
         self.number = int("".join(filter(str.isdigit, name)))
         self.log = RecordLog(disk, name)
-        self.notes: list[Placed] = list(self.log.read())
+        self.notes: list[Placed] = []
+        self.closings: list[Closing] = []
+        self.waiting: list[Placed] = []  # answers that came after the last closing
+        self._took(self.log.read())
 
     @property
-    def closed(self) -> dict[str, Any] | None:
-        """The closing of the round, and whom it merged: nothing comes after it."""
-        closing: dict[str, Any] | None = self.notes[-1].note.get("closed") if self.notes else None
-        return closing
+    def ended(self) -> bool:
+        """Whether its last record closes a round."""
+        return bool(self.notes) and "closed" in self.notes[-1].note
 
     @property
-    def merged(self) -> int | None:
-        """The round whose closing merged the answers that are here."""
-        return int(self.closed["round"]) if self.closed else None
+    def full(self) -> bool:
+        """Whether nothing comes after it."""
+        return self.ended and (len(self.closings) >= ROUNDS or self.log.end >= BYTES)
 
     def append(self, *records: Record) -> None:
-        self.notes += self.log.append(*records)
+        self._took(self.log.append(*records))
 
-    def answers(self) -> list[Placed]:
-        """The records of answers, in the order they came."""
-        return [placed for placed in self.notes if "answer" in placed.note]
+    def _took(self, records: Iterable[Placed]) -> None:
+        for placed in records:
+            self.notes.append(placed)
+            if "answer" in placed.note:
+                self.waiting.append(placed)
+            if closed := placed.note.get("closed"):
+                self.closings.append(Closing(closed, tuple(self.waiting)))
+                self.waiting.clear()
 
     def story(self) -> Iterator[Entry]:
         """What happened, in order."""
@@ -51,7 +71,7 @@ class Segment:
 
     def must_be_whole(self) -> None:
         """It was closed and synced before the next one began: a power cut is no excuse."""
-        if not self.closed or self.log.torn:
+        if not self.ended or self.log.torn:
             raise self.log.damaged("before its round was closed")
 
 

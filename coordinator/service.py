@@ -136,7 +136,7 @@ class Coordinator:
         self.ended = True
         self.background.close()
         self.transport.close()
-        self.artifacts.saving.work(lambda _: None)  # what the end came too early for; else it is made again
+        self.artifacts.saving.finish()
         try:
             if self.journal:
                 self.journal.note(*self.unwritten)

@@ -92,7 +92,7 @@ class SiteArtifacts(Artifacts):
     def purpose(self, round: int) -> Purpose:
         return self.errand.task.purpose if round == self.errand.task.round else super().purpose(round)
 
-    def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock) -> Work:  # noqa: ARG002
+    def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock, *, journaled: bool) -> Work:  # noqa: ARG002
         """Add the answers up; within their bounds, as the coordinator would have it."""
         arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
         trainable, caps = self._here()[1].job.model.layout.trainable, self.run.guards.caps()

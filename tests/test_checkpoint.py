@@ -15,7 +15,7 @@ from safetensors.numpy import save as numpy_save
 from safetensors.torch import load_file
 from torch import nn
 
-from coordinator import checkpoint, recovery
+from coordinator import checkpoint, recovery, segments
 from coordinator.checkpoint import Saved
 from coordinator.exporting import export_checkpoint
 from coordinator.journal import Journal, Kept
@@ -270,7 +270,8 @@ def test_rounds_behind_a_damaged_checkpoint_are_merged_again_to_the_same_model(t
     assert np.array_equal(again.states["variates"]["c"], run_states[5].states["variates"]["c"])
 
 
-def test_a_run_whose_answers_are_no_longer_there_says_so(tmp_path, job):
+def test_a_run_whose_answers_are_no_longer_there_says_so(tmp_path, job, monkeypatch):
+    monkeypatch.setattr(segments, "ROUNDS", 1)
     book, s, run_states = played(job, tmp_path, 5)
     with pytest.raises(StoreError, match=r"no checkpoint after round 0 can be read.*--fresh"):
         recovery.catch_up(book, job, run_states[0], s)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator import journal
+from coordinator import journal, segments
 from coordinator.journal import KEPT, Journal, Kept, exists
 from coordinator.rounds import (
     Answered,
@@ -33,6 +33,13 @@ from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk, PowerCut
 
 RULES = Rules(rounds=9, seed=1, cohort=2, quorum=2, deadline=5.0)
+
+
+@pytest.fixture(autouse=True, params=[1, 3])
+def filled_by(request, monkeypatch) -> int:
+    """So many rounds fill a segment: large ones alone, small ones together."""
+    monkeypatch.setattr(segments, "ROUNDS", request.param)
+    return request.param
 
 
 @pytest.fixture
@@ -109,13 +116,34 @@ def test_an_answer_that_comes_while_a_round_is_merged_waits_for_the_next_one(boo
     assert [a.device for a in book.answers(2)] == ["c", "a", "b"]
 
 
-def test_the_answers_of_the_last_merges_are_kept_and_no_more(book):
-    s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0))
-    for number in range(1, 7):
+def test_the_answers_of_the_last_merges_are_kept_and_no_more(book, filled_by):
+    rules = replace(RULES, rounds=99)
+    s, last = play(book, Rounds(rules), Joined("a", 0), Joined("b", 0)), 6 * filled_by
+    for number in range(1, last + 1):
         s = play(book, s, *a_round(number))
-    assert [number for number in range(1, 7) if book.answers(number)] == [4, 5, 6]
-    assert [number for number in range(1, 7) if book.merge(number)] == [4, 5, 6]
+    kept = list(range(3 * filled_by + 1, last + 1))
+    assert [number for number in range(1, last + 1) if book.answers(number)] == kept
+    assert [number for number in range(1, last + 1) if book.merge(number)] == kept
     assert KEPT == 3
+
+
+def test_a_round_that_is_large_fills_a_segment_alone(book, filled_by, monkeypatch):
+    monkeypatch.setattr(segments, "BYTES", 10)
+    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1)[:2])
+    assert book.full
+    book.note(events.Resumed(1))
+    assert not book.full
+    assert book.disk.names("journal-*.log") == ["journal-000001.log", "journal-000002.log"]
+
+
+def test_a_segment_is_full_when_a_round_closes_and_not_before(book, filled_by):
+    s, full = Rounds(RULES), list[bool]()
+    for event in [Joined("b", 0), Joined("a", 0), *a_round(1), *a_round(2), *a_round(3), *a_round(4)]:
+        s = play(book, s, event)
+        full.append(book.full)
+    closings = [False, True, False]
+    some = [False] * 3
+    assert full == [False, False, *(closings * 4 if filled_by == 1 else [*some, *some, *closings, *some])]
 
 
 def test_nothing_of_a_write_that_failed_is_there(book, monkeypatch):
@@ -174,8 +202,9 @@ def test_a_file_that_is_no_journal_is_named(book):
         Journal(book.disk)
 
 
-def test_a_file_that_is_gone_is_named(book):
-    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1), *a_round(2))
+def test_a_file_that_is_gone_is_named(book, filled_by):
+    rounds = [event for number in range(1, 2 * filled_by + 1) for event in a_round(number)]
+    play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *rounds)
     book.disk.remove("journal-000002.log")
     with pytest.raises(StoreError, match=r"journal-000002\.log: is missing; .*--fresh"):
         Journal(book.disk)
@@ -220,14 +249,17 @@ def a_life() -> list[Event]:
     ]
 
 
-def test_a_state_is_written_down_only_when_a_round_closes_and_comes_back_from_the_events():
+def test_a_state_is_written_down_only_where_a_file_begins_and_comes_back_from_the_events():
     book, s = Journal(MemoryDisk()), Rounds(RULES)
     for event in a_life():
         s = play(book, s, event)
         assert Journal(book.disk, reading=True).rounds(RULES) == s
-    notes = [placed.note for segment in book._segments for placed in segment.notes]
-    stated = [note for note in notes if note.get("state") and "events" in note]
-    assert len(stated) == 1 + 2, "once at the beginning, and at each closing"
+    first, *later = book._segments
+    stated = [[bool(placed.note.get("state")) for placed in segment.notes] for segment in later]
+    assert [bool(placed.note.get("state")) for placed in first.notes][:3] == [False, True, False], (
+        "a new run has none yet"
+    )
+    assert all(begins and not any(rest) for begins, *rest in stated)
 
 
 def test_what_happened_under_other_rules_is_played_by_them():
@@ -258,13 +290,14 @@ def test_an_answer_costs_its_own_bytes_and_hardly_more():
         assert disk.written - before < 10_000 + 400
 
 
-def test_the_story_is_whole_long_after_the_answers_are_gone():
-    book, s = Journal(MemoryDisk()), play(Journal(MemoryDisk()), Rounds(RULES))
+def test_the_story_is_whole_long_after_the_answers_are_gone(filled_by):
+    rules, last = replace(RULES, rounds=99), 8 * filled_by
+    book, s = Journal(MemoryDisk()), Rounds(rules)
     s = play(book, s, Joined("a", 0), Joined("b", 0))
-    for number in range(1, 9):
+    for number in range(1, last + 1):
         s = play(book, s, *a_round(number))
     for one in (book, Journal(book.disk), Journal(book.disk, reading=True)):
-        assert merged(one) == list(range(1, 9))
+        assert merged(one) == list(range(1, last + 1))
         assert [type(fact) for fact in one.story(round=2)] == [events.Answered, events.Answered, events.Round]
         assert one.devices() == {"a", "b"}
     assert len(book.disk.names("journal-*.log")) == KEPT + 1
@@ -320,7 +353,7 @@ def everything(book: Journal) -> tuple[Any, ...]:
 
 
 def writes() -> list[Callable[[Journal, Rounds], Rounds]]:
-    """What a coordinator writes in a run of six rounds, one by one; a frame has several sectors."""
+    """What a coordinator writes in a run of some rounds, one by one; a frame has several sectors."""
 
     def played(event: Event) -> Callable[[Journal, Rounds], Rounds]:
         return lambda book, s: play(book, s, event)

@@ -12,7 +12,7 @@ from random import Random
 from time import process_time
 from typing import Any
 
-from coordinator import core
+from coordinator import core, saving, segments
 from coordinator.device_keys import DeviceKeys
 from device_agent.service import OPEN
 from edgefl.chaos.invariants import Invariants, Violation
@@ -50,7 +50,7 @@ def play(seed: int, *, story: bool = False) -> Outcome:
     """Play a seed to its end, or to the first thing that must not be; without that its `story` must be wished for."""
     began = process_time()
     scenario = draw(seed)
-    with _quiet(), _pieces(scenario.piece):
+    with _quiet(), _pieces(scenario.piece), _segments(scenario.small_rounds):
         stage = Play(scenario)
         violation = stage.run()
     return Outcome(
@@ -344,6 +344,17 @@ def _pieces(size: int) -> Iterator[None]:
         yield
     finally:
         chunks.CHUNK = before
+
+
+@contextmanager
+def _segments(rounds: int) -> Iterator[None]:
+    """A segment of a journal is full after so many rounds, and models between are not saved, if there are any."""
+    before = segments.ROUNDS, saving.APART
+    segments.ROUNDS, saving.APART = rounds, 0.0 if rounds == 1 else 3600.0
+    try:
+        yield
+    finally:
+        segments.ROUNDS, saving.APART = before
 
 
 @contextmanager

@@ -97,6 +97,11 @@ class Scenario:
     piece: int  # bytes of a chunk of a frame
 
     @property
+    def small_rounds(self) -> int:
+        """Rounds that share a segment of the journal, and of which only the last one's model must be saved."""
+        return Random(f"{self.seed}/segments").choice((1, 2, 8))
+
+    @property
     def largest(self) -> int:
         """Bytes of a packet that the broker takes: for one piece, or for several."""
         return Random(f"{self.seed}/packets").choice(TOGETHER) * self.piece + HEAD + AROUND

@@ -19,7 +19,7 @@ from typing import Any
 
 from netns import enter
 
-from coordinator import checkpoint, service
+from coordinator import checkpoint, saving, segments, service
 from coordinator.start import coordinate
 from device_agent.start import open_agent
 from edgefl.config.agent_file import AgentFile
@@ -69,6 +69,7 @@ class Setting:
 
     network: str = ""  # a namespace; none: ours
     ahead: float = 0.0  # seconds that the wall clock is wrong
+    in_passing: bool = False  # a coordinator: its rounds share a segment of the journal, and only the first is saved
 
 
 def _begin(log: Path, fault: str, place: Setting) -> None:
@@ -89,6 +90,7 @@ def coordinator(table: Mapping[str, Any], log: Path, fault: str, place: Setting,
     """One life of `edgefl coordinator start`."""
     _begin(log, fault, place)
     service.RETRY = RETRY
+    segments.ROUNDS, saving.APART = (8, 3600.0) if place.in_passing else (1, 0.0)  # however fast rounds are here
     run = parse(RunFile, dict(table), "chaos", environment={})
     here = partial(jobs.make_network, run)  # torch is imported anyway: a child would import it again
     try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from entrypoints import Setting
 from fleet import Fleet
 from proxy import Proxy
 
@@ -42,6 +43,17 @@ def test_a_coordinator_killed_at_a_write_goes_on_and_ends_with_the_same_model(wh
     life = fleet.coordinator(f"kill:{when}")
     assert life.finished() is None, "it should have been killed"
     fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{when}")
+
+
+@pytest.mark.parametrize("when", ["1 after asked 2", "1 after closed 2", "1 after closed 3", "2 after closed 3"])
+def test_models_that_were_never_saved_are_made_again_from_the_journal(when: str, fleet: Fleet) -> None:
+    fleet.places["coordinator"] = Setting(in_passing=True)
+    fleet.all_agents()
+    life = fleet.coordinator(f"kill:{when}")
+    assert life.finished() is None, "it should have been killed"
+    saved = checkpoint.generations(FolderDisk(fleet.folder / "runs" / "chaos"))
+    fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{when}, models not saved")
+    assert set(saved) <= {"checkpoint-000001.safetensors"}
 
 
 @pytest.mark.parametrize("when", ["1 after asked 1", "1 after answered 1", "2 after closed 1"])

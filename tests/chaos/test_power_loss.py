@@ -12,7 +12,7 @@ import pytest
 from disk_recorder import Disk, DiskRecorder, restore
 from fleet import run_table
 
-from coordinator import checkpoint, rounds
+from coordinator import checkpoint, rounds, segments
 from coordinator.checkpoint import Saved
 from coordinator.journal import Journal, Kept
 from coordinator.metrics_file import METRICS, MetricsFile
@@ -207,9 +207,11 @@ def test_a_device_never_counts_its_births_backwards(disk_recorder: DiskRecorder,
     assert player.each(disk_recorder, check) > 20
 
 
+@pytest.mark.parametrize(("together", "oldest"), [(1, 3), (2, 1)], ids=["each fills a file", "two do"])
 def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(
-    disk_recorder: DiskRecorder, player: Player
+    disk_recorder: DiskRecorder, player: Player, together: int, oldest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(segments, "ROUNDS", together)
     rules = Rules(rounds=9, seed=1, cohort=1, quorum=1, deadline=5.0)
     book, s, known = Journal(FolderDisk(disk_recorder.root)), Rounds(rules), [_everything(Journal(MemoryDisk()), rules)]
     events: list[rounds.Event] = [rounds.Joined("a", 0)]
@@ -228,7 +230,7 @@ def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(
         assert _everything(Journal(FolderDisk(folder)), rules) == contents
 
     assert player.each(disk_recorder, check) > 500
-    assert min(path.name for path in disk_recorder.root.glob("journal-*")) == "journal-000003.log"
+    assert min(path.name for path in disk_recorder.root.glob("journal-*")) == f"journal-{oldest:06d}.log"
 
 
 def _everything(book: Journal, rules: Rules) -> tuple[Any, ...]:

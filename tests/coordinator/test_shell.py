@@ -211,6 +211,7 @@ def test_after_a_restart_nobody_is_heard_before_what_was_promised_is_here_again(
     again.go(work=True)
     assert [v for v, _ in b.verdicts] == ["accepted"]
     assert [fact.devices for fact in again.kinds(events.Closed)] == [("a", "b")]
+    again.wait(service.TOGETHER)
     assert [fact.devices for fact in again.kinds(events.Round)] == [2]
     assert [fact.at for fact in again.told if fact.at < 1e9] == [], "everything that is told has its time"
 
@@ -234,6 +235,7 @@ def test_the_same_answer_again_takes_nothing_away():
     hand.go()
     reply(hand, b)
     hand.go(work=True)
+    hand.wait(service.TOGETHER)
     assert [v for v, _ in a.verdicts] == ["accepted", "duplicate"]
     assert [fact.devices for fact in hand.kinds(events.Round)] == [2]
 
@@ -307,6 +309,7 @@ def test_the_same_answer_again_while_the_first_waits_is_a_duplicate():
     assert len(Journal(hand.disk, reading=True).answers()) == 1
     reply(hand, b)
     hand.go(work=True)
+    hand.wait(service.TOGETHER)
     assert [fact.devices for fact in hand.kinds(events.Round)] == [2]
 
 
