@@ -10,8 +10,7 @@ Of two with one name ours wins: nobody changes what a run does by installing a p
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import fields
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,7 +18,16 @@ from edgefl.errors import ConfigError, nearest
 from edgefl.mistakes import explain
 from edgefl.system import user_files
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
 T = TypeVar("T")
+
+
+class Theirs(NamedTuple):
+    """What another package brings, not yet imported."""
+
+    entry: "EntryPoint"
 
 
 class Registry(MutableMapping[str, T], Generic[T]):
@@ -29,15 +37,15 @@ class Registry(MutableMapping[str, T], Generic[T]):
 
     def __init__(self, group: str, ours: Mapping[str, str | T]) -> None:
         self.group = group
-        self._ours: dict[str, str | EntryPoint | T] = dict(ours)
-        self._all: dict[str, str | EntryPoint | T] | None = None  # looked up when somebody asks
+        self._ours: dict[str, str | Theirs | T] = dict(ours)
+        self._all: dict[str, str | Theirs | T] | None = None  # looked up when somebody asks
         self._named: dict[int, str] = {}  # things from elsewhere, as files name them
 
     def __getitem__(self, name: str) -> T:
         known = self._places(name)
         place = known[name]
-        if isinstance(place, EntryPoint):
-            place = known[name] = place.load()
+        if isinstance(place, Theirs):
+            place = known[name] = place.entry.load()
         elif isinstance(place, str):
             module, _, word = place.partition(":")
             place = known[name] = vars(import_module(module))[word]
@@ -73,7 +81,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
             raise ConfigError(f"{where} = {name!r} {self.unknown}; {nearest(str(name), self)}")
         return self[name]
 
-    def _places(self, name: object = None) -> dict[str, str | EntryPoint | T]:
+    def _places(self, name: object = None) -> dict[str, str | Theirs | T]:
         """Where everything stands; for a name of ours, ours will do: to look through all packages takes time."""
         if self._all is None:
             if name in self._ours:
@@ -81,8 +89,8 @@ class Registry(MutableMapping[str, T], Generic[T]):
             self._all = {**self._theirs(), **self._ours}
         return self._all
 
-    def _theirs(self) -> dict[str, str | EntryPoint | T]:
-        return {entry.name: entry for entry in entry_points(group=self.group)}
+    def _theirs(self) -> dict[str, str | Theirs | T]:
+        return {entry.name: Theirs(entry) for entry in _entry_points(self.group)}
 
 
 class Kinds(Registry[type[Any]]):
@@ -120,9 +128,16 @@ class Kinds(Registry[type[Any]]):
             return own
         return self._named.get(id(kind), f"{kind.__module__}:{kind.__qualname__}")
 
-    def _theirs(self) -> dict[str, str | EntryPoint | type[Any]]:
-        theirs = [entry.load() for entry in entry_points(group=self.group)]
+    def _theirs(self) -> dict[str, str | Theirs | type[Any]]:
+        theirs = [entry.load() for entry in _entry_points(self.group)]
         return {kind.__dataclass_fields__["name"].default: kind for kind in theirs}
+
+
+def _entry_points(group: str) -> "EntryPoints":
+    """What other packages bring; a device that runs ours never looks, and does without the module for it."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - half a megabyte, and as much for what it imports
+
+    return entry_points(group=group)
 
 
 def elsewhere(name: str, where: str) -> Any:  # Any: whatever stands there

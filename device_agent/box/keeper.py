@@ -30,6 +30,7 @@ from edgefl.privacy import Price
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, peek
 from edgefl.run.work import Done
 from edgefl.system.confinement import Confined
+from edgefl.system.resident_memory import release_code
 from edgefl.system.shared_memory import Shared, share
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class Box:
         self._lock, self._unwanted = Lock(), False
         self.pid: int | None = None  # of the box that there is; nobody else has this number until we ask how it ended
         self._channel: Channel | None = None
+        self._orders = 0  # that were handed over
         self._for: tuple[str, str] | None = None  # engine and run: each run has a box of its own
         self._has_graphs: str | None = None
         self._has_samples: Dataset | None = None
@@ -66,6 +68,7 @@ class Box:
         try:
             channel = self._opened(order)
             self._hand_over(channel, order)
+            self._tidy()
             return self._outcome(channel, order, watch), cost
         except Undone as failed:
             if failed.verdict.told.startswith("box."):  # out of memory, and whoever holds it may hold it still
@@ -166,6 +169,12 @@ class Box:
         if not dead:
             return RemoteError("box.malformed", f"the process that trained said what cannot be understood ({why})")
         return RemoteError("box.crashed", _how(status))
+
+    def _tidy(self) -> None:
+        """While a box trains for the first and the second time: code that only connecting and answering once needed."""
+        self._orders += 1
+        if self._orders <= 2:
+            release_code()
 
     # ---- an order, and what comes of it -------------------------------------------------------------------------
 

@@ -71,7 +71,9 @@ def serve(asked: Start) -> int:
     """Be an agent until told to stop; the exit code."""
     from edgefl.errors import EdgeflError
     from edgefl.printable import printable
+    from edgefl.system.slim_imports import slim
 
+    slim()
     gc.disable()  # what is imported is there to stay: looking for garbage in it only takes time
     try:
         from device_agent.start import run

@@ -171,7 +171,8 @@ class OnnxModel:
             places = {n: s for n, s in self._places.items() if n.startswith(kind)}
             self._tidy()  # before, so that what was needed for imports and what is needed now never add up
             file = getattr(self._bundle, graph)
-            self._sessions[graph] = Session(file, signature, self.layout, places, self._threads, self._frozen)
+            session = loaded(file, self._threads, frugal=self._frugal)
+            self._sessions[graph] = Session(session, signature, self.layout, places, self._frozen)
             self._tidy()
         return self._sessions[graph].run(signature, self._running, w, feeds, out, kept)
 
@@ -179,7 +180,7 @@ class OnnxModel:
         if self._walker is None:
             self._bindings.signature("descent", self._batch)  # it must fit for a whole batch
             self._tidy()
-            self._walker = loaded(self._bundle.descent, self._threads)
+            self._walker = loaded(self._bundle.descent, self._threads, frugal=self._frugal)
             self._tidy()
         return Lane(self._bundle, self._walker, self._signed, self._lanes.append, self._frozen)
 
@@ -201,17 +202,16 @@ class OnnxModel:
 class Session:
     """One graph, loaded; its weights are read where they lie in the flat vector."""
 
-    def __init__(  # noqa: PLR0917 - what a graph is made of
+    def __init__(
         self,
-        graph: bytes,
+        session: onnxruntime.InferenceSession,
         signature: Signature,
         layout: Layout,
         places: Mapping[str, slice],
-        threads: int,
         frozen: Mapping[str, Array],
     ) -> None:
         """`places` tells which outputs are written to which part of the array given to `run`."""
-        self._session = loaded(graph, threads)
+        self._session = session
         self._binding = self._session.io_binding()
         where = {f"w.{n}": (s, shape) for n, s, shape in zip(layout.names, layout.slices, layout.shapes, strict=True)}
         inputs, outputs = signature.inputs, signature.outputs

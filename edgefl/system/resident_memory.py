@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 LARGEST = 32 << 20  # bytes of the largest piece that glibc takes from a heap
@@ -18,9 +18,12 @@ MAPS = Path("/proc/self/smaps")
 # Of a file, for reading or running, no page of it a copy of its own. One pattern for thousands of lines: to take them
 # apart one by one was a twentieth of what it takes to start training.
 UNWRITTEN = re.compile(
-    r"^(\w+)-(\w+) r-[x-]p \S+ \S+ \S+ +/.*\n(?:\w+: .*\n)*?Anonymous: +0 kB\n(?:\w+: .*\n)*?Swap: +0 kB$", re.MULTILINE
+    rb"^(\w+)-(\w+) r-[x-]p \S+ \S+ \S+ +/.*\n(?:\w+: .*\n)*?Anonymous: +0 kB\n(?:\w+: .*\n)*?Swap: +0 kB$",
+    re.MULTILINE,
 )
-_maps: TextIO | None = None
+PIECE = 1 << 16  # bytes that are read at a time
+LAST = b"\nVmFlags:"  # what is told of a mapping ends with it
+_maps: BinaryIO | None = None
 
 
 def one_heap(kept: int = 0) -> None:
@@ -62,7 +65,7 @@ def open_maps() -> None:
     """For a process that will soon be able to open nothing: `release_code` goes on working."""
     global _maps  # noqa: PLW0603 - of the process, as its memory is
     if MAPS.exists():
-        _maps = MAPS.open(encoding="utf-8", errors="replace")
+        _maps = MAPS.open("rb", buffering=0)
 
 
 def release_code() -> int:
@@ -84,13 +87,25 @@ def release_code() -> int:
 
 def _unwritten() -> Iterator[tuple[int, int]]:
     """Where files are mapped that nobody can write to, and nobody did before they were closed: that would be lost."""
-    for mapping in UNWRITTEN.finditer(_mapped()):
-        yield int(mapping[1], 16), int(mapping[2], 16)
+    for mappings in _mapped():
+        for mapping in UNWRITTEN.finditer(mappings):
+            yield int(mapping[1], 16), int(mapping[2], 16)
 
 
-def _mapped() -> str:
-    """What this process has mapped, and where."""
-    if _maps is None:
-        return MAPS.read_text(encoding="utf-8", errors="replace")
-    _maps.seek(0)
-    return _maps.read()
+def _mapped() -> Iterator[bytes]:
+    """What this process has mapped, and where: some whole mappings at a time.
+
+    All together is half a megabyte, for which the heap would grow each time and never shrink.
+    """
+    maps = MAPS.open("rb", buffering=0) if _maps is None else _maps
+    try:
+        maps.seek(0)
+        rest = b""
+        while more := maps.read(PIECE):
+            text = rest + more
+            end = text.rfind(LAST) + 1
+            yield text[:end]
+            rest = text[end:]
+    finally:
+        if maps is not _maps:
+            maps.close()

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 
 from edgefl.models.build import build_module
+from edgefl.models.onnx.bundle import pack
 from edgefl.models.onnx_backend import OnnxModel
 from edgefl.models.onnx_export import export
 
@@ -35,6 +37,57 @@ def test_an_agent_does_without_what_may_stand_in_a_run_file() -> None:
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert "edgefl.config.agent_file" in done.stdout.split()
     assert not {"edgefl.config.schema", "edgefl.hardware.profiles", "edgefl.robustness"} & set(done.stdout.split())
+
+
+SLIM = """
+import sys
+from edgefl.system.slim_imports import slim
+slim()
+import device_agent.start
+from edgefl.config.agent_file import AgentFile
+AgentFile.model_validate({"agent": {"id": "a"}, "data": {"source": "digits"}})
+print(*({"email", "http.client", "urllib.request", "importlib.metadata"} & set(sys.modules)))
+import urllib.request
+print(*urllib.request.Request("http://localhost/").get_method(), sys.modules["urllib.request"].__file__ is not None)
+"""
+
+
+def test_an_agent_has_neither_mail_nor_http_in_memory_until_somebody_uses_them() -> None:
+    done = subprocess.run([sys.executable, "-c", SLIM], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    before, after = done.stdout.splitlines()
+    assert before.split() == ["urllib.request"]  # in name only
+    assert after == "G E T True"
+
+
+GRAPHS = """
+import sys
+import numpy as np
+from pathlib import Path
+from edgefl.models.onnx.bundle import unpack
+from edgefl.models.onnx_backend import OnnxModel
+from edgefl.system.resident_memory import one_heap
+one_heap()
+model = OnnxModel(unpack(Path(sys.argv[1]).read_bytes()), frugal=sys.argv[2] == "frugal")
+w = np.random.default_rng(0).standard_normal(model.layout.size, np.float32) * np.float32(0.05)
+x = np.ones((64, 1, 28, 28), np.float32)
+sums = [float(np.abs(z).sum()) for z in (model.logits(w, x), model.vjp(w, x)[1](model.vjp(w, x)[0]))]
+lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+print(next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")), *sums)
+"""
+
+
+def test_graphs_that_run_in_turn_share_their_memory_and_compute_the_same(tmp_path: Path) -> None:
+    graphs = tmp_path / "graphs"
+    graphs.write_bytes(pack(export(build_module("lenet5", (1, 28, 28), 10, seed=0), (1, 28, 28))))
+
+    def run(how: str) -> list[str]:
+        command = [sys.executable, "-c", GRAPHS, str(graphs), how]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    (shared, *sums), (apart, *same) = run("frugal"), run("not")
+    assert sums == same
+    assert int(shared) < int(apart) - 1024
 
 
 def test_what_a_pass_hands_out_is_memory_of_ours() -> None:
