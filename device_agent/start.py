@@ -38,6 +38,8 @@ from edgefl.training.divergence import unscaled
 
 log = logging.getLogger(__name__)
 
+KEPT = 16 << 20  # bytes of freed memory that an agent keeps: the frames of a round with a million parameters
+
 
 def run(
     path: Path | None,
@@ -60,6 +62,7 @@ def run(
         agent = open_agent(file, root, once=once, only=only, insecure=insecure, zygote=zygote)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, agent.stop)
+        resident_memory.one_heap(KEPT)  # not before: what starting frees is given back
         resident_memory.release_code()  # most of it was for starting
         return agent.run()
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from device_agent.enrol import CA, TLS
-from device_agent.start import Host
+from device_agent.start import KEPT, Host
 from edgefl.bench import unsigned
 from edgefl.bench.noop import NOTHING, Blank, register
 from edgefl.protocol.address import parse
@@ -21,7 +21,7 @@ from edgefl.system.disk import FolderDisk
 def main(url: str, name: str, folder: Path, *, signed: bool) -> None:
     """Serve until SIGTERM."""
     logs.set_up("warning")
-    resident_memory.one_heap()
+    resident_memory.one_heap(KEPT)
     register()
     address, home = parse(url), folder / name
     tls = Tls(ca=home / CA, certificate=home / TLS, key=home / TLS) if address.tls else None

@@ -11,7 +11,7 @@ from device_agent.backends import maker
 from device_agent.box.keeper import Box
 from device_agent.box.zygote import Zygote
 from device_agent.samples import Samples
-from device_agent.start import Host
+from device_agent.start import KEPT, Host
 from edgefl.config.agent_file import LIMIT_MB, LocalCompute
 from edgefl.protocol.address import parse
 from edgefl.protocol.mqtt import MqttTransport
@@ -22,7 +22,7 @@ from edgefl.system.disk import FolderDisk
 def main(url: str, name: str, folder: Path, seed: int) -> None:
     """Serve until SIGTERM."""
     logs.set_up("warning")
-    resident_memory.one_heap()
+    resident_memory.one_heap(KEPT)
     zygote = Zygote()  # before anything else, as in `device_agent/start.py`
     from edgefl.bench.peers.training import samples
 
