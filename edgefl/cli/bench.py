@@ -69,6 +69,8 @@ def device(
     from itertools import chain
     from pathlib import Path
 
+    from device_agent import enrol
+    from edgefl.bench import agent_memory
     from edgefl.bench.cases import CASES
     from edgefl.bench.device import boxed, steps, trainees
     from edgefl.errors import ConfigError, nearest
@@ -95,6 +97,8 @@ def device(
             Path(folder),
         )
         _print("An agent with its box, a round of four batches", ("in a box", "in one process"), whole, json)
+        real = agent_memory.measure(lambda kit, home, data: enrol.install(kit, home, data=data), Path(folder))
+        _print("Memory of an agent, its zygote and its box", ("alone", "PSS here"), real, json)
 
 
 @app.command()
