@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from threadpoolctl import threadpool_limits
 from tiny import site
 
 from edgefl.aggregation import Mean, merge
@@ -12,7 +13,7 @@ from edgefl.algorithms import registry
 from edgefl.contract import Draft, Update
 from edgefl.errors import RunError
 from edgefl.robust.geometric_median import geometric_median
-from edgefl.robust.krum import best, krum_scores
+from edgefl.robust.krum import best, by_differences, by_products, krum_scores
 from edgefl.robust.median import median
 from edgefl.robust.multi_krum import mean_of
 from edgefl.robust.norm_clip import clip_factors
@@ -248,6 +249,43 @@ def test_a_long_vector_is_worked_on_in_blocks_and_is_the_same():
     assert np.array_equal(median(deltas), np.median(np.stack(deltas).astype(np.float64), axis=0).astype(np.float32))
     square = ((np.stack(deltas)[0].astype(np.float64) - np.stack(deltas)[1:]) ** 2).sum(axis=1)
     assert krum_scores(deltas, 2)[0] == pytest.approx(np.sort(square)[:3].sum())
+
+
+def crowd(*lies, count=40, size=9_000):
+    """More than are told apart by differences."""
+    return [*lies, *np.random.default_rng(1).standard_normal((count, size)).astype(np.float32)]
+
+
+def test_distances_of_many_are_found_by_products_and_are_the_same():
+    deltas = crowd()
+    assert by_products(deltas) == pytest.approx(by_differences(deltas), rel=1e-12)
+    squares = by_differences(deltas) + np.diag(np.full(len(deltas), np.inf))
+    assert krum_scores(deltas, 8) == pytest.approx(
+        np.sort(squares, axis=1)[:, : len(deltas) - 10].sum(axis=1), rel=1e-9
+    )
+
+
+def test_one_who_is_far_away_takes_nothing_from_the_distances_of_the_others():
+    far = np.full(9_000, 1e30, np.float32)
+    assert by_products(crowd(far))[1:, 1:] == pytest.approx(by_differences(crowd()), rel=1e-12)
+    assert best(crowd(far), 8)[-1] == 0
+
+
+def test_of_many_who_say_the_same_the_first_is_taken():
+    """Wherever they stand among the others: the last bits of a product depend on that."""
+    same, others = np.full(9_000, 0.1, np.float32), crowd()
+    deltas = [same, *others[:13], same, *others[13:], same]
+    assert len({krum_scores(deltas, 8)[i] for i in (0, 14, 42)}) == 1
+    assert [i for i in best(deltas, 8) if i in {0, 14, 42}] == [0, 14, 42]
+    assert (by_products([same] * 40) >= 0).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_number_of_threads_does_not_decide_who_is_believed(threads):
+    with threadpool_limits(threads):
+        scores = krum_scores(crowd(count=200), 30)
+    with threadpool_limits(1):
+        assert scores.tolist() == krum_scores(crowd(count=200), 30).tolist()
 
 
 def test_of_two_equally_near_the_first_by_name_is_taken():

@@ -16,19 +16,47 @@ from edgefl.vector import Array, State, Vector
 
 Centre: TypeAlias = Callable[[Sequence[Vector], list[int]], Vector]
 
+FEW = 32  # answers whose distances are found by differences, to the last bit
+DIGITS = 30  # binary ones, that a score has where there are more
+
 
 def krum_scores(deltas: Sequence[Vector], f: int) -> Array:
     """The score of each delta, the smaller the better, where `f` of them may lie."""
     n = len(deltas)
     if n < f + 3:
         raise ValueError(f"{n} updates of which {f} may lie have no neighbours to be judged by")
+    squares = by_differences(deltas) if n <= FEW else by_products(deltas)
+    np.fill_diagonal(squares, np.inf)
+    scores = np.asarray(np.sort(squares, axis=1)[:, : n - f - 2].sum(axis=1))
+    return scores if n <= FEW else rounded(scores)
+
+
+def by_differences(deltas: Sequence[Vector]) -> Array:
+    """The squared distance between each two of them; its time grows with the square of their number."""
+    n = len(deltas)
     squares = np.zeros((n, n))
     for _, block in blocks(deltas):
-        for i in range(n - 1):  # differences, not products: one long delta would swallow everybody's distances
+        for i in range(n - 1):
             squares[i, i + 1 :] += ((block[i + 1 :] - block[i]) ** 2).sum(axis=1)
-    squares += squares.T
-    np.fill_diagonal(squares, np.inf)
-    return np.asarray(np.sort(squares, axis=1)[:, : n - f - 2].sum(axis=1))
+    return np.asarray(squares + squares.T)
+
+
+def by_products(deltas: Sequence[Vector]) -> Array:
+    """The same as |a|^2 + |b|^2 - 2 a b, a product of matrices: thirty times as fast for a thousand of them.
+
+    None is moved to a common centre before: a long one would swallow everybody's distances.
+    """
+    products = np.zeros((len(deltas), len(deltas)))
+    for _, block in blocks(deltas):
+        products += block @ block.T
+    lengths = np.diag(products)
+    return np.asarray(np.maximum(lengths[:, None] + lengths - 2 * products, 0))
+
+
+def rounded(scores: Array) -> Array:
+    """The scores to nine digits: a product's last bits are BLAS's own, and who says the same must score the same."""
+    mantissa, exponent = np.frexp(scores)
+    return np.asarray(np.ldexp(np.round(mantissa * 2.0**DIGITS), exponent - DIGITS))
 
 
 def best(deltas: Sequence[Vector], f: int) -> list[int]:
