@@ -14,6 +14,7 @@ from edgefl.contract import Draft, Update
 from edgefl.errors import RunError
 from edgefl.robust.geometric_median import geometric_median
 from edgefl.robust.krum import best, by_differences, by_products, krum_scores
+from edgefl.robust.majority import majority
 from edgefl.robust.median import median
 from edgefl.robust.multi_krum import mean_of
 from edgefl.robust.norm_clip import clip_factors
@@ -305,6 +306,16 @@ def test_with_too_few_answers_the_median_stands_in_and_it_is_counted_and_said(na
     assert f"stage={name} answers={len(few)}" in caplog.text
     assert applied(name, few, state)[1]["short"] == 2
     assert applied(name, fleet(10), state)[1]["short"] == 1, "a full round is not counted"
+
+
+@pytest.mark.parametrize("cohort", [3, 4, 5, 10])
+@pytest.mark.parametrize("answers", [3, 4, 5])
+def test_whatever_the_cohort_a_majority_outvotes_one_liar_of_so_many_answers(cohort, answers):
+    liar = update([-900, -900, -900, -900, 5])
+    stages = majority((Mean(),), cohort)
+    moved, states = merge(1, START, fleet(answers - 1, x=liar), stages=stages, states={}, site=SITE)
+    assert moved[:4] == pytest.approx([1, 1, 1, 1], abs=0.3)
+    assert [states[stage.name]["short"] for stage in stages if stage.name == "multi_krum"] in ([], [answers < 5])
 
 
 @pytest.mark.parametrize("name", ["median", "geometric_median", "norm_clip"])

@@ -528,4 +528,4 @@ class RunFile(Section):
             return stages
         from edgefl.robust.majority import majority  # noqa: PLC0415 - an agent does without it
 
-        return majority(stages)
+        return majority(stages, self.cohort)

@@ -148,16 +148,32 @@ TRUST = {"guards": {"trust": "majority"}}
 @pytest.mark.parametrize(
     ("algorithm", "stages"),
     [
-        ("fedavg", ["norm_clip", "trimmed_mean", "momentum"]),
-        ("fedavgm", ["norm_clip", "trimmed_mean", "momentum"]),
+        ("fedavg", ["norm_clip", "multi_krum", "trimmed_mean", "momentum"]),
+        ("fedavgm", ["norm_clip", "multi_krum", "trimmed_mean", "momentum"]),
         ("upcycled", ["norm_clip", "upcycle", "momentum"]),
     ],
 )
-def test_to_trust_the_majority_is_to_clip_and_to_keep_moving(algorithm, stages):
+def test_to_trust_the_majority_is_to_clip_to_choose_and_to_keep_moving(algorithm, stages):
     run = vote(algorithm, **TRUST)
     assert [each.name for each in run.make_stages()] == stages
     own = [each for each in registry.algorithm({"name": algorithm}).stages() if each.name != "mean"]
     assert all(each in run.make_stages() for each in own), "the algorithm's own are left as they are"
+
+
+@pytest.mark.parametrize("cohort", [5, 6, 7, 13, 14, 200])
+def test_five_are_enough_to_find_who_is_unlike_all_others(cohort):
+    names = [each.name for each in vote("fedavg", cohort=cohort, **TRUST).make_stages()]
+    assert names == ["norm_clip", "multi_krum", "trimmed_mean", "momentum"]
+
+
+@pytest.mark.parametrize("cohort", [3, 4])
+def test_smaller_cohorts_trust_their_median(cohort):
+    names = [each.name for each in vote("fedavg", cohort=cohort, **TRUST).make_stages()]
+    assert names == ["norm_clip", "median", "momentum"]
+
+
+def test_where_nobody_can_be_outvoted_there_is_no_majority():
+    assert "needs at least 3 answers" in refusal("fedavg", cohort=2, **TRUST)
 
 
 @pytest.mark.parametrize("algorithm", ["fedgc", "gradma", "mifa", "feddf"])

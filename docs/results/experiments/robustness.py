@@ -2,16 +2,20 @@
 
 Every run is kept in runs/robustness as soon as it is done, under everything that it depends on: started again, the
 script goes on where it was stopped, and plays again only what has changed. A data set that is not there is left out.
+
+The seeds are for testing alone: nothing was chosen by them. What was chosen, and by what, is in robustness_choice.py.
 """
 
 import json
 import logging
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import cache
 from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,7 +28,7 @@ from robustness_page import Play, Result
 from small_mlp import SmallMlp
 
 from edgefl import robust, seeds
-from edgefl.config.reader import parse
+from edgefl.config.reader import parse, toml_value
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError, Diverged
@@ -34,9 +38,10 @@ from edgefl.run.job import Job, RunState
 from edgefl.simulation.loop import simulate
 
 OUT = Path("runs", "robustness")
-SEEDS = (0, 1, 2)
+SEEDS = (12, 13, 14)
 SHARES = (0.1, 0.2, 0.3)
 LAST = 3  # rounds whose mean accuracy is a run's result
+VALIDATION = {"validation": 0.2}  # of each device's samples, where a play is judged by them
 OFF = {"weight_cap": "off", "norm_cap": "off", "extra_cap": "off"}
 
 DATA: dict[str, dict[str, Any]] = {
@@ -88,10 +93,22 @@ def plan(data: str, seed: int) -> Iterator[Play]:
                 yield Play(data, seed, defence, attack, share)
 
 
+def defence(name: str) -> dict[str, Any]:
+    """The tables of a defence: one of the above, or stages in words, as in "norm_clip trimmed_mean:share=0.1"."""
+    return DEFENCES[name] if name in DEFENCES else {"aggregation": [stage(word) for word in name.split()]}
+
+
+def stage(word: str) -> dict[str, Any]:
+    """The table of a stage, from name:key=value..."""
+    name, *keys = word.split(":")
+    return {"name": name, **{key: toml_value(value) for key, _, value in (pair.partition("=") for pair in keys)}}
+
+
 def settings(play: Play) -> dict[str, Any]:
     """The run file of a play, as tables."""
-    table = {**DATA[play.data], **DEFENCES[play.defence]}
-    return {**table, "run": {**table["run"], "seed": play.seed}}
+    table = {**DATA[play.data], **defence(play.defence)}
+    judged = {"evaluation": VALIDATION} if play.judged == "validation" else {}
+    return {**table, **judged, "run": {**table["run"], "seed": play.seed}}
 
 
 def run_file(play: Play) -> RunFile:
@@ -100,9 +117,9 @@ def run_file(play: Play) -> RunFile:
 
 
 @cache
-def prepared(data: str, seed: int) -> tuple[Job, dict[str, Dataset]]:
+def prepared(data: str, seed: int, judged: str = "test") -> tuple[Job, dict[str, Dataset]]:
     """The job without a defence and everybody's data: made once, because it takes longer than a run."""
-    job, held = jobs.prepare(run_file(Play(data, seed, "none")))
+    job, held = jobs.prepare(run_file(Play(data, seed, "none", judged=judged)))
     network = SmallMlp(job.sample, job.classes)
     job = replace(job, model=network, device_model=network, start=network.start(seed))
     return job, dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
@@ -116,7 +133,8 @@ def attackers(play: Play, devices: Mapping[str, Dataset]) -> list[str]:
 
 def played(play: Play) -> Result:
     """The result of a run."""
-    plain, devices = prepared(play.data, play.seed)
+    logging.disable(logging.WARNING)
+    plain, devices = prepared(play.data, play.seed, play.judged)
     run = run_file(play)
     job = replace(plain, run=run, stages=run.make_stages())
     engine = Attacked(job, devices, attackers(play, devices), ATTACKS[play.attack]) if play.attack else None
@@ -135,7 +153,7 @@ def played(play: Play) -> Result:
 
 
 def back_door(job: Job, run_state: RunState) -> float:
-    """Which share of the test samples of other classes is taken for the target when it bears the trigger."""
+    """Which share of the samples of other classes is taken for the target when it bears the trigger."""
     assert job.test is not None  # noqa: S101 - both data sets have one
     others = np.flatnonzero(job.test.y != TARGET)
     logits = job.model.logits(run_state.params, stamped(job.test.x[others]))
@@ -151,27 +169,37 @@ class Results:
         lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
         self._known = {line["key"]: Result(**line["result"]) for line in map(json.loads, lines)}
 
-    def take(self, play: Play) -> Result:
-        """The result of a run, played if it is not known."""
-        key = sha256(json.dumps([settings(play), asdict(play), self._code]).encode()).hexdigest()
-        if key not in self._known:
-            self._known[key] = played(play)
-            line = {"key": key, "play": asdict(play), "result": asdict(self._known[key])}
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-        return self._known[key]
+    def take(self, plays: Iterable[Play]) -> dict[Play, Result]:
+        """The results of these runs; what is not known is played, on all processors."""
+        keys = {play: self._key(play) for play in plays}
+        unknown = [play for play, key in keys.items() if key not in self._known]
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # onnxruntime's threads cannot be forked
+            for play, result in zip(unknown, pool.map(played, unknown), strict=True):
+                self._keep(play, keys[play], result)
+        return {play: self._known[key] for play, key in keys.items()}
+
+    def _key(self, play: Play) -> str:
+        stages = [str(stage) for stage in run_file(play).make_stages()]
+        return sha256(json.dumps([settings(play), stages, asdict(play), self._code]).encode()).hexdigest()
+
+    def _keep(self, play: Play, key: str, result: Result) -> None:
+        self._known[key] = result
+        line = {"key": key, "play": asdict(play), "result": asdict(result)}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def code() -> str:
     """A mark of the code that a result depends on most; delete runs/robustness when something else has changed."""
-    files = [*sorted(Path(robust.__path__[0]).glob("*.py")), Path(attacks.__file__)]
+    stages = sorted(Path(robust.__path__[0]).glob("*.py"))
+    files = [*(path for path in stages if path.stem != "majority"), Path(attacks.__file__)]  # which only names stages
     return f"{zlib.crc32(b''.join(path.read_bytes() for path in files)):08x}"
 
 
-def available(data: str) -> bool:
+def available(data: str, judged: str = "test") -> bool:
     """Whether the data set is here."""
     try:
-        prepared(data, SEEDS[0])
+        prepared(data, SEEDS[0], judged)
     except ConfigError as error:
         sys.stderr.write(f"{data} is left out: {error}\n")
         return False
@@ -185,10 +213,9 @@ def main() -> None:
     names = [data for data in DATA if available(data)]
     for seed in SEEDS:
         for data in names:
-            for play in plan(data, seed):
-                results[play] = known.take(play)
+            results |= known.take(plan(data, seed))
             sys.stderr.write(f"{data}, seed {seed}: done\n")
-        robustness_page.write(results)
+        robustness_page.write(robustness_page.TABLES, robustness_page.tables(results))
 
 
 if __name__ == "__main__":

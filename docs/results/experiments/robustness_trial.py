@@ -12,32 +12,21 @@ import robustness_page
 from attacks import ATTACKS
 from robustness_page import Play
 
-from edgefl.config.reader import toml_value
-
 SHARE = 0.2
-
-
-def stage(word: str) -> dict[str, object]:
-    """The table of a stage, from name:key=value..."""
-    name, *keys = word.split(":")
-    return {"name": name, **{key: toml_value(value) for key, _, value in (pair.partition("=") for pair in keys)}}
 
 
 def main(seeds: str, *words: str) -> None:
     """Play them, and print a table for each data set."""
     logging.disable(logging.WARNING)
-    if words:
-        robustness.DEFENCES["these"] = {"aggregation": [stage(word) for word in words], "guards": robustness.OFF}
-    defences = ["none", "majority", *(["these"] if words else [])]
+    defences = ["none", "majority", *([" ".join(words)] if words else [])]
     known = robustness.Results(robustness.OUT)
     for data in filter(robustness.available, robustness.DATA):
-        plays = [
+        results = known.take(
             Play(data, int(seed), defence, attack, SHARE if attack else 0.0)
             for seed in seeds.split(",")
             for defence in defences
             for attack in ("", *ATTACKS)
-        ]
-        results = {play: known.take(play) for play in plays}
+        )
         sys.stdout.write(f"\n### {data}, seeds {seeds}\n\n{robustness_page.losses(results)}")
 
 
