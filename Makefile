@@ -107,6 +107,7 @@ pi-emulated: $(READY)
 asynchronous: $(READY)
 	OMP_NUM_THREADS=1 $(RUN)/edgefl compare docs/results/experiments/asynchronous.toml --seeds 3 --levels 0.8,0.9,0.95 \
 	    --out runs/asynchronous --algorithms $(WAITS),$(RESERVE),$(BUFFERED)
+	OMP_NUM_THREADS=1 $(RUN)/python docs/results/experiments/heard.py 0
 
 WAITS := waits=fedavg:rounds.cohort=12
 RESERVE := reserve=fedavg:rounds.cohort=12:rounds.over_select=1.5:run.rounds=150

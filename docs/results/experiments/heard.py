@@ -1,0 +1,61 @@
+"""Who is heard, and how old answers are: `python heard.py [SEED]` plays asynchronous.toml in its three ways.
+
+Of each way it prints the share of the merged answers that came from each kind of board, beside that of the fleet, and
+where rounds wait for nobody how many merges old answers were: in the mean, and in the round with the oldest.
+"""
+
+import logging
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import fmean
+
+from edgefl.comparison.comparison import play_prepared
+from edgefl.comparison.variants import variants
+from edgefl.config.reader import read_toml
+from edgefl.config.schema import RunFile
+from edgefl.events import Answered, Fact, Round
+from edgefl.hardware.profiles import assign
+from edgefl.run.job import device_names
+
+FILE = Path(__file__).with_name("asynchronous.toml")
+WAYS = (
+    "waits=fedavg:rounds.cohort=12",
+    "reserve=fedavg:rounds.cohort=12:rounds.over_select=1.5",
+    "buffered=fedavg:rounds.mode=buffered:rounds.concurrency=12:rounds.buffer=4:run.rounds=150",
+)
+
+
+def told(run: RunFile) -> tuple[Counter[str], list[float], int]:
+    """How many answers of each kind of board were merged, how old those of each round were, how many were refused."""
+    names = device_names(sum(run.fleet.profiles.values()))
+    boards = assign(run.fleet.profiles, names, run.run.seed)
+    heard, ages, refused = Counter[str](), list[float](), 0
+
+    def hear(fact: Fact) -> None:
+        nonlocal refused
+        if isinstance(fact, Answered):
+            heard[boards[fact.device]] += fact.verdict == "accepted"
+            refused += fact.verdict != "accepted"
+        elif isinstance(fact, Round) and fact.staleness is not None:
+            ages.append(fact.staleness)
+
+    play_prepared(run, None, hear)
+    return heard, ages, refused
+
+
+def main(seed: str = "0") -> None:
+    """A line for each way."""
+    logging.disable(logging.WARNING)
+    for variant in variants(",".join(WAYS), read_toml(FILE), str(FILE), [f"run.seed={seed}"]):
+        heard, ages, refused = told(variant.run)
+        fleet, all_heard = variant.run.fleet.profiles, heard.total()
+        shares = [f"{b} {heard[b] / all_heard:.2f} ({n / sum(fleet.values()):.2f})" for b, n in fleet.items()]
+        old = f"; {fmean(ages):.2f} merges old, at most {max(ages):.2f} in a round" if ages else ""
+        line = f"{variant.label}, {variant.run.run.rounds} rounds: {', '.join(shares)}{old}; {refused} not accepted\n"
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
