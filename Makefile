@@ -5,7 +5,7 @@ RUN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .PHONY: demo test check bench peers scale chaos dst soak fuzz size wheels reference locks sbom oldest pi-emulated experiments
-.PHONY: upcycled private mixture mixture-windows robustness robustness-choice asynchronous ray install clean
+.PHONY: upcycled private mixture mixture-windows methods robustness robustness-choice asynchronous ray install clean
 
 demo: $(READY)
 	$(RUN)/edgefl demo
@@ -182,6 +182,11 @@ mixture: $(READY)
 mixture-windows: $(READY)
 	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/edgefl sweep $(E)/mixture.toml --algorithms $(MIXED) --grid lr=0.05,0.2,0.8 \
 	    --set task.data=uci_har --set task.model=sensor_cnn --seeds 3 --levels 0.7,0.8,0.85 --out runs/mixture-windows
+
+# Models of one's own, whom to ask, and the coordinator's step, on the digits; every rate is chosen on validation data. It prints
+# the tables of docs/results/methods.md, in ten CPU minutes, and goes on where it was stopped.
+methods: $(READY)
+	OMP_NUM_THREADS=1 $(RUN)/python $(E)/methods.py
 
 # Attackers against every defence; a thousand runs on all processors, and it goes on where it was stopped.
 # Writes docs/results/robustness.md.

@@ -7,6 +7,7 @@ where rounds wait for nobody how many merges old answers were: in the mean, and 
 import logging
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 
@@ -26,10 +27,9 @@ WAYS = (
 )
 
 
-def told(run: RunFile) -> tuple[Counter[str], list[float], int]:
+def told(run: RunFile, fleet: Mapping[str, int]) -> tuple[Counter[str], list[float], int]:
     """How many answers of each kind of board were merged, how old those of each round were, how many were refused."""
-    names = device_names(sum(run.fleet.profiles.values()))
-    boards = assign(run.fleet.profiles, names, run.run.seed)
+    boards = assign(fleet, device_names(sum(fleet.values())), run.run.seed)
     heard, ages, refused = Counter[str](), list[float](), 0
 
     def hear(fact: Fact) -> None:
@@ -47,9 +47,11 @@ def told(run: RunFile) -> tuple[Counter[str], list[float], int]:
 def main(seed: str = "0") -> None:
     """A line for each way."""
     logging.disable(logging.WARNING)
-    for variant in variants(",".join(WAYS), read_toml(FILE), str(FILE), [f"run.seed={seed}"]):
-        heard, ages, refused = told(variant.run)
-        fleet, all_heard = variant.run.fleet.profiles, heard.total()
+    table = read_toml(FILE)
+    fleet = table["fleet"]["profiles"]
+    for variant in variants(",".join(WAYS), table, str(FILE), [f"run.seed={seed}"]):
+        heard, ages, refused = told(variant.run, fleet)
+        all_heard = heard.total()
         shares = [f"{b} {heard[b] / all_heard:.2f} ({n / sum(fleet.values()):.2f})" for b, n in fleet.items()]
         old = f"; {fmean(ages):.2f} merges old, at most {max(ages):.2f} in a round" if ages else ""
         line = f"{variant.label}, {variant.run.run.rounds} rounds: {', '.join(shares)}{old}; {refused} not accepted\n"
