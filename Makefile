@@ -135,6 +135,7 @@ experiments: $(READY)
 	    --algorithms fedavg,mifa:weights=uniform,gradma-s=gradma:variant=server,gradma || exit 1; \
 	done; done
 	$(RUN)/python $(E)/pairs.py runs/gradma runs/gradma-?-?
+	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/python $(E)/gradma_reference.py 0 1 2
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-iid
 	$(COMPARE) $(E)/upcycled.toml --seeds 3 --algorithms $(UPCYCLED_MORE) --out runs/upcycled-00 \
 	    --set 'task.data=synthetic(0,0,20,2)'
@@ -146,6 +147,7 @@ experiments: $(READY)
 	    --set "task.data=synthetic(0,0,20,2,draw=$$d)" --set run.seed=$$d || exit 1; \
 	done
 	$(RUN)/python $(E)/draws.py $$(seq -f runs/upcycled-00-draw-%g 0 19)
+	$(RUN)/python $(E)/rows.py runs/fedgc runs/fedgc-cost runs/flashback runs/fedreg runs/gradma
 
 # Upcycled-FL on the sets it was published with, which are looked for in the data root; 216 runs, half a CPU hour at most.
 PROX = fedprox$(1)=fedprox:mu=$(2),upcycled$(1)=upcycled:mu=$(2):lam=$(3):run.rounds=160
