@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def main(back_end: str, network: str, graphs: Path) -> None:
     """Train, and say so."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as at the door, all of this
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     gc.disable()
     from dataclasses import replace
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeGuard, runtime_checkable
 
 from edgefl.models.rule import Rule
+from edgefl.offers import offers
 from edgefl.vector import Array, Layout, Vector
 
 
@@ -87,6 +88,11 @@ class Interruptible(Protocol):
     def resume(self) -> None:
         """Let work begin again."""
         ...
+
+
+def descends(model: object) -> TypeGuard[Descending]:
+    """As isinstance has it, which takes longer than a small step."""
+    return offers(model, Descending)
 
 
 def interruptible(model: object) -> TypeGuard[Interruptible]:

@@ -63,6 +63,7 @@ class Lane:
         self._anchor = aligned((size,) if "pull" in terms else (0,), np.float32)
         self._scalars = {term: np.zeros((), np.float32) for term in terms}
         self._calls: dict[tuple[int, int], Call] = {}
+        self._samples: dict[int, Array] = {}  # by the size of a mini-batch: calls of any length write here
         self._at, self._rate, self._options = 0, 0.0, run_options()
 
     def begin(self, w: Vector, rule: Rule, options: onnxruntime.RunOptions) -> "Lane":
@@ -126,7 +127,10 @@ class Lane:
         """Memory and bindings for calls of a new size, once the graph has been checked for it."""
         signature = self._signed(steps, batch)
         inputs = signature.inputs
-        x = aligned(inputs["xs"].shape, self._bundle.dtype)
+        if len(self._samples.get(batch, ())) < steps:
+            room = max(steps, self.most(batch)), batch, *self._bundle.shape
+            self._samples[batch] = aligned(room, self._bundle.dtype)
+        x = self._samples[batch][:steps]
         y = aligned(inputs["ys"].shape, np.int64 if inputs["ys"].type == INT64 else np.float32)
         masks = {mask.name: aligned(inputs[mask.name].shape, np.float32) for mask in self._bundle.masks}
         gain, losses = np.zeros((), np.float32), np.zeros(steps, np.float32)

@@ -1,7 +1,7 @@
 """Several devices at a time in threads of this process: data are there once, and nothing is copied between them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from queue import SimpleQueue
@@ -28,8 +28,23 @@ class Threads:
         return [self._done(model_ref, order) for order in orders]
 
     def results(self, orders: Sequence[Order]) -> list[Result]:
+        """Whoever asks works too; each takes the next device until there is none, so nobody is woken in between."""
+        done: dict[int, Result | Exception] = {}
+        left = iter(enumerate(orders))
+
+        def work() -> None:
+            for i, order in left:
+                try:
+                    done[i] = self._result(order)
+                except Exception as error:  # noqa: BLE001, PERF203 - the first in the order of devices is raised
+                    done[i] = error
+                    list(left)  # nobody begins another one; those before it are done or in hand
+
         with blas.one_thread():
-            return list(self._executor.map(self._result, orders))
+            others = [self._executor.submit(work) for _ in range(self.parallel - 1)]
+            work()
+            wait(others)
+        return [_raised(done[i]) for i in range(len(orders))]
 
     def _done(self, model_ref: ModelRef, order: Order) -> Done:
         with self._equipped(order) as worker:
@@ -46,6 +61,12 @@ class Threads:
             yield replace(self._workers[order.device], model=model)
         finally:
             self._idle.put(model)
+
+
+def _raised(outcome: Result | Exception) -> Result:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 @contextmanager

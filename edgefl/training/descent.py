@@ -13,7 +13,7 @@ import numpy as np
 from edgefl.contract import Algorithm, Budget, Ruled, Site
 from edgefl.errors import Diverged
 from edgefl.losses import Loss, cross_entropy, double_softmax, squared_error
-from edgefl.models.base import Descending, Descent
+from edgefl.models.base import Descent, descends
 from edgefl.models.rule import Rule, StepPlan
 from edgefl.training.divergence import check_loss
 from edgefl.training.optimisers import Optimiser
@@ -66,7 +66,7 @@ class Optimising(Protocol):
 def in_graph(rule: Rule, start: Vector, site: Site, batch: int) -> Descent | None:
     """The model's own walk by this rule, if it has a graph for it and the labels are what the graph takes."""
     model, loss, y = site.model, IN_GRAPHS.get(site.loss), site.data.y
-    if loss is None or not isinstance(model, Descending) or not len(y):
+    if loss is None or not descends(model) or not len(y):
         return None
     if min(batch, len(y)) == 1 and not lone(site):
         return None  # BatchNorm of one sample has no variance: another graph
@@ -106,8 +106,11 @@ def _walk(descent: Descent, site: Site, batch: int, goal: int, seconds: float | 
     for rows in _mini_batches(site, batch):
         done = 0
         while done < len(rows):
-            left = min(len(rows) - done, goal - steps, descent.most(rows.shape[1]))
-            count = _power(left if seconds is None else min(left, _in_time(site.timer() - began, steps, seconds)))
+            left, most = min(len(rows) - done, goal - steps), descent.most(rows.shape[1])
+            if seconds is None:
+                count = _evenly(left, most)
+            else:
+                count = _power(min(left, most, _in_time(site.timer() - began, steps, seconds)))
             _checked(descent, site, rows[done : done + count], steps)
             for _ in range(count):
                 steps += 1
@@ -128,8 +131,13 @@ def _mini_batches(site: Site, size: int) -> Iterator[Array]:
             yield order[whole:].reshape(1, -1)
 
 
+def _evenly(count: int, most: int) -> int:
+    """How many of so many steps the next call takes: there are as few calls as can be, and they are alike."""
+    return -(-count // -(-count // most))
+
+
 def _power(count: int) -> int:
-    """The largest power of two in it: a graph is checked anew for every number of steps."""
+    """The largest power of two in it: a graph is checked anew for every number of steps, and time would allow any."""
     return 1 << (max(1, count).bit_length() - 1)
 
 
