@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def main(back_end: str, network: str, graphs: Path) -> None:
     """Train, and say so."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as at the door, all of this
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    from edgefl.system.slim_imports import slim
+
+    slim()
     gc.disable()
     from dataclasses import replace
 

@@ -69,8 +69,6 @@ def plain(words: Sequence[str]) -> Start | None:
 
 def serve(asked: Start) -> int:
     """Be an agent until told to stop; the exit code."""
-    # To look for plug-ins of pydantic's in all packages there are takes 12 ms of its start; a device uses none.
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     from edgefl.errors import EdgeflError
     from edgefl.printable import printable
     from edgefl.system.slim_imports import slim

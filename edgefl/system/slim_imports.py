@@ -36,7 +36,7 @@ def _when_used(name: str) -> None:
 
 
 def _no_plugins() -> None:
-    """Pydantic looks through all installed packages for plugins; a device's messages are not their business."""
+    """Pydantic looks through all installed packages for plugins, which takes 12 ms; a device uses none."""
 
     def get_plugins() -> Iterable[object]:
         return ()
