@@ -113,7 +113,7 @@ WAITS := waits=fedavg:rounds.cohort=12
 RESERVE := reserve=fedavg:rounds.cohort=12:rounds.over_select=1.5:run.rounds=150
 BUFFERED := buffered=fedavg:rounds.mode=buffered:rounds.concurrency=12:rounds.buffer=4:run.rounds=300
 
-# The papers' protocols, reduced; about two CPU hours. docs/results/algorithms.md says what came out.
+# The papers' protocols, reduced; about one CPU hour. docs/results/algorithms.md says what came out.
 E := docs/results/experiments
 COMPARE := OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/edgefl compare
 UPCYCLED := fedavg,fedprox.1=fedprox:mu=0.1,upcycled.1=upcycled:mu=0.1:lam=0.04:run.rounds=160
