@@ -93,11 +93,15 @@ ELSEWHERE = {
     "min_clients": "quorum",
     "timeout": "deadline",
 }
+# Methods that are no algorithm here, because any algorithm can be played so.
+MODES = {"fedbuff": "FedBuff is rounds.mode = 'buffered' with any of them"}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt word: the nearest known one, or all of them."""
     words = sorted(known)
+    if "fedavg" in words and word.lower() in MODES:
+        return MODES[word.lower()]
     theirs = {other: ours for other, ours in ELSEWHERE.items() if ours in words}
     names = {**theirs, **{ours: ours for ours in words}}
     close = get_close_matches(word, names, n=1, cutoff=0.6)

@@ -136,6 +136,10 @@ def test_overriding_leaves_the_table_of_the_caller_alone():
         ("algorithm.lerning_rate=1", "algorithm 'fedavg': unknown key 'lerning_rate'; did you mean 'lr'?"),
         ("rounds.clients_per_round=3", "unknown key 'rounds.clients_per_round'; did you mean 'cohort'?"),
         ("algorithm.batchs=1", "algorithm 'fedavg': unknown key 'batchs'; did you mean 'batches'?"),
+        (
+            "algorithm.name=fedbuff",
+            "algorithm.name = 'fedbuff' is not in the registry; FedBuff is rounds.mode = 'buffered' with any of them",
+        ),
         ("algorithm.name=fedvag", "algorithm.name = 'fedvag' is not in the registry; did you mean 'fedavg'?"),
         ("algorithm.lr=-1", "algorithm 'fedavg': lr = -1: Input should be greater than 0"),
         ("algorithm.lr=nan", "algorithm 'fedavg': lr = nan: Input should be a finite number"),
