@@ -98,8 +98,8 @@ def mean(values: Sequence[float]) -> float:
     return fmean(values[-LAST:])
 
 
-def played(found: Comparison, label: str) -> list[Played]:
-    return [run for run in found.played if run.label == label]
+def played(tested: Comparison, label: str) -> list[Played]:
+    return [run for run in tested.played if run.label == label]
 
 
 def cells(values: Sequence[float]) -> str:
@@ -123,8 +123,8 @@ def own_models(say: Callable[[str], object]) -> None:
     runs: dict[str, list[Personal]] = {}
     for seed in SEEDS:
         asked = entries("personal.toml", PERSONAL, f"run.seed={seed}", "evaluation.on=devices")
-        found = sweep(asked, memory=kept_in(OUT / "personal"), watching=watching)
-        for choice in found.choices:
+        swept = sweep(asked, memory=kept_in(OUT / "personal"), watching=watching)
+        for choice in swept.choices:
             choices.setdefault(choice.label, []).append(choice)
             runs.setdefault(choice.label, []).append(personal(to_test(choice.chosen)))
     say("| | `lr` | devices' own data | worst tenth of devices | after training | the shared model |\n")
@@ -138,23 +138,23 @@ def own_models(say: Callable[[str], object]) -> None:
 def one_model(say: Callable[[str], object]) -> None:
     """Whom to ask, and the coordinator's step. All seeds choose together: the test data are the same for all."""
     asked = entries("chosen.toml", CHOSEN, f"run.seed={SEEDS[0]}")
-    found = sweep(asked, seeds=len(SEEDS), tuning_seeds=len(SEEDS), memory=kept_in(OUT / "chosen"), watching=watching)
+    swept = sweep(asked, seeds=len(SEEDS), tuning_seeds=len(SEEDS), memory=kept_in(OUT / "chosen"), watching=watching)
     say("\n| | setting | last round | mean of the last five | rounds to 80 % |\n|---|---|---:|---:|---|\n")
-    for choice in found.choices:
-        judged = [run.judged for run in played(found.tested, choice.label)]
+    for choice in swept.choices:
+        judged = [run.judged for run in played(swept.tested, choice.label)]
         ends, means = [values[-1] for values in judged], [mean(values) for values in judged]
         firsts = [next((str(n) for n, value in enumerate(values, 1) if value >= LEVEL), "never") for values in judged]
         row = settings([choice]), cells(ends), cells(means), ", ".join(firsts)
         say(f"| {choice.label} | {' | '.join(row)} |\n")
-    trials(say, {choice.label: choice for choice in found.choices})
+    trials(say, {choice.label: choice for choice in swept.choices})
 
 
 def trials(say: Callable[[str], object], choices: Mapping[str, Choice]) -> None:
     """What the validation data said of every setting."""
     say("\nvalidation:\n\n")
     for label, choice in choices.items():
-        said = (f"{' '.join(trial.setting.values.values())}: {score(trial)}" for trial in choice.trials)
-        say(f"- {label}: {'; '.join(said)}\n")
+        scores = (f"{' '.join(trial.setting.values.values())}: {score(trial)}" for trial in choice.trials)
+        say(f"- {label}: {'; '.join(scores)}\n")
 
 
 def score(trial: Trial) -> str:

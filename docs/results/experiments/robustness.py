@@ -133,7 +133,6 @@ def attackers(play: Play, devices: Mapping[str, Dataset]) -> list[str]:
 
 def played(play: Play) -> Result:
     """The result of a run."""
-    logging.disable(logging.WARNING)
     plain, devices = prepared(play.data, play.seed, play.judged)
     run = run_file(play)
     job = replace(plain, run=run, stages=run.make_stages())
@@ -173,7 +172,8 @@ class Results:
         """The results of these runs; what is not known is played, on all processors."""
         keys = {play: self._key(play) for play in plays}
         unknown = [play for play, key in keys.items() if key not in self._known]
-        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # onnxruntime's threads cannot be forked
+        spawn = get_context("spawn")  # onnxruntime's threads cannot be forked
+        with ProcessPoolExecutor(mp_context=spawn, initializer=logging.disable, initargs=(logging.WARNING,)) as pool:
             for play, result in zip(unknown, pool.map(played, unknown), strict=True):
                 self._keep(play, keys[play], result)
         return {play: self._known[key] for play, key in keys.items()}
