@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
     """What came of a comparison: every run's history by label, and the numbers that papers print.
 
@@ -84,6 +84,11 @@ class Comparison:
     def __str__(self) -> str:
         """The tables, in Markdown."""
         return self._report.text()
+
+    __repr__ = __str__
+
+    def _repr_markdown_(self) -> str:  # what notebooks look for
+        return str(self)
 
     @property
     def _report(self) -> "comparison.Comparison | Sweep":

@@ -30,7 +30,7 @@ UNTOLD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class History:
     """A run that has been played.
 
@@ -42,6 +42,8 @@ class History:
     True
     >>> sorted(history.weights)
     ['1.bias', '1.weight']
+    >>> history  # doctest: +ELLIPSIS
+    <History of 'run', fedavg: 2 rounds, accuracy 0...>
     """
 
     run: Mapping[str, Any]  # its run file, as tables
@@ -54,6 +56,13 @@ class History:
     def name(self) -> str:
         """What the run is called."""
         return str(self.run.get("run", {}).get("name", "run"))
+
+    def __repr__(self) -> str:
+        measure, records = self.measure, self.records()
+        value = next((record[measure] for record in reversed(records) if record.get(measure) is not None), None)
+        last = "" if value is None else f", {measure} {value:.3f}"
+        algorithm = self.run.get("algorithm", {}).get("name", "unknown")
+        return f"<History of '{self.name}', {algorithm}: {len(records)} rounds{last}>"
 
     @property
     def rounds(self) -> list[Round]:

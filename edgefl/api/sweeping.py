@@ -20,7 +20,7 @@ from edgefl.models.given import ModelLike
 from edgefl.yours import holding
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Sweep:
     """What was chosen, by what, and how good that is on test data that nobody has chosen by.
 
@@ -65,6 +65,11 @@ class Sweep:
     def __str__(self) -> str:
         """The tables, in Markdown."""
         return self.result.text()
+
+    __repr__ = __str__
+
+    def _repr_markdown_(self) -> str:  # what notebooks look for
+        return str(self)
 
 
 def sweep(

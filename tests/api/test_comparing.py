@@ -30,6 +30,7 @@ def test_every_run_is_the_one_that_simulate_plays(tmp_path: Path) -> None:
         (label, seed, round) for label in ("near", "plain") for seed in (0, 1) for round in (1, 2)
     ]
     assert str(comparison).count("| plain") == 4  # two seeds, their median, and how they stand together
+    assert repr(comparison) == comparison._repr_markdown_() == str(comparison)  # as notebooks show it
     assert comparison.plot(tmp_path / "both.png").axes[0].get_legend_handles_labels()[1] == ["near", "plain"]
     assert comparison.save(tmp_path / "page").read_text().startswith("<!")
 

@@ -29,6 +29,12 @@ def test_records_are_flat_and_have_what_was_noted(history: edgefl.History) -> No
     assert all(value is None or isinstance(value, int | float | str) for record in records for value in record.values())
 
 
+def test_it_shows_itself_in_one_line_without_its_weights(history: edgefl.History) -> None:
+    line = f"<History of '{history.name}', fedavg: {len(history.rounds)} rounds, accuracy {history.accuracy:.3f}>"
+    assert repr(history) == line
+    assert repr(edgefl.History({}, (), {})) == "<History of 'run', unknown: 0 rounds>"
+
+
 def test_pandas_takes_them(history: edgefl.History) -> None:
     pytest.importorskip("pandas", reason="pip install pandas")
     assert history.to_frame()["accuracy"].tolist() == history.curve("accuracy")
