@@ -21,7 +21,7 @@ it is not caught, and it shows its traceback.
 edgefl.simulate: algorithm.name = 'fedprx' is not in the registry; did you mean 'fedprox'?
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from edgefl.printable import printable
@@ -97,12 +97,16 @@ ELSEWHERE = {
 MODES = {"fedbuff": "FedBuff is rounds.mode = 'buffered' with any of them"}
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt word: the nearest known one, or all of them."""
+def nearest(word: str, known: Iterable[str], elsewhere: Sequence[str] = ()) -> str:
+    """A hint for a misspelt word: the nearest known one, or all of them.
+
+    What is called so `elsewhere` is a better guess than a word here that is only a little like it.
+    """
     words = sorted(known)
     if "fedavg" in words and word.lower() in MODES:
         return MODES[word.lower()]
     theirs = {other: ours for other, ours in ELSEWHERE.items() if ours in words}
     names = {**theirs, **{ours: ours for ours in words}}
-    close = get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean '{names[close[0]]}'?" if close else f"known: {', '.join(words)}"
+    close = [names[name] for name in get_close_matches(word, names, n=1, cutoff=0.8 if elsewhere else 0.6)]
+    guesses = [*close, *elsewhere]
+    return f"did you mean '{guesses[0]}'?" if guesses else f"known: {', '.join(words)}"

@@ -1,7 +1,7 @@
 """What pydantic finds wrong with a table of the user's, in one line: key, value, remedy."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,13 +15,16 @@ def explain(
     error: ValidationError,
     known: Callable[[list[str]], Iterable[str]],
     shown: Callable[[Any], Any] = lambda value: value,
+    elsewhere: Callable[[str], Sequence[str]] = lambda _: (),
 ) -> str:
-    """The first mistake; `known` gives the keys of the table at a place, `shown` what may be told of a value."""
+    """The first mistake; `known` gives the keys of the table at a place, `shown` what may be told of a value, and
+    `elsewhere` the places of other tables that have a key of this name.
+    """
     first = error.errors()[0]
     *table, last = [str(part) for part in first["loc"]] or [""]
     key = ".".join([*table, last])
     if first["type"] in UNKNOWN_KEY:
-        return f"unknown key '{key}'; {nearest(last, known(table))}"
+        return f"unknown key '{key}'; {nearest(last, known(table), elsewhere(last))}"
     message = first["msg"].removeprefix("Value error, ")
     if not key:
         return message

@@ -178,6 +178,15 @@ def test_a_run_name_must_be_able_to_stand_in_a_topic(file, name):
         read(file)
 
 
+def test_a_key_in_the_wrong_section_is_told_where_it_belongs(file):
+    file.write_text('partition = "dirichlet(0.5, 10)"\n' + RUN, encoding="utf-8")
+    assert complaint(file) == "unknown key 'partition'; did you mean 'task.partition'?"
+    file.write_text(RUN + "[fleet]\ndevices = 10\n", encoding="utf-8")
+    assert complaint(file) == "unknown key 'fleet.devices'; did you mean 'task.partition.devices'?"
+    file.write_text(RUN + "[fleet]\npatience = 3\n", encoding="utf-8")
+    assert complaint(file) == "unknown key 'fleet.patience'; did you mean 'evaluation.patience'?"
+
+
 def test_a_wrong_variable_of_the_environment_is_refused_like_a_wrong_key(file):
     assert complaint(file, EDGEFL_ROUNDS__COHORT="-2").startswith("rounds.cohort = -2: ")
     assert complaint(file, EDGEFL_ROUNDS__COHRT="2") == "unknown key 'rounds.cohrt'; did you mean 'cohort'?"

@@ -66,7 +66,8 @@ def parse(
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {explain(error, partial(_fields, kind), without_password)}") from None
+        explanation = explain(error, partial(_fields, kind), without_password, partial(_elsewhere, kind))
+        raise ConfigError(f"{origin}: {explanation}") from None
 
 
 def overrides(kind: type[BaseModel], sets: Sequence[str], environment: Mapping[str, str]) -> list[Override]:
@@ -132,3 +133,9 @@ def _fields(kind: type[BaseModel], loc: list[str]) -> list[str]:
             return []
         kind = models[0]
     return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _elsewhere(kind: type[BaseModel], word: str, *loc: str) -> list[str]:
+    """Where the file has a key of this name."""
+    here = [".".join((*loc, word))] if loc and word in _fields(kind, [*loc]) else []
+    return here + [place for key in _fields(kind, [*loc]) for place in _elsewhere(kind, word, *loc, key)]
