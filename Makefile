@@ -29,7 +29,7 @@ FLOWER := build/flower
 peers: $(READY)
 	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
 	$(FLOWER)/bin/python -c 'import flwr, torch' 2>/dev/null || \
-	    $(FLOWER)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt flwr torch
+	    $(FLOWER)/bin/pip install --quiet --disable-pip-version-check flwr 'torch>=2.13,<2.14'
 	$(RUN)/edgefl bench peers --flower $(FLOWER)/bin/python --report docs/results/speed.md
 
 # 10 to 2,000 emulated devices, up to 50 M parameters, over a real broker; about ten minutes. Writes docs/results/scale.md
