@@ -26,6 +26,7 @@ from edgefl.vector import Vector, norm
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 STEPS, RATE, BATCH, TRIES = 3, 0.01, 4, 3
 GRADIENT, WALK = 1e-4, 1e-3  # how far from torch in float64; or as far as torch in float32 is, times this:
+PADDING = 20  # token numbers below it, a fifth of them
 SLACK, MOST = 4, 1e-2  # and no further than that, which would be chance or chaos
 EXACT, FEW = 1e-5, 4  # constants of a graph (BatchNorm's epsilon) are float32 even so; samples, which are slow there
 
@@ -50,6 +51,14 @@ class Only(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.network(x)[self.output]
+        return result
+
+
+class Padded(Only):
+    """The same with an attention mask, which leaves out the low token numbers as if they were padding."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.network(x, attention_mask=(x >= PADDING).long())[self.output]
         return result
 
 
@@ -83,13 +92,13 @@ def _vit() -> nn.Module:
     return network
 
 
-def _hugging_face(name: str, output: str, **sizes: object) -> Callable[[], nn.Module]:
+def _hugging_face(name: str, output: str, *, padded: bool = False, **sizes: object) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         import_torchvision()  # which transformers imports, if it is there
         import transformers  # noqa: PLC0415 - an extra of its own
 
         family = getattr(transformers, name)
-        return Only(family(family.config_class(**sizes)), output)
+        return (Padded if padded else Only)(family(family.config_class(**sizes)), output)
 
     return make
 
@@ -124,12 +133,18 @@ TEXT = (12,)
 HUGGING_FACE = {
     "BertForSequenceClassification": Architecture(
         _hugging_face("BertForSequenceClassification", "logits", vocab_size=97, **LAYERS, **QUIET), TEXT, tokens=True),
+    "BertForSequenceClassification, padded": Architecture(
+        _hugging_face("BertForSequenceClassification", "logits", padded=True, vocab_size=97, **LAYERS, **QUIET), TEXT,
+        tokens=True),
     "DistilBertForSequenceClassification": Architecture(
         _hugging_face("DistilBertForSequenceClassification", "logits", vocab_size=97, dim=32, n_layers=2, n_heads=4,
                       hidden_dim=64, attention_dropout=0.0), TEXT, tokens=True),
     "GPT2LMHeadModel": Architecture(
         _hugging_face("GPT2LMHeadModel", "logits", vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=16,
                       attn_pdrop=0.0, **ENDS), TEXT, tokens=True),
+    "GPT2LMHeadModel, padded": Architecture(
+        _hugging_face("GPT2LMHeadModel", "logits", padded=True, vocab_size=97, n_embd=32, n_layer=2, n_head=4,
+                      n_positions=16, attn_pdrop=0.0, **ENDS), TEXT, tokens=True),
     "LlamaForCausalLM": Architecture(
         _hugging_face("LlamaForCausalLM", "logits", vocab_size=97, **LAYERS, num_key_value_heads=2,
                       max_position_embeddings=16, **ENDS), TEXT, tokens=True),

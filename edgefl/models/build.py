@@ -16,9 +16,11 @@ from edgefl.models import processor
 from edgefl.models.doors import door
 from edgefl.models.source_lines import model_line, reason
 from edgefl.system import user_files
+from edgefl.tasks.fields import in_words
 from edgefl.tasks.form import PLAIN, Form
 from edgefl.tasks.kinds import KINDS
 from edgefl.vector import Vector
+from edgefl.yours import shown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,13 +37,18 @@ def build(
     threads: int = 1,
     device: str = "auto",
     form: Form = PLAIN,
+    labels: str = "",
 ) -> tuple["TorchModel", Vector]:
-    """The back-end and its first weights, the same for the same seed; tried once on a made-up batch."""
+    """The back-end and its first weights, the same for the same seed; tried once on a made-up batch.
+
+    `labels` says why it needs so many outputs, for whoever has a network with others.
+    """
     module = build_module(model, shape, classes, seed, form)
     backend = door("torch_backend")
     built: TorchModel = backend.TorchModel(module, threads=threads, device=processor.chosen(device))
     params: Vector = backend.initial_params(module)
-    _try(model, built, params, shape, max(classes, 1))
+    takes = f"inputs {in_words(form.inputs)}" if form.inputs else f"samples of shape {shape}"
+    _try(f"model '{shown(model)}' on {takes}", built, params, shape, max(classes, 1), labels)
     return built, params
 
 
@@ -69,9 +76,9 @@ def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int, fo
             return build_module(model, shape, classes, seed, form)
         if (where := model_line(error)) is None:
             raise  # it is our own
-        raise ConfigError(f"model '{model}': its factory fails at {where}: {reason(error)}") from error
+        raise ConfigError(f"model '{shown(model)}': its factory fails at {where}: {reason(error)}") from error
     if not isinstance(built, torch.nn.Module):
-        raise ConfigError(f"model '{model}' gave {type(built).__name__}, not a torch nn.Module")
+        raise ConfigError(f"model '{shown(model)}' gave {type(built).__name__}, not a torch nn.Module")
     module: nn.Module = door("torch_rows").on_rows(built, form) if form.known else built
     return module
 
@@ -128,10 +135,11 @@ def _takes_two(factory: Callable[..., Any]) -> bool:
     return True
 
 
-def _try(model: str, built: "TorchModel", w: Vector, shape: tuple[int, ...], outputs: int) -> None:
+def _try(  # noqa: PLR0917 - a network, what it is given, and what it should give
+    what: str, built: "TorchModel", w: Vector, shape: tuple[int, ...], outputs: int, labels: str
+) -> None:
     """One step forward and back on two made-up samples: what cannot work says so here, not in round one."""
     x = np.zeros((2, *shape), np.int64 if built.reads_tokens(shape) else np.float32)
-    what = f"model '{model}' on samples of shape {shape} with {outputs} outputs"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what cannot work, an error is enough
@@ -142,7 +150,9 @@ def _try(model: str, built: "TorchModel", w: Vector, shape: tuple[int, ...], out
         where = f" at {line}" if (line := model_line(e)) else ""
         raise ConfigError(f"{what} fails{where}: {reason(e)}") from e
     if z.shape != (2, outputs):
-        raise ConfigError(f"{what}: a batch of 2 gives {z.shape}, expected {(2, outputs)}")
+        squeezed = z.shape == (2,) and outputs == 1
+        why = "leave the squeeze or the flatten out" if squeezed else labels
+        raise ConfigError(f"{what}: a batch of 2 gives {z.shape}, expected {(2, outputs)}{why and f'; {why}'}")
 
 
 def _is_torchvision(error: BaseException) -> bool:

@@ -45,8 +45,8 @@ class Recurrent(nn.Module):
         self.out = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        states, _ = self.lstm(self.steps(x))
-        z: Tensor = self.out(states[:, -1])
+        _, (last, _) = self.lstm(self.steps(x))
+        z: Tensor = self.out(last[-1])
         return z
 
 

@@ -25,6 +25,16 @@ from edgefl.vector import Array, Layout, Vector, check
 SLICE = 512  # samples per evaluation pass: bounds memory, whatever the size of the test set
 DTYPES = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
 
+# What people put around a module, and where that is then.
+WRAPPED = {
+    "OptimizedModule": "what was given to torch.compile (model._orig_mod)",
+    "RecursiveScriptModule": "what was given to torch.jit.script",
+    "TopLevelTracedModule": "what was given to torch.jit.trace",
+    "DataParallel": "model.module",
+    "DistributedDataParallel": "model.module",
+    "FullyShardedDataParallel": "the module that was sharded",
+}
+
 
 def use_threads(count: int) -> None:
     """From here on the calling thread computes with so many threads: their number decides the order of sums.
@@ -75,6 +85,10 @@ def takes_tokens(module: nn.Module, shape: tuple[int, ...]) -> bool:
 def check_module(module: nn.Module) -> None:
     """Refuse a module whose training is not a function of its weights and one batch."""
     kind = type(module).__name__
+    if (inside := WRAPPED.get(kind)) is not None:
+        raise ConfigError(f"model {kind} wraps another module, which alone can be exported: give {inside}")
+    if any(t.is_meta for t in (*module.parameters(), *module.buffers())):
+        raise ConfigError(f"model {kind} has weights on the device 'meta', which are no numbers: make it without that")
     if any(is_lazy(t) for t in (*module.parameters(), *module.buffers())):
         raise ConfigError(f"model {kind} has lazy layers: give them their sizes, or run it once in its factory")
     if not any(p.requires_grad for p in module.parameters()):
@@ -217,7 +231,12 @@ class TorchModel:
         try:
             for where, key, i in self._places:
                 where[key] = tensors[i]
-            z: Tensor = self._module(x)
+            z: Any = self._module(x)  # Any: whatever it gives
+            if not isinstance(z, Tensor):
+                raise ConfigError(
+                    f"model {type(self._module).__name__} gives a {type(z).__name__}; return one tensor (its"
+                    " logits), or several by name with task.kind = 'heads'"
+                )
             return z
         finally:
             for (where, key, _), tensor in zip(self._places, before, strict=True):

@@ -70,11 +70,17 @@ def row(z: Any, outputs: Fields, network: str) -> Tensor:
     return torch.cat([_flat(given[field.name], field, network) for field in outputs], dim=1)
 
 
+def _classes_differ(given: tuple[int, ...], needed: tuple[int, ...]) -> str:
+    """A hint, where it may only be that the data show fewer classes than there are."""
+    differ = len(given) == len(needed) and sum(one != other for one, other in zip(given, needed, strict=True)) == 1
+    return "; if there are more classes than the data show, task.classes says how many" if differ else ""
+
+
 def _flat(z: Tensor, field: Field, network: str) -> Tensor:
     shape = tuple(z.shape[1:])
     if shape not in {field.shape, (field.size,)} and not (shape == () and field.size == 1):
         raise ConfigError(
             f"model {network}: gives {list(shape)} for a sample{f' as {field.name!r}' if field.name else ''}, the task"
-            f" needs {list(field.shape)}"
+            f" needs {list(field.shape)}{_classes_differ(shape, field.shape)}"
         )
     return z.unsqueeze(1) if not shape else z.flatten(1)

@@ -6,11 +6,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from edgefl.models.onnx_backend import OnnxModel
 from edgefl.models.onnx_export import export
+from edgefl.models.torch_backend import initial_params
 
 ROOT = Path(__file__).parents[2]
 # Seconds of CPU time each; of the others each takes up to minutes.
@@ -57,3 +60,27 @@ def test_graphs_in_float64_have_the_gradient_of_torch_in_float64_or_are_found_ou
     assert architectures.exactly(network, bundle, like) < architectures.EXACT / 10
     frozen = replace(bundle, training=bundle.single_training, backward=bundle.single_backward)
     assert architectures.exactly(network, frozen, like) > architectures.EXACT
+
+
+class LooksIntoItsMask(nn.Module):
+    """Leaves a mask out that masks nothing, unless it is exported; as networks of Hugging Face do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(3, 2)
+
+    def forward(self, x):
+        mask = x > 0
+        if not torch.compiler.is_exporting() and mask.all():
+            return self.last(x)
+        return self.last(torch.where(mask, x, 0.0))
+
+
+def test_a_network_that_asks_is_told_that_it_is_exported_and_only_then():
+    torch.manual_seed(0)
+    network = LooksIntoItsMask()
+    bundle = export(network, (3,))
+    assert not torch.compiler.is_exporting()
+    x = np.array([[1.0, -2.0, 3.0], [1.0, 2.0, 3.0]], np.float32)
+    logits = OnnxModel(bundle).logits(initial_params(network), x)
+    assert np.allclose(logits, network(torch.from_numpy(x)).detach().numpy(), atol=1e-6)

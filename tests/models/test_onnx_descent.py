@@ -58,6 +58,15 @@ def test_whole_steps_with_all_terms_are_those_of_numpy(name):
     assert apart(ALL, w, site(model, shape), site(model, shape), batch=8, batches=7) < 2e-4
 
 
+@pytest.mark.parametrize("name", ["text", "lstm", "transformer"])
+def test_plain_steps_that_move_rows_of_a_table_are_those_of_numpy(name):
+    module, _ = exported(name)
+    model = OnnxModel(export(module, SAMPLES[name], dtype="int64", plan=StepPlan("cross_entropy")))
+    w, shape = initial_params(module), SAMPLES[name]
+    assert in_graph(PLAIN, w, site(model, shape), 8) is not None
+    assert apart(PLAIN, w, site(model, shape), site(model, shape), batch=8, batches=7) < 2e-4
+
+
 @cache
 def perceptron():
     """A network on 16 features, whose mini-batches are whole lines of the cache, and its bundle without terms."""
@@ -209,11 +218,23 @@ def test_a_call_does_not_look_for_a_gpu_graph_that_nobody_captures():
     assert run_options().get_run_config_entry("gpu_graph_id") == "-1"
 
 
+def a_step(module, shape, **more):
+    """The nodes of one plain step."""
+    bundle = export(module, shape, plan=StepPlan("cross_entropy"), **more)
+    (loop,) = onnx.load_from_string(bundle.descent).graph.node
+    return next(attribute.g.node for attribute in loop.attribute if attribute.name == "body")
+
+
 def test_a_large_dense_layer_is_multiplied_weights_first_and_moves_its_weights_while_it_multiplies():
-    module = nn.Sequential(nn.Linear(240, 240), nn.ReLU(), nn.Linear(240, 4))
-    (loop,) = onnx.load_from_string(export(module, (240,), plan=StepPlan("cross_entropy")).descent).graph.node
-    body = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
-    products = [list(node.input) for node in body.node if node.op_type == "Gemm"]
+    nodes = a_step(nn.Sequential(nn.Linear(240, 240), nn.ReLU(), nn.Linear(240, 4)), (240,))
+    products = [list(node.input) for node in nodes if node.op_type == "Gemm"]
     assert products[0][:2] == ["w.0.weight", "x"]
     assert [given[2] for given in products if len(given) == 3][-2:] == ["w.0.weight", "w.2.weight"]
-    assert "Transpose" not in {node.op_type for node in body.node}
+    assert "Transpose" not in {node.op_type for node in nodes}
+
+
+def test_only_those_rows_of_a_table_are_added_to_that_a_mini_batch_has_read():
+    nodes = a_step(nn.Sequential(nn.Embedding(90, 6), nn.Flatten(), nn.Linear(30, 4)), (5,), dtype="int64")
+    (scattered,) = (node for node in nodes if node.op_type == "ScatterND")
+    assert (scattered.input[0], list(scattered.output)) == ("w.0.weight", ["next.0.weight"])
+    assert "ConstantOfShape" not in {node.op_type for node in nodes}

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from onnx_checker import BOUND, SMALL, errors, exported, relative, worst
@@ -13,6 +14,7 @@ from torch.nn.utils import parametrizations
 
 from edgefl.errors import ConfigError
 from edgefl.losses import cross_entropy
+from edgefl.models.onnx.operators_conv import _together
 from edgefl.models.onnx.rules import RULES
 from edgefl.models.onnx_backend import OnnxModel
 from edgefl.models.onnx_export import export
@@ -78,6 +80,10 @@ IMAGE_LAYERS = {
         nn.Conv2d(3, 64, 3, stride=2, padding=1), nn.Conv2d(64, 128, 3, padding=1), nn.Tanh(),
         nn.Conv2d(128, 66, (3, 2), stride=(1, 2), padding=1, dilation=(2, 1), bias=False),
         nn.ConvTranspose2d(66, 128, 3),
+    ],
+    "images of very many channels": lambda: [
+        nn.Conv2d(3, 128, 1), nn.Conv2d(128, 5, (3, 2), padding=(1, 0), dilation=(2, 1)), nn.Tanh(),
+        nn.Conv2d(5, 128, 1), nn.Conv2d(128, 6, 2, padding=2), nn.Conv2d(6, 128, 1), nn.Conv2d(128, 4, 3, stride=2),
     ],
     "transposed convolutions": lambda: [
         nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1),
@@ -170,6 +176,9 @@ MODULES = {
     "a stacked LSTM in both directions": lambda: Through(
         lambda x, layer, out: out(torch.cat([layer(x)[0][:, -1], layer(x)[1][1].sum(0)], 1)),
         nn.LSTM(12, 5, 2, batch_first=True, bidirectional=True), nn.Linear(15, 4)),
+    "an LSTM whose last cells decide": lambda: Through(
+        lambda x, layer, out: out(layer(x)[1][1].sum(0)),
+        nn.LSTM(12, 5, batch_first=True, bidirectional=True, bias=False), nn.Linear(5, 4)),
     "a stacked GRU in both directions": lambda: Through(
         lambda x, layer, out: out(torch.cat([layer(x)[0][:, -1], layer(x)[1].sum(0)], 1)),
         nn.GRU(12, 5, 2, batch_first=True, bidirectional=True, bias=False), nn.Linear(15, 4)),
@@ -216,6 +225,16 @@ def test_large_dense_layers_have_the_gradients_of_torch(name):
 def test_layers_for_images_have_the_gradients_of_torch(name):
     module = stacked(*IMAGE_LAYERS[name](), shape=IMAGE)
     assert worst(errors(onnx_model(module, IMAGE), module, IMAGE)) < BOUND
+
+
+@pytest.mark.parametrize(
+    ("channels", "stride", "gradient"), [(128, 1, "Conv"), (64, 1, "ConvTranspose"), (128, 2, "ConvTranspose")]
+)
+def test_the_gradient_of_an_image_of_many_channels_is_a_plain_convolution(channels, stride, gradient):
+    module = nn.Sequential(nn.Conv2d(3, channels, 1), nn.Conv2d(channels, 2, 3, stride), nn.Flatten(), nn.LazyLinear(4))
+    module(torch.zeros((1, *IMAGE)))
+    nodes = onnx.load_from_string(export(module, IMAGE).backward).graph.node
+    assert {node.op_type for node in nodes if node.op_type.startswith("Conv")} == {gradient}
 
 
 @pytest.mark.parametrize("name", VOLUME_LAYERS)
@@ -402,3 +421,11 @@ def test_a_dropout_mask_is_the_same_for_the_same_weights_and_batch_and_shapes_th
     assert np.array_equal(model.vjp(w, x)[0], z)
     assert 0.5 < mask.mean() < 0.9
     assert not np.array_equal(drawn(model._bundle.masks, lambda: w, x + 1).popitem()[1], mask)
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "together"),
+    [(5, 5, 5), (5, 7, 2), (5, 30, 1), (5, 40, 1), (3, 3, 3), (5, 9, 5), (3, 16, 1), (1, 1, 1)],  # blocks of 16 columns
+)
+def test_rows_of_a_kernel_share_a_product_as_long_as_that_saves_blocks(rows, width, together):
+    assert _together(rows, width) == together

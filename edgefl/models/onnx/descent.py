@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from edgefl.models.onnx.graph import ONNX_TYPES, Graph, Node, Value, describe, proto
 from edgefl.models.onnx.sizes import static
@@ -89,8 +89,8 @@ def descent(traced: Traced, plan: StepPlan) -> bytes:
         Node("Mul", (gap, "gain"), ("dz",), {}),
         *(Node("Identity", (v.name if v else f"w.{name}",), (f"next.{name}",), {}) for name, v in moved.items()),
     ]
-    products = {node.outputs[0]: node for node in behind if node.op == "Gemm" and len(node.inputs) == 2}
-    updates = [node for name, move in grads.items() for node in _updated(onward, name, move, plan, products)]
+    makers = {node.outputs[0]: node for node in (*ahead, *behind)}
+    updates = [node for name, move in grads.items() for node in _updated(onward, name, move, plan, makers)]
     results = ["loss", *(f"next.{n}" for n in (*moved, *grads)), *(f"next_velocity.{n}" for n in grads)]
     nodes = needed([*ahead, *between, *behind, *onward.nodes, *updates], results, set()).nodes
     tensors = {name[2:]: v for name, v in traced.inputs.items() if name.startswith("w.")}
@@ -119,14 +119,14 @@ def _around(name: str, nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     return ahead, behind
 
 
-def _updated(g: Graph, name: str, move: Value | None, plan: StepPlan, products: Mapping[str, Node]) -> list[Node]:
+def _updated(g: Graph, name: str, move: Value | None, plan: StepPlan, makers: Mapping[str, Node]) -> list[Node]:
     """The nodes that give a tensor's next value (and velocity): its own value and its move, with the plan's terms.
 
-    A move that is a matrix product, and nothing but that, is added while it is multiplied.
+    A move that is a matrix product, or rows of a table, and nothing but that, is added while it is computed.
     """
     w, step = f"w.{name}", move.name if move else ""
-    if step in products and not plan.terms:
-        return [Node("Gemm", (*products[step].inputs, w), (f"next.{name}",), products[step].attributes)]
+    if not plan.terms and step in makers and (whole := _added(name, makers[step], makers)):
+        return [whole]
     if "pull" in plan.terms:
         step = _plus(g, step, g("Mul", g("Sub", f"anchor.{name}", w), "pull"))
     if "decay" in plan.terms:
@@ -139,6 +139,23 @@ def _updated(g: Graph, name: str, move: Value | None, plan: StepPlan, products: 
             Node("Add", (w, velocity), (f"next.{name}",), {}),
         ]
     return [Node("Add", (w, step), (f"next.{name}",), {}) if step else Node("Identity", (w,), (f"next.{name}",), {})]
+
+
+def _added(name: str, move: Node, makers: Mapping[str, Node]) -> Node | None:
+    """The operator that made a move, adding to the tensor what it added to nothing; None if it is not such a one."""
+    w, after = f"w.{name}", (f"next.{name}",)
+    match move.op, move.inputs:
+        case "Gemm", (a, b):
+            return Node("Gemm", (a, b, w), after, move.attributes)
+        case "ScatterND", (start, where, rows) if move.attributes.get("reduction") == "add":
+            zeros = start in makers and _is_zero(makers[start])
+            return Node("ScatterND", (w, where, rows), after, move.attributes) if zeros else None
+    return None
+
+
+def _is_zero(node: Node) -> bool:
+    value = node.attributes.get("value")
+    return node.op == "ConstantOfShape" and (value is None or not numpy_helper.to_array(value).any())
 
 
 def _plus(g: Graph, a: str, b: str) -> str:

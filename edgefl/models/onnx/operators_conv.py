@@ -10,7 +10,7 @@ exchanged. Where a large kernel meets a small result, all three are one product 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 from edgefl.models.onnx.graph import Graph, Value
@@ -19,9 +19,10 @@ from edgefl.models.onnx.rules import aten, on
 from edgefl.models.onnx.sizes import Dim, spread, static, statics
 
 FEW_CHANNELS = 16  # below which the places of a row of the kernel share one product
-NARROW = 32  # columns of such a row below which all rows share it
+BLOCK = 16  # columns that a product computes at a time, whether or not there are so many
 LARGE = 2**16  # weights from which on their order in memory decides the speed
-FEW = 32  # places of a result below which one product for the whole batch beats one for each image
+FEW = 64  # places of a result up to which one product for the whole batch beats one for each image
+MANY_CHANNELS = 128  # of an image, from which on its gradient is faster as a plain convolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _convolution_backward(
 def _few_places(shape: Sequence[Dim], w: Value, v: Window) -> bool:
     """Whether the kernel is large and the result small, so that reading the kernel is most of the work."""
     places = statics(shape[2:])
-    return len(places) == 2 and v.groups == 1 and prod(statics(w.shape)) >= LARGE and prod(places) < FEW
+    return len(places) == 2 and v.groups == 1 and prod(statics(w.shape)) >= LARGE and prod(places) <= FEW
 
 
 def _result_by_product(g: Graph, x: Value, w: Value, bias: Value | None, v: Window) -> str:
@@ -105,7 +106,25 @@ def _image_gradient(g: Graph, dy: Value, x: Value, w: Value, v: Window) -> str:
     extra = [i - r for i, r in zip(image, reached, strict=True)]
     if _few_places(dy.shape, w, v):
         return _image_by_product(g, dy, image, w, v)
+    if _many_channels(w, v):
+        return _image_by_convolution(g, dy, w, v)
     return g("ConvTranspose", dy, w, output_padding=extra, **v.attributes())
+
+
+def _many_channels(w: Value, v: Window) -> bool:
+    """Whether a plain convolution gives the image's gradient, and its kernel is small beside what it does."""
+    dense = v.groups == 1 and max(v.stride) == 1 and static(w.shape[1]) >= MANY_CHANNELS
+    inside = all(p <= d * (k - 1) for p, d, k in zip(v.padding, v.dilation, v.kernel, strict=True))
+    return dense and inside
+
+
+def _image_by_convolution(g: Graph, dy: Value, w: Value, v: Window) -> str:
+    """A convolution with the kernel turned round, which writes each number once where the transposed one adds up."""
+    n = len(v.kernel)
+    turned = g.slice(w, range(2, 2 + n), [-1] * n, [-k - 1 for k in v.kernel], [-1] * n)
+    rest = [d * (k - 1) - p for p, d, k in zip(v.padding, v.dilation, v.kernel, strict=True)]
+    window = Window(v.kernel, v.stride, rest, v.dilation, v.groups)
+    return g("Conv", dy, g.swap(turned, w.ndim), **window.attributes())
 
 
 def _image_by_product(g: Graph, dy: Value, image: list[int], w: Value, v: Window) -> str:
@@ -135,8 +154,8 @@ def _kernel_gradient(g: Graph, image: Value, result: Value, w: Value, v: Window)
 def _by_products(g: Graph, image: Value, result: Value, v: Window) -> str:
     """Matrix products of dy with what each place of the kernel saw, contracted over area and batch.
 
-    Where channels are few, the places of a row of the kernel share one product; where they are very few, all its
-    places do.
+    Where channels are few, the places of a row of the kernel share one product; where they are very few, several rows
+    do.
     """
     n, channels, filters = len(v.kernel), static(image.shape[1]), static(result.shape[1])
     reach, few = statics(result.shape[2:]), channels < FEW_CHANNELS
@@ -146,12 +165,35 @@ def _by_products(g: Graph, image: Value, result: Value, v: Window) -> str:
         source = g("Concat", *(_seen(g, source, reach, v, {free: place}) for place in range(v.kernel[free])), axis=0)
         width *= v.kernel[free]
     rows = [_seen(g, source, reach, v, at) for at in _places(v.kernel[:free])]
-    if few and width < NARROW:
-        rows, width = [g("Concat", *rows, axis=0)], width * len(rows)
+    together = _together(len(rows), width) if few else 1
+    groups = [rows[i : i + together] for i in range(0, len(rows), together)]
     left = g("Reshape", g("Transpose", result, perm=[1, *range(2, 2 + n), 0]), g.constant([filters, -1]))
-    products = [g("Gemm", left, g("Reshape", row, g.constant([width, -1])), transB=1) for row in rows]
+    products = [g("Gemm", left, _matrix(g, group, width), transB=1) for group in groups]
     by_place = g("Reshape", g("Concat", *products, axis=1), g.constant([filters, prod(v.kernel), channels]))
     return g("Transpose", by_place, perm=[0, 2, 1])
+
+
+def _together(rows: int, width: int) -> int:
+    """How many rows of a kernel share a product: as few as fill its blocks, because all that do lie in memory twice.
+
+    A row that is two blocks alone gains nothing by others, and all together, if they are no more, nothing without them.
+    """
+    if width >= 2 * BLOCK:
+        return 1
+    if rows * width <= 2 * BLOCK:
+        return rows
+
+    def blocks(together: int) -> int:
+        sizes = [min(together, rows - i) for i in range(0, rows, together)]
+        return sum(ceil(size * width / BLOCK) for size in sizes)
+
+    return min(range(1, rows + 1), key=blocks)
+
+
+def _matrix(g: Graph, rows: Sequence[str], width: int) -> str:
+    """Rows of the kernel, each so wide, as the rows of one matrix."""
+    seen = rows[0] if len(rows) == 1 else g("Concat", *rows, axis=0)
+    return g("Reshape", seen, g.constant([width * len(rows), -1]))
 
 
 def _columns(g: Graph, image: Value, reach: list[int], v: Window) -> str:

@@ -27,7 +27,7 @@ def _group_norm(
     rows = g("Reshape", x, g.constant([-1, groups, size]))
     mean = g("ReduceMean", rows, g.constant([2]), keepdims=1)
     centred = g("Sub", rows, mean)
-    variance = g("Div", g("ReduceSumSquare", centred, g.constant([2]), keepdims=1), g.constant(size, x.dtype))
+    variance = g("ReduceMean", g("Mul", centred, centred), g.constant([2]), keepdims=1)
     rate = g("Reciprocal", g("Sqrt", g("Add", variance, g.constant(eps, x.dtype))))
     statistics = [g("Squeeze", v, g.constant([2])) for v in (mean, rate)]
     if scale is None:

@@ -76,36 +76,39 @@ def _lstm(g: Graph, x: Value, w: Value, h: Value, c: Value, reverse: bool) -> li
     loop = Loop(g)
     b, h0, c0, entering = loop.body, loop.state(h.name), loop.state(c.name), loop.step(x.name)
     gates = b("Add", b("MatMul", h0, turned), entering)
-    both, candidate, out = b.several("Split", gates, b.constant([2 * n, n, n]), axis=1, n=3)
-    both, candidate, out = b("Sigmoid", both), b("Tanh", candidate), b("Sigmoid", out)
-    take, keep = b.several("Split", both, b.constant([n, n]), axis=1, n=2)
+    take, keep, candidate, out = b.several("Split", gates, b.constant([n] * 4), axis=1, n=4)
+    take, keep, candidate, out = b("Sigmoid", take), b("Sigmoid", keep), b("Tanh", candidate), b("Sigmoid", out)
     cell = b("Add", b("Mul", keep, c0), b("Mul", take, candidate))
-    y = b("Mul", out, b("Tanh", cell))
-    return loop.run([y, cell], [y, cell, both, candidate, out], (turned,), reverse)[2:]
+    squashed = b("Tanh", cell)
+    y, kept = b("Mul", out, squashed), [c0, squashed, take, keep, candidate, out]
+    last, last_cell, *steps = loop.run([y, cell], kept, (turned,), reverse)
+    return [last, last_cell, g("Mul", steps[5], steps[1]), *steps]
 
 
 @on(OPS.lstm_backward.default)
 def _lstm_backward(
-    g: Graph, dy: Value | None, dc: Value | None, saved: list[Value], w: Value, c: Value, reverse: bool
-) -> list[str]:
+    g: Graph, dy: Value | None, dh: Value | None, dc: Value | None, saved: list[Value], w: Value, c: Value,
+    reverse: bool,
+) -> list[str]:  # fmt: skip
     """Per step: dh = dy + dgates @ w; dc = dc * keep + dh * a; dgates = [dc, dc, dc, dh] * b."""
-    cells, both, candidate, out = (v.name for v in saved)
-    n = static(w.shape[1])
-    take, keep = g.several("Split", both, g.constant([n, n]), axis=2, n=2)
-    squashed = g("Tanh", cells)
-    a = g("Mul", out, _tanh_slope(g, squashed))
-    slopes = g("Concat", g("Mul", candidate, _slope(g, take)), g("Mul", _before(g, cells, c, reverse), _slope(g, keep)),
-               g("Mul", take, _tanh_slope(g, candidate)), g("Mul", squashed, _slope(g, out)), axis=2)  # fmt: skip
-    zeros = g("Mul", c, g.constant(0, FLOAT))
+    y, before, squashed, take, keep, candidate, out = (v.name for v in saved)
+    one, taken = g.constant(1, FLOAT), g("Mul", take, candidate)
+    a = g("Sub", out, g("Mul", y, squashed))
+    slopes = g("Concat", g("Mul", taken, g("Sub", one, take)), g("Mul", before, _slope(g, keep)),
+               g("Sub", take, g("Mul", taken, candidate)), g("Mul", y, g("Sub", one, out)), axis=2)  # fmt: skip
     loop = Loop(g)
-    b, dh0, dc0 = loop.body, loop.state(zeros), loop.state(zeros)
-    dh = b("Add", dh0, loop.step(dy.name)) if dy else dh0
-    through = b("Add", dc0, b("Mul", dh, loop.step(a)))
-    dcell = b("Add", through, loop.step(dc.name)) if dc else through
-    dgates = b("Mul", b("Concat", dcell, dcell, dcell, dh, axis=1), loop.step(slopes))
+    b, dh_last, dc_last = loop.body, loop.state(_given(g, dh, c)), loop.state(_given(g, dc, c))
+    dh_now = b("Add", dh_last, loop.step(dy.name)) if dy else dh_last
+    dcell = b("Add", dc_last, b("Mul", dh_now, loop.step(a)))
+    dgates = b("Mul", b("Concat", dcell, dcell, dcell, dh_now, axis=1), loop.step(slopes))
     earlier = [b("MatMul", dgates, w.name), b("Mul", dcell, loop.step(keep))]
     dh_first, dc_first, dx = loop.run(earlier, [dgates], (w.name,), not reverse)
     return [dx, dh_first, dc_first]
+
+
+def _given(g: Graph, gradient: Value | None, state: Value) -> str:
+    """The gradient of a last state; zeros where nothing came of it."""
+    return gradient.name if gradient else g("Mul", state, g.constant(0, FLOAT))
 
 
 @on(OPS.gru.default)
@@ -121,11 +124,13 @@ def _gru(g: Graph, x: Value, w: Value, bias: Value, h: Value, reverse: bool) -> 
     reset, update = b.several("Split", both, b.constant([n, n]), axis=1, n=2)
     candidate = b("Tanh", b("Add", in_new, b("Mul", reset, own_new)))
     y = b("Add", candidate, b("Mul", update, b("Sub", h0, candidate)))
-    return loop.run([y], [y, both, candidate, own_new], (turned, bias.name), reverse)[1:]
+    return loop.run([y], [y, both, candidate, own_new], (turned, bias.name), reverse)
 
 
 @on(OPS.gru_backward.default)
-def _gru_backward(g: Graph, dy: Value, saved: list[Value], w: Value, h: Value, reverse: bool) -> list[str]:
+def _gru_backward(
+    g: Graph, dy: Value | None, dh: Value | None, saved: list[Value], w: Value, h: Value, reverse: bool
+) -> list[str]:
     """Per step: dproduct = [dh, dh, dh] * k; the dh before it = dh * update + dproduct @ w."""
     y, both, candidate, own = (v.name for v in saved)
     n = static(w.shape[1])
@@ -135,10 +140,10 @@ def _gru_backward(g: Graph, dy: Value, saved: list[Value], w: Value, h: Value, r
     to_update = g("Mul", g("Sub", _before(g, y, h, reverse), candidate), _slope(g, update))
     slopes = g("Concat", to_reset, to_update, g("Mul", to_new, reset), axis=2)
     loop = Loop(g)
-    b, carried = loop.body, loop.state(g("Mul", h, g.constant(0, FLOAT)))
-    dh = b("Add", carried, loop.step(dy.name))
-    dproduct = b("Mul", b("Concat", dh, dh, dh, axis=1), loop.step(slopes))
-    earlier = b("Add", b("Mul", dh, loop.step(update)), b("MatMul", dproduct, w.name))
-    first, dp, dhs = loop.run([earlier], [dproduct, dh], (w.name,), not reverse)
+    b, dh_last = loop.body, loop.state(_given(g, dh, h))
+    dh_now = b("Add", dh_last, loop.step(dy.name)) if dy else dh_last
+    dproduct = b("Mul", b("Concat", dh_now, dh_now, dh_now, axis=1), loop.step(slopes))
+    earlier = b("Add", b("Mul", dh_now, loop.step(update)), b("MatMul", dproduct, w.name))
+    first, dp, dhs = loop.run([earlier], [dproduct, dh_now], (w.name,), not reverse)
     dboth, _ = g.several("Split", dp, g.constant([2 * n, n]), axis=2, n=2)
     return [g("Concat", dboth, g("Mul", dhs, to_new), axis=2), dp, first]

@@ -40,7 +40,7 @@ def trace(
 
     With `lines` each node knows the line of code it comes from, which takes several times as long.
     """
-    with _quiet(), _plain_kernels():
+    with _quiet(), _plain_kernels(), _exporting():
         return _trace(function, examples, dynamic, lines)
 
 
@@ -92,6 +92,20 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def _exporting() -> Iterator[None]:
+    """Let `torch.compiler.is_exporting()` be true: libraries then look at shapes, not at values.
+
+    Hugging Face's networks ask it before they look whether an attention mask masks anything.
+    """
+    before = torch.compiler._is_exporting_flag  # noqa: SLF001 - torch.export sets it so, and has no public way
+    torch.compiler._is_exporting_flag = True  # noqa: SLF001
+    try:
+        yield
+    finally:
+        torch.compiler._is_exporting_flag = before  # noqa: SLF001
 
 
 @contextmanager
