@@ -14,6 +14,7 @@ from edgefl.losses import OURS, Loss
 from edgefl.tasks import fields
 from edgefl.tasks.fields import Field, Fields
 from edgefl.vector import Array
+from edgefl.yours import shown
 
 SAMPLES = 4  # of one trial
 LOOKED_AT = 16  # numbers of the gradient of each output
@@ -32,7 +33,7 @@ def check_gradient(name: str, loss: Loss, y: Array, outputs: int, parts: Fields 
         rng = seeds.stream(0, "loss check", trial)
         if not (complaint := _difference(name, loss, rng.standard_normal((SAMPLES, outputs)), some, parts)):
             return
-    raise ConfigError(f"task.loss = '{name}': {complaint}")
+    raise ConfigError(f"task.loss = '{shown(name)}': {complaint}")
 
 
 def _difference(name: str, loss: Loss, z: Array, y: Array, parts: Fields) -> str:
@@ -76,6 +77,6 @@ def _asked(name: str, loss: Loss, z: Array, y: Array) -> tuple[float, Array]:
         return float(value), np.asarray(dz, np.float64)
     except Exception as error:  # the user's function may raise anything
         raise ConfigError(
-            f"task.loss = '{name}' fails on outputs {z.shape} and labels {y.shape}: {type(error).__name__}: {error};"
-            " it takes outputs and labels and returns the batch mean and its gradient"
+            f"task.loss = '{shown(name)}' fails on outputs {z.shape} and labels {y.shape}: {type(error).__name__}:"
+            f" {error}; it takes outputs and labels (numpy) and returns the batch mean and its gradient"
         ) from error

@@ -10,6 +10,16 @@ from edgefl.errors import nearest
 
 UNKNOWN_KEY = {"extra_forbidden", "unexpected_keyword_argument"}  # of a model, of a dataclass
 
+# What pydantic names by the types of our program, in words of the file.
+SHAPES = {
+    "tuple_type": "expected a list",
+    "list_type": "expected a list",
+    "dict_type": "expected a table",
+    "model_type": "expected a table",
+    "model_attributes_type": "expected a table",
+    "dataclass_type": "expected a table",
+}
+
 
 def explain(
     error: ValidationError,
@@ -25,7 +35,7 @@ def explain(
     key = ".".join([*table, last])
     if first["type"] in UNKNOWN_KEY:
         return f"unknown key '{key}'; {nearest(last, known(table), elsewhere(last))}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = SHAPES.get(first["type"], first["msg"].removeprefix("Value error, "))
     if not key:
         return message
     if first["type"] == "value_error" and not isinstance(first["input"], str | int | float):

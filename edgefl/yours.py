@@ -44,6 +44,11 @@ def found(word: str) -> Any:
     return globals()[word.partition(":")[2]]
 
 
+def shown(word: str) -> str:
+    """The name as messages have it: of what is only here, its own."""
+    return word.removeprefix(f"{__name__}:")
+
+
 def only_here(table: Mapping[str, Any]) -> list[str]:
     """The names in the tables of a run that only this process can follow."""
     words = [word for section in table.values() if isinstance(section, Mapping) for word in section.values()]

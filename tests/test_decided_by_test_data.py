@@ -34,6 +34,19 @@ def test_where_test_data_decide_one_line_says_so(more: Any, said: str):
     assert not line or "set evaluation.validation = 0.2" in line
 
 
+@pytest.mark.parametrize("name", ["fedper", "fedrep", "fedbn", "ditto", "pfedme"])
+def test_where_nobody_judges_the_devices_own_models_one_line_says_so(name: str):
+    table = {**TABLE, "algorithm": {"name": name}}
+    (line,) = parse(RunFile, table, "run.toml").cautions
+    assert line.startswith(f"algorithm.name = '{name}' leaves devices models of their own, and only the shared one is")
+    assert not parse(RunFile, {**table, "evaluation": {"on": "devices"}}, "run.toml").cautions
+    assert not parse(RunFile, {**table, "evaluation": {"on": "both"}}, "run.toml").cautions
+
+
+def test_of_a_model_that_all_share_nothing_is_said():
+    assert not parse(RunFile, TABLE, "run.toml").cautions
+
+
 def test_a_comparison_with_patience_says_it_once(tmp_path: Path):
     file = tmp_path / "run.toml"
     file.write_text(

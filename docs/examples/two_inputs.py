@@ -4,8 +4,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from edgefl.losses import cross_entropy
-
 
 def data():
     """Pictures (1, 6, 6) and three words each, of 200 things; what kind they are (0 to 2), and their weight."""
@@ -33,11 +31,3 @@ class Network(nn.Module):
     def forward(self, picture, words):
         both = torch.cat([torch.relu(self.look(picture.flatten(1))), self.read(words).flatten(1)], dim=1)
         return {"kind": self.kind(both), "weight": self.weight(both)}
-
-
-def loss(z, y):
-    """The batch mean and its gradient, by name: cross-entropy of the kind, and half the absolute gap of the weight."""
-    of_kind, dkind = cross_entropy(z["kind"], y["kind"])
-    gap = z["weight"][:, 0] - y["weight"]
-    dweight = 0.5 * np.sign(gap)[:, None] / len(gap)
-    return of_kind + 0.5 * float(np.abs(gap).mean()), {"kind": dkind, "weight": dweight}

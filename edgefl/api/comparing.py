@@ -9,7 +9,8 @@ from typing_extensions import Unpack
 from edgefl.api.compared import Comparison
 from edgefl.api.data import DataLike
 from edgefl.api.description import Description, Setup, described
-from edgefl.api.entries import Algorithms, Grid, check_labels, has_grid, labelled, variant_of
+from edgefl.api.entries import Algorithms, Grid, check_labels, check_seeds, has_grid, labelled, variant_of
+from edgefl.api.keywords import explained
 from edgefl.api.playing import surroundings
 from edgefl.api.sweeping import sweep
 from edgefl.comparison import comparison
@@ -18,6 +19,7 @@ from edgefl.models.given import ModelLike
 from edgefl.yours import holding
 
 
+@explained
 def compare(
     model: ModelLike | None = None,
     data: DataLike | None = None,
@@ -53,6 +55,7 @@ def compare(
     >>> sorted(comparison.histories)
     ['fedavg', 'fedprox:mu=0.1']
     """
+    check_seeds(seeds)
     if grid is not None or has_grid(algorithms):
         given: Any = {"levels": levels, "baseline": baseline, "workers": workers, "progress": progress, **run}
         given |= {"folder": folder}

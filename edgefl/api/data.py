@@ -12,6 +12,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.labels import REAL_TARGETS
 from edgefl.data.source import Source, checked, one_of_five
 from edgefl.errors import ConfigError
+from edgefl.models.given import is_module
 from edgefl.tasks.fields import Named, unpack
 from edgefl.vector import Array
 from edgefl.yours import Hold
@@ -19,7 +20,7 @@ from edgefl.yours import Hold
 # A name as in a run file; (x, y) or (x, y, group); clients {name: (x, y)}; a torch Dataset; a Hugging Face dataset;
 # {"train": ..., "test": ...} of these; a Source or a Dataset of ours. x may be several arrays: a tuple, or by name.
 DataLike: TypeAlias = Any
-NAME = "yours"  # what messages call it
+NAME = "data"  # what messages call it
 SQUARED = REAL_TARGETS[0]
 
 
@@ -41,12 +42,18 @@ def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Ho
         if test is not None:
             raise ConfigError(f"data = '{data}' brings its own test part; leave test out, or give arrays")
         return Given(data)
+    if is_module(data):
+        raise ConfigError(f"data = {type(data).__name__}: this is a model; it comes first, then the data")
+    if plain and isinstance(data, list) and data and all(_is_client(one) for one in data):
+        raise ConfigError("data is a list of data sets; if each is a client's, give dict(enumerate(data))")
     if isinstance(data, Mapping) and "train" in data:
         test = data.get("test") if test is None else test
         data = data["train"]
     source, owners = _source(data, test, real=loss in REAL_TARGETS, named=loss is not None or not plain)
+    if plain and loss is None and not source.train.form.labels:
+        _no_marks(source.train.y)
     suits = SQUARED if plain and not source.train.classes and not source.train.form.labels else None
-    return Given(hold("data", lambda: source), owners, loss or suits)
+    return Given(hold(NAME, lambda: source), owners, loss or suits)
 
 
 def _source(data: DataLike, test: DataLike | None, *, real: bool, named: bool) -> tuple[Source, tuple[str, ...] | None]:
@@ -74,13 +81,40 @@ def _whole(data: DataLike) -> tuple[Samples, Array | None, tuple[str, ...] | Non
         if not data:
             raise ConfigError("data has no clients; give {name: (x, y), ...}")
         parts = [samples(one, f"data['{name}']") for name, one in data.items()]
+        if empty := [name for name, part in zip(data, parts, strict=True) if not size(part.x)]:
+            raise ConfigError(f"data['{empty[0]}'] has no samples; leave this client out")
         x, y = _joined(parts, "x", tuple(data)), _joined(parts, "y", tuple(data))
         groups = np.repeat(np.arange(len(parts)), [size(part.x) for part in parts])
         return Samples(x, y, parts[0].class_names), groups, tuple(str(name) for name in data)
     if isinstance(data, tuple | list) and len(data) == 3:
-        words, groups = np.unique(array(data[2]), return_inverse=True)
-        return samples(data[:2]), groups.reshape(-1).astype(np.int64), tuple(str(word) for word in words)
+        both, owner = samples(data[:2]), array(data[2])
+        if owner.shape != (size(both.x),):
+            raise ConfigError(f"group of shape {owner.shape} for {size(both.x)} samples; give one for each")
+        words, groups = np.unique(owner, return_inverse=True)
+        return both, groups.reshape(-1).astype(np.int64), tuple(str(word) for word in words)
     return samples(data), None, None
+
+
+def _no_marks(y: Array) -> None:
+    """Refuse rows of 0 and 1 as real numbers: they are one class each, or several labels at once."""
+    if y.ndim == 2 and y.shape[1] > 1 and np.isin(y, (0, 1)).all():
+        raise ConfigError(
+            f"labels of shape (n, {y.shape[1]}) with 0 and 1 alone: give y.argmax(axis=1) if each sample has one"
+            " class, kind='multilabel' if it may have several, loss='squared_error' if these are real numbers"
+        )
+
+
+def _is_client(one: Any) -> bool:
+    """Whether it looks like a whole client: a data set, or many samples with a label for each (Any: from outside)."""
+    if isinstance(one, tuple) and len(one) == 2:
+        x, y = one
+        return getattr(x, "ndim", 0) > 1 and getattr(y, "ndim", 0) == 1 and len(x) == len(y)
+    return (
+        hasattr(one, "__getitem__")
+        and hasattr(one, "__len__")
+        and not isinstance(one, str | list | tuple | Mapping)
+        and not hasattr(one, "shape")
+    )
 
 
 def _tested(test: DataLike) -> Samples:

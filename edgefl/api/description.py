@@ -19,6 +19,7 @@ from edgefl.losses import Loss
 from edgefl.models.given import ModelLike
 from edgefl.run.job import device_names
 from edgefl.system import user_files
+from edgefl.tasks.kinds import kind_of
 from edgefl.yours import Hold
 
 ORIGIN = "edgefl.simulate"  # stands in messages, where a run file would
@@ -72,18 +73,7 @@ def described(description: Description) -> Iterator[Described]:
 def _described(given: Description, hold: Hold) -> Described:
     tables = _base(given.get("run_file"))
     task, fleet = tables.setdefault("task", {}), given.get("fleet")
-    owners: tuple[str, ...] | None = None
-    loss = _loss(given["loss"], hold) if given.get("loss") is not None else task.get("loss")
-    kind = given.get("kind") or (given.get("settings") or {}).get("task.kind") or task.get("kind", "plain")
-    if given.get("data") is not None:
-        data = given_data(given["data"], given.get("test"), loss, hold, plain=kind == "plain")
-        task["data"], owners, loss = data.word, data.owners, data.loss or loss
-    elif given.get("test") is not None:
-        raise ConfigError("test is the test part of data; give data too")
-    if loss is not None:
-        task["loss"] = loss
-    if given.get("model") is not None:
-        task["model"] = model_word(given["model"], hold)
+    owners = _learnt(given, task, hold)
     if fleet is not None or "partition" not in task:
         _merge(tables, fleet_of({} if fleet is None else fleet).tables(len(owners) if owners else None))
     if given.get("algorithm") is not None:
@@ -93,9 +83,35 @@ def _described(given: Description, hold: Hold) -> Described:
             _merge(tables, {section: {key: value}})
     for key, value in (given.get("settings") or {}).items():
         _merge(tables, _nested(key, value))
+    if isinstance(tables.get("algorithm"), dict):
+        tables["algorithm"].setdefault("name", "fedavg")  # settings={"algorithm.lr": 0.1} says nothing else
     root = given.get("data_root")
     file = parse(RunFile, tables, str(given.get("run_file") or ORIGIN), environment={})
     return Described(file, None if root is None else Path(root), _clients(file, owners))
+
+
+def _learnt(given: Description, task: dict[str, Any], hold: Hold) -> tuple[str, ...] | None:
+    """Put data, loss and model into the task; gives back the owners of the data, where they have any."""
+    owners: tuple[str, ...] | None = None
+    loss = _loss(given["loss"], hold) if given.get("loss") is not None else task.get("loss")
+    settings = given.get("settings") or {}
+    kind = given.get("kind") or settings.get("task.kind") or task.get("kind")
+    if kind is None and loss is not None and (kind := kind_of(loss)) is not None:
+        task["kind"] = kind
+    if given.get("data") is not None:
+        data = given_data(given["data"], given.get("test"), loss, hold, plain=kind in {None, "plain"})
+        task["data"], owners, loss = data.word, data.owners, data.loss or loss
+    elif given.get("test") is not None:
+        raise ConfigError("test is the test part of data; give data too")
+    elif not isinstance(given.get("model"), str | None) and "data" not in task and "task.data" not in settings:
+        raise ConfigError(
+            "give data too: (x, y), clients as {name: (x, y)}, a torch Dataset, or a name such as 'digits'"
+        )
+    if loss is not None:
+        task["loss"] = loss
+    if given.get("model") is not None:
+        task["model"] = model_word(given["model"], hold)
+    return owners
 
 
 def _base(path: str | Path | None) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from edgefl.algorithms import registry
 from edgefl.api.algorithm import AlgorithmLike, algorithm_table
 from edgefl.api.description import ORIGIN
@@ -57,6 +59,12 @@ def check_labels(labels: Sequence[str]) -> None:
         raise ConfigError(f"algorithms: '{twice[0]}' stands there twice; give labels: {{'a': ..., 'b': ...}}")
 
 
+def check_seeds(seeds: Any) -> None:
+    """Refuse what is no number of seeds (Any: from outside)."""
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+        raise ConfigError(f"seeds = {seeds!r}: give how many, at least 1; they are seed, seed + 1, ...")
+
+
 def has_grid(algorithms: Algorithms) -> bool:
     """Whether a word has values to choose from: "fedprox:mu=0.01|0.1"."""
     return any(isinstance(one, str) and grids.OR in one for _, one in labelled(algorithms))
@@ -64,6 +72,9 @@ def has_grid(algorithms: Algorithms) -> bool:
 
 def families_of(algorithms: Algorithms, grid: Grid, base: RunFile, hold: Hold) -> list[Family]:
     """The settings of every algorithm; a ConfigError if some part of the grid is nobody's."""
+    for key, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
+            raise ConfigError(f"grid: {key} = {values!r}: give a list of values, e.g. [0.1, 0.3]")
     families = [family_of(label, one, grid, base, hold) for label, one in labelled(algorithms)]
     check_labels([family.label for family in families])
     words = [one for _, one in labelled(algorithms) if isinstance(one, str)]

@@ -60,15 +60,22 @@ FleetLike: TypeAlias = int | Mapping[str, Any] | Fleet
 def fleet_of(given: Any) -> Fleet:
     """The fleet that a number or a table means (Any: from outside)."""
     if isinstance(given, Fleet):
-        return given
+        return _positive(given)
     if isinstance(given, int) and not isinstance(given, bool):
-        return Fleet(devices=given)
+        return _positive(Fleet(devices=given))
     if not isinstance(given, Mapping):
         raise ConfigError(f"fleet = {given!r}: give a number of devices, an edgefl.Fleet, or its keys as a dict")
     known = [one.name for one in fields(Fleet)]
     if unknown := [key for key in given if key not in known]:
         raise ConfigError(f"fleet: unknown key '{unknown[0]}'; {nearest(str(unknown[0]), known)}")
-    return Fleet(**given)
+    return _positive(Fleet(**given))
+
+
+def _positive(fleet: Fleet) -> Fleet:
+    """The fleet, if it has devices."""
+    if fleet.devices is not None and fleet.devices < 1:
+        raise ConfigError(f"fleet: devices = {fleet.devices}; give at least 1")
+    return fleet
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

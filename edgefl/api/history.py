@@ -12,6 +12,7 @@ from edgefl.evaluation.judged_rounds import judged_rounds
 from edgefl.events import Done, Fact, Round, as_json
 from edgefl.models.given import StateDict, state_dict
 from edgefl.vector import Array
+from edgefl.yours import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +63,7 @@ class History:
         value = next((record[measure] for record in reversed(records) if record.get(measure) is not None), None)
         last = "" if value is None else f", {measure} {value:.3f}"
         algorithm = self.run.get("algorithm", {}).get("name", "unknown")
-        return f"<History of '{self.name}', {algorithm}: {len(records)} rounds{last}>"
+        return f"<History of '{self.name}', {shown(algorithm)}: {len(records)} rounds{last}>"
 
     @property
     def rounds(self) -> list[Round]:

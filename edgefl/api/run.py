@@ -10,6 +10,7 @@ from edgefl.api.comparing import compare
 from edgefl.api.data import DataLike
 from edgefl.api.description import Description, Setup, described
 from edgefl.api.history import History
+from edgefl.api.keywords import explained
 from edgefl.api.simulating import simulate
 from edgefl.api.sweeping import Sweep, sweep
 from edgefl.config.toml_text import table, written
@@ -31,6 +32,7 @@ class Run:
     'softmax'
     """
 
+    @explained
     def __init__(self, model: ModelLike | None = None, data: DataLike | None = None, **run: Unpack[Setup]) -> None:
         self._description = Description(model=model, data=data, **run)
 

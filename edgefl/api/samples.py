@@ -37,6 +37,13 @@ def samples(given: Any, where: str = "data") -> Samples:
         return Samples(arrays(_inputs(tensors[:-1])), array(tensors[-1]))
     if hasattr(given, "__getitem__") and hasattr(given, "__len__") and not hasattr(given, "shape"):
         return _items(given, where)
+    if hasattr(given, "dataset") and hasattr(given, "batch_size"):
+        raise ConfigError(f"{where} = {type(given).__name__}: devices make batches themselves; give its .dataset")
+    if hasattr(given, "columns") and hasattr(given, "drop"):
+        raise ConfigError(
+            f"{where} = {type(given).__name__}: say which column is the label:"
+            " (frame.drop(columns='NAME'), frame['NAME'])"
+        )
     raise ConfigError(
         f"{where} = {type(given).__name__}: give (x, y), (x, y, group), clients as {{name: (x, y)}}, a torch Dataset"
         " with a length, a Hugging Face dataset, or a name as in a run file"
@@ -120,8 +127,9 @@ def _sample(sample: Any) -> Array:
 
 def _stacked(parts: list[Array], where: str) -> Array:
     if parts[0].dtype.kind not in "fiub":
+        sort = "texts" if parts[0].dtype.kind in "SU" else parts[0].dtype.name
         raise ConfigError(
-            f"{where}: samples and labels must be numbers, and these are {parts[0].dtype.name}; turn texts into token"
+            f"{where}: samples and labels must be numbers, and these are {sort}; turn texts into token"
             " numbers and pictures into arrays first"
         )
     if len(shapes := {part.shape for part in parts}) > 1:

@@ -12,6 +12,7 @@ from edgefl.api.description import Described, Description, described
 from edgefl.api.fleet import FleetLike
 from edgefl.api.folder import REPORTS, check, keeping, load
 from edgefl.api.history import History
+from edgefl.api.keywords import explained
 from edgefl.api.running import Callback, Running, Stopped, noted
 from edgefl.config.schema import RunFile
 from edgefl.errors import ConfigError
@@ -22,6 +23,7 @@ from edgefl.simulation.drivers import play
 log = logging.getLogger(__name__)
 
 
+@explained
 def simulate(
     model: ModelLike | None = None,
     data: DataLike | None = None,
@@ -100,10 +102,10 @@ def _played(
 ) -> History:
     file = _in_this_process(run, workers)
     check(file, folder)
-    if unfair := file.decided_by_test_data:
-        log.warning("%s", unfair)
+    for caution in file.cautions:
+        log.warning("%s", caution)
     with progress_bars.watching(file.run.rounds, progress) as shown:
-        running = Running([shown, *callbacks])
+        running = Running([shown, *([callbacks] if callable(callbacks) else callbacks)])
         job, held = running.prepare(file, run.root)
         with keeping(job, run.root, running, folder) as (keeper, tell):
             how: dict[str, Any] = {"prepare": lambda *_: (job, held), "watch": running.watch, "keeper": keeper}

@@ -10,7 +10,9 @@ from typing_extensions import Unpack
 from edgefl.api.compared import Comparison, chosen_values
 from edgefl.api.data import DataLike
 from edgefl.api.description import Description, Setup, described
-from edgefl.api.entries import Algorithms, Grid, families_of
+from edgefl.api.entries import Algorithms, Grid, check_seeds, families_of
+from edgefl.api.history import frame
+from edgefl.api.keywords import explained
 from edgefl.api.playing import surroundings
 from edgefl.comparison import sweep as sweeps
 from edgefl.comparison.comparison import LEVELS
@@ -58,6 +60,10 @@ class Sweep:
             for trial in choice.trials
         ]
 
+    def to_frame(self) -> Any:  # Any: a pandas.DataFrame, if pandas is there
+        """The records as a `pandas.DataFrame`."""
+        return frame(self.records())
+
     def save(self, folder: str | Path) -> Path:
         """Write page, figures, tables and results.json, as `edgefl sweep` does; gives back the page."""
         return self.result.write(Path(folder))
@@ -72,6 +78,7 @@ class Sweep:
         return str(self)
 
 
+@explained
 def sweep(
     model: ModelLike | None = None,
     data: DataLike | None = None,
@@ -104,6 +111,7 @@ def sweep(
     >>> sweep.chosen["fedavg"]
     {'lr': 0.1}
     """
+    check_seeds(seeds)
     if tuning_seeds > seeds:
         raise ConfigError(f"tuning_seeds = {tuning_seeds} is more than seeds = {seeds}; lower it, or raise that")
     with described(Description(model=model, data=data, **run)) as base, holding() as hold:

@@ -49,8 +49,8 @@ def simulate(  # noqa: PLR0917 - the options of the command
     run_file = load(RunFile, run, with_flags(set_, forgetting=forgetting))
     if run_file.task.partition is None:
         raise ConfigError(f"{run}: a simulation divides one data set among devices: give task.partition")
-    if unfair := run_file.decided_by_test_data:
-        logging.getLogger(__name__).warning("%s", unfair)
+    for caution in run_file.cautions:
+        logging.getLogger(__name__).warning("%s", caution)
     tell = _json if json else _line
     keeps = out is not None or "folder" in run_file.run.model_fields_set or run_file.export != Export()
     if not keeps:

@@ -91,9 +91,8 @@ def compare(
     `play`, and an `attempt` if there is a way to try a run briefly.
     """
     check(variants, baseline)
-    for unfair in dict.fromkeys(variant.run.decided_by_test_data for variant in variants):  # each line once
-        if unfair:
-            log.warning("%s", unfair)
+    for caution in dict.fromkeys(line for variant in variants for line in variant.run.cautions):  # each line once
+        log.warning("%s", caution)
     rounds = {variant.label: variant.run.run.rounds for variant in variants}
     with watching(rounds, seeds) if watching else nullcontext() as watcher:
         outcomes = play_all(
@@ -115,7 +114,7 @@ def check(variants: Sequence[Variant], baseline: str | None) -> None:
     if not all(variant.run.task.partition for variant in variants):
         raise ConfigError("a comparison divides one data set among devices: give task.partition")
     if baseline is not None and baseline not in labels:
-        raise ConfigError(f"--baseline {baseline}: is none of {', '.join(labels)}")
+        raise ConfigError(f"baseline '{baseline}' is none of {', '.join(labels)}")
 
 
 def kept_in(folder: Path, root: Path | None = None, *, fresh: bool = False) -> ResultCache:

@@ -24,6 +24,7 @@ from edgefl.system import user_files
 from edgefl.tasks.fields import Fields
 from edgefl.tasks.form import Form
 from edgefl.vector import Array
+from edgefl.yours import shown
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def from_function(name: str) -> Source:
     if not callable(namespace.get(function)):
         functions = [word for word, value in namespace.items() if callable(value) and not word.startswith("_")]
         raise ConfigError(f"data set '{name}': {module} has no function '{function}'; {nearest(function, functions)}")
-    return called(namespace[function], name, function)
+    return called(namespace[function], shown(name), function)
 
 
 def called(function: Callable[[], object], name: str, word: str) -> Source:
@@ -115,6 +116,10 @@ def dataset(x: Any, y: Any, classes: int | None, name: str) -> Dataset:
 
 
 def _dataset(x: Array, y: Array, classes: int | None, name: str) -> Dataset:
+    for what, given in (("x", x), ("y", y)):
+        if given.dtype.kind in "OSU":
+            how = "np.unique(y, return_inverse=True) numbers names of classes" if what == "y" else "number words first"
+            raise ConfigError(f"data set '{name}': {what} holds {_sort(given)}, expected numbers; {how}")
     if x.ndim < 2 or x.dtype.kind not in "fiub" or y.ndim not in {1, 2} or y.dtype.kind not in "fiub":
         raise ConfigError(
             f"data set '{name}': x is {x.dtype} {x.shape} and y is {y.dtype} {y.shape}; "
@@ -129,6 +134,11 @@ def _dataset(x: Array, y: Array, classes: int | None, name: str) -> Dataset:
         raise ConfigError(f"data set '{name}': labels are not whole numbers; expected 0 to {classes - 1}")
     x = pixels(x) if x.dtype == np.uint8 else x if x.dtype == np.int64 else x.astype(np.float32, copy=False)
     return Dataset(x, y.astype(np.int64 if classes else np.float32, copy=False), classes)
+
+
+def _sort(given: Array) -> str:
+    """What these are that are no numbers."""
+    return "texts" if given.dtype.kind in "SU" else f"objects such as {str(given.reshape(-1)[:1].tolist())[1:-1]!s:.40}"
 
 
 def _no_classes(y: Array, classes: int | None, name: str) -> int:

@@ -1,17 +1,19 @@
 """What labels mean: classes or real targets, and which class has which number. What cannot be known is asked."""
 
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from edgefl.data.dataset import Dataset
-from edgefl.data.source import Source
 from edgefl.errors import ConfigError
 from edgefl.tasks.fields import in_words
 from edgefl.tasks.form import PLAIN, Form
 from edgefl.tasks.kinds import KINDS, Outputs, formed
 from edgefl.vector import Array
+
+if TYPE_CHECKING:  # what reads sources is not in a box
+    from edgefl.data.source import Source
 
 Classes: TypeAlias = int | tuple[str, ...] | None  # how many, their names in order, or whatever the data say
 
@@ -19,19 +21,20 @@ REAL_TARGETS = ("squared_error", "mean_squared_error")  # losses that take real 
 MANY = 20  # up to so many classes may well lack samples
 
 
-def form_of(source: Source, kind: str, classes: int | None, outputs: Outputs | None) -> Form:
+def form_of(source: "Source", kind: str, classes: int | None, outputs: Outputs | None) -> Form:
     """How rows of these data are read in a task of this kind; of a plain one, only inputs may need that."""
     if not kind:
         return Form(inputs=source.train.form.inputs)
     return KINDS[kind].form((source.train, source.test), classes, outputs, f"data set '{source.name}'")
 
 
-def settled(source: Source, loss: str, classes: Classes, targets: Classes = None) -> Source:
+def settled(source: "Source", loss: str, classes: Classes, targets: Classes = None) -> "Source":
     """The coordinator's data as its run file means them: `task.loss`, `task.classes`, `task.targets`."""
     classes = 0 if classes is None and targets is not None else classes
     if labels := source.train.form.labels:
         raise ConfigError(
             f"data set '{source.name}' has labels {in_words(labels)}, neither a class nor real targets; set task.kind"
+            " ('segmentation', 'next_token', 'heads', ...: docs/tasks.md)"
         )
     _ask(source, loss, classes)
     understood = understood_source(source, classes, f"data set '{source.name}'")
@@ -41,7 +44,7 @@ def settled(source: Source, loss: str, classes: Classes, targets: Classes = None
     return replace(understood, train=train, test=test)
 
 
-def understood_source(source: Source, classes: Classes, where: str) -> Source:
+def understood_source(source: "Source", classes: Classes, where: str) -> "Source":
     """The source, both its parts as `understood` gives them."""
     train, test = (understood(part, classes, where) for part in (source.train, source.test))
     return replace(source, train=train, test=test)
@@ -123,7 +126,7 @@ def understood(data: Dataset, classes: Classes, where: str) -> Dataset:
     return replace(data, classes=count, class_names=names if names and len(names) == count else None)
 
 
-def _ask(source: Source, loss: str, classes: Classes) -> None:
+def _ask(source: "Source", loss: str, classes: Classes) -> None:
     """Refuse what may be meant in two ways, with the key that says which."""
     labels = np.concatenate([source.train.y, source.test.y])
     known, name = source.train.classes, source.name
@@ -142,7 +145,8 @@ def _ask(source: Source, loss: str, classes: Classes) -> None:
                 f"data set '{name}' has labels such as {_example(labels)}, and task.loss = '{loss}' is for classes;"
                 f" set task.loss = 'squared_error' if they are real targets, else {number}"
             )
-        present, lowest = len(np.unique(labels)), int(labels.min())
+        # Asked for numbers too, numpy does not import its masked arrays: a megabyte that an agent would keep.
+        present, lowest = len(np.unique(labels, return_counts=True)[0]), int(labels.min())
         odd = known > MANY and (2 * present < known or lowest > 1)  # who numbers classes begins with 0, or with 1
         if classes is None and source.train.class_names is None and odd:
             raise ConfigError(

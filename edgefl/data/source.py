@@ -90,7 +90,9 @@ def one_of_five(n: int) -> tuple[Array, Array]:
     picks = 5 * np.arange(-(-n // 5)) + seeds.stream(0, "one of five").integers(0, 5, -(-n // 5))
     test = picks[picks < n]
     test = test if len(test) else np.array([n - 1])
-    return np.setdiff1d(np.arange(n), test), test
+    train = np.ones(n, bool)
+    train[test] = False
+    return np.flatnonzero(train), test
 
 
 def pixels(raw: Array, white: float = 255.0) -> Array:

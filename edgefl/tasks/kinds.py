@@ -81,6 +81,14 @@ KINDS: dict[str, Kind] = {
 }
 
 
+_TAKE_PLAIN_LOSSES = {"segmentation", "autoencoder"}  # cross-entropy, and the squared error
+
+
+def kind_of(loss: str) -> str | None:
+    """The kind whose labels this loss takes, where plain ones mean nothing to it."""
+    return next((word for word, kind in KINDS.items() if kind.loss == loss and word not in _TAKE_PLAIN_LOSSES), None)
+
+
 def checked(form: Form) -> Form:
     """The form that a message tells, if there is such a one: what it names, devices take apart and put together."""
     for part in (form.inputs, form.labels, form.outputs):

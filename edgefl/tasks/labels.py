@@ -47,4 +47,4 @@ def mean(values: Sequence[float | None]) -> float | None:
 
 def share(part: float, of: float) -> float | None:
     """What part of it, where there is any."""
-    return part / of if of else None
+    return float(part / of) if of else None

@@ -33,7 +33,7 @@ class Multilabel:
         if len(shape) != 1 or outputs or classes not in {None, shape[0]}:
             raise ConfigError(
                 f"{where}: labels of shape {list(shape)} (task.classes = {classes}) are no several labels; give y of"
-                " shape (n, labels) with 0 and 1, and no task.outputs"
+                " shape (n, labels) with 0 and 1, (n, 1) for a single one, and no task.outputs"
             )
         return Form("multilabel", parts[0].form.inputs, (Field("", shape, whole=True),), (Field("", shape),))
 

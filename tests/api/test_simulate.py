@@ -282,3 +282,11 @@ def test_a_mistake_is_one_line(given: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as mistake:
         simulate(**given)
     assert "\n" not in str(mistake.value)
+
+
+def test_a_personalised_method_whose_own_models_nobody_judges_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    simulate(algorithm="ditto")
+    assert [line for line in caplog.messages if "set evaluation.on = 'devices'" in line]
+    caplog.clear()
+    simulate(algorithm="ditto", settings={"evaluation.on": "devices", "evaluation.least": 1})
+    assert not [line for line in caplog.messages if "evaluation.on" in line]

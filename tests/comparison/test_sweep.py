@@ -211,7 +211,7 @@ def test_compare_with_a_grid_is_a_sweep(words: list[str], tmp_path: Path):
 
 
 def test_a_baseline_that_is_no_entry_is_said_before_anything_is_played():
-    with pytest.raises(ConfigError, match="--baseline other: is none of fedavg"):
+    with pytest.raises(ConfigError, match="baseline 'other' is none of fedavg"):
         sweep(families("fedavg", ["lr=0.1,0.3"], BASE, "run.toml"), baseline="other", play=unplayed)
 
 

@@ -227,7 +227,7 @@ def test_token_numbers_in_an_npz_file_stay_whole(tmp_path):
         ({"x": np.ones((3, 2)), "y": np.array([0, 1, 5]), "classes": 3}, "labels from 0 to 5; expected 0 to 2"),
         ({"x": np.ones((3, 2)), "y": np.array([0, 1, 0.5]), "classes": 3}, "not whole numbers"),
         ({"x": np.ones(3), "y": np.ones(3)}, "expected numbers of shape"),
-        ({"x": np.ones((3, 2)), "y": np.array(["a", "b", "c"])}, "expected numbers of shape"),
+        ({"x": np.ones((3, 2)), "y": np.array(["a", "b", "c"])}, "y holds texts, expected numbers; np.unique"),
         ({"x": np.ones((3, 2)), "y": np.ones(3), "group": np.ones(2)}, "give one for each"),
         ({"x": np.ones((3, 2))}, "lacks y; it has x"),
         ({"x_train": np.ones((3, 2)), "y_train": np.ones(3)}, "lacks x_test, y_test"),
