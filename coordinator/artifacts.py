@@ -56,6 +56,7 @@ class Artifacts:
         self.standing: merging.Standing | None = None
         self.answer_schema: AnswerSchema | None = None
         self.publisher: Publisher | None = None
+        self.body_limit = 0  # bytes that the body of an answer may have
         self.saving = Saving()
         self.aside: dict[bytes, Aside] = {}
         self.taken: dict[bytes, Aside] = {}  # accepted, and not written yet
@@ -76,6 +77,7 @@ class Artifacts:
         job, fleet = event.job, self.run.broker.fleet
         self.standing, self.answer_schema = event.standing, event.answer_schema
         self.publisher = Publisher(self.transport, fleet, job, run_id=self.run_id, signer=self.signer)
+        self.body_limit = self._body_limit(job)
         self.shelf = event.updates
         run_state = event.standing.run_state
         done = jobs.finished(job, run_state)
@@ -90,10 +92,9 @@ class Artifacts:
 
     def frame_limit(self) -> int:
         """What a frame may weigh, now that the model is known, and what the algorithm adds to an answer."""
-        return min(self.run.wire.limit_mb << 20, SMALL + self._body_limit() + SEAL)
+        return min(self.run.wire.limit_mb << 20, SMALL + self.body_limit + SEAL)
 
-    def _body_limit(self) -> int:
-        job = self._here()[1].job
+    def _body_limit(self, job: Job) -> int:
         counted = 2 * 8 * counts.numbers(job.classes, job.targets, job.form) if self.run.judged_by_devices else 0
         counted += 8 * (1 + 2 * job.sample[0] + job.classes) if self.run.schedule.describes else 0
         return body_limit(self.answer_schema, job.model.layout, job.up) + counted + reported_loss.BYTES
@@ -203,13 +204,13 @@ class Artifacts:
             raise WireError("update.devices", against[1])
         if self.seal and not aside.unread.sealed:
             raise WireError("update.unsealed", "an open answer to a task that asked for a sealed one")
-        body = aside.unread.body(self._body_limit(), self.opener)
-        update = unpack_answer(answer, body, job.model.layout.size, job.up)
+        body = aside.unread.body(self.body_limit, self.opener)
+        update = unpack_answer(answer, body, job.model.layout.size, job.up, known=True)
+        check(answer.device, update, here.length)  # and whether its numbers are finite
         if purpose == "describe":
             statistics.check(self.run.task, update.extra, job.sample, job.classes)
         if self.answer_schema and purpose == "train":
             self.answer_schema.check(update.extra)
-        check(answer.device, update, here.length)
         if update.seen:
             counts.check(update.seen, job.classes, job.targets, job.form)
         aside.update = update
@@ -218,7 +219,7 @@ class Artifacts:
     def accepted(self, actions: Iterable[words.Action]) -> Kept | None:
         """The answer that these actions accept, as it came; from now on the same one may come again."""
         for action in actions:
-            if isinstance(action, words.Accept | words.Late):
+            if isinstance(action, (words.Accept, words.Late)):
                 if action.digest not in self.taken:
                     self.taken[action.digest] = self.aside.pop(action.digest)
                 return self.taken[action.digest].kept

@@ -43,7 +43,7 @@ POLL = 0.05  # seconds between two looks at them
 
 def step(s: State, event: words.Event) -> Step:
     """The state after this event, what is to be done about it, and what there is to tell."""
-    after, actions, facts = _step(but(s, fed=()), event)
+    after, actions, facts = _step(but(s, fed=()) if s.fed else s, event)
     changed = after.rounds is not s.rounds or after.phase != s.phase or (after.paused, after.away) != (s.paused, s.away)
     if changed and after.look_due is None:
         after = but(after, look_due=event.at + GLANCE)
@@ -121,7 +121,7 @@ def deadline(s: State) -> float | None:
     """When a `Woken` is due."""
     at_work = s.timer_due, s.confirm_due, s.unheard_due, s.look_due, s.quiet_due
     due = (*at_work, s.conduct.deadline(), devices.listens(s)) if unfinished(s) else (s.end_due, s.poll_due)
-    return min((one for one in due if one is not None), default=None)
+    return min([one for one in due if one is not None], default=None)
 
 
 def waiting(s: State) -> str:
@@ -151,16 +151,17 @@ def _offered(s: State, offer: words.Offered) -> Step:
 
 def _answered(s: State, answer: words.Answered) -> Step:
     device, round, digest = answer.device, answer.round, answer.digest
-    s = but(s, since_merge=s.since_merge + words.Totals(bytes_up=answer.size))
+    came = s.since_merge + words.Totals(bytes_up=answer.size)
     if answer.foreign:
-        return _refused(s, answer, "update.foreign", answer.foreign, "of another run")
+        return _refused(but(s, since_merge=came), answer, "update.foreign", answer.foreign, "of another run")
     if s.phase in ("idle", "preparing"):
-        return _refused(s, answer, "update.early", "no round has been opened yet")
+        return _refused(but(s, since_merge=came), answer, "update.early", "no round has been opened yet")
     match modes.verdict(s.rounds, device, round):
         case rounds.Ignore(reason=reason):  # not opened, not looked at: it costs and teaches nothing
-            return ignored(s, answer, reason)
+            return ignored(but(s, since_merge=came), answer, reason)
         case _:
-            return but(s, opened={**s.opened, digest: answer}), (words.Open(device, digest),), ()
+            look = words.Open(device, digest)
+            return but(s, since_merge=came, opened={**s.opened, digest: answer}), (look,), ()
 
 
 def _closed(s: State, digest: bytes) -> tuple[State, words.Answered]:

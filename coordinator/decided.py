@@ -29,12 +29,12 @@ class Decided:
     actions: tuple[words.Action, ...]
     facts: tuple[Fact, ...]
     answer: Kept | None = None  # the one that it accepts
+    held: int = 0  # bytes of all answers that wait to be written with it, its own included
 
     @property
     def changes(self) -> bool:
         """Whether the rounds stand elsewhere: that has to be written."""
-        now, before = self.state.rounds, self.before.rounds
-        return now is not before and now != before
+        return bool(self.state.fed)
 
     @property
     def closes(self) -> bool:
@@ -49,13 +49,16 @@ class Decided:
         opens = before.phase == "merging" and now.phase == "open" and not now.rules.buffered
         return opens and all(isinstance(action, words.Publish | words.SayState | words.Ask) for action in self.actions)
 
-    def may_wait(self, others: Iterable["Decided"]) -> bool:
-        """Whether it can be written a moment later, together with these."""
-        quiet = self.follows or all(isinstance(action, words.Accept | words.Open) for action in self.actions)
-        return quiet and not self.closes and (self.answer is None or self._bytes(others) <= MOST)
+    @property
+    def may_wait(self) -> bool:
+        """Whether it can be written a moment later, together with others."""
+        quiet = self.follows or {words.Accept}.issuperset(map(type, self.actions))
+        return quiet and not self.closes and self.held <= MOST
 
-    def _bytes(self, others: Iterable["Decided"]) -> int:
-        return sum(len(one.answer.frame) for one in (*others, self) if one.answer)
+
+def only_looks(actions: tuple[words.Action, ...]) -> bool:
+    """Whether an answer is looked into, and nothing else comes of a step: what it is worth comes back as an event."""
+    return len(actions) == 1 and isinstance(actions[0], words.Open)
 
 
 def happened(story: Iterable[Fact], decided: Iterable[Decided]) -> tuple[list[Happened], list[Fact]]:

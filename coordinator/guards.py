@@ -7,6 +7,7 @@ import numpy as np
 from edgefl.config.schema import Guards
 from edgefl.contract import Update
 from edgefl.errors import WireError
+from edgefl.run.work import must_be_finite
 from edgefl.training.divergence import exploded
 
 MINUTE = 60.0
@@ -15,15 +16,17 @@ LARGEST = 1e30  # of the numbers beside an update: their squares can be added up
 
 
 def check(device: str, update: Update, model: float) -> None:
-    """Refuse numbers that would overflow; `model` is the length of the model itself.
+    """Refuse numbers that are not finite, or would overflow; `model` is the length of the model itself.
 
     Whatever else is too much is bounded when it is merged, by what others sent: nothing is learned here.
     """
     if absurd := exploded(update.delta, model):
+        must_be_finite("delta", update.delta)
         raise WireError("update.norm", f"device '{device}': {absurd}")
-    beside = {name: float(np.abs(array).max(initial=0)) for name, array in update.extra.items()}
-    for name, largest in beside.items():
-        if largest > LARGEST:
+    for name, array in update.extra.items():
+        largest = float(np.abs(array).max(initial=0))
+        if not largest <= LARGEST:
+            must_be_finite(name, array)
             raise WireError("update.norm", f"device '{device}': '{name}' has a number of {largest:.3g}")
 
 

@@ -69,8 +69,8 @@ class Inbox:
         device.touched = now
         device.reminders.clear()
         self.evicted.pop(id, None)  # it comes
-        before = device.assembler.held()
         begun = id not in self.underway
+        before = 0 if begun else device.assembler.held()
         try:
             whole = device.assembler.add(payload)
         finally:
@@ -112,6 +112,8 @@ class Inbox:
 
     def deadline(self) -> float | None:
         """When somebody has to be reminded, or can be forgotten."""
+        if not self.underway and not self.evicted:
+            return None
         due = [self._due(id, device) for id, device in self.underway.items()]
         return min([*due, *(one.at + SILENT for one in self._fitting().values())], default=None)
 

@@ -34,6 +34,7 @@ from edgefl.system.record_log import Record
 NAME = ARCHIVE
 EARLIER = "journal.sqlite"  # what an earlier version kept instead
 KEPT = 3  # full segments whose answers are kept: as many as there are generations of checkpoints
+ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 EVENTS: dict[str, type] = {event.__name__: event for event in get_args(Event)}  # those that may be read back
 
 
@@ -303,9 +304,9 @@ def _names(kind: type) -> tuple[str, ...] | None:
 
 def _plain(value: Any) -> Any:
     """As JSON has it; what has no order is sorted, so that equal things have equal bytes."""
-    if value is None or isinstance(value, str | int | float):
-        return value
     kind: type = type(value)
+    if kind in ALREADY_PLAIN:
+        return value
     if (names := _names(kind)) is not None:
         return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):

@@ -8,7 +8,7 @@ from coordinator.journal import Journal
 from edgefl.protocol import calls, chunks, reconnect, topics
 from edgefl.protocol.calls import Callee
 from edgefl.protocol.messages import TEXT, Assignment, JobState, Receipt, ToDevice, frame
-from edgefl.protocol.signed import LIFE, Speaker
+from edgefl.protocol.signed import LIFE, Speaker, life_number
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 
@@ -20,12 +20,11 @@ FINISHED_EXPIRES = 24 * 3600  # seconds: until then a device that was away learn
 def start_number(journal: Journal | None, now: int) -> int:
     """A number for this start of the coordinator, larger than that of every start before.
 
-    It is the time, so that devices can also tell which of two runs is the older one; should the clock have gone back,
-    the number of the last start and one.
+    It is the time, so that devices can also tell which of two runs is the older one.
     """
     if journal is None:
-        return now
-    number = max(now, int(journal.get("start") or 0) + 1)
+        return life_number(now)
+    number = life_number(now, int(journal.get("start") or 0))
     journal.set(start=str(number))
     return number
 

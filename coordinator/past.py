@@ -1,8 +1,8 @@
 """What a run's folder tells: its facts, once more and in order, for whoever wants an overview of it.
 
 The journal has the story, metrics.jsonl what each round came to. They are written one after the other, so after a crash
-one may have a round that the other has not; the figures are always those of metrics.jsonl. Whose run it is may be at
-work meanwhile.
+one may have a round that the other has not, until the run goes on; the figures are always those of metrics.jsonl. Whose
+run it is may be at work meanwhile.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coordinator import journal, modes
 from coordinator.journal import Journal
-from coordinator.metrics_file import Line, Report, number, reports
+from coordinator.metrics_file import Line, MetricsFile, Report, number, reports
 from edgefl.errors import ConfigError
 from edgefl.events import Fact, Started, Waiting
 from edgefl.overview.overview import Overview
@@ -25,6 +25,13 @@ def overview(disk: Disk) -> Overview:
     for fact in facts(disk):
         known.tell(fact)
     return known
+
+
+def complete_metrics(disk: Disk) -> MetricsFile:
+    """The metrics of a run that goes on, with what stood in the journal alone when its coordinator was killed."""
+    metrics = MetricsFile(disk)
+    metrics(*Journal(disk, reading=True).story())
+    return metrics
 
 
 def run_disk(path: Path) -> FolderDisk:

@@ -33,8 +33,7 @@ class Publisher:
 
     def __init__(self, transport: Transport, fleet: str, job: Job, *, run_id: str, signer: Signer) -> None:
         self.transport, self.fleet, self.job, self.run_id, self.signer = transport, fleet, job, run_id, signer
-        self.algorithm = describe(job.algorithm)
-        self.shape = Shape.of(job.model.layout)
+        self.manifest = _manifest(job, run_id)
         self.published: OrderedDict[int, Publication] = OrderedDict()
         self.graphs: Publication | None = None
         # Of each model that stands there: how many chunks are in one message, the fewest that it ever was.
@@ -115,29 +114,33 @@ class Publisher:
         wipe(self.transport, self.fleet, self.job.name, old.id, indexes)
 
     def _manifest(self, round: int, data: bytes, digest: bytes) -> bytes:
-        job = self.job
-        manifest = Manifest(
-            job=job.name,
-            run_id=self.run_id,
-            round=round,
-            digest=digest.hex(),
-            size=len(data),
-            layout=self.shape,
-            algorithm=self.algorithm,
-            network=job.run.task.model,
-            sample=job.sample,
-            classes=job.classes,
-            loss=job.run.task.loss,
-            codec=described(job.up),
-            down=described(job.down),
-            seed=job.run.run.seed,
-            compress=job.run.wire.compress,
-            class_names=job.class_names or (),
-            targets=job.targets,
-            target_names=job.target_names or (),
-            rows=None if (form := job.form.described()) is None else RowForm.model_validate(form),
-        )
-        return self.signer.sign(manifest.model_dump_json().encode())
+        about = {"round": round, "digest": digest.hex(), "size": len(data)}
+        return self.signer.sign(self.manifest.model_copy(update=about).model_dump_json().encode())
+
+
+def _manifest(job: Job, run_id: str) -> Manifest:
+    """What all models of a run have in common."""
+    return Manifest(
+        job=job.name,
+        run_id=run_id,
+        round=0,
+        digest="0" * 64,
+        size=1,
+        layout=Shape.of(job.model.layout),
+        algorithm=describe(job.algorithm),
+        network=job.run.task.model,
+        sample=job.sample,
+        classes=job.classes,
+        loss=job.run.task.loss,
+        codec=described(job.up),
+        down=described(job.down),
+        seed=job.run.run.seed,
+        compress=job.run.wire.compress,
+        class_names=job.class_names or (),
+        targets=job.targets,
+        target_names=job.target_names or (),
+        rows=None if (form := job.form.described()) is None else RowForm.model_validate(form),
+    )
 
 
 def wipe(transport: Transport, fleet: str, job: str, id: str, indexes: range) -> None:

@@ -24,7 +24,7 @@ class Announcement:
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: one is made for every task and every answer (edgefl/records.py)
 class Device:
     """One device as the coordinator knows it."""
 

@@ -7,7 +7,7 @@ from coordinator import modes, rounds
 from coordinator import vocabulary as words
 from coordinator.roster import Device
 from coordinator.rounds import Rounds
-from coordinator.state import State, Step, but, doing, each, say_state, telling, then
+from coordinator.state import State, Step, but, each, say_state, then
 from edgefl import events
 from edgefl.records import replace
 
@@ -22,9 +22,9 @@ def feed(s: State, event: rounds.Event, at: float, answer: words.Answered | None
     after, actions = modes.step(before, event)
     extended = isinstance(event, rounds.Expired) and before.opening == after.opening and after.attempt > before.attempt
     told = (events.Extended(before.round, modes.outstanding(before)),) if extended else ()
-    fed = (*s.fed, event) if after != before else s.fed
-    now: Step = but(s, rounds=after, fed=fed), (), told
-    stuck = isinstance(event, rounds.Expired) and after != before and after.phase != "merging"
+    moved = after is not before and after != before
+    now: Step = but(s, rounds=after, fed=(*s.fed, event)) if moved else s, (), told
+    stuck = isinstance(event, rounds.Expired) and moved and after.phase != "merging"
     if stuck and s.listened is not None:  # the word that somebody has left, or come, may be lost
         now = then(now, lambda s: (but(s, listened=at), (words.ListenAgain(),), ()))
     return each(now, actions, lambda s, action: _follow(s, action, before, at, answer))
@@ -39,12 +39,10 @@ def _follow(  # noqa: PLR0911  one action, one case
         case rounds.SetTimer(seconds=seconds):
             return but(s, timer=action, timer_due=None if s.held else at + seconds), (), ()
         case rounds.Accept(device, round) if answer is not None:
-            s = but(_paced(s, answer), answers={**s.answers, device: words.Kept(round, answer.digest)})
-            accepted = words.Accept(device, round, answer.digest)
-            return doing((accepted,), telling(answer_fact(s, answer, "accepted"), owing(s, device, at)))
+            return _accepted(s, answer, words.Accept(device, round, answer.digest), at)
         case rounds.Late(device, round) if answer is not None:
-            s = but(_paced(s, answer), late={**s.late, device: words.Kept(round, answer.digest)})
-            s = but(s, since_merge=s.since_merge + words.Totals(late=1))
+            late = {**s.late, device: words.Kept(round, answer.digest)}
+            s = but(s, late=late, devices=_paced(s, answer), since_merge=s.since_merge + words.Totals(late=1))
             told = answer_fact(s, answer, "late", "kept by policy")
             return s, (words.Late(device, round, answer.digest),), (told,)
         case rounds.Ignore(reason=reason) if answer is not None:
@@ -58,6 +56,24 @@ def _follow(  # noqa: PLR0911  one action, one case
             return but(s, timer=None, timer_due=None, held=False), (), ()
         case _:
             return s, (), ()
+
+
+def _accepted(s: State, answer: words.Answered, accept: words.Accept, at: float) -> Step:
+    """The answer counts, and its device will be told so: by its next task, or by a receipt if that takes long."""
+    device, kept = accept.device, words.Kept(accept.round, accept.digest)
+    s = but(
+        s,
+        devices=_paced(s, answer),
+        answers={**s.answers, device: kept},
+        unconfirmed={**s.unconfirmed, device: kept},
+        confirm_due=s.confirm_due or at + CONFIRM,
+    )
+    told = answer_fact(s, answer, "accepted")
+    concise = device in s.devices and s.devices[device].announced.concise
+    if concise and s.rounds.rules.schedule.follows(kept.round):
+        return s, (accept,), (told,)
+    s, receipts, _ = confirm(s, {device})
+    return s, (accept, *receipts), (told,)
 
 
 def ignored(s: State, answer: words.Answered, reason: rounds.Reason) -> Step:
@@ -81,11 +97,12 @@ def answer_fact(s: State, answer: words.Answered, verdict: events.Verdict, reaso
     )
 
 
-def _paced(s: State, answer: words.Answered) -> State:
+def _paced(s: State, answer: words.Answered) -> Mapping[str, Device]:
+    """All devices, knowing how fast this one was."""
     device = s.devices.get(answer.device)
     if device is None or not answer.seconds_per_step:
-        return s
-    return but(s, devices={**s.devices, answer.device: replace(device, seconds_per_step=answer.seconds_per_step)})
+        return s.devices
+    return {**s.devices, answer.device: replace(device, seconds_per_step=answer.seconds_per_step)}
 
 
 def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: words.Model, at: float) -> Step:
@@ -126,14 +143,6 @@ def _together(s: State, asked: tuple[Device, ...], opening: tuple[int, int]) -> 
 
 
 # ── receipts ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def owing(s: State, device: str, at: float) -> Step:
-    """A device will be told that its answer is safe: by its next task, or by a receipt if that takes long."""
-    kept = s.answers[device]
-    s = but(s, unconfirmed={**s.unconfirmed, device: kept}, confirm_due=s.confirm_due or at + CONFIRM)
-    concise = device in s.devices and s.devices[device].announced.concise
-    return (s, (), ()) if concise and s.rounds.rules.schedule.follows(kept.round) else confirm(s, {device})
 
 
 def confirm(s: State, devices: AbstractSet[str], implied: Mapping[str, int] = NOBODY) -> Step:

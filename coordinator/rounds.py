@@ -51,6 +51,7 @@ House rules
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil
 from typing import Any, Literal, TypeAlias
 
@@ -62,6 +63,9 @@ from edgefl.selection.registry import selection
 WHAT = {"evaluate": "the last model's evaluation", "describe": "the round in which devices describe their data"}
 Phase: TypeAlias = Literal["starting", "gathering", "open", "merging", "finished"]
 Reason: TypeAlias = Literal["duplicate", "late", "stale", "not invited", "future", "finished"]
+
+
+_schedule = cache(Schedule)  # every answer asks for the same one
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Rules:
 
     @property
     def schedule(self) -> Schedule:
-        return Schedule(self.rounds, self.evaluates, self.describes)
+        return _schedule(self.rounds, self.evaluates, self.describes)
 
     def draw(self, round: int) -> int:
         """The number of the draw that gives a round its devices; rounds that share it share them."""
@@ -114,7 +118,7 @@ class Work:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: one is made for every event (edgefl/records.py)
 class Rounds:
     """Everything the machine knows; `json.dumps(asdict(state), default=sorted)` writes it down."""
 
@@ -495,15 +499,17 @@ def _lost(s: Rounds, device: str) -> Step:
 
 def _objection(s: Rounds, device: str, round: int) -> Reason | None:
     """Why a word of this device about this round cannot be used; None if it can."""
-    grounds: tuple[tuple[Reason, bool], ...] = (
-        ("finished", s.phase == "finished"),
-        ("future", round > s.round),
-        ("duplicate", s.counted.get(device) == round),  # its receipt was lost: not late, it did count
-        ("late", round < s.round or s.phase == "merging"),
-        ("not invited", device not in s.asked),
-        ("duplicate", device in s.answered),
-    )
-    return next((reason for reason, holds in grounds if holds), None)
+    if s.phase == "finished":
+        return "finished"
+    if round > s.round:
+        return "future"
+    if s.counted.get(device) == round:
+        return "duplicate"  # its receipt was lost: not late, it did count
+    if round < s.round or s.phase == "merging":
+        return "late"
+    if device not in s.asked:
+        return "not invited"
+    return "duplicate" if device in s.answered else None
 
 
 def _replace_one(s: Rounds) -> Step:

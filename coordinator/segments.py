@@ -17,8 +17,9 @@ from edgefl.system.record_log import Placed, Record, RecordLog
 ARCHIVE = "journal.log"
 SEGMENTS = "journal-*.log"
 VERSION = 1
-ROUNDS = 8  # closings that fill a segment,
-BYTES = 4 << 20  # or so much at a closing
+ROUNDS = 32  # closings that fill a segment,
+BYTES = 16 << 20  # or so much at a closing,
+NOTES = 4096  # or so many records, whose notes are kept in memory
 
 Entry: TypeAlias = dict[str, Any]  # of the story: a fact, as JSON has it
 
@@ -50,7 +51,8 @@ class Segment:
     @property
     def full(self) -> bool:
         """Whether nothing comes after it."""
-        return self.ended and (len(self.closings) >= ROUNDS or self.log.end >= BYTES)
+        much = len(self.closings) >= ROUNDS or self.log.end >= BYTES or len(self.notes) >= NOTES
+        return much and self.ended
 
     def append(self, *records: Record) -> None:
         self._took(self.log.append(*records))

@@ -16,7 +16,7 @@ from coordinator import vocabulary as words
 from coordinator.artifacts import Artifacts
 from coordinator.asking import Asking
 from coordinator.beginning import begin, identify
-from coordinator.decided import TOGETHER, Decided, happened
+from coordinator.decided import TOGETHER, Decided, happened, only_looks
 from coordinator.device_keys import DeviceKeys
 from coordinator.hearing import Hearing
 from coordinator.inbox import Inbox
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 MEMBERS = 1.0  # seconds between two looks at the list of members
+NEVER_DEFERRED = (Woken, words.Stop, Crashed, saving.Stuck)  # taken in though the journal cannot be written
 
 
 class Coordinator:
@@ -121,7 +122,7 @@ class Coordinator:
         """When it wants to be woken if nothing happens before."""
         hears = self.commit_at, core.deadline(self.state), self.inbox.deadline(), self.members_at
         due = (self.retry_at, *(() if self.pending else hears))
-        return min((one for one in due if one is not None), default=None)
+        return min([one for one in due if one is not None], default=None)
 
     def result(self) -> RunState:
         """The state at the end, or what ended it."""
@@ -147,9 +148,9 @@ class Coordinator:
 
     def _deaf(self, event: Any) -> bool:
         """Whether this has to wait: for the disk, or for what was promised before a restart."""
-        if isinstance(event, Woken | words.Stop | Crashed | saving.Stuck):
+        if not self.pending and not recalling(self.state):
             return False
-        return bool(self.pending) or (recalling(self.state) and isinstance(event, Message))
+        return not isinstance(event, NEVER_DEFERRED) and (bool(self.pending) or isinstance(event, Message))
 
     def _take(self, event: Any) -> None:  # noqa: PLR0912, C901  one event, one case
         now = self.clock.now()
@@ -224,8 +225,15 @@ class Coordinator:
     def _go_on(self) -> None:
         while self.pending:
             state, actions, facts = core.step(self.state, self.pending[0])
-            told = tuple(replace(fact, at=self.clock.wall()) for fact in facts)
-            decided = Decided(self.state, state, actions, told, self.artifacts.accepted(actions))
+            if only_looks(actions):  # which promises nothing, and is not worth writing
+                self.pending.popleft()
+                self.state = state
+                perform(self, actions[0])
+                continue
+            told = tuple([replace(fact, at=self.clock.wall()) for fact in facts])
+            answer = self.artifacts.accepted(actions)
+            held = (self.undone[-1].held if self.undone else 0) + (len(answer.frame) if answer else 0)
+            decided = Decided(self.state, state, actions, told, answer, held)
             waits, follows = self._may_wait(decided), decided.follows
             if follows:  # devices need not wait for the disk
                 self._hand_out(actions)
@@ -237,11 +245,7 @@ class Coordinator:
                 return
             self.pending.popleft()
             self.state = state
-            at_once = [action for action in actions if waits and isinstance(action, words.Open)]
-            later = tuple(action for action in actions if not follows and action not in at_once)
-            self.undone.append(replace(decided, actions=later))
-            for action in at_once:  # to look into an answer promises nothing
-                perform(self, action)
+            self.undone.append(replace(decided, actions=()) if follows else decided)
             if not waits:
                 self._carry_out()
 
@@ -254,9 +258,9 @@ class Coordinator:
 
     def _may_wait(self, decided: Decided) -> bool:
         """Whether this can be written together with what comes in a moment."""
-        now = self.clock.now()
-        if self.journal is None or not (decided.changes or self.undone) or not decided.may_wait(self.undone):
+        if self.journal is None or not (decided.changes or self.undone) or not decided.may_wait:
             return False
+        now = self.clock.now()
         self.commit_at = self.commit_at or now + TOGETHER
         return now < self.commit_at
 

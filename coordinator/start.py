@@ -1,5 +1,6 @@
 """From a run file to a finished run: broker, transport, run folder, coordinator, results."""
 
+import gc
 import json
 import logging
 import signal
@@ -17,8 +18,9 @@ from coordinator.device_keys import DeviceKeys
 from coordinator.expiries import expiry
 from coordinator.exporting import SHOWN, made_up, read, reads_tokens
 from coordinator.fleet_broker import fleet_of
-from coordinator.metrics_file import METRICS, MetricsFile, reports
+from coordinator.metrics_file import METRICS, reports
 from coordinator.page import served
+from coordinator.past import complete_metrics
 from coordinator.renewals import Renewals
 from coordinator.resuming import Stated
 from coordinator.settling import settle
@@ -96,7 +98,7 @@ def coordinate(
         address = _broker(run, until_done)
         run = settle(folder, run, fresh=fresh, stated=stated)
         known_runs.announce(folder)
-        metrics, fleet = MetricsFile(FolderDisk(folder)), fleet_of(run)
+        metrics, fleet = complete_metrics(FolderDisk(folder)), fleet_of(run)
         alone = parse(run.broker.url).embedded  # then the fleet ends with the run
         sightings = None if alone else Sightings(FleetFolder(run.broker.fleet).seen, run.run.name)
         if sightings:
@@ -136,6 +138,8 @@ def coordinate(
         if ready:
             until_done.enter_context(ready(address))
         about = _told(run, address), signer.key, str(run.algorithm["name"]), run.run.rounds, run.rounds.deadline
+        gc.freeze()  # what is here is here to stay: looking for garbage in it only takes time
+        until_done.callback(gc.unfreeze)
         with view.watching():
             tell(Started(run.run.name, serving.shell.run_id, *about, at=serving.clock.wall()))
             if page.shown:

@@ -1,8 +1,12 @@
-"""A coordinator in this process: its queue, a thread for its slow work, and the machine's own clock."""
+"""A coordinator in this process: its turns, a thread for its slow work, and the machine's own clock.
+
+A small message is taken in by the thread that reads it from the network, and the next round is asked for by the one
+that merged the last: nobody is woken for either. A large one is left to the thread that serves, so that the network
+goes on while answers of such a size are written.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from coordinator import identity
@@ -14,12 +18,14 @@ from coordinator.vocabulary import Stop
 from edgefl.config.schema import RunFile
 from edgefl.events import Tell
 from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Transport
+from edgefl.protocol.transport import Message, Transport
 from edgefl.run.job import Job, RunState
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
-from edgefl.system.reactor import serve
+from edgefl.system.turns import Turns
+
+LARGE = 1 << 16  # bytes of a message that is left to the thread that serves
 
 
 class Threaded:
@@ -38,15 +44,15 @@ class Threaded:
         renewals: Renewals | None = None,
         seal: bool | None = None,
     ) -> None:
-        self.queue: SimpleQueue[Any] = SimpleQueue()
         self.clock = SystemClock()
+        self.turns = Turns(self.clock)
         self.shell = Coordinator(
             run,
             transport,
             prepare,
-            put=self.queue.put,
+            put=self._put,
             clock=self.clock,
-            background=Threads(self.queue.put, "coordinator"),
+            background=Threads(self._put, "coordinator"),
             disk=FolderDisk(folder) if folder else None,
             tell=tell,
             signer=signer or (identity.opened(folder / identity.NAME) if folder else None),
@@ -58,11 +64,15 @@ class Threaded:
     def run(self) -> RunState:
         """Coordinate until the job is finished."""
         try:
-            serve(self.shell, self.queue, self.clock)
+            self.turns.serve(self.shell)
         finally:
             self.shell.close()
         return self.shell.result()
 
     def stop(self, *_: object) -> None:
         """End early; may be called from any thread, and as a signal handler."""
-        self.queue.put(Stop())
+        self.turns.post(Stop())
+
+    def _put(self, event: Any) -> None:
+        large = isinstance(event, Message) and len(event.payload) > LARGE
+        (self.turns.post if large else self.turns.put)(event)

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TypeAlias
 
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.errors import ConfigError, RemoteError
 from edgefl.models.base import Model
-from edgefl.models.build import build
 from edgefl.models.onnx.bundle import unpack
 from edgefl.protocol.messages import GRAPHS, Manifest, read
 from edgefl.tasks.kinds import checked
@@ -96,6 +95,8 @@ def _batch(manifest: Manifest, samples: int | None) -> int:
 
 
 def _torch(manifest: Manifest, compute: LocalCompute) -> Model:
+    from edgefl.models.build import build  # noqa: PLC0415 - only with PyTorch
+
     _allowed(manifest, compute)
     try:
         return build(

@@ -1,10 +1,11 @@
-"""Which installation this device is, and how often it has started: an old last will cannot pass for this life."""
+"""Which installation this device is, and which of its lives this is: an old last will cannot pass for this one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from edgefl.protocol.messages import Presence
+from edgefl.protocol.signed import life_number
 from edgefl.system.disk import Disk
 
 NAME = "birth"
@@ -17,6 +18,7 @@ class Birth:
 
     installation: str
     number: int
+    before: int = 0  # the number of the last one, as far as this disk knows
 
     def echo(self, presence: Presence, *, ours: bool) -> Echo:
         """Whose word about this device stands at the broker; `ours` if our key signed it.
@@ -29,10 +31,11 @@ class Birth:
         return "ours" if (presence.birth, presence.online) >= (self.number, True) else "outdated"
 
 
-def born(disk: Disk, new_id: Callable[[], str]) -> Birth:
-    """One more start, written down before anything else happens."""
+def born(disk: Disk, new_id: Callable[[], str], wall: float) -> Birth:
+    """One more start at this time, written down before anything else happens."""
     words = (disk.read(NAME) or b"").decode(errors="replace").split()
     known = len(words) == 2 and words[1].isdigit()
-    birth = Birth(words[0], int(words[1]) + 1) if known else Birth(new_id(), 1)
+    installation, before = (words[0], int(words[1])) if known else (new_id(), 0)
+    birth = Birth(installation, life_number(wall, before), before)
     disk.write(NAME, f"{birth.installation} {birth.number}\n".encode())
     return birth

@@ -3,13 +3,13 @@
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from device_agent.download import Download
+from device_agent.order import Item
 from device_agent.trust import Trust, Wanted
 from edgefl.errors import WireError
 from edgefl.protocol.chunks import digest
-from edgefl.protocol.messages import Enclosed, Manifest
+from edgefl.protocol.messages import Enclosed
 from edgefl.protocol.transport import Transport
 from edgefl.system.clock import Clock
 
@@ -18,15 +18,6 @@ log = logging.getLogger(__name__)
 KEPT = 4  # of each run: a model, the one before it, its graphs, and one that was just superseded
 MOST = 4 * KEPT  # of all runs
 STALLED = 3.0  # seconds without a chunk before the coordinator is asked to publish again
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Something that has come whole."""
-
-    manifest: Manifest
-    frame: bytes | bytearray
-    signed: bytes = b""  # the manifest as it came, for whoever passes it on
 
 
 class ModelCache:

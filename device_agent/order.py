@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Event, Lock
+from threading import Lock
 from typing import TypeAlias
 
-from device_agent.model_cache import Item
 from device_agent.vocabulary import Tasked
 from edgefl.models.base import Interruptible, interruptible
 from edgefl.privacy import Price
+from edgefl.protocol.messages import Manifest
 from edgefl.run.work import Done, ModelRef
 from edgefl.vector import State
 
@@ -17,6 +17,15 @@ Watch: TypeAlias = Callable[[int], None]
 
 class Cancelled(Exception):  # noqa: N818 - it is not an error
     """The task was superseded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A model, or its graphs, that has come whole."""
+
+    manifest: Manifest
+    frame: bytes | bytearray
+    signed: bytes = b""  # the manifest as it came, for whoever passes it on
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +48,22 @@ class Cancellation:
     """The wish that a task should end. It reaches what is running, not only the next step."""
 
     def __init__(self) -> None:
-        self._wanted, self._lock = Event(), Lock()
+        self._wanted, self._lock = False, Lock()
         self._running: Interruptible | None = None
 
     def is_set(self) -> bool:
-        return self._wanted.is_set()
+        return self._wanted
 
     def set(self) -> None:
         with self._lock:
-            self._wanted.set()
+            self._wanted = True
             if self._running:
                 self._running.interrupt()
 
     def covers(self, running: object) -> None:
         """From now on this works for the task, and for no other."""
         with self._lock:
-            if self._wanted.is_set():
+            if self._wanted:
                 raise Cancelled
             if interruptible(running):
                 running.resume()  # a task before this one may have been cancelled

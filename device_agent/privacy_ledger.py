@@ -7,7 +7,7 @@ has new noise on it. So an event is on disk before anything else happens to its 
 import json
 import logging
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -39,25 +39,41 @@ class PrivacyLedger:
                 ) from None
 
     def spend(self, run_key: str, price: Price) -> None:
-        """After this returns, one more event of this run is on disk.
-
-        All are reckoned with the fewest samples that any of them had: more of them make an update cheaper.
-        """
-        price = replace(
-            price, samples=min(price.samples, int(self.runs.get(run_key, {}).get("samples", price.samples)))
-        )
-        events = self.events(run_key) + 1
-        cost, noise = price.of(events), price.mechanism.noise
-        epsilon = cost["epsilon"] if isfinite(cost["epsilon"]) else None  # seeded noise promises nothing
-        entry = {"odd_updates": events, "samples": price.samples, "noise": noise, "epsilon": epsilon}
-        entry["delta"] = cost["delta"]
+        """After this returns, one more event of this run is on disk."""
+        entry = self.reckoned(run_key, price)
         self._disk.write(NAME, json.dumps({**self.runs, run_key: entry}, indent=1).encode())
         self.runs[run_key] = entry
-        log.info("spent job=%s odd_updates=%d epsilon=%.4g delta=%.4g", run_key, events, cost["epsilon"], cost["delta"])
-        if noise == "seeded" and events == 1:
+        events, epsilon = entry["odd_updates"], inf if entry["epsilon"] is None else entry["epsilon"]
+        log.info("spent job=%s odd_updates=%d epsilon=%.4g delta=%.4g", run_key, events, epsilon, entry["delta"])
+        if entry["noise"] == "seeded" and events == 1:
             log.warning(
                 "the coordinator can draw this noise again job=%s: its run says privacy.noise = 'seeded'", run_key
             )
+
+    def reckoned(self, run_key: str, price: Price) -> dict[str, Any]:
+        """The entry of this run with one more event at this price.
+
+        All are reckoned with the fewest samples that any of them had: more of them make an update cheaper. Where the
+        run changes its noise, what came before stays spent and each further update is added to it (basic composition):
+        little noise before more of it would otherwise be forgotten.
+        """
+        before = self.runs.get(run_key, {})
+        price = replace(price, samples=min(price.samples, int(before.get("samples", price.samples))))
+        events, terms = self.events(run_key) + 1, f"{price.mechanism} mu={price.mu} size={price.layout.size}"
+        same = terms == before.get("terms", terms)  # of an older version there are no terms
+        cost = price.of(events if same else 1)
+        epsilon, delta = cost["epsilon"], cost["delta"]
+        if not same:
+            earlier = before["epsilon"]
+            epsilon, delta = epsilon + (inf if earlier is None else earlier), delta + before["delta"]
+        return {
+            "odd_updates": events,
+            "samples": price.samples,
+            "noise": price.mechanism.noise,
+            "epsilon": epsilon if isfinite(epsilon) else None,  # seeded noise promises nothing
+            "delta": delta,
+            "terms": terms if same else "changed",
+        }
 
     def events(self, run_key: str) -> int:
         """How many private updates were computed in this run."""

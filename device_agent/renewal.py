@@ -10,9 +10,9 @@ connection takes them up when it is next made.
 import logging
 from collections.abc import Callable
 from datetime import datetime, timezone
-from pathlib import Path
 
 from edgefl.errors import WireError
+from edgefl.protocol import certificate_dates
 from edgefl.protocol.tls import Tls
 from edgefl.system.store import write_atomically
 
@@ -37,7 +37,7 @@ class Renewal:
         if self.file is None or now < self._look_at:
             return None
         self._look_at = now + AGAIN
-        begun, ends = _lifetime(self.file)
+        begun, ends = certificate_dates.read(self.file.read_bytes())
         if ends - now > (ends - begun) * LEFT:
             return None
         from edgefl.fleet import authority  # noqa: PLC0415 - once in a long while
@@ -62,18 +62,12 @@ class Renewal:
             raise WireError("certificate.foreign", "the new certificate is not of the authority of this fleet")
         if not fits:
             raise WireError("certificate.foreign", "the new certificate is not for this device's key")
-        if certificate.not_valid_after_utc.timestamp() <= _lifetime(self.file)[1]:
+        ends = certificate.not_valid_after_utc.timestamp()
+        if ends <= certificate_dates.read(self.file.read_bytes()).end:
             raise WireError("certificate.old", "the new certificate does not last longer than the one that is here")
         write_atomically(self.file, self._key + pem.encode())
         self._key = None
-        log.info("has a new certificate device=%s ends=%s", self.device, _date(_lifetime(self.file)[1]))
-
-
-def _lifetime(file: Path) -> tuple[float, float]:
-    from edgefl.fleet import authority  # noqa: PLC0415
-
-    certificate = authority.read_certificate(file.read_bytes())
-    return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
+        log.info("has a new certificate device=%s ends=%s", self.device, _date(ends))
 
 
 def _date(seconds: float) -> str:

@@ -46,6 +46,7 @@ class Replays:
         self.clock, self._synced = clock, clock.now()
         self._number = self._slot = 0
         self._changed = False
+        self._there: set[int] = set()  # slots whose file is ours
         self._read()
 
     def new_message(self, key: str, run: str, counter: int) -> None:
@@ -111,10 +112,12 @@ class Replays:
         runs = {run: {"down": one.down, "state": one.state, "ended": one.ended} for run, one in self.runs.items()}
         text = json.dumps({"number": self._number, "key": self.key, "floor": self.floor, "runs": runs}).encode()
         data, name = sha256(text).hexdigest().encode() + b"\n" + text + b"\n", self.names[self._slot]
-        if synced or self._disk.size(name) is None:
+        if not synced and self._slot in self._there:
+            self._there.discard(self._slot)  # unless this goes well: somebody may have removed it
+            self._disk.patch(name, data)  # what may stand behind it is of a longer one from before
+        else:
             self._disk.overwrite(name, data)
-        else:  # what may stand behind it is of a longer one from before
-            self._disk.patch(name, data)
+        self._there.add(self._slot)
 
     def _read(self) -> None:
         """The newer of the two files that are whole."""

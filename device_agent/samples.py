@@ -9,17 +9,12 @@ nothing back of its own; there a task says which share of it is set aside.
 
 import logging
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
-from edgefl.config.agent_file import LocalData
-from edgefl.data import files
 from edgefl.data.dataset import Dataset
 from edgefl.errors import ConfigError
-from edgefl.run.local_data import local_samples
 
 log = logging.getLogger(__name__)
 
@@ -79,17 +74,6 @@ class Samples:
         self._seen = version
         fresh = self._read()
         return None if _same(fresh[0], self.data) else fresh
-
-
-def samples_of(settings: LocalData, root: Path | None = None) -> Samples:
-    """The samples that an agent file names."""
-    source, tells, read = settings.source, settings.statistics, partial(local_samples, settings, root)
-    if settings.partition is not None or ":" not in source:
-        return Samples(*read(), describes=tells)
-    if not files.is_file(source):  # called before every task: not worth a line each time
-        return Samples(*read(), partial(read, log_level=logging.DEBUG), describes=tells)
-    seen = files.version(source)
-    return Samples(*read(), read, lambda: files.version(source), seen, describes=tells)
 
 
 def _same(a: Dataset, b: Dataset) -> bool:

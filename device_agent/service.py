@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from device_agent import identity, session
 from device_agent import vocabulary as words
+from device_agent.allowance import Affordable, beyond
 from device_agent.attendance import Attendance
 from device_agent.backends import MakeModel
 from device_agent.birth import born
@@ -33,6 +34,7 @@ from device_agent.training import Computed, Failed, Outcome, Progressed, Trained
 from device_agent.trust import Trust, Wanted
 from device_agent.workers import DoWork, InProcess
 from edgefl.config.agent_file import LIMIT_MB
+from edgefl.config.allowance import Allowance
 from edgefl.data.dataset import Dataset
 from edgefl.errors import StoreError, WireError
 from edgefl.printable import printable
@@ -108,10 +110,11 @@ class Agent:
         entropy: Entropy = SYSTEM,
         machine: Callable[[], Vitals] | None = None,
         unmet: Callable[[Vitals], str] | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
         self.severed = False  # whether the bridge from the site that it is at is gone
-        self.birth = born(disk, new_id)
+        self.birth = born(disk, new_id, clock.wall())
         self.speaker = Speaker(signer or identity.signer(disk), fleet, self.birth.number)
         self.outbox = Outbox(transport, fleet, device, self.speaker)
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
@@ -147,7 +150,9 @@ class Agent:
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
         self.held = {held.digest.hex(): held for held in spooled.values()}
-        self.ledger = PrivacyLedger(disk)
+        self.ledger, self.allowance = PrivacyLedger(disk), allowance or Allowance()
+        if self.allowance.epsilon is not None:
+            self.train = Affordable(self.train, self.allowance, self.ledger, self.samples, self.allowed)
         self.states = States(disk, device, self.ledger)
         updates = {held.run_key: _resumed(held) for held in spooled.values()}
         self.session = Session(held=updates, once=once, only=run)
@@ -240,7 +245,8 @@ class Agent:
     def _feed(self, event: words.Event) -> None:
         self.session, actions = step(self.session, event)
         self.actions.extendleft(reversed(actions))  # what follows from this comes before what was still to be done
-        self.model_cache.keep(_wanted(self.session.task) if self.session.task else ())
+        if self.model_cache.underway:
+            self.model_cache.keep(_wanted(self.session.task) if self.session.task else ())
 
     def _end(self, code: int, reason: str) -> None:
         self.exit = code, reason
@@ -283,7 +289,10 @@ class Agent:
             case Trained(_, round, done):
                 if vitals := self._vitals():  # a machine is never hotter
                     self._working(round, done.steps, vitals)
-                self._trained(done.frame, done.kept)
+                if why := beyond(self.allowance, self.ledger.runs.values()):  # one that was cancelled was paid for too
+                    self._feed(words.TrainingFailed(round, f"privacy.spent: {why}"))
+                else:
+                    self._trained(done.frame, done.kept)
             case Failed(_, round, reason, told, mistake):
                 if mistake:  # somebody's, and not the end: the next run may want something else
                     self._complain(reason)
@@ -408,6 +417,8 @@ class Agent:
         self.held[digest.hex()] = held
         log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
         self._feed(words.Trained(task.round, digest.hex()))
+        if not kept:
+            self.actions.append(words.Sync(task.run_key))  # behind the answer, which need not wait for it: see Spool
         if self.attendance.announced != len(self.samples.data) and self.session.online:
             self.actions.append(words.Announce())  # behind the answer
 
@@ -438,6 +449,8 @@ class Agent:
             case words.SendChunks(digest, missing):
                 if not self.outbox.sending():
                     self.outbox.send(self.held[digest], missing)
+            case words.Sync(run_key):
+                self._sync(run_key)
             case words.Commit(_, digest):
                 self.states.commit(self.held[digest])
             case words.Forget(_, digest):
@@ -451,6 +464,12 @@ class Agent:
                 log.info("%s", text)
             case words.Quit(code, reason):
                 self._end(code, reason)
+
+    def _sync(self, run_key: str) -> None:
+        try:
+            self.spools.sync(run_key)
+        except StoreError as error:
+            log.warning("the update may not survive a power cut: %s", error)
 
     def _train(self, task: words.Tasked) -> None:
         if not self.model_cache.has(_wanted(task)):  # crowded out by what other runs need

@@ -165,11 +165,20 @@ def _tasked(s: Session, new: words.Tasked) -> Step:
     answered = s.answered.get(new.run_key, (0, ""))
     if mine is not None and mine.same_work(new):
         return _again(s, new)
-    if mine is not None and new.round < mine.round:
-        return s, (words.Note(f"round {new.round} is older than round {mine.round} in hand"),)
-    if new.round < answered[0] or (new.round, new.attempt) == answered:
+    if new.round < (latest := max(answered[0], mine.round if mine else 0)):
+        return s, _set_back(s, new, latest)
+    if (new.round, new.attempt) == answered:
         return s, (words.Note(f"round {new.round} is already answered"),)
     return _accepted(s, new)
+
+
+def _set_back(s: Session, new: words.Tasked, latest: int) -> tuple[words.Action, ...]:
+    """Nobody goes back behind a round that he has had; whoever asks for it, in a new message, has forgotten it."""
+    why = (
+        f"round {new.round} is older than round {latest}, which this device has had: if the run's folder was restored"
+        " from a copy, go on under another run.name, with run.from"
+    )
+    return words.Note(why), *_online(s, words.Decline(new, why))
 
 
 def _again(s: Session, new: words.Tasked) -> Step:

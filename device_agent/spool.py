@@ -70,11 +70,16 @@ class Spools:
         return taken
 
     def put(self, held: Held) -> Held:
-        """After this returns, the update survives anything but the loss of the disk; as it lies there."""
+        """After this returns, the update survives the end of the agent, however sudden; as it lies there."""
         if held.run_key not in self._used:
             self._used[held.run_key] = self._free.pop(0)
         self._number += 1
         return self._used[held.run_key].put(replace(held, number=self._number))
+
+    def sync(self, run_key: str) -> None:
+        """After this returns, the update of this run, if one waits, survives anything but the loss of the disk."""
+        if spool := self._used.get(run_key):
+            spool.sync()
 
     def clear(self, run_key: str) -> None:
         """Nothing of this run waits any more."""
@@ -89,18 +94,24 @@ class Spool:
         length of the note 8 | note, sealed by its hash | frame, whose hash stands in the note
 
     The file is written in place: a torn one is known by its hashes, and its round is trained again. So an update costs
-    one sync and no rename, which on an SD card is most of what a small round costs.
+    one sync and no rename, which on an SD card is most of what a small round costs. Nobody waits for that sync unless
+    the device keeps something from this round to the next: an answer that the coordinator has, of which the device
+    knows nothing after a power cut, is no loss; what was kept with it would be.
     """
 
     def __init__(self, disk: Disk, place: int = 0) -> None:
         self._disk, self._name = disk, f"update.{place}.spool" if place else "update.spool"
 
     def put(self, held: Held) -> Held:
-        """After this returns, the update survives anything but the loss of the disk; as it lies there."""
+        """After this returns, the update survives the end of the agent, and a power cut if something is kept."""
         about = {name: getattr(held, name) for name in NOTED}
         note = store.sealed(held.kept, {**about, "digest": held.digest.hex()})
-        self._disk.overwrite(self._name, len(note).to_bytes(8, "little"), note, held.frame)
+        self._disk.overwrite(self._name, len(note).to_bytes(8, "little"), note, held.frame, synced=bool(held.kept))
         return replace(held, note=note)
+
+    def sync(self) -> None:
+        """After this returns, a power cut leaves what was put."""
+        self._disk.sync(self._name)
 
     def take(self) -> Held | None:
         """What waited when the device was last switched off; what is damaged is put away, and trained again."""

@@ -13,8 +13,9 @@ from device_agent.backends import choose, maker
 from device_agent.box.keeper import Box
 from device_agent.box.zygote import Zygote
 from device_agent.conditions import silent, unmet
+from device_agent.own_samples import samples_of
 from device_agent.renewal import Renewal
-from device_agent.samples import Samples, samples_of
+from device_agent.samples import Samples
 from device_agent.service import Agent
 from device_agent.vitals import Machine
 from device_agent.vocabulary import Stopped
@@ -50,11 +51,13 @@ def run(
     only: str | None = None,
     insecure: bool = False,
     level: str,
+    zygote: Zygote | None = None,
 ) -> tuple[int, str]:
     """Serve with the agent file behind `path` until a signal or the end; the exit code and the reason."""
     logs.set_up(level)
-    resident_memory.one_heap()
-    zygote = Zygote()  # before anything else: it shall know nothing, and a process with threads is not forked
+    if zygote is None:
+        resident_memory.one_heap()
+        zygote = Zygote()  # before anything else: it shall know nothing, and a process with threads is not forked
     file = reader.load(AgentFile, path or _enrolled(), sets)
     folder = file.agent.folder.expanduser() / file.agent.id
     identity.check(FolderDisk(folder))
@@ -159,6 +162,7 @@ def open_agent(
         renewal=Renewal(me.id, me.tls, SystemClock().wall),
         machine=machine,
         unmet=_unmet(file.conditions),
+        allowance=file.privacy,
     )
 
 

@@ -29,8 +29,8 @@ class Twin:
 
     def heard(self, presence: Presence, *, by_us: bool) -> None:
         """Somebody with our key says this of himself; `by_us` if it was us, in this life."""
-        ours = presence.installation == self.birth.installation and presence.birth <= self.birth.number
-        if ours and (by_us or presence.birth < self.birth.number):  # of an earlier life
+        ours = presence.installation == self.birth.installation
+        if ours and (by_us or presence.birth <= self.birth.before):  # of an earlier life, as this disk knows them
             return
         if not self._now:
             self._met, self._now = self._met + 1, True

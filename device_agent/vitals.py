@@ -5,7 +5,6 @@ A Jetson's sensors are thermal zones like any other's; `tegrastats` shows the sa
 """
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,12 @@ VCGENCMD = ("/usr/bin/vcgencmd", "get_throttled")
 
 
 def _vcgencmd() -> str:
-    done = subprocess.run(VCGENCMD, capture_output=True, text=True, check=True, timeout=1.0)  # noqa: S603 - ours
+    import subprocess  # noqa: PLC0415 - half a megabyte, and only an old system of a Raspberry Pi needs it
+
+    try:
+        done = subprocess.run(VCGENCMD, capture_output=True, text=True, check=True, timeout=1.0)  # noqa: S603 - ours
+    except subprocess.SubprocessError as error:
+        raise OSError(str(error)) from None
     return done.stdout.partition("=")[2]
 
 
@@ -76,7 +80,7 @@ class Machine:
         if not bits and self.has_vcgencmd:
             try:
                 bits = self.vcgencmd()
-            except (OSError, subprocess.SubprocessError):  # its user may not ask: nor may it the next time
+            except OSError:  # its user may not ask: nor may it the next time
                 self.has_vcgencmd = False
         try:
             return bool(int(bits, 16) & NOW)

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TypeAlias
 
 from device_agent.backends import MakeModel
-from device_agent.model_cache import Item
-from device_agent.order import Cancellation, Order, Watch
+from device_agent.order import Cancellation, Item, Order, Watch
 from device_agent.samples import Samples
 from device_agent.vocabulary import Tasked
 from edgefl.algorithms import registry
 from edgefl.contract import Budget, Task
 from edgefl.data.dataset import Dataset
-from edgefl.data.held_back import set_aside
+from edgefl.data.held_back import aside_of, set_aside
 from edgefl.data.labels import of_device
 from edgefl.errors import ConfigError
 from edgefl.losses import loss
@@ -25,7 +25,7 @@ from edgefl.run.work import Done, ModelRef, Worker, unpack_broadcast
 from edgefl.tasks.kinds import checked
 from edgefl.vector import State
 
-_OF_THE_JOB = tuple(name for name in Manifest.model_fields if name not in {"round", "digest", "size"})  # of a manifest
+_of_the_job = attrgetter(*(name for name in Manifest.model_fields if name not in {"round", "digest", "size"}))
 DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], Done]  # `Worker.work`, or somebody who has it done
 
 
@@ -42,8 +42,7 @@ class Bench:
         if self.made_for is None:
             return False
         before, their_graphs, share = self.made_for
-        same = all(getattr(before, name) == getattr(manifest, name) for name in _OF_THE_JOB)
-        return graphs is their_graphs and held_back == share and same
+        return graphs is their_graphs and held_back == share and bool(_of_the_job(before) == _of_the_job(manifest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +134,12 @@ def fitted(device: str, data: Dataset, manifest: Manifest) -> Dataset:
     targets = manifest.target_names or manifest.targets
     names = manifest.class_names
     return of_device(data, manifest.classes, names, f"device '{device}'", targets, checked(manifest.form))
+
+
+def trained_on(data: Dataset, samples: Samples, order: Order) -> int:
+    """How many of a device's samples the task trains on."""
+    share = order.task.held_back if samples.held_back is None else None
+    return len(data) - (0 if share is None else aside_of(len(data), share))
 
 
 def price(manifest: Manifest, task: Tasked, samples: int, allowed: AbstractSet[str]) -> Price | None:

@@ -27,7 +27,7 @@ from edgefl.vector import Array, Layout, State, Vector
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)  # an unknown hyper-parameter is a mistake, never ignored
 
 
-def _unwatched(_steps: int) -> None:
+def unwatched(_steps: int) -> None:
     """Nobody is watching."""
 
 
@@ -47,7 +47,7 @@ class Site:
     data: Dataset
     rng: np.random.Generator
     loss: Loss = cross_entropy
-    watch: Callable[[int], None] = _unwatched  # told after every step; may raise to abandon the work
+    watch: Callable[[int], None] = unwatched  # told after every step; may raise to abandon the work
     noise: Noise | None = None  # on a real device; without it a private version takes its noise from `rng`
     timer: Callable[[], float] = perf_counter  # seconds that only grow: a budget is counted in them
     products: Products = ON_CPU  # who multiplies vectors as long as the model, for a stage that projects

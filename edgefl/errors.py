@@ -22,7 +22,6 @@ edgefl.simulate: algorithm.name = 'fedprx' is not in the registry; did you mean 
 """
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from edgefl.printable import printable
 
@@ -107,6 +106,8 @@ def nearest(word: str, known: Iterable[str], elsewhere: Sequence[str] = ()) -> s
         return MODES[word.lower()]
     theirs = {other: ours for other, ours in ELSEWHERE.items() if ours in words}
     names = {**theirs, **{ours: ours for ours in words}}
+    from difflib import get_close_matches  # noqa: PLC0415 - only when something is wrong
+
     close = [names[name] for name in get_close_matches(word, names, n=1, cutoff=0.8 if elsewhere else 0.6)]
     guesses = [*close, *elsewhere]
     return f"did you mean '{guesses[0]}'?" if guesses else f"known: {', '.join(words)}"

@@ -37,6 +37,7 @@ True
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from edgefl.schedule import Purpose
@@ -516,9 +517,14 @@ Tell: TypeAlias = Callable[[Fact], None]
 
 def as_json(fact: Fact) -> dict[str, Any]:
     """The fact as one JSON object: what happened first, then its fields, when it was told last."""
-    named = {one.name: getattr(fact, one.name) for one in fields(fact)}
-    at = named.pop("at")
-    return {"event": type(fact).__name__.lower(), **named, "at": at}
+    kind: type = type(fact)
+    return {"event": kind.__name__.lower(), **{name: getattr(fact, name) for name in _names(kind)}, "at": fact.at}
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The fields of a fact but its time."""
+    return tuple(one.name for one in fields(kind) if one.name != "at")
 
 
 def from_json(told: Mapping[str, Any]) -> Fact:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from device_agent.model_cache import Item
+from device_agent.order import Item
 from device_agent.training import Seal
 from device_agent.vocabulary import Tasked
 from edgefl.vector import State

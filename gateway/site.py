@@ -21,7 +21,7 @@ from coordinator.staleness import Policy
 from coordinator.stored import Shelf
 from coordinator.vocabulary import Recalled
 from device_agent.backends import MakeModel
-from device_agent.model_cache import Item
+from device_agent.order import Item
 from edgefl import robustness
 from edgefl.algorithms import registry
 from edgefl.config.schema import RunFile

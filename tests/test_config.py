@@ -187,6 +187,15 @@ def test_a_key_in_the_wrong_section_is_told_where_it_belongs(file):
     assert complaint(file) == "unknown key 'fleet.patience'; did you mean 'evaluation.patience'?"
 
 
+def test_a_table_in_the_wrong_place_is_told_where_it_belongs(file):
+    assert complaint(file, "rounds.selection=oort") == "unknown key 'rounds.selection'; did you mean '[selection]'?"
+
+
+def test_a_value_of_another_shape_is_told_in_words_of_the_file(file):
+    assert complaint(file, "export.tensorboard=folder") == 'export.tensorboard = "folder": expected a table'
+    assert complaint(file, "task.sample=4") == "task.sample = 4: expected a list"
+
+
 def test_a_wrong_variable_of_the_environment_is_refused_like_a_wrong_key(file):
     assert complaint(file, EDGEFL_ROUNDS__COHORT="-2").startswith("rounds.cohort = -2: ")
     assert complaint(file, EDGEFL_ROUNDS__COHRT="2") == "unknown key 'rounds.cohrt'; did you mean 'cohort'?"
@@ -231,7 +240,7 @@ def test_a_key_below_something_that_is_no_table_cannot_be_set(file):
 
 def test_a_table_where_a_word_should_be_is_refused(file):
     file.write_text("algorithm = 'fedavg'\n")
-    assert complaint(file).startswith('algorithm = "fedavg": Input should be a valid dictionary')
+    assert complaint(file).startswith('algorithm = "fedavg": expected a table')
 
 
 # ---- what cannot be read -------------------------------------------------------------------------------------------

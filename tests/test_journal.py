@@ -75,6 +75,16 @@ def told(event: Event) -> list[Fact]:
             return []
 
 
+def test_so_many_records_fill_a_segment_as_well(book: Journal, monkeypatch) -> None:
+    monkeypatch.setattr(segments, "ROUNDS", 9)
+    s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), Answered("a", 1, 1), Answered("b", 1, 2))
+    assert not book.full
+    monkeypatch.setattr(segments, "NOTES", 4)
+    assert book.full
+    play(book, s, Merged(1, 3))
+    assert not book.full
+
+
 def a_round(number: int) -> list[Event]:
     return [Answered("a", number, 0), Answered("b", number, 0), Merged(number, 0)]
 

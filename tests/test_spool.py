@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from edgefl.errors import StoreError
 from edgefl.protocol import chunks
 from edgefl.system import faults, store
 from edgefl.system.disk import FolderDisk
+from edgefl.system.memory_disk import MemoryDisk
 
 FRAME = bytes(range(256)) * 20
 HELD = Held("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), {"c": np.arange(4, dtype=np.float32)})
@@ -44,6 +46,30 @@ def test_what_has_its_receipt_is_gone(spool, tmp_path):
     spool.clear()
     spool.clear()
     assert Spool(FolderDisk(tmp_path)).take() is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_kept_with_an_update_survives_a_power_cut_as_soon_as_it_is_put(seed):
+    disk = MemoryDisk()
+    Spool(disk).put(HELD)
+    disk.crash(Random(seed))
+    assert same(Spool(disk).take(), HELD)
+
+
+def test_an_update_without_anything_kept_survives_a_power_cut_once_it_is_synced():
+    stateless = replace(HELD, kept={})
+
+    def survives(seed: int, *, synced: bool) -> bool:
+        disk = MemoryDisk()
+        spool = Spool(disk)
+        spool.put(stateless)
+        if synced:
+            spool.sync()
+        disk.crash(Random(seed))
+        return same(Spool(disk).take(), stateless)
+
+    assert all(survives(seed, synced=True) for seed in range(12))
+    assert not all(survives(seed, synced=False) for seed in range(12)), "or the sync would be of no use"
 
 
 def test_wherever_a_spool_is_torn_it_is_put_away_and_said(spool, tmp_path, caplog):

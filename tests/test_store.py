@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from edgefl.errors import StoreError
-from edgefl.system.store import load, save, write_atomically
+from edgefl.system.store import load, opened, save, sealed, write_atomically
 
 ARRAYS = {
     "vector": np.arange(5, dtype=np.float32),
@@ -127,3 +128,19 @@ def test_a_link_that_somebody_laid_is_not_written_through(tmp_path):
     write_atomically(tmp_path / "ours", b"data")
     assert theirs.read_bytes() == b"precious"
     assert not (tmp_path / "ours").is_symlink()
+
+
+@pytest.mark.parametrize("about", [{}, {"round": 3}, {"name": 'große "Runde"\\\n'}, {"a": "x" * 1000}])
+def test_without_arrays_it_is_still_a_file_that_any_reader_of_safetensors_opens(file, about):
+    save(file, {}, about)
+    assert load(file) == ({}, about)
+    with safe_open(file, "numpy") as theirs:
+        assert list(theirs.keys()) == []
+        assert list(theirs.metadata()) == ["edgefl"]
+
+
+def test_without_arrays_a_change_is_noticed_too():
+    data = bytearray(sealed({}, {"round": 3}))
+    data[data.index(b"round")] ^= 1
+    with pytest.raises(StoreError, match="damaged"):
+        opened(bytes(data), "here")

@@ -150,3 +150,23 @@ def test_what_goes_wrong_is_raised_where_it_is_served(turns):
     turns.put("event")
     with pytest.raises(ZeroDivisionError):
         turns.serve(shell)
+
+
+def test_who_sleeps_is_not_woken_for_a_moment_at_which_he_looks_anyway(turns):
+    clock, looks = SystemClock(), []
+
+    class Looked(Shell):
+        def deadline(self):
+            looks.append(get_ident())
+            return self.due
+
+    shell = Looked(due=clock.now() + 1000)
+    shell.act = lambda event: setattr(shell, "due", clock.now() + event) if event != "end" else None
+    thread = serving(turns, shell)
+    while not turns._asleep:  # it means to look in a thousand seconds
+        pass
+    before = looks.count(thread.ident)
+    for later in (3000, 2000, "end"):  # the second is sooner than the first, and later than that
+        turns.put(later)
+    thread.join()
+    assert looks.count(thread.ident) == before

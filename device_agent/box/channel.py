@@ -10,6 +10,7 @@ import re
 import socket
 import struct
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -60,16 +61,19 @@ class Channel:
         except OSError as error:
             raise Gone(str(error)) from None
 
-    def receive(self, most: int, *, handles: bool = False) -> Parcel:
-        """What is said next, at most so many bytes; without `handles`, none is taken. Times out as the socket does."""
-        first, handle = self._first(handles)
+    def receive(self, most: int, *, handles: bool = False, until: float | None = None) -> Parcel:
+        """What is said next, at most so many bytes; without `handles`, none is taken.
+
+        It must be there whole by `until` (of `time.monotonic`), however slowly it comes; else the socket times out.
+        """
+        first, handle = self._first(handles, until)
         length = _LENGTH.unpack(first)[0]
         if length > HEADER:
             raise Gone(f"a header of {length} bytes")
-        about, sizes = _header(self._read(length))
+        about, sizes = _header(self._read(length, until))
         if sum(sizes) > most:
             raise Gone(f"{sum(sizes)} bytes, where {most} would be many")
-        return Parcel(about, [self._read(size) for size in sizes], handle)
+        return Parcel(about, [self._read(size, until) for size in sizes], handle)
 
     def dead(self) -> bool:
         """Whether the other end is known to be closed."""
@@ -84,16 +88,21 @@ class Channel:
     def close(self) -> None:
         self.end.close()
 
-    def _first(self, handles: bool) -> tuple[bytes | bytearray, int | None]:
+    def _first(self, handles: bool, until: float | None) -> tuple[bytes | bytearray, int | None]:
         if not handles:
-            return self._read(_LENGTH.size), None
+            return self._read(_LENGTH.size, until), None
         first, open_files, _, _ = socket.recv_fds(self.end, _LENGTH.size, 1)
         return first + self._read(_LENGTH.size - len(first)), next(iter(open_files), None)
 
-    def _read(self, size: int) -> bytearray:
+    def _read(self, size: int, until: float | None = None) -> bytearray:
         data = bytearray(size)
         view, at = memoryview(data), 0
         while at < size:
+            if until is not None:  # a byte now and then would else put the end off for ever
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                self.end.settimeout(left)
             try:
                 more = self.end.recv_into(view[at:])
             except TimeoutError:

@@ -11,13 +11,12 @@ import numpy as np
 
 from device_agent.backends import maker
 from device_agent.box.channel import Channel, Gone, Parcel, packed, unpacked
-from device_agent.model_cache import Item
-from device_agent.order import Cancellation, Order
+from device_agent.order import Cancellation, Item, Order
 from device_agent.samples import Samples
 from device_agent.verdict import Verdict, judged
 from device_agent.vocabulary import Tasked
 from device_agent.workers import Bench, InProcess
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.data.dataset import Dataset
 from edgefl.protocol.messages import Manifest
 from edgefl.system import blas, resident_memory
@@ -27,6 +26,7 @@ from edgefl.tasks import form
 
 TELL_EVERY = 0.2  # seconds between two words about progress
 LONGEST = 1 << 40  # bytes of an order: the agent's own limits came before
+FIRST = 2  # answers, for which code runs that later ones do not need
 TEXT = 20_000  # characters of a traceback
 LOADING = 128 << 20  # bytes, beside what training may take: for loading a graph and for what Python does
 NONE = Samples(Dataset(np.empty((0, 1), np.float32), np.empty(0, np.int64), 0))
@@ -51,13 +51,13 @@ def load(engine: str) -> None:
     """Import what trains; where it cannot be imported, a task that needs it will say so."""
     with suppress(ImportError):
         import_module("torch" if engine == "torch" else "edgefl.models.onnx_backend")
+    blas.libraries()  # they are looked for in files, which a box cannot open any more
 
 
 def serve(channel: Channel, setup: Setup, engine: str) -> None:
     """Be a box until the agent is gone."""
     load(engine)
     resident_memory.open_maps()
-    blas.libraries()  # they are looked for in files that are soon closed
     compute = setup.compute
     gpu = compute.device != "cpu" and engine == "torch"
     memory = None if gpu else (compute.memory_mb << 20) + LOADING
@@ -82,6 +82,7 @@ class Held:
         self.setup, self.samples = setup, NONE
         self.graphs: tuple[str, bytearray] | None = None
         self.bench = Bench()
+        self.answers = 0
         self.make_model = maker(setup.compute, lambda: len(self.samples.data))
 
     def take(self, parcel: Parcel) -> None:
@@ -95,6 +96,12 @@ class Held:
         data = Dataset(x, y, about["classes"], names, about["numbered"], targets, form.read(about["form"]))
         aside = replace(data, x=others[0], y=others[1]) if others else None
         self.samples = Samples(data, aside, describes=about["describes"])
+
+    def tidy(self) -> None:
+        """Let go of code that only the first answers needed, while the agent sends them."""
+        self.answers += 1
+        if self.answers <= FIRST:
+            resident_memory.release_code()
 
     def order(self, parcel: Parcel) -> Order:
         """What was ordered."""
@@ -133,6 +140,7 @@ def _answer(channel: Channel, parcel: Parcel, held: Held) -> None:
         about, arrays = packed(done.kept)
         pace = {"steps": done.steps, "seconds_per_step": done.seconds_per_step}
         channel.send({"kind": "done", "state": about, **pace}, [done.frame, *arrays])
+        held.tidy()
 
 
 def _failed(channel: Channel, verdict: Verdict) -> None:

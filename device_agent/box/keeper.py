@@ -20,10 +20,9 @@ from device_agent.box.zygote import Zygote
 from device_agent.order import Cancellation, Cancelled, Order, Watch
 from device_agent.samples import Samples
 from device_agent.verdict import Undone, Verdict
-from device_agent.workers import fitted, price
-from edgefl.config.agent_file import LocalCompute
+from device_agent.workers import fitted, price, trained_on
+from edgefl.config.local_compute import LocalCompute
 from edgefl.data.dataset import Dataset
-from edgefl.data.held_back import aside_of
 from edgefl.errors import RemoteError, WireError
 from edgefl.printable import printable
 from edgefl.privacy import Price
@@ -64,7 +63,7 @@ class Box:
         cancelled.covers(self)
         manifest, allowed = order.item.manifest, frozenset(self._compute.factories)
         data = self._samples.current(lambda data: fitted(self._device, data, manifest))
-        cost = price(manifest, order.task, _trained_on(data, self._samples, order), allowed)
+        cost = price(manifest, order.task, trained_on(data, self._samples, order), allowed)
         try:
             channel = self._opened(order)
             self._hand_over(channel, order)
@@ -233,17 +232,10 @@ class Box:
         most = max(self._most, VECTORS * 4 * order.item.manifest.layout.layout().size)
         end = time.monotonic() + _seconds(order, self._compute)
         while True:
-            channel.end.settimeout(max(0.001, end - time.monotonic()))
-            parcel = channel.receive(most)
+            parcel = channel.receive(most, until=end)
             if parcel.about.get("kind") != "step":
                 return _done(parcel, self._device, order)
             watch(_number(parcel.about, "steps", int))
-
-
-def _trained_on(data: Dataset, samples: Samples, order: Order) -> int:
-    """How many samples the task trains on."""
-    share = order.task.held_back if samples.held_back is None else None
-    return len(data) - (0 if share is None else aside_of(len(data), share))
 
 
 def cpu_seconds(pid: int) -> float:

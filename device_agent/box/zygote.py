@@ -11,21 +11,36 @@ import os
 import signal
 import socket
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from device_agent.box import inside
 from device_agent.box.channel import Channel, Gone, pair
 from device_agent.box.inside import Setup
 from edgefl.algorithms import registry
+from edgefl.config.agent_file import AgentFile
 from edgefl.errors import RunError
 from edgefl.losses import loss
 from edgefl.protocol.address import PASSWORD
 from edgefl.protocol.codecs import codec
+from edgefl.protocol.messages import (
+    BROADCAST,
+    CALL,
+    GRAPHS,
+    TO_COORDINATOR,
+    TO_DEVICE,
+    JobState,
+    Manifest,
+    Presence,
+    Vitals,
+)
 from edgefl.system import user_files
 from edgefl.system.confinement import PR_SET_PDEATHSIG, prctl
 from edgefl.system.resident_memory import release_code
 
 MOST = 1 << 20  # bytes that are said to it at a time
+# What reads and checks graphs, without onnxruntime: that is for the zygote alone.
+ENGINE = tuple(f"edgefl.models.{name}" for name in ("onnx_bindings", "onnx_handover", "onnx_masks", "state_names"))
 NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C and systemd tell everybody: the agent decides
 
 
@@ -35,7 +50,7 @@ class Zygote:
     def __init__(self) -> None:
         self._channel, theirs = pair()
         agent = os.getpid()
-        gc.collect()
+        _get_ready()
         gc.freeze()  # what the collector does not look at, it does not write to: so its pages stay shared
         self.pid = os.fork()
         if self.pid == 0:
@@ -86,6 +101,23 @@ def _gone() -> str:
     )
 
 
+def _get_ready() -> None:
+    """What agent and box both need, while it is had once for both.
+
+    Whoever imports a module or builds a check walks over memory that is then no longer shared: some hundred kilobytes
+    each time.
+    """
+    for name in ENGINE:
+        import_module(name)
+    registry.algorithm({"name": "fedavg"})  # whoever asks for one has what other packages bring looked up
+    loss("cross_entropy")
+    codec("float32", "up")
+    for model in (AgentFile, JobState, Manifest, Presence, Vitals):
+        model.model_rebuild()
+    for message in (BROADCAST, CALL, GRAPHS, TO_COORDINATOR, TO_DEVICE):
+        message.rebuild()
+
+
 def _die_with(parent: int) -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died in between
@@ -121,14 +153,12 @@ def _serve(channel: Channel) -> None:
 def _load(setup: Setup) -> None:
     """What every box needs; code of the operator's own is found beside his file, where a box cannot look any more."""
     inside.load(setup.compute.backend)
-    registry.algorithm({"name": "fedavg"})  # whoever asks for one has what other packages bring looked up
-    loss("cross_entropy")
-    codec("float32", "up")
     for name in setup.compute.factories:
         with suppress(Exception):  # said when a job names it
             user_files.import_module(name.partition(":")[0])
     gc.collect()
     gc.freeze()
+    gc.enable()  # whoever forked us may have been at its imports
     release_code()
 
 

@@ -36,7 +36,7 @@ def main(network: str, graphs: Path, rounds: int) -> None:
     from device_agent.backends import maker
     from device_agent.order import Cancellation
     from device_agent.workers import InProcess
-    from edgefl.config.agent_file import LocalCompute
+    from edgefl.config.local_compute import LocalCompute
 
     order, samples = _order(network, graphs)
     compute = LocalCompute()
@@ -75,8 +75,7 @@ def _look(weigh: "Callable[[], float]", peaks: list[float], ended: Event) -> Non
 def _order(network: str, graphs: Path) -> "tuple[Order, Samples]":
     import numpy as np
 
-    from device_agent.model_cache import Item
-    from device_agent.order import Order
+    from device_agent.order import Item, Order
     from device_agent.samples import Samples
     from device_agent.vocabulary import Tasked
     from edgefl.bench.cases import CASES

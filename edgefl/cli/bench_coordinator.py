@@ -4,6 +4,7 @@ The real coordinator with its journal in the folder, one run after another, as i
 (`bench/peers/server.py`). An order may name a `cohort` that is smaller than the fleet.
 """
 
+import gc
 import shutil
 import sys
 import uuid
@@ -77,6 +78,7 @@ def main(url: str, line: str, clients: str, folder: str, *trains: str) -> None:
     logs.set_up("warning")
     resident_memory.one_heap(2 * HELD)
     register()
+    gc.freeze()  # as `edgefl coordinator start` does
     serve(line, Server(parse(url), int(clients), Path(folder), trains=bool(trains)).play)
 
 

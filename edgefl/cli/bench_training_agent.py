@@ -12,7 +12,8 @@ from device_agent.box.keeper import Box
 from device_agent.box.zygote import Zygote
 from device_agent.samples import Samples
 from device_agent.start import KEPT, Host
-from edgefl.config.agent_file import LIMIT_MB, LocalCompute
+from edgefl.config.agent_file import LIMIT_MB
+from edgefl.config.local_compute import LocalCompute
 from edgefl.protocol.address import parse
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.system import logs, resident_memory

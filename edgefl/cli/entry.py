@@ -76,6 +76,11 @@ def serve(asked: Start) -> int:
     slim()
     gc.disable()  # what is imported is there to stay: looking for garbage in it only takes time
     try:
+        from device_agent.box.zygote import Zygote
+        from edgefl.system.resident_memory import one_heap
+
+        one_heap()
+        zygote = Zygote()  # before anything else is imported: a box needs none of it, and shall know nothing
         from device_agent.start import run
 
         gc.freeze()
@@ -88,6 +93,7 @@ def serve(asked: Start) -> int:
             only=asked.run,
             insecure=asked.insecure,
             level=asked.level,
+            zygote=zygote,
         )
     except EdgeflError as error:
         code, reason = error.exit_code, str(error)

@@ -2,11 +2,13 @@
 
 import socket
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field, ValidationInfo, field_serializer, field_validator
 
+from edgefl.config.allowance import Allowance
 from edgefl.config.conditions import Conditions
+from edgefl.config.local_compute import LocalCompute
 from edgefl.config.section import Section
 from edgefl.data.partition import Partition
 from edgefl.data.reading import Reading
@@ -62,19 +64,6 @@ class LocalData(Reading):
     seed: int = 0  # run.seed of the run file
 
 
-class LocalCompute(Section):
-    """What this device computes with."""
-
-    backend: Literal["auto", "torch", "onnx"] = "auto"  # auto: torch only for jobs that bring no graphs
-    device: Literal["auto", "cpu", "cuda"] = "cpu"  # cuda needs the backend torch
-    threads: Annotated[int, Field(ge=1)] = 1  # of the processor
-    memory_mb: Annotated[int, Field(ge=1)] = 1024  # what training may need here; a larger graph is declined
-    box: bool = True  # graphs run in a process that can do nothing else; False: in the agent's own
-    task_seconds: Annotated[float, Field(gt=0)] = 21_600  # after so long a task is given up, whatever became of it
-    # "package.module:name" that a job may name: networks (with torch), algorithms, losses, codecs. Ours it always may.
-    factories: tuple[str, ...] = ()
-
-
 # Its tables are made where they are missing: as defaults they were built with every start, whatever the file says.
 class AgentFile(Section):
     """A whole agent."""
@@ -85,3 +74,4 @@ class AgentFile(Section):
     data: LocalData = Field(default_factory=LocalData)
     compute: LocalCompute = Field(default_factory=LocalCompute)
     conditions: Conditions = Field(default_factory=Conditions)
+    privacy: Allowance = Field(default_factory=Allowance)

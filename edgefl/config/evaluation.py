@@ -53,6 +53,16 @@ def decided_by_test_data(evaluation: Evaluation, judge: Judge, **targets: float 
     )
 
 
+def own_models_unjudged(name: str, judge: Judge) -> str:
+    """What to say of a run whose devices have models of their own, where nobody judges those."""
+    if judge != "coordinator":
+        return ""
+    return (
+        f"algorithm.name = '{name}' leaves devices models of their own, and only the shared one is judged; set"
+        " evaluation.on = 'devices' (or 'both') to judge theirs on their own test data"
+    )
+
+
 def check(evaluation: Evaluation, *, data: bool, private: bool, forgetting: bool) -> None:
     """Refuse what does not go together."""
     on = evaluation.on

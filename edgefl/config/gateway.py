@@ -4,7 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from edgefl.config.agent_file import Identity, LocalCompute
+from edgefl.config.agent_file import Identity
+from edgefl.config.local_compute import LocalCompute
 from edgefl.config.schema import Broker, Guards
 from edgefl.config.section import Section
 from edgefl.errors import ConfigError

@@ -136,6 +136,9 @@ def _fields(kind: type[BaseModel], loc: list[str]) -> list[str]:
 
 
 def _elsewhere(kind: type[BaseModel], word: str, *loc: str) -> list[str]:
-    """Where the file has a key of this name."""
-    here = [".".join((*loc, word))] if loc and word in _fields(kind, [*loc]) else []
-    return here + [place for key in _fields(kind, [*loc]) for place in _elsewhere(kind, word, *loc, key)]
+    """Where the file has a key of this name; last, a table."""
+    known = _fields(kind, [*loc])
+    inside = [place for key in known for place in _elsewhere(kind, word, *loc, key)]
+    if not loc:
+        return [*inside, f"[{word}]"] if word in known else inside
+    return [".".join((*loc, word)), *inside] if word in known else inside

@@ -23,7 +23,7 @@ from edgefl.config.evaluation import Evaluation
 from edgefl.config.export import Export
 from edgefl.config.page import Page
 from edgefl.config.section import Section
-from edgefl.contract import Algorithm, Stage
+from edgefl.contract import Algorithm, Stage, is_personal
 from edgefl.data import augment
 from edgefl.data.labels import REAL_TARGETS
 from edgefl.data.partition import Partition
@@ -37,9 +37,9 @@ from edgefl.protocol.tls import Tls
 from edgefl.protocol.topics import check_name
 from edgefl.robustness import Caps
 from edgefl.schedule import Schedule
-from edgefl.selection.base import Selection
+from edgefl.selection.base import Asking, Kind, Selection
 from edgefl.selection.registry import selection
-from edgefl.tasks.kinds import KINDS
+from edgefl.tasks.kinds import KINDS, kind_of
 
 Cap = Annotated[float, Field(ge=1)] | Literal["off"]
 
@@ -168,8 +168,15 @@ class Learning(Section):
             return name
         return _known(LOSSES, name)
 
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _one_change_is_a_list(cls, given: Any) -> Any:  # Any: not yet validated
+        return (given,) if isinstance(given, str) else given
+
     @model_validator(mode="after")
     def _kind_is_meant(self) -> "Learning":
+        if self.kind == "plain" and (kind := kind_of(self.loss)) is not None:
+            raise ValueError(f"task.loss = '{self.loss}' is for task.kind = '{kind}'; set that, or another loss")
         if self.outputs is not None and self.kind != "heads":
             raise ValueError("task.outputs are those of task.kind = 'heads'; leave them out")
         if self.kind == "plain":
@@ -459,7 +466,7 @@ class RunFile(Section):
         held = self.task.partition
         return self.rounds.start_with or (held.devices if held else None)
 
-    @property
+    @cached_property
     def judge(self) -> judging.Judge:
         """Who evaluates the model."""
         return self.evaluation.judge(data=self.task.data is not None, private=self._private)
@@ -468,6 +475,13 @@ class RunFile(Section):
     def judged_by_devices(self) -> bool:
         """Whether devices set data aside, and evaluate the model on them."""
         return self.judge != "coordinator"
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What whoever reads the figures of this run should know, a line each."""
+        own = is_personal(self.make_algorithm())
+        unjudged = judging.own_models_unjudged(str(self.algorithm["name"]), self.judge) if own else ""
+        return tuple(filter(None, (self.decided_by_test_data, unjudged)))
 
     @property
     def decided_by_test_data(self) -> str:
@@ -482,23 +496,24 @@ class RunFile(Section):
             if value is not None:
                 raise ConfigError(f"{key} is for simulations: leave it out of the run file of a fleet")
 
-    @property
+    @cached_property
     def schedule(self) -> Schedule:
         """What each round is for."""
         return Schedule(self.run.rounds, self.judged_by_devices, self.task.describes)
 
     @cached_property
     def _private(self) -> bool:
-        """Whether the algorithm promises privacy; found out once, because every answer of a run asks."""
+        """Whether the algorithm promises privacy; found out once, as those above: every answer of a run asks."""
         from edgefl.privacy.private import Private  # noqa: PLC0415 - an agent does without it
 
         algorithm = self.make_algorithm()
         return isinstance(algorithm, Private) and algorithm.privacy is not None
 
     def __copy__(self) -> "RunFile":
-        """A copy may be given another algorithm, of which nothing is known yet."""
+        """A copy may be given another algorithm, and other rounds, of which nothing is known yet."""
         copied = super().__copy__()
-        copied.__dict__.pop("_private", None)
+        for name in ("_private", "judge", "schedule", "loss_asked"):
+            copied.__dict__.pop(name, None)
         return copied
 
     def code(self) -> list[str]:
@@ -513,6 +528,12 @@ class RunFile(Section):
         privacy = {} if self.privacy is None else {"privacy": self.privacy}
         augmented = {"augment": self.task.augment} if self.task.augment else {}
         return registry.algorithm({**self.algorithm, **privacy, **augmented})
+
+    @cached_property
+    def loss_asked(self) -> Kind | None:
+        """Which loss devices are asked for with every model, where the selection looks at it."""
+        chosen = self.make_selection()
+        return chosen.loss if isinstance(chosen, Asking) else None
 
     def make_selection(self) -> Selection:
         return selection(self.selection)

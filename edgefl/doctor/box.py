@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.doctor.finding import Finding, ok, warning
 
 PATIENCE = 60.0  # seconds

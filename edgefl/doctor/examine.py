@@ -12,9 +12,9 @@ from edgefl.doctor.certificates import own, today
 from edgefl.doctor.data import data
 from edgefl.doctor.finding import Finding, warning, wrong
 from edgefl.doctor.folders import folder, key_file
-from edgefl.doctor.identities import at_its_broker, of_agent, of_run
+from edgefl.doctor.identities import at_its_broker, of_agent, of_listener, of_run
 from edgefl.doctor.machine import machine
-from edgefl.doctor.network import broker, coordinator_key, program
+from edgefl.doctor.network import COORDINATOR, broker, coordinator_key, program
 from edgefl.errors import ConfigError
 from edgefl.protocol.address import Address, parse
 from edgefl.protocol.exposure import exposed
@@ -48,7 +48,9 @@ def examine(file: RunFile | AgentFile | None = None, *, torch: bool = False) -> 
             yield key_file(file.broker.identity, "broker.identity")
         with suppress(ConfigError):  # as above
             yield from of_run(file, parse(file.broker.url), today())
-        yield from _broker(file.broker.url, file.broker.tls, "broker", "coordinator", file.broker.fleet)
+        yield from _broker(file.broker.url, file.broker.tls, "broker", COORDINATOR, file.broker.fleet)
+        with suppress(ConfigError):  # as above
+            yield from of_listener(file, parse(file.broker.url), today())
 
 
 def _broker(url: str, files: Tls, section: str, who: str, fleet: str) -> Iterator[Finding]:

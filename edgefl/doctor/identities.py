@@ -8,17 +8,21 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from edgefl.config.agent_file import AgentFile
+from edgefl.config.allowance import Allowance
 from edgefl.config.schema import RunFile
+from edgefl.doctor import network
 from edgefl.doctor.certificates import SOON, own
 from edgefl.doctor.finding import Finding, ok, warning, wrong
 from edgefl.doctor.folders import key_file
 from edgefl.errors import ConfigError
-from edgefl.fleet import hosts, members, mosquitto
+from edgefl.fleet import hosts, members, mosquitto, revocation
+from edgefl.fleet.administration import Fleet
 from edgefl.fleet.folder import FleetFolder
+from edgefl.fleet.kit import SUFFIX
 from edgefl.fleet.members import Members
-from edgefl.protocol.address import Address, reachable
+from edgefl.protocol.address import Address, is_loopback, reachable
 
-DEVICE_KEY = "device.key"  # in the agent's folder
+DEVICE_KEY = "device.key"  # in the folder of the agent's name
 
 
 def at_its_broker(run: RunFile) -> RunFile:
@@ -34,6 +38,7 @@ def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
     """The fleet that this run is for, as its server sees it."""
     folder = FleetFolder(run.broker.fleet)
     if folder.exists() and not address.embedded:
+        yield from _private(folder)
         yield from _authority(folder, now)
         yield from _socket(folder)
         yield _revocations(folder.broker / mosquitto.REVOKED, now)
@@ -43,6 +48,12 @@ def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
             "identities",
             f"fleet '{folder.name}' has no members: the first key that comes with a device's name is believed",
             "`edgefl fleet init` makes a fleet of members, or name their keys under [devices]",
+        )
+    if run.page.serve and not is_loopback(run.page.host) and run.page.certificate is None and not folder.exists():
+        yield warning(
+            "page",
+            f"the page on {run.page.host} has no TLS: whoever is on the way reads its token, and all that it shows",
+            "set page.host = '127.0.0.1', or name a certificate (page.certificate, page.key)",
         )
     if not address.local and not run.wire.seals(local=False):
         yield warning(
@@ -54,7 +65,7 @@ def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
 
 def of_agent(file: AgentFile, address: Address) -> Iterator[Finding]:
     """The device's own key, and keys that should not be here."""
-    key = file.agent.folder.expanduser() / DEVICE_KEY
+    key = file.agent.folder.expanduser() / file.agent.id / DEVICE_KEY
     if key.exists():  # else it will be made
         yield key_file(key, "the device's key")
     folder = FleetFolder(file.agent.fleet)
@@ -66,12 +77,50 @@ def of_agent(file: AgentFile, address: Address) -> Iterator[Finding]:
             " makes members as he likes",
             f"keep {folder.path} on the server alone",
         )
+    yield ok("privacy", _allowed(file.privacy))
     if not address.local and address.tls and file.agent.tls.certificate is None and address.username is not None:
         yield warning(
             "identities",
             "this device proves who it is with a password, which can be copied, and not with a certificate",
             f"`edgefl fleet add {file.agent.id}` on the server makes its kit",
         )
+
+
+def _allowed(allowance: Allowance) -> str:
+    """What the coordinator can learn of this device's samples."""
+    if allowance.epsilon is None:
+        return "no allowance: the coordinator's run says what noise updates have, if any (docs/privacy.md)"
+    return f"updates with noise only, up to epsilon {allowance.epsilon:g} at delta {allowance.delta:g} over all runs"
+
+
+def of_listener(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
+    """Where devices come to a fleet whose broker runs here, while its coordinators have a socket of their own."""
+    folder = FleetFolder(run.broker.fleet)
+    if address.socket is None or not folder.exists():
+        return
+    try:
+        reachable(address)
+    except ConfigError:  # the broker does not run, which was told
+        return
+    settings = folder.read_settings()
+    door = Address("mqtts", settings.bind or "127.0.0.1", settings.port)
+    yield from network.listener(door, folder.coordinator_tls())
+    if revocation.lets_revoked_in(Fleet(folder.name), door, now):
+        yield wrong(
+            "revocations",
+            f"{door} lets a certificate in that was revoked: the broker has not read the list",
+            "stop the broker, and `edgefl broker start`",
+        )
+
+
+def _private(folder: FleetFolder) -> Iterator[Finding]:
+    """Whether others can enter the fleet's folder, and whether keys of devices lie about."""
+    if (mode := folder.path.stat().st_mode & 0o777) & 0o077:
+        text = f"others can enter {folder.path}, where the authority's key is (mode {mode:o})"
+        yield wrong("folder", text, f"chmod 700 {folder.path}")
+    if kits := sorted(path.name for path in Path.cwd().glob(f"*{SUFFIX}")):
+        text = f"private keys of devices lie here ({', '.join(kits)}): whoever copies a kit is that device"
+        yield warning("kits", text, "delete each once it is on its device")
 
 
 def _socket(folder: FleetFolder) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ It stops at the first step that fails, because what comes after it cannot be tol
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from edgefl.config.agent_file import Identity
@@ -22,6 +23,7 @@ from edgefl.protocol.mqtt import tls_context
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.topics import ROOT
 
+COORDINATOR = "coordinator"  # who may speak and hear everywhere
 LARGEST = CHUNK + HEAD + 512  # bytes of the largest packet we send: a chunk, its topic and the frame around it
 
 
@@ -76,9 +78,24 @@ def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Findi
             yield wrong("TLS", why, remedy)
             return
     topic = f"{ROOT}/{fleet}/doctor/{who}"
-    yield from _judge(probe_broker(address, context, topic))
+    visit = probe_broker(address, context, topic)
+    yield from _judge(visit)
     if not address.local or address.username or files.certificate:  # it is meant to ask who we are
         yield from _anybody(address, files, topic)
+        if not visit.refused and who != COORDINATOR:
+            yield from _everybody(address, context, topic)
+
+
+def listener(address: Address, files: Tls) -> Iterator[Finding]:
+    """The same door as strangers find it, for whoever does not come by it himself."""
+    try:
+        reachable(address)
+        yield from _handshake(address, tls_context(files.ca, files.certificate, files.key))
+    except (ConfigError, OSError) as error:
+        why = str(error).rpartition(": ")[0] or str(error)
+        yield wrong("listener", f"devices are not served at {address} ({why})", "stop the broker, and start it again")
+        return
+    yield from _anybody(address, files, f"{ROOT}/doctor")
 
 
 def _anybody(address: Address, files: Tls, topic: str) -> Iterator[Finding]:
@@ -93,6 +110,16 @@ def _anybody(address: Address, files: Tls, topic: str) -> Iterator[Finding]:
         )
 
 
+def _everybody(address: Address, context: ssl.SSLContext | None, topic: str) -> Iterator[Finding]:
+    """Whether the broker lets a device speak and hear in the names of others."""
+    if probe_broker(address, context, f"{topic}-and-others").echoed:
+        yield warning(
+            "ACL",
+            f"{address} lets this device write and read topics of others: it could read their updates",
+            "give each device lines of its own in the broker's ACL, as `edgefl fleet init` does",
+        )
+
+
 def _handshake(address: Address, context: ssl.SSLContext) -> Iterator[Finding]:
     with (
         socket.create_connection((address.host, address.port), PATIENCE) as plain,
@@ -101,8 +128,26 @@ def _handshake(address: Address, context: ssl.SSLContext) -> Iterator[Finding]:
         pem = ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True) or b"").encode()
         version = secured.version()
     yield certificates.dated("TLS", f"{version}, the broker's certificate", pem, certificates.today())
+    remedy = "set tls_version tlsv1.3 there"
     if version != "TLSv1.3":
-        yield warning("TLS version", f"the broker speaks {version} and nothing newer", "set tls_version tlsv1.3 there")
+        yield warning("TLS version", f"the broker speaks {version} and nothing newer", remedy)
+    elif _speaks_older(address, context):
+        yield warning("TLS version", "the broker speaks TLS 1.2 with whoever asks for it", remedy)
+
+
+def _speaks_older(address: Address, context: ssl.SSLContext) -> bool:
+    """Whether it would do with less than we came with."""
+    newest, context.maximum_version = context.maximum_version, ssl.TLSVersion.TLSv1_2
+    try:
+        with (
+            suppress(OSError),
+            socket.create_connection((address.host, address.port), PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname=address.host),
+        ):
+            return True
+        return False
+    finally:
+        context.maximum_version = newest
 
 
 def _judge(probe: BrokerProbe) -> Iterator[Finding]:

@@ -85,9 +85,16 @@ class Authority:
         """What the certificate is known by: its SHA-256, in hexadecimal digits."""
         return self.certificate.fingerprint(hashes.SHA256()).hex()
 
-    def client(self, name: str, key: ec.EllipticCurvePublicKey, now: datetime, lasts: timedelta) -> Issued:
-        """A certificate for whoever has this key: at the broker it is this name's."""
-        return self._issue(name, key, now, lasts, ExtendedKeyUsageOID.CLIENT_AUTH, ())
+    def client(
+        self,
+        name: str,
+        key: ec.EllipticCurvePublicKey,
+        now: datetime,
+        lasts: timedelta,
+        serial: int | None = None,
+    ) -> Issued:
+        """A certificate for whoever has this key: at the broker it is this name's. Its number is drawn unless given."""
+        return self._issue(name, key, now, lasts, ExtendedKeyUsageOID.CLIENT_AUTH, (), serial)
 
     def server(self, hosts: Sequence[str], key: ec.EllipticCurvePublicKey, now: datetime, lasts: timedelta) -> Issued:
         """A certificate for a server that is reached by these names and addresses."""
@@ -121,8 +128,9 @@ class Authority:
         lasts: timedelta,
         purpose: x509.ObjectIdentifier,
         hosts: Sequence[str],
+        serial: int | None = None,
     ) -> Issued:
-        begun = _begun(_name(name), self.certificate.subject, key, self.key.public_key(), now, 0)
+        begun = _begun(_name(name), self.certificate.subject, key, self.key.public_key(), now, 0, serial)
         until = min(now.replace(microsecond=0) + lasts, self.certificate.not_valid_after_utc)
         begun = begun.not_valid_after(until).add_extension(x509.BasicConstraints(False, None), critical=True)
         usage = x509.KeyUsage(**{**_NO_USAGE, "digital_signature": True})
@@ -230,10 +238,13 @@ def _begun(  # noqa: PLR0917 - what a certificate says
     by: ec.EllipticCurvePublicKey,
     now: datetime,
     days: int,
+    serial: int | None = None,
 ) -> x509.CertificateBuilder:
     now = now.replace(microsecond=0)
     begun = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
-    begun = begun.serial_number(x509.random_serial_number()).not_valid_before(now - BACKDATED)
+    begun = begun.serial_number(x509.random_serial_number() if serial is None else serial).not_valid_before(
+        now - BACKDATED
+    )
     begun = begun.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     begun = begun.add_extension(_by(by), critical=False)
     return begun.not_valid_after(now + timedelta(days=days)) if days else begun

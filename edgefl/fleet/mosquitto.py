@@ -9,6 +9,7 @@ Each member has lines of its own in the ACL, not a pattern for all: SIGHUP makes
 revocation list again, and one who is no longer named has no rights from then on, an open connection included.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ CONFIGURATION, ACL, COORDINATORS, CA, CERTIFICATE, KEY, REVOKED = (
     "revoked.crl",
 )
 BRIDGE_CERTIFICATE, BRIDGE_KEY = "bridge.crt", "bridge.key"  # of a site
+MOST_QUEUED = 1 << 30  # bytes that wait for one client
 FILES = (ACL, CA, CERTIFICATE, KEY, REVOKED)  # of the fleet, which the configuration names
 
 
@@ -41,11 +43,18 @@ class Bridge:
     port: int
 
 
-def configuration(settings: Settings, folder: Path, socket: Path | None = None, bridge: Bridge | None = None) -> str:
+def configuration(
+    settings: Settings,
+    folder: Path,
+    socket: Path | None = None,
+    bridge: Bridge | None = None,
+    memory: int | None = None,
+) -> str:
     """The configuration of a broker whose files are in this folder; coordinators on its machine come to the socket.
 
-    With a bridge it is the broker of a site.
+    With a bridge it is the broker of a site. `memory` is how many bytes it may take: half of all there is, unless said.
     """
+    memory = memory or _half()
     at = f" {settings.bind}" if settings.bind else ""
     coordinators = f"""
 # Coordinators on this machine: who may enter the folder may speak.
@@ -82,11 +91,21 @@ max_packet_size {LARGEST}
 max_inflight_messages 20
 max_queued_messages 10000
 
+# A member could otherwise fill the machine: with messages that it does not fetch, with retained ones of jobs that it
+# makes up, with subscriptions. Beyond this Mosquitto cuts off whoever wants more, or ends and is started again.
+memory_limit {memory}
+max_queued_bytes {min(memory // 4, MOST_QUEUED)}
+
 log_dest stderr
 log_type error
 log_type warning
 log_type notice
 {bridged(settings.fleet, bridge, folder) if bridge else ""}"""
+
+
+def _half() -> int:
+    """Bytes of memory that a broker may take here."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def bridged(fleet: str, bridge: Bridge, folder: Path) -> str:

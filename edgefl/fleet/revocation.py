@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal, TypeAlias
@@ -54,9 +54,23 @@ def revoke(fleet: Fleet, name: str, reload: Callable[[], bool] | None = None) ->
     return "out"
 
 
-def _certificate(fleet: Fleet, name: str, place: Path) -> tuple[Issued, Tls]:
+def lets_revoked_in(fleet: Fleet, address: Address, now: datetime) -> bool:
+    """Whether the broker there accepts what was revoked; tried with a certificate of the same number.
+
+    Where nobody was revoked there is nothing to try.
+    """
+    listed = fleet.members.revoked_serials(now)
+    names = {one.number: name for name, member in fleet.members.members.items() for one in member.certificates}
+    if not listed:
+        return False
+    serial = max(listed, key=lambda number: listed[number])
+    with Scratch("edgefl-revoked-") as scratch:
+        return _let_in(address, _certificate(fleet, names[serial], scratch.path / "revoked", serial)[1])
+
+
+def _certificate(fleet: Fleet, name: str, place: Path, serial: int | None = None) -> tuple[Issued, Tls]:
     key = new_key()
-    issued = fleet.authority.client(name, key.public_key(), clock(), LASTS)
+    issued = fleet.authority.client(name, key.public_key(), clock(), LASTS, serial)
     files = Tls(ca=fleet.folder.authority[0], certificate=place.with_suffix(".crt"), key=place.with_suffix(".key"))
     write_atomically(place.with_suffix(".crt"), issued.pem)
     write_atomically(place.with_suffix(".key"), key_pem(key))

@@ -65,4 +65,4 @@ def _secret(fleet: str, task: Assignment, number: int, device: str, installation
 
 
 def _masked(own: bytes, secret: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(own, secret[MARK:], strict=True))
+    return (int.from_bytes(own, "big") ^ int.from_bytes(secret[MARK:], "big")).to_bytes(_OWN.size, "big")

@@ -144,6 +144,8 @@ def codec(
     chosen: str | Mapping[str, Any], where: str = "wire", way: str | None = None, allowed: Collection[str] | None = None
 ) -> Codec:
     """The codec of this name, or of a table `{codec = name, ...}`; `where` stands in messages."""
+    if isinstance(chosen, str) and chosen in CODECS:  # they have no parameters, and go both ways
+        return CODECS[chosen]
     table = {"codec": chosen} if isinstance(chosen, str) else chosen
     codec: Codec = REGISTRY.take(table, where, key="codec", allowed=allowed)
     if way is not None and way not in codec.ways:

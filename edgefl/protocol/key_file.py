@@ -4,6 +4,8 @@ It is PEM (PKCS #8), as `openssl genpkey -algorithm ed25519` writes it.
 """
 
 import logging
+import re
+from base64 import b64decode
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
@@ -12,6 +14,12 @@ from edgefl.protocol.signing import Signer
 from edgefl.system.store import create_atomically
 
 log = logging.getLogger(__name__)
+
+# As `new_pem` and openssl write it (RFC 8410): in front of the 32 bytes of the key there is always the same.
+_BEFORE = bytes.fromhex("302e020100300506032b657004220420")
+_USUAL = re.compile(
+    rb"-----BEGIN PRIVATE KEY-----\n(MC4CAQAwBQYDK2VwBCIEI[A-P][A-Za-z0-9+/]{42})\n-----END PRIVATE KEY-----\n?"
+)
 
 
 def opened(file: Path, whose: str, *, elsewhere: str, lost: str) -> Signer:
@@ -45,8 +53,11 @@ def checked(data: bytes, mode: int, where: str, whose: str, *, lost: str) -> Sig
 
 def read(data: bytes) -> Signer | None:
     """The key in this PEM; None if it is none that we can use."""
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - see edgefl.protocol.signing
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - see signing.py
+
+    if match := _USUAL.fullmatch(data):
+        return Signer(Ed25519PrivateKey.from_private_bytes(b64decode(match[1])[len(_BEFORE) :]))
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - all kinds of keys: a megabyte
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
 
     try:

@@ -56,6 +56,12 @@ class LeanClient(paho.Client):
         self._outgoing.extend((memoryview(head), *(part for part in parts if part.nbytes)))
         return number
 
+    def send_now(self) -> bool:
+        """Whether the kernel took all that there is to send; what is wrong with the line shows in `loop_write`."""
+        with suppress(OSError):
+            self._pour(self.socket())
+        return not self._outgoing
+
     # ---- what paho would do otherwise --------------------------------------------------------------------------
 
     def want_write(self) -> bool:
@@ -92,10 +98,7 @@ class LeanClient(paho.Client):
         if sock is None:
             return MQTTErrorCode.MQTT_ERR_NO_CONN
         try:
-            while self._outgoing:
-                self._sent(sock.sendmsg(list(islice(self._outgoing, BUFFERS))))
-        except BUSY:
-            self._blocked = True
+            self._pour(sock)
         except OSError:
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
         if self._leaves and not self._outgoing:
@@ -128,6 +131,14 @@ class LeanClient(paho.Client):
         self._received(topic, payload, bool(command & packets.RETAIN))
         if number:
             self._outgoing.append(memoryview(packets.acknowledgement(number)))
+
+    def _pour(self, sock: Any) -> None:
+        """Into the kernel what it takes at the moment."""
+        try:
+            while self._outgoing and sock is not None:
+                self._sent(sock.sendmsg(list(islice(self._outgoing, BUFFERS))))
+        except BUSY:
+            self._blocked = True
 
     def _sent(self, size: int) -> None:
         if self._blocked:

@@ -250,7 +250,7 @@ class Call(_Said):
 
     kind: Literal["call"] = "call"
     task: Assignment  # what they share
-    number: Annotated[int, Field(ge=0, lt=2**63)]  # never the same twice
+    number: Annotated[int, Field(ge=0, lt=2**64)]  # never the same twice
     slots: Annotated[bytes, Field(min_length=SLOT, max_length=SLOT * MOST_CALLED)]  # what each is told alone
     manifest: Annotated[bytes, Field(max_length=ENCLOSED)] = b""  # of the model that is the body; none: it is fetched
 

@@ -1,10 +1,11 @@
 """The transport over MQTT 5: a thin shell around paho-mqtt that nothing is lost in.
 
-One thread owns the socket and everything of paho; the other methods only put on a queue and wake it. Every connection
-gets a new paho client, so no state survives a disconnect but ours: the outbox, and what is in flight, which goes back
-to its front. Measured traps that this file steers around: paho disregards the broker's limits, so the window and the
-largest packet are watched here; one packet over the limit makes it reconnect and resend for ever; and Nagle's algorithm
-costs 44 ms per message on each side.
+One thread owns the socket and everything of paho; the other methods put on a queue and wake it. While it sleeps,
+whoever publishes has the line instead (`_line`), and sends at once what the kernel takes. Every connection gets a new
+paho client, so no state survives a disconnect but ours: the outbox, and what is in flight, which goes back to its
+front. Measured traps that this file steers around: paho disregards the broker's limits, so the window and the largest
+packet are watched here; one packet over the limit makes it reconnect and resend for ever; and Nagle's algorithm costs
+44 ms per message on each side.
 """
 
 import logging
@@ -139,6 +140,8 @@ class MqttTransport:
         self._failure: BaseException | None = None
         self._pace = Reconnect(client_id)
         self._idle = False  # the network thread sleeps, or is about to: wake it
+        self._line = threading.Lock()  # whose it is to send: the network thread's, unless it sleeps
+        self._connected: LeanClient | None = None  # over the line, while it is served
         self._thread: threading.Thread | None = None
 
         # Touched by the network thread only.
@@ -146,7 +149,6 @@ class MqttTransport:
         self._will: Will | None = None
         self._flight = Window[Item](window)
         self._asked: dict[int, tuple[str, ...]] = {}
-        self._sock: Any = None  # paho's own type leaves out what only TLS has
         self._online = False
         self._greeted = False  # the connection in hand was accepted by the broker
         self._largest = LARGEST
@@ -176,7 +178,8 @@ class MqttTransport:
             self.sent += _size(payload)
             self._pending += 1
             self._outbox.append((topic, payload, retain, expires))
-        self._wake()
+        if not self._sent_at_once():
+            self._wake()
 
     def largest(self) -> int:
         return int(min(self._largest, self._flight.speed))
@@ -206,6 +209,22 @@ class MqttTransport:
         for i in range(0, len(filters), FILTERS):
             self._wishes.append((subscribed, filters[i : i + FILTERS]))
         self._wake()
+
+    def _sent_at_once(self) -> bool:
+        """Whether all that may go has gone: to wake the network thread for a small message costs as much as it does.
+
+        What goes wrong here is left to the network thread, which finds the same.
+        """
+        if not self._idle or not self._line.acquire(blocking=False):
+            return False
+        try:
+            client = self._connected
+            if client is None or not self._online:
+                return False
+            self._hand_over(client)
+            return client.send_now()
+        finally:
+            self._line.release()
 
     def _wake(self) -> None:
         if self._idle:
@@ -258,10 +277,13 @@ class MqttTransport:
             return self._failed(failed)
         except UnicodeError:
             return Disconnected(f"host name '{self._address.host}' is unknown")
+        self._line.acquire()
         try:
             self._serve(client)
         finally:
             self._idle = self._online = False
+            self._connected = None
+            self._line.release()
             if (sock := client.socket()) is not None:
                 sock.close()
             self._outbox.extendleft(reversed(self._flight.unsettled()))
@@ -304,11 +326,12 @@ class MqttTransport:
         return client
 
     def _serve(self, client: LeanClient) -> None:
-        sock = self._sock = client.socket()
+        sock: Any = client.socket()  # Any: paho's own type leaves out what only TLS has
+        self._connected = client
         pending = sock.pending if isinstance(sock, ssl.SSLSocket) else _none
         poll = select.poll()  # unlike select, it knows file descriptors above 1024
         poll.register(self._ear, select.POLLIN)
-        ear, fd = self._ear.fileno(), self._sock.fileno()
+        ear, fd = self._ear.fileno(), sock.fileno()
         watched, blocked, looked = 0, False, time.monotonic()
         while client.socket() is not None:
             if self._closing.is_set():
@@ -321,14 +344,14 @@ class MqttTransport:
             self._idle = True  # before the look at the queues: who comes later rings the bell
             more = self._online and (self._wishes or (self._outbox and self._flight.open))
             hurry = pending() or (not blocked and (more or client.want_write()))
-            ready = dict(poll.poll(0 if hurry else TICK * 1000))
+            ready = dict(poll.poll(0)) if hurry else self._slept(poll)
             self._idle = False
             if ear in ready:
                 self._ear.recv(4096)
             if fd in ready or pending():
                 if ready.get(fd, 0) & ~select.POLLOUT or pending():
                     client.loop_read()
-                    _acknowledge(self._sock)
+                    _acknowledge(client, sock)
                 blocked = blocked and not ready.get(fd, 0) & select.POLLOUT
             if self._online:
                 self._hand_over(client)
@@ -340,7 +363,16 @@ class MqttTransport:
                 client.loop_misc()
                 looked = now
 
+    def _slept(self, poll: select.poll) -> dict[int, int]:
+        """What is ready, after a while in which others may send."""
+        self._line.release()
+        try:
+            return dict(poll.poll(TICK * 1000))
+        finally:
+            self._line.acquire()
+
     def _hand_over(self, client: LeanClient) -> None:
+        """On the network thread, or on another one that has the line."""
         while self._wishes:
             subscribed, filters = self._wishes.popleft()
             if subscribed:
@@ -455,11 +487,13 @@ def _no_delay(_client: paho.Client, _userdata: Any, sock: Any) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _acknowledge(sock: Any) -> None:
+def _acknowledge(client: LeanClient, sock: Any) -> None:
     """Let the kernel acknowledge at once: a broker that leaves Nagle's algorithm on waits 44 ms for it."""
-    if QUICKACK is not None and sock.family != socket.AF_UNIX:
-        with suppress(OSError):  # closed by what was just read
+    if QUICKACK is not None and not client.want_write():  # what is written next acknowledges, too
+        try:
             sock.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
+        except OSError:  # closed by what was just read; or one in the file system, which has nothing of TCP
+            return
 
 
 def _none() -> int:

@@ -29,6 +29,7 @@ MAGIC = b"ES"
 VERSION = 1
 PREFIX = b"edgefl message 1\0"  # what these keys sign can never be taken for something else
 LIFE = 32  # bits of the counter that one life of a sender has for its messages; above them is the life's own number
+LATEST = 2**32 - 2**20  # seconds since 1970: a clock that is set beyond leaves room for a million lives
 ALL = "*"  # the device, where all are meant
 
 Kind: TypeAlias = Literal["down", "round", "state", "up", "presence"]
@@ -66,6 +67,15 @@ class Envelope:
         raw = signing.key_bytes(self.key)
         if place.run_id != self.run_id or not signing.verified(raw, self.signature, _statement(place, raw, self)):
             raise Unproven("message.signature", f"a message of kind '{place.kind}' is not what {self.key} signed")
+
+
+def life_number(wall: float, before: int = 0) -> int:
+    """The number of a life that begins at this time, larger than that of the life `before` it.
+
+    It is the time, so that a sender whose disk was set back to an earlier state is still heard; should the clock have
+    gone back, the last number and one.
+    """
+    return max(min(int(wall), LATEST), before + 1)
 
 
 class Speaker:

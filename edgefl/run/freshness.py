@@ -17,6 +17,8 @@ def freshness(staleness: int) -> float:
 
 def aged(updates: Mapping[str, Update], ages: Mapping[str, int]) -> tuple[dict[str, Update], float]:
     """The updates with what their ages leave of their weights, and which share of all weight that is."""
+    if not ages:
+        return dict(updates), 1.0
     left = {device: one.weight * freshness(ages.get(device, 0)) for device, one in sorted(updates.items())}
     whole = sum(one.weight for _, one in sorted(updates.items()))
     old = {device: one.weighing(left[device]) for device, one in updates.items() if ages.get(device)}

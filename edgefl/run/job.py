@@ -256,7 +256,7 @@ def plan(job: Job, run_state: RunState) -> State | None:
     if purpose(job, run_state) == "evaluate":
         return told
     plan = training_plan(job, run_state)
-    return None if plan is None else {**plan, **told, **reported_loss.asked(job.run.make_selection())}
+    return None if plan is None else {**plan, **told, **reported_loss.asked(job.run.loss_asked)}
 
 
 def training_plan(job: Job, run_state: RunState) -> State | None:
@@ -308,8 +308,9 @@ def advance(
         within = robustness.bound(updates, late or {}, known, trainable=trainable, caps=job.run.guards.caps())
         for device, factors in within.changed.items():
             log.info("bounded round=%d device=%s %s", round, device, _factors(factors))
-        aware = any(isinstance(stage, Ageing) for stage in job.stages)
-        merged, shrink = aged(within.updates, {} if aware else ages or {})
+        old = {device: age for device, age in (ages or {}).items() if age}
+        aware = bool(old) and any(isinstance(stage, Ageing) for stage in job.stages)
+        merged, shrink = aged(within.updates, {} if aware else old)
         params, states = merge(
             round,
             run_state.params,

@@ -9,6 +9,7 @@ All drivers evaluate and merge on what `serve` gives, so their numbers are the s
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,18 @@ class Shape:
         """How many numbers it gives for a sample."""
         return width(self.form.outputs) or self.classes or self.targets
 
+    @property
+    def labels(self) -> str:
+        """Why it gives so many, as a message tells somebody whose network gives others."""
+        if self.form.kind:
+            return ""
+        if self.classes == 2:
+            return "labels are classes 0 and 1; for a single logit give task.kind = 'multilabel' and labels (n, 1)"
+        if self.classes:
+            return f"labels are classes 0 to {self.classes - 1}; if there are more, task.classes says how many"
+        number = "a real number" if self.targets == 1 else f"{self.targets} real numbers"
+        return f"labels are {number} for each sample; classes are integers 0, 1, 2, ... in an array of shape (n,)"
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -64,7 +77,8 @@ def make(run: RunFile, shape: Shape) -> Network:
     """The network, if what the coordinator computes is what devices compute."""
     compute, task = run.compute, run.task
     what = task.model, shape.sample, shape.outputs, run.run.seed
-    model, start = build(*what, threads=compute.threads, device=compute.device, form=shape.form)
+    how: dict[str, Any] = {"threads": compute.threads, "device": compute.device}
+    model, start = build(*what, **how, form=shape.form, labels=shape.labels)
     like = shape.like
     if not len(like) and model.reads_tokens(shape.sample):
         like = np.zeros((0, *shape.sample), np.int64)

@@ -16,7 +16,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.errors import WireError
 from edgefl.losses import Loss
 from edgefl.models.base import Model
-from edgefl.selection.base import Asking, Kind, Selection
+from edgefl.selection.base import Kind
 from edgefl.vector import Array, State, Vector
 
 NAME = "loss"  # in an answer
@@ -30,9 +30,9 @@ _KINDS: tuple[Kind, ...] = ("mean", "rms")
 Stream: TypeAlias = tuple[int, int, str]  # seed, round and device
 
 
-def asked(selection: Selection) -> State:
+def asked(kind: Kind | None) -> State:
     """What devices are told with the model: which loss is asked for, if any is."""
-    return {_TOLD: np.array(_KINDS.index(selection.loss), np.int64)} if isinstance(selection, Asking) else {}
+    return {} if kind is None else {_TOLD: np.array(_KINDS.index(kind), np.int64)}
 
 
 def taken(extra: State) -> tuple[State, Kind | None]:

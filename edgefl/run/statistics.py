@@ -63,6 +63,8 @@ def told(states: Mapping[str, State], weights: Array | None) -> State:
 def applied(extra: State, model: Model, loss: Loss) -> tuple[State, Model, Loss]:
     """What is left of a plan's additions, and the model and the loss with what was told."""
     news = {key.removeprefix(_TOLD): value for key, value in extra.items() if key.startswith(_TOLD)}
+    if not news:
+        return extra, model, loss
     if {"mean", "scale"} <= news.keys():
         model = Normalised(model, news["mean"], news["scale"])
     if "weights" in news:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefl import seeds
-from edgefl.contract import Algorithm, Counts, Seen, Site, Task, Update, is_augmenting, is_personal, rate
+from edgefl.contract import Algorithm, Counts, Seen, Site, Task, Update, is_augmenting, is_personal, rate, unwatched
 from edgefl.data.augment import augmented
 from edgefl.data.dataset import Dataset
 from edgefl.errors import Diverged, WireError
@@ -24,7 +24,7 @@ from edgefl.selection.base import Kind
 from edgefl.system import blas
 from edgefl.training.divergence import check_length, likely_cause, quiet
 from edgefl.training.rates import scheduled
-from edgefl.vector import Layout, State, Vector
+from edgefl.vector import Array, Layout, State, Vector
 
 NOTHING: Vector = np.zeros(0, np.float32)  # the delta of whoever did not train
 UNKNOWN = 16  # models that a frame may hold where nothing else is known about it
@@ -173,14 +173,17 @@ class Worker:
                 told = statistics.answer(self.data, task.extra, silent=not self.describes)
             return self._done(task, model_ref, Update(NOTHING, 1.0, 0, told), {})
         extra, model, loss = statistics.applied(task.extra, self.model, self.loss)
-        here = replace(self, model=model, loss=loss)
+        here = self
+        if extra is not task.extra:  # something was told
+            here, task = replace(self, model=model, loss=loss), replace(task, extra=extra)
         with blas.one_thread():  # once, for all that follows
-            return here.carry_out(replace(task, extra=extra), model_ref, state, watch)
+            return here.carry_out(task, model_ref, state, watch)
 
     def carry_out(self, task: Task, model_ref: ModelRef, state: State, watch: Callable[[int], None] | None) -> _Worked:
         """Evaluate, and train if that is asked for, with the model and the loss that are in force."""
         extra, asked = reported_loss.taken(task.extra)
-        task, own = replace(task, extra=extra), {key: value for key, value in state.items() if key != _RESIDUAL}
+        task = task if extra is task.extra else replace(task, extra=extra)
+        own = {key: value for key, value in state.items() if key != _RESIDUAL}
         received = self._counts(task, task.params, own)
         if received is not None and not np.isfinite(received.loss):
             cause = likely_cause(self.data, rate(self.algorithm), quote=False)
@@ -188,11 +191,13 @@ class Worker:
         if task.purpose == "evaluate":
             return self._done(task, model_ref, Update(NOTHING, 1.0, 0, seen=_seen(received)), {})
         rng = seeds.stream(self.seed, task.round, self.device)
-        site = Site(self.model, self._samples(task), rng, self.loss, noise=Entropy() if self.secret else None)
-        site = replace(site, watch=watch) if watch else site
+        noise = Entropy() if self.secret else None
+        site = Site(self.model, self._samples(task), rng, self.loss, watch or unwatched, noise)
         if self.pace is not None:
             site = _paced(site, self.pace)
-        loss = None if asked is None else self._loss(asked, task, own)
+        # A private run asks for none; nor is one told if its coordinator asks all the same: it has no noise.
+        private = is_private(self.algorithm) and self.algorithm.privacy is not None
+        loss = None if asked is None or private else self._loss(asked, task, own)
         began = site.timer()
         update, kept = self._train(task, own, site)
         trained = None if received is None else self._counts(task, task.params + update.delta, kept)
@@ -286,7 +291,7 @@ def unpack_answer(
 ) -> Update:
     """The update behind an answer, if its numbers can be used at all; `codec` is the run's, which may not be ours.
 
-    One that is read again is `known`: its numbers are not looked through once more.
+    One that is `known` is not looked through for numbers that are not finite: it was, or will be.
     """
     return _update(answer, tensors.decode(answer.tensors, body, {_DELTA: size}, codec), size, known=known)
 
@@ -300,9 +305,14 @@ def _update(answer: Answer, arrays: State, size: int, *, known: bool = False) ->
     seen, loss = _seen(received, trained), reported_loss.read(arrays)
     update = Update(delta, answer.weight, answer.steps, _extra(arrays), seen, answer.devices, loss)
     for name, array in () if known else (("delta", update.delta), *update.extra.items()):
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise WireError("update.not_finite", f"'{name}' has numbers that are not finite")
+        must_be_finite(name, array)
     return update
+
+
+def must_be_finite(name: str, array: Array) -> None:
+    """Refuse an array of an answer that cannot be used."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise WireError("update.not_finite", f"'{name}' has numbers that are not finite")
 
 
 def _encoded(

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 Kind: TypeAlias = Literal["mean", "rms"]  # of a loss over samples: their mean, or the root of their mean square
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: one is made for every answer (edgefl/records.py)
 class Candidate:
     """What is known of a device when a draw is made."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Thread, current_thread
 from typing import Any, Protocol, TypeAlias
 
 Put: TypeAlias = Callable[[Any], None]
@@ -60,7 +60,7 @@ class Threads:
             while True:  # what was not begun never will be
                 self._works.get_nowait()
         self._works.put(None)
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not current_thread():  # what it put may have been the end
             self._thread.join()
 
     def _serve(self) -> None:

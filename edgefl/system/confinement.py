@@ -78,13 +78,13 @@ def _limits(memory: int, *, threads: bool) -> bool:
 
 def _taken() -> int:
     """Bytes that this process has for itself and can write to, used or not: what RLIMIT_DATA counts."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5]) * resource.getpagesize()
 
 
 def _first_to_go() -> bool:
     """Where memory runs out, the kernel ends this process before others."""
     try:
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
     except OSError:
         return False
     return True

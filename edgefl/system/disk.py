@@ -6,18 +6,19 @@
     patch      the first bytes only, and not synced: for what may as well not have happened
     create     as write, but only where there is nothing yet
 
-`FolderDisk` is a real folder; `MemoryDisk` (memory_disk.py) is one that a test can cut the power of.
+`FolderDisk` is a real folder; `MemoryDisk` (memory_disk.py) is one that a test can cut the power of. Contents are
+synced without the times of a file, which nobody asks for: to write over what is there then costs no entry in the
+journal of the file system, for which everybody on that disk would wait.
 """
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
-from io import FileIO
 from mmap import ACCESS_READ, ALLOCATIONGRANULARITY, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from edgefl.errors import StoreError
 from edgefl.system.faults import before_write
@@ -26,7 +27,6 @@ from edgefl.system.store import OURS, create_atomically, make_folder, sync_folde
 Bytes: TypeAlias = bytes | bytearray | memoryview
 GATHERED = 512  # parts handed to the kernel at a time; Linux takes 1024
 ALIGNED = 64  # bytes: numpy adds up numbers in another order that stand elsewhere
-Mode: TypeAlias = Literal["ab", "r+b", "w+b"]
 
 
 class Disk(Protocol):
@@ -75,10 +75,11 @@ class Disk(Protocol):
         """After this returns, the parts stand at the end; a power cut before may leave any piece of them there."""
         ...
 
-    def overwrite(self, name: str, *parts: Bytes) -> None:
+    def overwrite(self, name: str, *parts: Bytes, synced: bool = True) -> None:
         """After this returns, the file is these parts; a power cut before may leave it torn.
 
-        One sync and no rename: on an SD card that is most of what a small file costs.
+        One sync and no rename: on an SD card that is most of what a small file costs. Who leaves it to a `sync` of his
+        own has what outlives the process, and until then no power cut.
         """
         ...
 
@@ -169,36 +170,44 @@ class FolderDisk:
     def append(self, name: str, *parts: Bytes) -> None:
         with self._reported(name):
             before_write()
-            with self._opened(name, "ab") as file:
-                before = os.fstat(file.fileno()).st_size
+            with self._opened(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
+                before = os.fstat(file).st_size
                 try:
                     _write_all(file, parts)
-                    os.fsync(file.fileno())
+                    os.fdatasync(file)
                 except OSError:
                     with suppress(OSError):  # whoever goes on after this cuts it again, and durably
-                        os.ftruncate(file.fileno(), before)
+                        os.ftruncate(file, before)
                     raise
 
-    def overwrite(self, name: str, *parts: Bytes) -> None:
+    def overwrite(self, name: str, *parts: Bytes, synced: bool = True) -> None:
         with self._reported(name):
             before_write()
-            with self._opened(name, "r+b" if os.access(self._path(name), os.F_OK) else "w+b") as file:
+            with self._opened(name, os.O_RDWR | os.O_CREAT) as file:
                 _write_all(file, parts)
-                file.truncate(sum(map(len, parts)))
-                os.fsync(file.fileno())
+                if os.fstat(file).st_size > (size := sum(map(len, parts))):  # else ext4 would note that nothing changed
+                    os.ftruncate(file, size)
+                if synced:
+                    os.fdatasync(file)
 
     def patch(self, name: str, data: Bytes) -> None:
-        with self._reported(name), open(self._path(name), "r+b", buffering=0) as file:  # noqa: PTH123 - see _path
-            _write_all(file, (data,))
+        try:
+            file = os.open(self._path(name), os.O_WRONLY)
+            try:
+                _write_all(file, (data,))
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise self._unwritten(name, error) from None
 
     def truncate(self, name: str, size: int) -> None:
-        with self._reported(name), self._opened(name, "r+b") as file:
-            file.truncate(size)
-            os.fsync(file.fileno())
+        with self._reported(name), self._opened(name, os.O_RDWR) as file:
+            os.ftruncate(file, size)
+            os.fsync(file)
 
     def sync(self, name: str) -> None:
-        with self._reported(name), self._opened(name, "r+b") as file:
-            os.fsync(file.fileno())
+        with self._reported(name), self._opened(name, os.O_RDWR) as file:
+            os.fdatasync(file)
 
     def rename(self, name: str, to: str) -> None:
         with self._reported(name):
@@ -215,17 +224,19 @@ class FolderDisk:
         return f"{self._folder}/{name}"
 
     @contextmanager
-    def _opened(self, name: str, mode: Mode) -> Iterator[FileIO]:
+    def _opened(self, name: str, flags: int) -> Iterator[int]:
         """The file, for its owner alone; its name lasts once it is closed."""
         try:
-            file = open(self._path(name), mode, buffering=0)  # noqa: PTH123, SIM115 - see _path; closed below
+            file = os.open(self._path(name), flags, OURS)
         except FileNotFoundError:
             make_folder(self.folder)
-            file = open(self._path(name), mode, buffering=0)  # noqa: PTH123, SIM115 - as above
-        with file:
+            file = os.open(self._path(name), flags, OURS)
+        try:
             if name not in self._lasting:
-                os.fchmod(file.fileno(), OURS)
+                os.fchmod(file, OURS)  # whatever the umask, and whoever made it
             yield file
+        finally:
+            os.close(file)
         if name not in self._lasting:
             sync_folder(self.folder)
             self._lasting.add(name)
@@ -235,16 +246,19 @@ class FolderDisk:
         try:
             yield
         except OSError as error:
-            raise StoreError(
-                f"{self.where(name)}: cannot be written ({error.strerror}); free some space or choose another folder"
-            ) from None
+            raise self._unwritten(name, error) from None
+
+    def _unwritten(self, name: str, error: OSError) -> StoreError:
+        return StoreError(
+            f"{self.where(name)}: cannot be written ({error.strerror}); free some space or choose another folder"
+        )
 
 
-def _write_all(file: FileIO, parts: tuple[Bytes, ...]) -> None:
+def _write_all(file: int, parts: tuple[Bytes, ...]) -> None:
     """Unbuffered: what could not be written must not come later, when the file is closed."""
     rest = [memoryview(part) for part in parts]
     while rest:
-        written = os.writev(file.fileno(), rest[:GATHERED])
+        written = os.writev(file, rest[:GATHERED])
         while rest and written >= len(rest[0]):
             written -= len(rest.pop(0))
         if written:

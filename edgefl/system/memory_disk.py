@@ -161,7 +161,7 @@ class MemoryDisk:
         self._sync(file)
         self._lasts(name)
 
-    def overwrite(self, name: str, *parts: Bytes) -> None:
+    def overwrite(self, name: str, *parts: Bytes, synced: bool = True) -> None:
         size = sum(map(len, parts))
         self._count(name, size, size - (self.size(name) or 0))
         file, at = self._made(name), 0
@@ -169,7 +169,8 @@ class MemoryDisk:
             self._put(file, at, part)
             at += len(part)
         self._cut(file, at)
-        self._sync(file)
+        if synced:
+            self._sync(file)
         self._lasts(name)
 
     def patch(self, name: str, data: Bytes) -> None:

@@ -36,6 +36,7 @@ class Child:
         *,
         user: str | None = None,
         environment: Mapping[str, str] | None = None,
+        home: Path | None = None,  # its current folder, if it is another than ours
     ) -> None:
         self.name = Path(command[0]).name
         self.output = output
@@ -45,14 +46,16 @@ class Child:
         self.failure: OSError | None = None
         # The kernel watches the thread that starts a child, not the process: this one lives as long as the child.
         keeper = threading.Thread(
-            target=self._keep, args=(list(command), user, environment), name=f"keep-{self.name}", daemon=True
+            target=self._keep, args=(list(command), user, environment, home), name=f"keep-{self.name}", daemon=True
         )
         keeper.start()
         self.started.wait()
         if self.failure is not None:
             raise ConfigError(f"cannot start {command[0]}: {self.failure.strerror}")
 
-    def _keep(self, command: list[str], user: str | None, environment: Mapping[str, str] | None) -> None:
+    def _keep(
+        self, command: list[str], user: str | None, environment: Mapping[str, str] | None, home: Path | None
+    ) -> None:
         try:
             with self.output.open("ab") as log:
                 os.fchmod(log.fileno(), 0o600)
@@ -62,6 +65,7 @@ class Child:
                     stdout=log,
                     stderr=log,
                     env=None if environment is None else {**os.environ, **environment},
+                    cwd=home,
                     user=user,
                     group=None if user is None else pwd.getpwnam(user).pw_gid,
                     extra_groups=None if user is None else [],

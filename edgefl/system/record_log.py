@@ -17,6 +17,8 @@ from struct import Struct
 from typing import Any
 from zlib import crc32
 
+from pydantic_core import to_json
+
 from edgefl.errors import StoreError
 from edgefl.system.disk import ALIGNED, Bytes, Disk
 
@@ -133,7 +135,7 @@ def _packed(records: tuple[Record, ...], start: int) -> tuple[list[Bytes], tuple
     parts: list[Bytes] = []
     places = []
     for record in records:
-        note = json.dumps(record.note).encode()
+        note = _json(record.note)
         if record.body:  # blanks behind JSON mean nothing, and numbers in the body can be used where they lie
             note += b" " * (-(start + _SIZES.size + len(note)) % ALIGNED)
         start += _SIZES.size + len(note)
@@ -141,6 +143,13 @@ def _packed(records: tuple[Record, ...], start: int) -> tuple[list[Bytes], tuple
         start += len(record.body)
         parts += [_SIZES.pack(len(note), len(record.body)) + note, record.body]
     return parts, tuple(places)
+
+
+def _json(note: dict[str, Any]) -> bytes:
+    try:
+        return to_json(note, inf_nan_mode="constants")  # a third of the time of `json.dumps`
+    except ValueError:  # the name of a file that is no text, which JSON can escape
+        return json.dumps(note).encode()
 
 
 def _unpacked(batch: bytes, start: int) -> Iterator[Placed]:

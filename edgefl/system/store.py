@@ -16,9 +16,6 @@ from tempfile import mkstemp
 from typing import Any, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as unpack
-from safetensors.numpy import save as pack
 
 from edgefl.errors import StoreError
 from edgefl.system.faults import before_write
@@ -28,6 +25,7 @@ log = logging.getLogger(__name__)
 
 OURS = 0o600  # mode of a file that only its owner reads
 _UNSEALED = "0" * 64  # stands where the hash will, while it is computed
+_METADATA = "__metadata__"  # the key of a header that is not an array's
 _ABOUT = "edgefl"  # the one key of the metadata; arrays of words stand there too, because safetensors holds numbers
 _START = b'{"__metadata__":{"edgefl":"{\\"sha256\\": \\"'  # how the header of our files begins, the hash next
 _HASH = slice(8 + len(_START), 8 + len(_START) + len(_UNSEALED))
@@ -146,7 +144,7 @@ def sealed(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> bytes:
     numbers = {k: np.asarray(v, order="C") for k, v in arrays.items() if v.dtype.kind != "U"}
     words = {k: v.tolist() for k, v in arrays.items() if v.dtype.kind == "U"}
     told = json.dumps({"sha256": _UNSEALED, "about": dict(about), "words": words})
-    data = bytearray(pack(numbers, metadata={_ABOUT: told}))  # one key: of several the order would be random
+    data = bytearray(_packed(numbers, {_ABOUT: told}))  # one key: of several the order would be random
     if not data.startswith(_START, 8):
         raise StoreError("this version of safetensors writes its metadata elsewhere: install the one edgefl asks for")
     data[_HASH] = _hashed(data).encode()
@@ -176,6 +174,9 @@ def is_sealed(raw: bytes) -> bool:
 
 def plain(raw: bytes, origin: str) -> State:
     """The arrays of a safetensors file that somebody else wrote."""
+    from safetensors import SafetensorError  # noqa: PLC0415 - as in `_packed`
+    from safetensors.numpy import load as unpack  # noqa: PLC0415
+
     try:
         return dict(unpack(raw))
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:  # numpy has no bfloat16
@@ -207,12 +208,39 @@ def _damaged(origin: str) -> StoreError:
     return StoreError(f"{origin}: damaged, its hash does not agree; delete it to begin anew")
 
 
+def _packed(numbers: Mapping[str, Array], metadata: dict[str, str]) -> bytes:
+    """A safetensors file.
+
+    Most devices keep no arrays from round to round. Without any, a file is its header, and an agent does without the
+    library: a megabyte.
+    """
+    if numbers:
+        from safetensors.numpy import save as pack  # noqa: PLC0415
+
+        return pack(dict(numbers), metadata=metadata)
+    header = json.dumps({_METADATA: metadata}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header
+
+
 def _unpacked(data: bytes, origin: str) -> tuple[State, dict[str, str]]:
     try:
-        size = int.from_bytes(data[:8], "little")
-        return dict(unpack(data)), json.loads(data[8 : 8 + size])["__metadata__"]
-    except (SafetensorError, ValueError, KeyError) as error:
+        end = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:end])
+        alone = set(header) == {_METADATA} and end == len(data)
+        return {} if alone else _arrays(data), header[_METADATA]
+    except (ValueError, KeyError) as error:
         raise StoreError(f"{origin}: not one of our files ({type(error).__name__})") from None
+
+
+def _arrays(data: bytes) -> State:
+    from safetensors import SafetensorError  # noqa: PLC0415 - as in `_packed`
+    from safetensors.numpy import load as unpack  # noqa: PLC0415
+
+    try:
+        return dict(unpack(data))
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None
 
 
 def _with_words(arrays: State, words: Mapping[str, Any]) -> State:

@@ -8,6 +8,7 @@ time, in the order in which it was brought. The thread that serves sleeps until 
 
 from collections import deque
 from contextlib import suppress
+from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
@@ -25,7 +26,8 @@ class Turns:
         self._turn = Lock()
         self._shell: Reactor | None = None  # while it is served
         self._error: BaseException | None = None
-        self._due = 0.0  # when the serving thread looks again by itself
+        self._due = inf  # when the serving thread looks again by itself,
+        self._asleep = False  # if it does nothing else
         self._bell: SimpleQueue[None] = SimpleQueue()  # unlike an Event it may be rung by a signal handler
 
     def put(self, event: Any) -> None:
@@ -48,7 +50,9 @@ class Turns:
             shell.start()
             self._shell = shell
         while self._served():
+            self._asleep = False
             with self._turn:  # whoever has it wakes the shell himself, if its time comes meanwhile
+                self._due = inf
                 self._work()
             self._take_turns()
             if self._served():
@@ -60,6 +64,7 @@ class Turns:
         return self._shell is not None
 
     def _sleep(self) -> None:
+        self._asleep = True  # before the look at when: whoever plans something sooner from now on rings
         with suppress(Empty):
             self._bell.get(timeout=max(0.0, self._due - self._clock.now()))
 
@@ -76,10 +81,10 @@ class Turns:
         if shell is None:  # it has ended in between
             return
         try:
+            deadline = None if self._events else self._wake(shell)
             while self._events and not shell.ended:
                 shell.handle(self._events.popleft())
-                self._wake(shell)  # also while others speak: who floods us must not stop the clock
-            deadline = self._wake(shell)
+                deadline = self._wake(shell)  # also while others speak: who floods us must not stop the clock
         except BaseException as error:  # noqa: BLE001 - of whatever thread: whoever serves raises it
             self._error, self._shell = error, None
             self._bell.put(None)
@@ -99,7 +104,8 @@ class Turns:
         return None if shell.ended else shell.deadline()
 
     def _plan(self, moment: float) -> None:
-        """The serving thread sleeps no longer than this; it may have meant to."""
-        sooner, self._due = moment < self._due, moment
-        if sooner:
-            self._bell.put(None)
+        """The serving thread looks again then, or before; it is woken only if it means to sleep longer."""
+        if moment < self._due:
+            self._due = moment
+            if self._asleep:
+                self._bell.put(None)

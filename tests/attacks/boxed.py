@@ -17,8 +17,9 @@ from device_agent.box.keeper import Box
 from device_agent.box.zygote import Zygote
 
 VILLAIN = """
-import ctypes, fcntl, os, socket, subprocess, time
+import ctypes, fcntl, gc, os, resource, socket, struct, subprocess, time
 from typing import Literal
+import msgpack
 import numpy as np
 from pydantic.dataclasses import dataclass
 from device_agent.box.channel import Channel
@@ -54,6 +55,50 @@ ACTS = {
     "signal": lambda: os.kill(os.getppid(), 9),
     "signal of a file": lambda: fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid()),
     "environment": lambda: 1 / 0 if "EDGEFL_MQTT_PASSWORD" in os.environ else open("/proc/self/environ").read(),
+}
+
+def ptrace():
+    if ctypes.CDLL(None, use_errno=True).ptrace(16, os.getppid(), 0, 0) == -1:  # 16: attach
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+ACTS |= {
+    "look into the agent": ptrace,
+    "memory of the agent": lambda: open(f"/proc/{os.getppid()}/mem", "rb").read(1),
+    "files of the agent": lambda: os.listdir(f"/proc/{os.getppid()}/fd"),
+    "lead elsewhere": lambda: os.symlink("/etc/passwd", "{folder}/link"),
+    "lift its limits": lambda: resource.prlimit(0, resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2),
+    "limits of the agent": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (8, 8)),
+}
+
+def channel():  # to the agent
+    return next(each for each in gc.get_objects() if isinstance(each, Channel))
+
+def steps_without_end():
+    agent = channel()
+    while True:
+        agent.send({"kind": "step", "steps": 1})
+        time.sleep(0.0002)
+
+def a_byte_now_and_then():
+    agent = channel()
+    agent.end.sendall(struct.pack("<I", 1 << 17))
+    while True:
+        agent.end.sendall(bytes([0x80]))
+        time.sleep(0.5)
+
+def raw(data):
+    channel().end.sendall(data)
+    time.sleep(3600)
+
+ENDLESS = msgpack.packb({"about": {"kind": "done"}, "sizes": [1 << 50]})
+BOMB = bytes([0x91] * 100_000)  # a list in a list in a list ...
+ACTS |= {
+    "steps without end": steps_without_end,
+    "a byte now and then": a_byte_now_and_then,
+    "a header without end": lambda: raw(bytes([255] * 8)),
+    "garbage": lambda: raw(struct.pack("<I", 64) + os.urandom(64)),
+    "lists in lists": lambda: raw(struct.pack("<I", len(BOMB)) + BOMB),
+    "a body without end": lambda: raw(struct.pack("<I", len(ENDLESS)) + ENDLESS),
 }
 
 def lie(**instead):  # what the box itself says of its work
@@ -99,12 +144,11 @@ def main(folder: Path, acts: list[str]) -> None:
     zygote = Zygote()  # as an agent: first of all
     from fleets import prepared, run_file
 
-    from device_agent.model_cache import Item
-    from device_agent.order import Order
+    from device_agent.order import Item, Order
     from device_agent.samples import Samples
     from device_agent.training import Outcome, Progressed, Trained, Trainer
     from device_agent.vocabulary import Tasked
-    from edgefl.config.agent_file import LocalCompute
+    from edgefl.config.local_compute import LocalCompute
     from edgefl.contract import Budget, Task
     from edgefl.protocol.codecs import codec
     from edgefl.protocol.messages import Graphs, Manifest, Shape, frame
@@ -117,7 +161,8 @@ def main(folder: Path, acts: list[str]) -> None:
     (folder / "device.key").write_text("secret")
     user_files.remember(folder / "agent.toml")
     job, held = prepared(run_file({"name": "fedavg"}, task={"model": "mlp"}))
-    compute = LocalCompute(factories=(NAME,), memory_mb=256, task_seconds=SECONDS if "burn" in acts else 600)
+    slow = {"burn", "steps without end", "a byte now and then"} & set(acts)
+    compute = LocalCompute(factories=(NAME,), memory_mb=256, task_seconds=SECONDS if slow else 600)
     samples = Samples(held.devices[0])
     box = Box(zygote, "device-00", compute, samples, 1 << 28)
     told: SimpleQueue[Outcome] = SimpleQueue()

@@ -23,7 +23,7 @@ if __name__ == "__main__":
 from fleets import Fleet, prepared, run_file
 
 from coordinator.threaded import Threaded
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.events import as_json
 from edgefl.models.onnx.bundle import Bundle, Mask, pack, unpack
 from edgefl.protocol.in_memory_broker import InMemoryBroker

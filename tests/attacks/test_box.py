@@ -26,9 +26,17 @@ CRASHES = {
     "kill": "box.crashed: the process that trained ended with SIGKILL",
 }
 FORBIDDEN = ["socket", "passwd", "key", "write", "remove", "exec", "fork", "signal", "signal of a file", "environment"]
+FORBIDDEN += ["look into the agent", "memory of the agent", "files of the agent", "lead elsewhere", "lift its limits"]
+FORBIDDEN += ["limits of the agent"]
 LIES = ["steps below zero", "pace of no number", "numbers of no file", "words of no characters", "another message"]
-LIES += ["another round", "no message"]
-FILES = ["passwd", "key", "environment"]  # whose reading only Landlock forbids
+LIES += ["another round", "no message", "a header without end", "garbage", "lists in lists", "a body without end"]
+FILES = [
+    "passwd",
+    "key",
+    "environment",
+    "memory of the agent",
+    "files of the agent",
+]  # whose reading only Landlock forbids
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel is not Linux")
 
@@ -91,8 +99,9 @@ def test_what_hangs_in_native_code_ends_when_its_task_is_superseded(outcomes: di
     assert not line["same_box"]
 
 
-def test_what_never_ends_is_ended_after_its_time(tmp_path: Path) -> None:
-    line = played(tmp_path, "burn")["burn"]
+@pytest.mark.parametrize("act", ["burn", "steps without end", "a byte now and then"])
+def test_what_never_ends_is_ended_after_its_time(act: str, tmp_path: Path) -> None:
+    line = played(tmp_path, act)[act]
     assert line["told"].startswith("box.time: training did not end within 10 s")
     assert line["trained"], line["why"]
 

@@ -18,7 +18,7 @@ from coordinator.threaded import Threaded
 from device_agent.order import Cancellation, Order, Watch
 from device_agent.training import Outcome, Trained, Trainer
 from device_agent.vocabulary import Tasked
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.contract import Budget, Task
 from edgefl.errors import Interrupted, RemoteError
 from edgefl.models.base import Model

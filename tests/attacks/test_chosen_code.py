@@ -11,11 +11,12 @@ from facts import in_json
 from fleets import Fleet, builds_with, prepared, run_file
 
 from coordinator.threaded import Threaded
-from device_agent.model_cache import Item
+from device_agent.order import Item
 from device_agent.samples import Samples
 from device_agent.vocabulary import Tasked
 from device_agent.workers import make_worker, open_task
-from edgefl.config.agent_file import AgentFile, LocalCompute
+from edgefl.config.agent_file import AgentFile
+from edgefl.config.local_compute import LocalCompute
 from edgefl.config.reader import load
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset

@@ -86,8 +86,11 @@ ATTACKS: dict[str, tuple[str, ...]] = {
         "attacks/test_privacy_claims.py::test_the_worst_record_of_the_real_network_does_what_the_accountant_reckons_with",
         "test_privacy_section.py::test_a_loss_that_no_proof_covers_is_refused_with_objective_perturbation",
     ),
-    "the coordinator chooses the noise: a device writes down what it spends (and does not yet stop)": (
+    "the coordinator chooses the noise": (
         "attacks/test_privacy_claims.py::test_real_agents_write_down_the_bound_of_the_network_they_train",
+        "attacks/test_greedy_coordinator.py::test_it_trains_until_its_allowance_is_spent_and_no_further",
+        "attacks/test_greedy_coordinator.py::test_a_device_with_an_allowance_trains_for_nobody_without_noise",
+        "attacks/test_greedy_coordinator.py::test_more_noise_later_does_not_make_little_noise_before_it_forgotten",
     ),
     "secure aggregation is refused, not pretended": (
         "test_privacy_section.py::test_no_combination_with_secure_aggregation_is_accepted",
@@ -103,6 +106,24 @@ ATTACKS: dict[str, tuple[str, ...]] = {
     "packages": (
         "test_package_locks.py::test_everything_has_one_version_and_its_hashes",
         "test_package_locks.py::test_a_file_of_another_hash_is_refused",
+    ),
+}
+
+WITH_A_STOLEN_DEVICE: dict[str, tuple[str, ...]] = {
+    "fill the server's memory": (
+        "attacks/test_broker_memory.py::test_no_flood_of_a_member_takes_more_than_the_broker_may_have",
+    ),
+    "say what no client says": (
+        "attacks/test_mqtt_tricks.py::test_no_trick_says_anything_in_another_s_name",
+        "attacks/test_mqtt_tricks.py::test_whatever_one_calls_oneself_the_certificate_says_who_one_is",
+        "attacks/test_mqtt_tricks.py::test_nothing_can_be_said_before_the_handshake_has_ended",
+    ),
+    "set its disk back": (
+        "attacks/test_set_back.py::test_a_device_whose_disk_is_set_back_is_heard_by_a_coordinator_that_knew_it_later",
+    ),
+    "send numbers that are none": (
+        "attacks/test_poisoned_numbers.py::test_no_byte_of_a_payload_puts_a_number_into_a_model_that_is_none",
+        "attacks/test_poisoned_numbers.py::test_numbers_at_the_edge_of_what_there_is_move_no_robust_stage",
     ),
 }
 
@@ -123,6 +144,11 @@ A_COORDINATOR_MAY_NOT: dict[str, tuple[str, ...]] = {
         "attacks/test_box.py::test_what_never_ends_is_ended_after_its_time",
         "attacks/test_keeping_busy.py::test_a_task_whose_model_never_comes_does_not_keep_a_device_from_other_runs",
     ),
+    "have more than an operator allows": (
+        "attacks/test_greedy_coordinator.py::test_a_device_with_an_allowance_trains_for_nobody_without_noise",
+        "attacks/test_greedy_coordinator.py::test_counts_and_sums_are_not_told_beside_an_allowance",
+        "attacks/test_greedy_coordinator.py::test_a_private_device_tells_no_loss_whoever_asks",
+    ),
     "end it": ("attacks/test_switching_off.py::test_only_a_stop_of_its_own_operator_ends_an_agent",),
     "shut it out of its fleet": (
         "attacks/test_renewal_abuse.py::test_a_device_takes_no_certificate_of_another_authority",
@@ -131,12 +157,15 @@ A_COORDINATOR_MAY_NOT: dict[str, tuple[str, ...]] = {
 }
 
 
+ALL = ATTACKS | WITH_A_STOLEN_DEVICE | A_COORDINATOR_MAY_NOT
+
+
 def names_in(path: Path) -> set[str]:
     return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("attack", [*ATTACKS, *A_COORDINATOR_MAY_NOT])
+@pytest.mark.parametrize("attack", ALL)
 def test_every_known_attack_has_its_tests(attack: str) -> None:
-    for place in (ATTACKS | A_COORDINATOR_MAY_NOT)[attack]:
+    for place in ALL[attack]:
         file, _, name = place.partition("::")
         assert name in names_in(TESTS / file), f"{place} is gone: name the test that took its place"

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fcntl import F_GETFL, fcntl
-from functools import partialmethod
+from functools import partial, partialmethod
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-from edgefl.system import disk, store
+from edgefl.system import store
 
 SUBSETS = 5  # of up to so many unsynced names every subset is tried, of more every beginning
 
@@ -117,12 +117,14 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
         for name in ("open", "replace", "unlink", "mkdir"):
             real, taped = getattr(Path, name), getattr(self, f"_{name}")
             self._patch.setattr(Path, name, partialmethod(_instead, real, taped, self._mine))
-        self._patch.setattr(disk, "open", self._opened, raising=False)  # in the place of the builtin
         self._new_file = store.new_file
         self._patch.setattr(store, "new_file", self._created)
-        self._sync, self._write = os.fsync, os.writev
-        self._patch.setattr(os, "fsync", self._fsync)
+        self._open_file, self._write, self._truncate = os.open, os.writev, os.ftruncate
+        self._patch.setattr(os, "open", self._opened)
         self._patch.setattr(os, "writev", self._writev)
+        self._patch.setattr(os, "ftruncate", self._cut)
+        for name in ("fsync", "fdatasync"):
+            self._patch.setattr(os, name, partial(self._synced, getattr(os, name)))
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -145,8 +147,14 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
         self.ops.append(Name(name, self._files[name]))
         return _Recorded(file, self._files[name], self)
 
-    def _opened(self, path: str, mode: str, **more: Any) -> Any:
-        return self._open(open, Path(path), mode, **more) if self._mine(Path(path)) else open(path, mode, **more)  # noqa: PTH123
+    def _opened(self, path: Any, flags: int, *mode: int, **more: Any) -> int:
+        fresh = isinstance(path, str) and flags & os.O_CREAT and not flags & os.O_EXCL and not Path(path).exists()
+        handle = self._open_file(path, flags, *mode, **more)
+        if fresh and self._mine(Path(path)):
+            name = self._name(Path(path))
+            self._files[name] = len(self.ops)  # a number that no other file has
+            self.ops.append(Name(name, self._files[name]))
+        return handle
 
     def _open(self, real: Callable[..., Any], path: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
         new = not path.exists()
@@ -161,12 +169,18 @@ class DiskRecorder(AbstractContextManager["DiskRecorder"]):
             self.ops.append(Cut(self._files[name], 0))
         return _Recorded(file, self._files[name], self)
 
-    def _fsync(self, handle: int) -> None:
+    def _synced(self, real: Callable[[int], None], handle: int) -> None:
         path = Path(f"/proc/self/fd/{handle}").readlink()
         if self._mine(path):
             name = self._name(path)
             self.ops.append(SyncFolder(name) if path.is_dir() else Sync(self._files[name]))
-        self._sync(handle)
+        real(handle)
+
+    def _cut(self, handle: int, size: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        if self._mine(path):
+            self.ops.append(Cut(self._files[self._name(path)], size))
+        self._truncate(handle, size)
 
     def _writev(self, handle: int, parts: list[memoryview]) -> int:
         path = Path(f"/proc/self/fd/{handle}").readlink()

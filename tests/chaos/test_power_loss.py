@@ -18,6 +18,7 @@ from coordinator.journal import Journal, Kept
 from coordinator.metrics_file import METRICS, MetricsFile
 from coordinator.rounds import Rounds, Rules
 from device_agent import vocabulary as words
+from device_agent.birth import born
 from device_agent.service import Agent
 from device_agent.spool import Held, Spool
 from device_agent.start import Host
@@ -195,15 +196,20 @@ def _agent(folder: Path) -> Agent:
 
 
 def test_a_device_never_counts_its_births_backwards(disk_recorder: DiskRecorder, player: Player) -> None:
-    born = []
+    """By its disk alone, on a machine whose clock stands still."""
+
+    def number(folder: Path) -> int:
+        return born(FolderDisk(folder), lambda: "d", 0.0).number
+
+    numbers = []
     for _ in range(3):
-        born.append(_agent(disk_recorder.root).birth.number)
-        disk_recorder.mark(str(born[-1]))
+        numbers.append(number(disk_recorder.root))
+        disk_recorder.mark(str(numbers[-1]))
 
     def check(folder: Path, marks: list[str]) -> None:
-        assert _agent(folder).birth.number > (int(marks[-1]) if marks else 0)
+        assert number(folder) > (int(marks[-1]) if marks else 0)
 
-    assert born == [1, 2, 3]
+    assert numbers == [1, 2, 3]
     assert player.each(disk_recorder, check) > 20
 
 

@@ -14,7 +14,7 @@ from coordinator.journal import Journal
 from coordinator.threaded import Threaded
 from device_agent.backends import choose, maker
 from device_agent.start import Host
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.events import Answered

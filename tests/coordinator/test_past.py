@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 
 from coordinator.journal import Journal
-from coordinator.metrics_file import METRICS, MetricsFile
-from coordinator.past import facts, overview, run_disk
+from coordinator.metrics_file import METRICS, MetricsFile, reports
+from coordinator.past import complete_metrics, facts, overview, run_disk
 from edgefl import events
 from edgefl.errors import ConfigError
 from edgefl.events import Done, Round, as_json
@@ -79,3 +79,9 @@ def test_the_figures_are_those_of_the_metrics(tmp_path):
 def test_a_folder_without_a_run_is_said_to_be_one(tmp_path):
     with pytest.raises(ConfigError, match="no such journal; name the folder of a run"):
         run_disk(tmp_path)
+
+
+def test_a_run_that_goes_on_has_in_its_metrics_what_only_its_journal_had(tmp_path):
+    disk = folder(tmp_path, STORY, without(2))
+    complete_metrics(disk)(Round(3, at=9.0))
+    assert [fact.round for fact in reports(disk) if isinstance(fact, Round)] == [1, 2, 3]

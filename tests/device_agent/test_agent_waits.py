@@ -9,7 +9,8 @@ from idle_agents import Later, Stopped, idle_agent
 
 from device_agent import session
 from device_agent import vocabulary as words
-from device_agent.model_cache import STALLED, Item
+from device_agent.model_cache import STALLED
+from device_agent.order import Item
 from device_agent.privacy_ledger import NAME
 from device_agent.service import OPEN, QUIET, RETRY, Agent
 from device_agent.spool import Held, Spools
@@ -330,7 +331,7 @@ def test_a_bug_in_the_background_is_not_passed_over(agent: Agent):
 def test_making_an_agent_starts_nothing(disk: MemoryDisk):
     background = Later()
     agent = idle_agent(disk, background=background, clock=Stopped(), new_id=lambda: "seeded")
-    assert (agent.birth.installation, agent.birth.number, background.waiting) == ("seeded", 1, [])
+    assert (agent.birth.installation, agent.birth.number, background.waiting) == ("seeded", 1000, []), "by its clock"
     assert disk.writes == 2, "the birth and the key, and nothing else"
 
 

@@ -60,6 +60,41 @@ def test_an_agent_has_neither_mail_nor_http_in_memory_until_somebody_uses_them()
     assert after == "G E T True"
 
 
+BOXED = """
+import sys
+from edgefl.system.slim_imports import slim
+slim()
+import device_agent.box.zygote
+print(*sys.modules)
+"""
+
+
+def test_what_a_box_is_forked_from_has_neither_the_network_nor_keys_nor_what_reads_data() -> None:
+    done = subprocess.run([sys.executable, "-c", BOXED], capture_output=True, text=True, check=True)
+    ours = {"device_agent.service", "edgefl.data.source", "edgefl.protocol.mqtt", "edgefl.system.store"}
+    theirs = {"cryptography", "numpy.ma", "onnxruntime", "paho", "safetensors", "ssl", "zipfile"}
+    assert not (ours | theirs) & set(done.stdout.split())
+
+
+READ = """
+import sys
+from pathlib import Path
+from edgefl.system.slim_imports import slim
+slim()
+import device_agent.start
+from edgefl.config.agent_file import LocalData
+samples = device_agent.start.samples_of(LocalData(source=sys.argv[1]))
+print(len(samples.data), "numpy.ma" in sys.modules)
+"""
+
+
+def test_an_agent_reads_its_samples_without_masked_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=np.ones((50, 4), np.float32), y=np.arange(50) % 3)
+    command = [sys.executable, "-c", READ, f"npz:{tmp_path / 'own.npz'}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["40", "False"]
+
+
 GRAPHS = """
 import sys
 import numpy as np

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent.samples import Samples, samples_of
+from device_agent.own_samples import samples_of
+from device_agent.samples import Samples
 from edgefl.config.agent_file import LocalData
 from edgefl.data.dataset import Dataset
 from edgefl.data.partition import Partition

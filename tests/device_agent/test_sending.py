@@ -6,11 +6,14 @@ import pytest
 from idle_agents import idle_agent
 
 from device_agent import vocabulary as words
+from device_agent.birth import Birth, born
 from device_agent.service import Agent
 from device_agent.spool import Held, Spool
 from edgefl.protocol import chunks, signed
 from edgefl.protocol.messages import TO_COORDINATOR, Holding, read
+from edgefl.protocol.signed import LATEST
 from edgefl.system.disk import FolderDisk
+from edgefl.system.memory_disk import MemoryDisk
 
 FRAME = bytes(range(250))
 HELD = Held("job", "job.life", 3, "1", "m3", FRAME, chunks.digest(FRAME), {})
@@ -80,8 +83,17 @@ def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
 
 def test_a_birth_file_that_cannot_be_read_makes_a_new_installation(tmp_path):
     (tmp_path / "birth").write_text("torn fi")
-    assert idle_agent(tmp_path).birth.number == 1
-    assert idle_agent(tmp_path).birth.number == 2
+    first, second = idle_agent(tmp_path).birth, idle_agent(tmp_path).birth
+    assert (first.before, second.before) == (0, first.number)
+    assert first.installation == second.installation
+    assert first.number < second.number
+
+
+@pytest.mark.parametrize(("clock", "number"), [(1000.5, 1000), (3.0, 8), (1e12, LATEST)], ids=["right", "back", "wild"])
+def test_a_life_is_known_by_its_time_so_that_a_disk_which_was_set_back_is_no_old_life(clock, number):
+    disk = MemoryDisk()
+    disk.write("birth", b"pi 7\n")
+    assert born(disk, lambda: "new", clock) == Birth("pi", number, before=7)
 
 
 def test_what_is_kept_between_rounds_is_lost_with_a_warning_when_it_is_damaged(tmp_path, caplog):

@@ -170,10 +170,14 @@ def test_a_newer_task_can_bring_the_receipt_that_was_lost():
 
 
 @pytest.mark.parametrize("story", [FETCHING, TRAINING, SENDING, DONE], ids=["fetching", "training", "sending", "done"])
-def test_an_older_task_is_ignored(story):
-    s = after(*story)
-    later, did = feed(s, Tasked("job", "r", 2, "m2"))
-    assert (later, spoken(did)) == (s, [])
+def test_an_older_task_changes_nothing_and_its_coordinator_is_told_why(story):
+    s, older = after(*story), Tasked("job", "r", 2, "m2")
+    later, did = feed(s, older)
+    (told,) = spoken(did)
+    assert (later, told.task) == (s, older)
+    assert told.reason.startswith(
+        "round 2 is older than round 3, which this device has had: if the run's folder was restored"
+    )
 
 
 # ── two runs, one device ─────────────────────────────────────────────────────────────────────────────────────
@@ -222,7 +226,8 @@ def test_a_newer_round_takes_the_place_of_the_one_that_waits():
     third, newer = Tasked("third", "r", 7, "x7"), Tasked("other", "r", 2, "n2")
     s, did = feed(after(*TRAINING, OTHER, third), newer, newer, OTHER)
     assert s.queue == (newer, third)
-    assert spoken(did) == [Busy(newer, "at work on round 3 of another run")] * 2
+    assert spoken(did)[:-1] == [Busy(newer, "at work on round 3 of another run")] * 2
+    assert spoken(did)[-1].task == OTHER, "its first round is declined now"
 
 
 def test_what_waits_for_a_round_that_is_over_or_a_run_that_ended_is_dropped():

@@ -16,7 +16,7 @@ from device_agent.service import Agent
 from device_agent.training import Trained
 from edgefl.contract import Task
 from edgefl.hardware.line import Line
-from edgefl.protocol import chunks, signed, topics
+from edgefl.protocol import chunks, signed, signing, topics
 from edgefl.protocol.codecs import Float32
 from edgefl.protocol.messages import (
     TO_COORDINATOR,
@@ -160,6 +160,38 @@ def test_an_answer_comes_when_so_many_steps_have_taken_their_time():
     assert at == pytest.approx(began + BATCHES * PACE, abs=0.1)
     assert (answer.steps, answer.seconds_per_step) == (BATCHES, PACE)
     assert agent.session.committed == {"job.r": 1}
+
+
+class Recorder(MemoryDisk):
+    """Notes when a file is synced by itself."""
+
+    def __init__(self, told: list[str]) -> None:
+        super().__init__()
+        self.told = told
+
+    def sync(self, name: str) -> None:
+        self.told.append(f"synced {name}")
+        super().sync(name)
+
+
+@pytest.mark.parametrize(
+    ("codec", "order"),
+    [("float32", ["sent", "synced update.spool"]), ("float16", ["sent"])],
+    ids=["nothing", "something"],
+)
+def test_an_answer_waits_for_the_disk_only_if_something_is_kept_with_it(codec: str, order: list[str], monkeypatch):
+    """What float16 leaves out is kept: it was synced when it was written."""
+    world = World()
+    broker = VirtualBroker(world)
+    manifest = Asks.manifest().replace(b'"codec":"float16"', f'"codec":"{codec}"'.encode())
+    statement = signing.claim(manifest).statement
+    monkeypatch.setattr(Asks, "manifest", staticmethod(lambda: SIGNER.sign(statement)))
+    asks, told = Asks(world, broker), list[str]()
+    agent = switched_on(world.process("pi"), broker, Recorder(told))
+    send = agent.outbox.send
+    monkeypatch.setattr(agent.outbox, "send", lambda held, *more: (told.append("sent"), send(held, *more)))
+    assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
+    assert (told, len(asks.answers)) == (order, 1)
 
 
 @pytest.mark.parametrize(("budget", "steps"), [({"seconds": 1.0}, 2), ({"batches": 3}, 3), ({"seconds": 99.0}, 6)])

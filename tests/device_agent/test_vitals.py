@@ -1,13 +1,12 @@
 """How a machine fares, read from made-up /proc and /sys trees of the machines that devices are."""
 
 import os
-import subprocess
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from device_agent.vitals import Machine
+from device_agent.vitals import Machine, _vcgencmd
 from edgefl import events
 from edgefl.hardware.vitals import described
 from edgefl.protocol.messages import Vitals
@@ -87,12 +86,18 @@ def test_a_pi_whose_kernel_does_not_tell_is_asked_by_vcgencmd_until_that_fails(t
     def vcgencmd() -> str:
         asked.append(1)
         if len(asked) > 1:
-            raise subprocess.CalledProcessError(255, "vcgencmd")
+            raise OSError("vcgencmd ended with 255")
         return "0x50004\n"
 
     machine = Machine(tmp_path, tree(tmp_path, files), vcgencmd)
     assert [machine().throttled for _ in range(3)] == [True, None, None]
     assert len(asked) == 2
+
+
+def test_a_vcgencmd_that_fails_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("device_agent.vitals.VCGENCMD", ("false",))
+    with pytest.raises(OSError, match="non-zero exit status"):
+        _vcgencmd()
 
 
 def test_a_jetson_tells_the_hottest_of_what_computes_and_not_its_power_chip(tmp_path: Path) -> None:

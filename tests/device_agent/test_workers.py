@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_agent.model_cache import Item
-from device_agent.order import Cancellation, Order
+from device_agent.order import Cancellation, Item, Order
 from device_agent.samples import Samples
 from device_agent.vocabulary import Tasked
 from device_agent.workers import InProcess

@@ -1,6 +1,6 @@
 """What is said of the box that graphs run in."""
 
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.doctor.box import box, confined
 
 

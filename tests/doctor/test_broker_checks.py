@@ -14,6 +14,7 @@ from edgefl.fleet.mosquitto import acl
 from edgefl.protocol import broker as brokers
 from edgefl.protocol.address import Address
 from edgefl.protocol.mqtt import tls_context
+from edgefl.protocol.signing import Signer
 from edgefl.protocol.tls import Tls
 
 pytestmark = pytest.mark.broker
@@ -107,9 +108,9 @@ def authority(tmp_path):
     return Authority.new(tmp_path, dates=LASTING)
 
 
-def over_tls(folder, server, *more):
+def over_tls(folder, server, *more, version="tlsv1.3"):
     lines = (f"cafile {server.ca}", f"certfile {server.certificate}", f"keyfile {server.key}", "allow_anonymous true")
-    return mosquitto(folder, *lines, *more)
+    return mosquitto(folder, *lines, f"tls_version {version}", *more)
 
 
 def test_a_good_certificate_is_told_with_its_dates(tmp_path, authority):
@@ -183,11 +184,33 @@ def test_an_older_tls_is_told(tmp_path, authority, monkeypatch):
         return context
 
     monkeypatch.setattr(network, "tls_context", older)  # as if the broker had nothing newer
-    with over_tls(tmp_path, authority.issue("server", LASTING)) as port:
+    with over_tls(tmp_path, authority.issue("server", LASTING), version="tlsv1.2") as port:
         findings = looked(port, scheme="mqtts", ca=authority.path)
     assert findings["TLS version"].level == "warning"
     assert "TLSv1.2" in findings["TLS version"].text
     assert "tlsv1.3" in findings["TLS version"].remedy
+
+
+def test_an_older_tls_beside_the_new_one_is_told_too(tmp_path, authority):
+    with over_tls(tmp_path, authority.issue("server", LASTING), version="tlsv1.2") as port:
+        findings = looked(port, scheme="mqtts", ca=authority.path)
+    assert "TLSv1.3" in findings["TLS"].text
+    assert findings["TLS version"].text == "the broker speaks TLS 1.2 with whoever asks for it"
+
+
+def test_a_broker_that_lets_devices_read_each_other_is_told(tmp_path, authority):
+    server, mine = authority.issue("server", LASTING), authority.issue("pi-1", LASTING)
+    files = {"ca": authority.path, "certificate": mine.certificate, "key": mine.key}
+    named = "require_certificate true", "use_identity_as_username true"
+    with over_tls(tmp_path, server, *named) as port:
+        assert "lines of its own" in looked(port, scheme="mqtts", **files)["ACL"].remedy
+        assert "ACL" not in looked(port, who="coordinator", scheme="mqtts", **files), "it may"
+    (tmp_path / "strict").mkdir()
+    rules = tmp_path / "strict" / "acl"
+    rules.write_text(acl("default", {"pi-1": Member(key=Signer.new().key, added=NOW)}))
+    rules.chmod(0o600)
+    with over_tls(tmp_path / "strict", server, *named, f"acl_file {rules}") as port:
+        assert set(levels(looked(port, scheme="mqtts", **files)).values()) == {"ok"}
 
 
 def test_a_broker_that_lets_anybody_in_although_we_prove_who_we_are_is_told(tmp_path, authority):

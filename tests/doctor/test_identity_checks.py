@@ -100,6 +100,34 @@ def test_a_revocation_list_that_is_of_no_use_is_wrong(fleet: Fleet, state: str) 
     assert "edgefl broker start" in finding.remedy
 
 
+def test_a_folder_that_others_can_enter_and_kits_that_lie_about_are_told(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert not looked(wire={"seal": True})
+    Path("pi-1.kit").touch()
+    fleet.folder.path.chmod(0o755)
+    findings = looked(wire={"seal": True})
+    assert "pi-1.kit" in findings["kits"].text
+    assert f"chmod 700 {fleet.folder.path}" in findings["folder"].remedy
+
+
+def test_what_a_coordinator_can_learn_of_a_device_s_samples_is_said(fleet: Fleet) -> None:
+    def told(**privacy: float) -> str:
+        file = AgentFile.model_validate({"agent": {"id": "pi-1"}, "privacy": privacy})
+        return next(finding.text for finding in of_agent(file, FAR) if finding.what == "privacy")
+
+    assert told().startswith("no allowance")
+    assert "up to epsilon 8 at delta 0.001" in told(epsilon=8.0)
+
+
+def test_a_page_across_a_network_without_tls_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert "reads its token" in looked(page={"host": "0.0.0.0"})["page"].text
+    assert "page" not in looked(page={"host": "127.0.0.1"})
+
+
 def test_a_fleet_without_members_believes_who_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert "edgefl fleet init" in looked()["identities"].remedy
@@ -115,7 +143,8 @@ def test_a_device_s_key_that_others_can_read_and_a_mere_password_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    key = tmp_path / "device.key"
+    key = tmp_path / "pi-1" / "device.key"
+    key.parent.mkdir()
     key.write_text("x")
     key.chmod(0o640)
     findings = agent(Address("mqtts", "broker.example", 8883, "pi-1"), folder=str(tmp_path))

@@ -14,7 +14,8 @@ from device_agent.samples import Samples
 from device_agent.service import Agent
 from device_agent.start import Host
 from edgefl import losses
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.allowance import Allowance
+from edgefl.config.local_compute import LocalCompute
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.data.dataset import Dataset
@@ -109,6 +110,7 @@ class Fleet:
         data: Dataset | Samples | None = None,
         client: str | None = None,
         compute: LocalCompute | None = None,
+        allowance: Allowance | None = None,
     ) -> Host:
         """An agent that is not yet running."""
         compute = compute or LocalCompute(backend=self.run.task.backend)
@@ -122,6 +124,7 @@ class Fleet:
             disk=FolderDisk(self.folder / (client or name)),
             once=self.once,
             allowed=compute.factories,
+            allowance=allowance,
         )
 
     def start(self, host: Host) -> threading.Thread:

@@ -13,7 +13,7 @@ from fleets import Fleet, prepared, run_file
 from onnx import TensorProto, numpy_helper
 
 from coordinator.threaded import Threaded
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.models.onnx.bundle import pack, unpack
 from edgefl.protocol.in_memory_broker import InMemoryBroker
 

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from edgefl.protocol.broker import Broker
 from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.signing import Signer, claim
-from edgefl.protocol.transport import Transport
+from edgefl.protocol.transport import Deliver, Transport, Will
 
 RUN = run_file({"name": "fedavg", "lr": 0.05}, wire={"enclose_kb": 0})
 OURS, FORGER = Signer.new(), Signer.new()
@@ -64,6 +66,12 @@ class Overtaken:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+    def start(self, deliver: Deliver, will: Will | None = None) -> None:
+        """Events come by a thread of their own: the one that sends cannot wait here until a message is out."""
+        events: SimpleQueue[Any] = SimpleQueue()
+        Thread(target=lambda: [deliver(event) for event in iter(events.get, None)], daemon=True).start()
+        self.inner.start(events.put, will)
 
     def publish(self, topic: str, payload: bytes | memoryview, *, retain: bool = False, **more: Any) -> None:
         self.inner.publish(topic, payload, retain=retain, **more)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fleets import Fleet, loop, run_file
 
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.protocol.in_memory_broker import InMemoryBroker
 
 FIVE = ("fedavg", "fedgc", "gradma", "flashback", "fedreg")

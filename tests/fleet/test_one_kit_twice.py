@@ -73,7 +73,7 @@ def test_both_agents_and_the_coordinator_say_that_a_kit_was_installed_twice(
     assert not [event for event in told if event.get("code") == "message.replayed"], "nobody repeats anything"
 
 
-OURS = Birth("here", 4)
+OURS = Birth("here", 4, before=2)
 
 
 def presence(installation: str = "here", birth: int = 4) -> Presence:
@@ -87,9 +87,17 @@ def presence(installation: str = "here", birth: int = 4) -> Presence:
         (presence(birth=5), False, True),
         (presence(), False, True),
         (presence(), True, False),
-        (presence(birth=3), False, False),
+        (presence(birth=3), False, True),
+        (presence(birth=2), False, False),
     ],
-    ids=["another installation", "a copied disk", "a copied disk of the same birth", "ours", "an earlier life of ours"],
+    ids=[
+        "another installation",
+        "a copied disk",
+        "a copied disk of the same birth",
+        "ours",
+        "a copied disk that was started before ours",
+        "an earlier life of ours",
+    ],
 )
 def test_another_agent_is_certain_when_it_was_met_in_several_connections(
     theirs: Presence, by_us: bool, other: bool

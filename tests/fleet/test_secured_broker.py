@@ -4,19 +4,17 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 
 import paho.mqtt.client as paho
 import pytest
 from certificates import Authority
 from paho.mqtt.enums import CallbackAPIVersion
-from secured_fleet import PATIENCE, Party, Secured, broker, context, free_ports, make
+from secured_fleet import PATIENCE, Party, Secured, broker, context, make
 
 from edgefl.errors import ConfigError
 from edgefl.fleet import revocation
-from edgefl.fleet.broker import Plan, running
 from edgefl.protocol import topics
-from edgefl.protocol.broker import find_mosquitto
 from edgefl.protocol.mqtt import MqttTransport, admitted
 from edgefl.protocol.tls import Tls
 from edgefl.protocol.transport import Connected, TransportEvent, Undelivered
@@ -209,13 +207,12 @@ def test_the_broker_s_key_is_nowhere_else_once_a_broker_that_was_killed_has_been
     temporary.rmdir()  # it is empty
 
 
-def test_a_folder_that_mosquitto_cannot_listen_in_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if find_mosquitto() is None:
-        pytest.skip("mosquitto is not installed")
-    (tmp_path / "a folder").mkdir()
-    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path / "a folder"))
-    plan = Plan("127.0.0.1", free_ports(), lambda *_: {}, tmp_path / "log", tmp_path / "socket", "")
-    with pytest.raises(ConfigError, match="a folder', which has a space: set TMPDIR"), running(plan):
-        pass
+def test_tmpdir_may_have_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    secured = make(tmp_path, "pi-1")
+    with TemporaryDirectory(prefix="a folder ") as temporary:  # tmp_path is too long for a socket's path
+        monkeypatch.setenv("TMPDIR", temporary)
+        with broker(secured):
+            assert Path(secured.fleet.folder.here.host).resolve().is_relative_to(temporary)
+            admitted(secured.fleet.folder.here, Tls())
+            admitted(secured.address, secured.tls("pi-1"))

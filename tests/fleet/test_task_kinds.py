@@ -1,5 +1,10 @@
 """Every kind of task gives the same model in the loop, in an emulated fleet and with real agents that have no torch."""
 
+import hashlib
+import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +15,7 @@ from fleets import Fleet, prepared
 from coordinator import checkpoint
 from coordinator.exporting import export_checkpoint
 from device_agent.inference import _numbered
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.config.reader import load
 from edgefl.config.schema import RunFile
 from edgefl.deployment.deployed import Deployed, judge
@@ -121,3 +126,49 @@ def test_normalised_and_augmented_it_is_still_the_same_in_every_driver(
     assert emulate(prepared(run)[0], devices_of(run)).sha256() == state.sha256()
     assert over(InMemoryBroker().client, run, tmp_path)[0] == state.sha256()
     _deploys(run, state, tmp_path)
+
+
+WITHOUT_TORCH = """
+import hashlib, pickle, sys
+sys.modules["torch"] = None  # whoever imports it fails
+from edgefl import losses
+from edgefl.models.onnx.bundle import unpack
+from edgefl.models.onnx_backend import OnnxModel
+graphs, weights, loss, form, x, y = pickle.load(sys.stdin.buffer)
+model, loss, told = OnnxModel(unpack(graphs)), form.loss(losses.loss(loss)), []
+for _ in range(8):
+    logits, pullback = model.vjp(weights, x)
+    value, gradient = loss(logits, y)
+    weights = (weights - 0.05 * pullback(gradient)).astype("float32")
+    told.append(value)
+print(told[0], told[-1], hashlib.sha256(weights.tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("name", CHIEF)
+def test_a_device_learns_it_where_torch_cannot_be_imported(name: str) -> None:
+    run = load(RunFile, EXAMPLES / f"{name}.toml", SHORT)
+    job, held = prepared(run)
+    data = held.devices[0]
+    given = pickle.dumps((job.graphs, job.start, run.task.loss, job.form, data.x[:32], data.y[:32]))
+    places = os.pathsep.join([str(EXAMPLES), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH],
+        input=given,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": places},
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    first, last, sha256 = done.stdout.decode().split()
+    assert float(last) < float(first)
+    assert sha256 == _here(job, data.x[:32], data.y[:32])
+
+
+def _here(job: Any, x: Any, y: Any) -> str:
+    """The same eight steps in this process, which has torch."""
+    weights = job.start
+    for _ in range(8):
+        logits, pullback = job.device_model.vjp(weights, x)
+        weights = (weights - 0.05 * pullback(job.loss(logits, y)[1])).astype("float32")
+    return hashlib.sha256(weights.tobytes()).hexdigest()

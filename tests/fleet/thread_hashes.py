@@ -11,7 +11,7 @@ from typing import Any
 from fleets import Fleet, prepared, run_file
 
 from coordinator.threaded import Threaded
-from edgefl.config.agent_file import LocalCompute
+from edgefl.config.local_compute import LocalCompute
 from edgefl.config.schema import RunFile
 from edgefl.models.onnx.bundle import unpack
 from edgefl.models.onnx_backend import OnnxModel

@@ -16,8 +16,8 @@ from coordinator.device_keys import DeviceKeys
 from coordinator.threaded import Threaded
 from device_agent.backends import maker
 from device_agent.start import Host as AgentHost
-from edgefl.config.agent_file import LocalCompute
 from edgefl.config.gateway import GatewayFile
+from edgefl.config.local_compute import LocalCompute
 from edgefl.config.reader import parse
 from edgefl.config.schema import RunFile
 from edgefl.events import as_json

@@ -45,7 +45,7 @@ class Peer:
 
     def cut(self) -> None:
         """The cable is pulled: no DISCONNECT is sent."""
-        self.transport._sock.shutdown(socket.SHUT_RDWR)
+        self.transport._connected.socket().shutdown(socket.SHUT_RDWR)
 
 
 Join = Callable[..., Peer]

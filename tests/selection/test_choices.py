@@ -143,7 +143,9 @@ def test_what_is_no_loss_is_refused(told):
 
 
 def test_only_a_selection_that_looks_at_losses_asks_for_them():
-    asked = {name: reported_loss.taken(reported_loss.asked(selection({"name": name})))[1] for name in ("oort", "fresh")}
+    tables = {name: {"rounds": {"cohort": 2}, "selection": {"name": name}} for name in ("oort", "fresh")}
+    runs = {name: parse(RunFile, table, "run.toml", (), {}) for name, table in tables.items()}
+    asked = {name: reported_loss.taken(reported_loss.asked(run.loss_asked))[1] for name, run in runs.items()}
     assert asked == {"oort": "rms", "fresh": None}
     assert Update(np.zeros(1), 1.0, 1).loss is None
 

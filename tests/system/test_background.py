@@ -51,3 +51,19 @@ def test_an_error_is_told_and_the_next_work_is_done():
     assert isinstance(crashed.error, ZeroDivisionError)
     assert told.get() == "next"
     threads.close()
+
+
+def test_what_a_work_puts_may_be_the_end_of_its_owner():
+    """Where whoever brings an event carries it out, the thread closes itself; nothing is begun after that."""
+    begun, ended = SimpleQueue(), Event()
+
+    def put(_):
+        threads.close()
+        ended.set()
+
+    threads = Threads(put, "test")
+    threads.start(Work("last"))
+    threads.start(lambda _: begun.put("another"))
+    assert ended.wait(10)
+    threads.close()
+    assert begun.empty()

@@ -1,7 +1,9 @@
 """A log of records: what was appended is read again, a torn end is nobody's loss, and damage is not passed over."""
 
 import logging
+from math import inf
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,6 +44,13 @@ def test_what_was_appended_is_read_again(batches: list[list[Record]]) -> None:
     again = RecordLog(disk, NAME)
     again.append(Record({"one": "more"}))
     assert read(disk)[-1] == Record({"one": "more"})
+
+
+def test_a_note_may_have_numbers_that_are_not_finite_and_the_name_of_a_file_that_is_no_text() -> None:
+    disk = MemoryDisk()
+    notes: list[dict[str, Any]] = [{"loss": inf, "least": -inf}, {"why": "runs/\udcff: no room", "loss": -inf}]
+    RecordLog(disk, NAME).append(*map(Record, notes))
+    assert [record.note for record in read(disk)] == notes
 
 
 @given(RECORDS, st.integers(0, 30), st.integers(0, 2**32))
