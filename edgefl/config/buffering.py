@@ -55,6 +55,17 @@ def check(rounds: BaseModel, algorithm: Algorithm, stages: Sequence[Stage], *, f
         )
 
 
+def ages_unused(mode: str, stages: Sequence[Stage]) -> str:
+    """What to say of a run that waits for everybody, with a stage that is made for answers of different ages."""
+    ageing = [stage.name for stage in stages if isinstance(stage, Ageing)]
+    if mode == "buffered" or not ageing:
+        return ""
+    return (
+        f"aggregation '{ageing[0]}' is made for answers that are mixed in as they come, and rounds.mode = '{mode}'"
+        " waits for all of a round; set rounds.mode = 'buffered' and rounds.buffer = 1"
+    )
+
+
 def _check_history(stages: Sequence[Stage], staleness: int) -> None:
     for stage in stages:
         if isinstance(stage, Ageing) and stage.history < staleness:

@@ -481,7 +481,8 @@ class RunFile(Section):
         """What whoever reads the figures of this run should know, a line each."""
         own = is_personal(self.make_algorithm())
         unjudged = judging.own_models_unjudged(str(self.algorithm["name"]), self.judge) if own else ""
-        return tuple(filter(None, (self.decided_by_test_data, unjudged)))
+        waits = buffering.ages_unused(self.rounds.mode, self.make_stages())
+        return tuple(filter(None, (self.decided_by_test_data, unjudged, waits)))
 
     @property
     def decided_by_test_data(self) -> str:

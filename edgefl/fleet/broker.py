@@ -30,6 +30,7 @@ from edgefl.protocol.mqtt import MqttTransport
 from edgefl.system.locks import own
 from edgefl.system.processes import Child
 from edgefl.system.scratch import Scratch
+from edgefl.system.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,9 @@ HOUR = 3600.0  # seconds between looks at the dates of certificates
 
 
 def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
-    """Run it until SIGINT or SIGTERM; `ready` is called when it accepts connections."""
+    """Run it until SIGINT, SIGTERM or the end of its terminal; `ready` is called when it accepts connections."""
     signals: SimpleQueue[int] = SimpleQueue()
+    terminal = Terminal()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: signals.put(number))
     with own(fleet.folder.broker, remedy="the broker of this fleet runs already"):
@@ -54,7 +56,7 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
             looked = time.monotonic()
             while not child.gone.is_set():
                 with suppress(Empty):
-                    if signals.get(timeout=LOOK) != signal.SIGHUP:
+                    if signals.get(timeout=LOOK) != signal.SIGHUP or terminal.closed():
                         return
                     reread(plan, child, home)
                     tell_sites(fleet)

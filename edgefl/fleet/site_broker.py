@@ -26,6 +26,7 @@ from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Connected, Message, TransportEvent
 from edgefl.system.locks import own
 from edgefl.system.store import write_atomically
+from edgefl.system.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +91,8 @@ class Site:
 
 
 def serve(path: Path, ready: Callable[[Site], None]) -> None:
-    """Run it until SIGINT or SIGTERM; `ready` is called when it accepts connections."""
-    site = Site(path)
+    """Run it until SIGINT, SIGTERM or the end of its terminal; `ready` is called when it accepts connections."""
+    site, terminal = Site(path), Terminal()
     events: SimpleQueue[int | TransportEvent] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: events.put(number))
@@ -110,7 +111,7 @@ def serve(path: Path, ready: Callable[[Site], None]) -> None:
                         event = events.get(timeout=LOOK)
                     except Empty:
                         continue
-                    if event in (signal.SIGINT, signal.SIGTERM):
+                    if event in (signal.SIGINT, signal.SIGTERM) or (event == signal.SIGHUP and terminal.closed()):
                         return
                     if _changes(site, line, event):
                         reread(plan, child, home)

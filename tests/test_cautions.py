@@ -1,4 +1,4 @@
-"""Where test data decide when a simulation ends, one line says so: nothing is tuned on a test set in silence."""
+"""What readers of a simulation should know is said in one line: that test data decided when it ended, for one."""
 
 import json
 from pathlib import Path
@@ -41,6 +41,14 @@ def test_where_nobody_judges_the_devices_own_models_one_line_says_so(name: str):
     assert line.startswith(f"algorithm.name = '{name}' leaves devices models of their own, and only the shared one is")
     assert not parse(RunFile, {**table, "evaluation": {"on": "devices"}}, "run.toml").cautions
     assert not parse(RunFile, {**table, "evaluation": {"on": "both"}}, "run.toml").cautions
+
+
+def test_a_method_for_rounds_that_wait_for_nobody_says_so_in_rounds_that_wait():
+    table = {**TABLE, "algorithm": {"name": "fedasync"}}
+    (line,) = parse(RunFile, table, "run.toml").cautions
+    assert line.endswith("waits for all of a round; set rounds.mode = 'buffered' and rounds.buffer = 1")
+    rounds = {"mode": "buffered", "concurrency": 2, "buffer": 1}
+    assert not parse(RunFile, {**table, "rounds": rounds}, "run.toml").cautions
 
 
 def test_of_a_model_that_all_share_nothing_is_said():
