@@ -24,7 +24,7 @@ from edgefl.protocol.sealing import Opener
 from edgefl.protocol.signing import Signer
 from edgefl.protocol.transport import Transport
 from edgefl.run import job as jobs
-from edgefl.run import reported_loss, statistics
+from edgefl.run import reported_loss, reporting, statistics
 from edgefl.run.answer_schema import AnswerSchema, body_limit
 from edgefl.run.job import Job, RunState
 from edgefl.run.work import unpack_answer
@@ -104,7 +104,7 @@ class Artifacts:
         here, publisher = self._here()
         total, refused = leave.total, dict(leave.refusals)
         counted = {"bytes_up": total.bytes_up, "bytes_down": total.bytes_down, "late": total.late}
-        return jobs.summary(publisher.job, here.run_state, **counted, refused=refused, seconds=leave.seconds)
+        return reporting.summary(publisher.job, here.run_state, **counted, refused=refused, seconds=leave.seconds)
 
     def _model(self) -> words.Model | None:
         """The model of the next round, as the core knows it; None: there is no next one."""

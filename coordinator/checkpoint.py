@@ -22,7 +22,7 @@ import numpy as np
 from edgefl import __version__
 from edgefl.errors import ConfigError, StoreError
 from edgefl.events import Described, Evaluated, Round, as_json, from_json
-from edgefl.run import first_model, statistics
+from edgefl.run import first_model, reporting, statistics
 from edgefl.run import job as jobs
 from edgefl.run.first_model import Origin, frozen_otherwise
 from edgefl.run.job import Job, RunState
@@ -104,7 +104,7 @@ def _about(job: Job, run_state: RunState, state: str) -> dict[str, Any]:
         "edgefl": __version__,
         "round": run_state.round,
         "sha256": run_state.sha256(),
-        "scores": jobs.scores(jobs.chosen(job, run_state)),
+        "scores": reporting.scores(jobs.chosen(job, run_state)),
         "best": {"round": run_state.best_round, "score": run_state.best},
         "run": job.run.model_dump(mode="json"),
         "sample": job.sample,

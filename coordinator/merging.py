@@ -25,6 +25,7 @@ from edgefl.evaluation import forgetting
 from edgefl.events import Fact, Round
 from edgefl.protocol.frames import Unseal
 from edgefl.run import job as jobs
+from edgefl.run import reporting
 from edgefl.run.answer_schema import AnswerSchema
 from edgefl.run.answer_schema import find as find_answer_schema
 from edgefl.run.job import Job, RunState
@@ -114,7 +115,7 @@ def preparing(make: Callable[[], Job], disk: Disk | None, state: Rounds | None, 
             reports = recovery.untold(book, state, reports)
             behind = tuple(recovery.free_rounds(book, job, run_state))
             passed = (*passed, *behind)
-            reports = (*reports, *(jobs.report(one, {}) for one in behind))
+            reports = (*reports, *(reporting.report(one, {}) for one in behind))
             run_state = behind[-1] if behind else run_state
         if disk and (len(passed) > 1 or (run_state.origin and not saved)):
             try:  # the next start must not depend on what may be gone then
@@ -126,7 +127,7 @@ def preparing(make: Callable[[], Job], disk: Disk | None, state: Rounds | None, 
         here = standing(job, run_state)
         trains = here.frame is not None and jobs.purpose(job, run_state) != "evaluate"
         answer_schema = find_answer_schema(job, run_state, jobs.training_plan(job, run_state) or {}) if trains else None
-        news = *jobs.openings(job, run_state), *reports
+        news = *reporting.openings(job, run_state), *reports
         put(Prepared(job, here, answer_schema, replace(recalled, total=total), updates, news))
 
     return work
@@ -187,7 +188,7 @@ class Merging:
         """What devices said of their data; that round made no model."""
         spent = self.merge.spent
         cost = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down}
-        return (jobs.description(self.job, after, self.answers, **cost),)
+        return (reporting.description(self.job, after, self.answers, **cost),)
 
     def _evaluated(self, judged: RunState, merged: bool) -> tuple[Report, ...]:
         """What devices saw, where they were asked; with what it cost, where nothing came of the round besides."""
@@ -201,9 +202,9 @@ class Merging:
         spent, (first, at) = self.merge.spent, merged[0]
         counted = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down, "late": spent.late}
         time = {"seconds": at - self.merge.since, "waiting_seconds": self.merge.waited}
-        age = jobs.staleness(self.job, self.ages)
-        behind = (jobs.report(c, {}, seconds=now - before) for (_, before), (c, now) in pairwise(merged))
-        return jobs.report(first, self.updates, **counted, refused=spent.refused, staleness=age, **time), *behind
+        age = reporting.staleness(self.job, self.ages)
+        behind = (reporting.report(c, {}, seconds=now - before) for (_, before), (c, now) in pairwise(merged))
+        return reporting.report(first, self.updates, **counted, refused=spent.refused, staleness=age, **time), *behind
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ from edgefl.protocol import broker
 from edgefl.protocol.address import Address, parse, reachable
 from edgefl.protocol.mqtt import MqttTransport, admitted
 from edgefl.run import job as jobs
-from edgefl.run import statistics
+from edgefl.run import reporting, statistics
 from edgefl.run.job import Job, RunState
 from edgefl.run.network import Network, export_graphs
 from edgefl.simulation.apart import network_apart
@@ -210,7 +210,7 @@ def _export(path: Path, job: Job, run_state: RunState) -> None:
         class_names=job.class_names,
         targets=job.targets,
         target_names=job.target_names,
-        scores=jobs.scores(jobs.chosen(job, run_state)),
+        scores=reporting.scores(jobs.chosen(job, run_state)),
         origin=run_state.origin,
         normalise=statistics.read(statistics.constants(run_state.states)),
         form=job.form,

@@ -15,6 +15,7 @@ from edgefl.evaluation.metrics import Evaluation
 from edgefl.events import Round
 from edgefl.overview.course import better
 from edgefl.run import job as jobs
+from edgefl.run import reporting
 from edgefl.run.job import Job, RunState
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.tasks.form import Form
@@ -49,7 +50,7 @@ def test_the_best_segmentation_has_the_highest_iou_and_not_the_lowest_loss(job: 
     assert (last.measure, last.best, last.best_round) == ("mean_iou", 0.6, 2)
     assert not jobs.finished(job, before)
     assert jobs.finished(job, last), "two rounds without a better one, though the loss fell"
-    done = jobs.summary(job, last, bytes_up=0, bytes_down=0)
+    done = reporting.summary(job, last, bytes_up=0, bytes_down=0)
     assert (done.best_accuracy, done.best_loss, done.best_score) == (None, None, {"mean_iou": 0.6})
     assert wording.best(done) == "best mean IoU 60.0% after round 2"
 

@@ -7,7 +7,8 @@ import numpy as np
 from edgefl.contract import Update
 from edgefl.evaluation.counters import of_stages, of_updates
 from edgefl.events import as_json
-from edgefl.run.job import RunState, report
+from edgefl.run.job import RunState
+from edgefl.run.reporting import report
 
 
 def test_single_numbers_of_any_kind_are_reported_and_arrays_and_words_are_not():

@@ -23,6 +23,7 @@ from edgefl.errors import Diverged
 from edgefl.losses import cross_entropy
 from edgefl.protocol.codecs import codec
 from edgefl.run import job as jobs
+from edgefl.run import reporting
 from edgefl.run.work import ModelRef, Worker
 from edgefl.simulation.drivers import play
 from edgefl.simulation.rehearsal import rehearse
@@ -131,7 +132,7 @@ def test_compare_has_one_line_for_the_run_that_failed(table: dict[str, Any]):
 
 def test_the_start_of_a_run_warns_of_unscaled_features(table: dict[str, Any], capsys: pytest.CaptureFixture[str]):
     job, _ = jobs.prepare(run_file(table))
-    LineView(plain_line).tell(jobs.opening(job))
+    LineView(plain_line).tell(reporting.opening(job))
     assert "scale them to about -1 to 1" in capsys.readouterr().out
 
 

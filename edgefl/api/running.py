@@ -15,6 +15,7 @@ from edgefl.data.split import Split
 from edgefl.errors import ConfigError
 from edgefl.events import Described, Done, Evaluated, Evaluating, Fact, Inherited, Round, Tell
 from edgefl.run import job as jobs
+from edgefl.run import reporting
 from edgefl.run.job import Job, RunState
 from edgefl.vector import Array
 
@@ -133,7 +134,7 @@ class Running:
             raise ConfigError(f"the run was stopped before it began: {reason}")
         rounds = [fact for fact in self.facts if isinstance(fact, Round)]
         virtual = [fact.virtual_seconds for fact in rounds if fact.virtual_seconds is not None]
-        done = jobs.summary(
+        done = reporting.summary(
             self._job,
             self._state,
             bytes_up=sum(fact.bytes_up for fact in rounds),

@@ -10,7 +10,7 @@ def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: L
     from edgefl.config.reader import load
     from edgefl.config.schema import RunFile
     from edgefl.evaluation import wording
-    from edgefl.run import job as jobs
+    from edgefl.run import reporting
     from edgefl.simulation.rehearsal import known_devices, scale
     from edgefl.simulation.rehearsal import rehearse as play
     from edgefl.system import logs
@@ -26,4 +26,4 @@ def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: L
     )
     less = f" of the {run_file.cohort} that the run asks: the model is large" if played.capped else ""
     typer.echo(f"it played {played.rounds} rounds of {played.answers} answers{less}")
-    typer.echo(f"it {wording.evaluating(jobs.opening(job))}")
+    typer.echo(f"it {wording.evaluating(reporting.opening(job))}")

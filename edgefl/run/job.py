@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,9 +22,8 @@ from edgefl.data.partition import Partition
 from edgefl.data.source import Source
 from edgefl.data.split import Split, divide, divide_to_choose
 from edgefl.errors import ConfigError, Diverged
-from edgefl.evaluation import counters, figures, fleet, metrics
-from edgefl.evaluation.wording import SCORES
-from edgefl.events import Described, Done, Evaluated, Evaluating, Fact, Inherited, Round
+from edgefl.evaluation import figures, fleet, metrics
+from edgefl.events import Evaluated
 from edgefl.loss_check import check_gradient
 from edgefl.losses import Loss
 from edgefl.models import processor
@@ -41,7 +40,7 @@ from edgefl.system import blas
 from edgefl.tasks.fields import width
 from edgefl.tasks.form import PLAIN, Form
 from edgefl.tasks.kinds import formed
-from edgefl.training.divergence import likely_cause, quiet, unscaled
+from edgefl.training.divergence import likely_cause, quiet
 from edgefl.vector import Array, State, Vector
 
 Opinion: TypeAlias = metrics.Evaluation | Evaluated  # of a model: the coordinator's, or the devices'
@@ -348,14 +347,6 @@ def described(job: Job, run_state: RunState, answers: Mapping[str, Update]) -> R
     return look(job, replace(run_state, round=run_state.round + 1, states=states), before=None)
 
 
-def description(job: Job, run_state: RunState, answers: Mapping[str, Update], **more: Any) -> Described:
-    """What is told of the round in which devices described their data."""
-    told = statistics.told(run_state.states, job.class_weights)
-    silent = sum(not one.extra["samples"].any() for one in answers.values())
-    told_of = statistics.fact(run_state.states[statistics.NAME], silent, told.get("fleet/weights"))
-    return Described(run_state.round, **told_of, class_names=job.class_names, **more)
-
-
 def onward(
     job: Job,
     run_state: RunState,
@@ -380,7 +371,7 @@ def onward(
 
 def finished(job: Job, run_state: RunState) -> bool:
     """All rounds are done and the last model is judged, or it is good enough, or it gets no better."""
-    if run_state.reached is not None or _stale(job, run_state):
+    if run_state.reached is not None or stale(job, run_state):
         return True
     looked = not job.run.judged_by_devices or (run_state.judged and run_state.judged.round >= run_state.round)
     return run_state.round >= job.run.run.rounds and bool(looked)
@@ -461,7 +452,7 @@ def _scored(job: Job, run_state: RunState, now: Opinion | None) -> RunState:
     return replace(run_state, measure=measure, best=best, best_round=best_round, reached=reached)
 
 
-def _stale(job: Job, run_state: RunState) -> bool:
+def stale(job: Job, run_state: RunState) -> bool:
     """Whether no model has been better for as many rounds as the run file has patience."""
     patience, best = job.run.evaluation.patience, run_state.best_round
     looked = run_state.evaluation is not None
@@ -471,104 +462,8 @@ def _stale(job: Job, run_state: RunState) -> bool:
     return patience is not None and best is not None and now is not None and now - best >= patience
 
 
-def openings(job: Job, run_state: RunState) -> tuple[Fact, ...]:
-    """What there is to tell before the first round, and again after a restart."""
-    origin = run_state.origin
-    if origin is None:
-        return (opening(job, run_state),)
-    return opening(job, run_state), Inherited(origin.source, origin.sha256, origin.run, origin.round)
-
-
-def opening(job: Job, run_state: RunState | None = None) -> Evaluating:
-    """What the run will be judged by, and how good the model is that it begins with."""
-    test = job.test
-    first = run_state.evaluation if run_state and run_state.round == 0 else None
-    return Evaluating(
-        data=job.run.task.data,
-        samples=0 if test is None else len(test),
-        set_aside=job.set_aside,
-        unscaled=None if test is None or job.run.task.normalise == "fleet" else unscaled(test),
-        public=len(job.public),
-        classes=job.classes,
-        class_names=job.class_names,
-        targets=job.targets,
-        target_names=job.target_names,
-        on=job.run.judge,
-        every=job.run.evaluation.every,
-        split="test" if job.run.evaluation.validation is None else "validation",
-        first=scores(first) if first else None,
-        kind=job.form.kind,
-    )
-
-
-def scores(seen: Opinion | None) -> dict[str, Any]:
-    """A model's scores, by name; those that its task does not have are None."""
-    return {name: getattr(seen, name, None) for name in SCORES}
-
-
-def report(run_state: RunState, updates: Mapping[str, Update], **more: Any) -> Round:
-    """One round, and the updates merged in it; `more` is what its driver counted and timed."""
-    seen = run_state.evaluation
-    return Round(
-        run_state.round,
-        **scores(seen),
-        forgetting=run_state.forgetting,
-        per_class=_numbers(seen.per_class) if seen else None,
-        devices=sum(update.devices for update in updates.values()),
-        updates=counters.of_updates(updates),
-        stages=counters.of_stages(run_state.states),
-        bounded={device: dict(factors) for device, factors in run_state.bounded.items()},
-        **more,
-    )
-
-
-def staleness(job: Job, ages: Mapping[str, int]) -> float | None:
-    """How many rounds ago the answers of a round began, in the mean; None where they begin with it."""
-    return sum(ages.values()) / len(ages) if job.run.buffered and ages else None
-
-
-def summary(job: Job, run_state: RunState, *, bytes_up: int, bytes_down: int, **more: Any) -> Done:
-    """The whole run, which ends where it reaches its target; `more` is what its driver counted and timed."""
-    seen, reached, best = chosen(job, run_state), run_state.reached, run_state.best
-    measure = run_state.measure if best is not None else None
-    return Done(
-        job.name,
-        job.algorithm.name,
-        run_state.round,
-        **scores(seen),
-        best_accuracy=best if measure == "accuracy" else None,
-        best_loss=best if measure == "loss" else None,
-        best_score=None if measure in (None, "accuracy", "loss") or best is None else {measure: best},
-        best_round=run_state.best_round,
-        stopped=more.pop("stopped", "") or _why(job, run_state),
-        per_class=_numbers(seen.per_class) if seen and seen.per_class is not None else None,
-        class_names=job.class_names,
-        target_names=job.target_names,
-        rounds_to_target=reached,
-        bytes_up=bytes_up,
-        bytes_down=bytes_down,
-        bytes_to_target=None if reached is None else bytes_up + bytes_down,
-        model_sha256=run_state.sha256(),
-        **more,
-    )
-
-
-def _why(job: Job, run_state: RunState) -> str:
-    """Why the run ends before its last round, if it does."""
-    if run_state.round >= job.run.run.rounds:
-        return ""
-    if run_state.reached is not None:
-        return "the target is reached"
-    patience = job.run.evaluation.patience
-    return f"no model was better for {patience} rounds" if _stale(job, run_state) else ""
-
-
 def _factors(factors: Mapping[str, float]) -> str:
     return " ".join(f"{what}*{by:.3g}" for what, by in factors.items())
-
-
-def _numbers(shares: Array | Sequence[float | None]) -> tuple[float | None, ...]:
-    return tuple(None if v is None or np.isnan(v) else round(float(v), 6) for v in shares)
 
 
 def _array(shares: Sequence[float | None]) -> Array:

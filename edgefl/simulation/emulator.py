@@ -22,6 +22,7 @@ from edgefl.events import Abandoned, Described, Done, Evaluated, Fact, Round, Te
 from edgefl.privacy.spending import spending
 from edgefl.protocol import simulated_keys
 from edgefl.run import job as jobs
+from edgefl.run import reporting
 from edgefl.run.job import Job, RunState, Watch
 from edgefl.simulation.emulated import Device, Surroundings, kinds
 from edgefl.simulation.engines import RUN_ID, Engine, InProcess, held
@@ -114,7 +115,7 @@ class Emulator:
         assert run_state is not None  # noqa: S101 - something was spent on it
         run_state = run_state if run_state.evaluation else jobs.look_now(self.job, run_state, None)
         more = {"stopped": self.stopped, "at": self.world.now}
-        self.tell(jobs.summary(self.job, run_state, bytes_up=self.spent.up, bytes_down=self.spent.down, **more))
+        self.tell(reporting.summary(self.job, run_state, bytes_up=self.spent.up, bytes_down=self.spent.down, **more))
         return run_state
 
     def tell(self, fact: Fact) -> None:

@@ -14,6 +14,7 @@ from edgefl.privacy.spending import spending
 from edgefl.protocol.frames import Unseal
 from edgefl.protocol.messages import TO_COORDINATOR, Answer, read
 from edgefl.run import job as jobs
+from edgefl.run import reporting
 from edgefl.run.job import Job, RunState, Watch
 from edgefl.run.work import plain_limit, received, unpack_answer
 from edgefl.selection.base import Candidate, drawn
@@ -69,7 +70,7 @@ def _simulate(  # noqa: PLR0917 - a whole run in one place, as a specification s
             tell(replace(fact, at=time()))
 
     watch(run_state := since.run_state if since else jobs.begin(job))
-    say(*jobs.openings(job, run_state))
+    say(*reporting.openings(job, run_state))
     for name, device in members.items():
         say(joined(job, name, device.samples))
     stopped = ""
@@ -93,17 +94,17 @@ def _simulate(  # noqa: PLR0917 - a whole run in one place, as a specification s
                 break  # with the model that they were asked about
         if jobs.purpose(job, run_state) == "describe":
             watch(run_state := jobs.described(job, run_state, updates))
-            say(jobs.description(job, run_state, updates, bytes_up=spent.up, bytes_down=spent.down))
+            say(reporting.description(job, run_state, updates, bytes_up=spent.up, bytes_down=spent.down))
             continue
         watch(run_state := jobs.advance(job, run_state, updates, population=len(members), ages=ages))
         more = forgetting.of_round(jobs.in_force(job, before), before, updates, run_state)
         more |= {"seconds": perf_counter() - opened, "cpu_seconds": process_time() - work}
-        more |= {"staleness": jobs.staleness(job, ages)}
-        say(jobs.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, **more))
+        more |= {"staleness": reporting.staleness(job, ages)}
+        say(reporting.report(run_state, updates, bytes_up=spent.up, bytes_down=spent.down, **more))
     bills = ((device.trains, states[name]) for name, device in members.items())
     spent_privacy = spending(job.algorithm, job.model.layout, bills)
     more = {**spent_privacy, "seconds": perf_counter() - began, "cpu_seconds": process_time() - cpu}
-    say(jobs.summary(job, run_state, bytes_up=total.up, bytes_down=total.down, stopped=stopped, **more))
+    say(reporting.summary(job, run_state, bytes_up=total.up, bytes_down=total.down, stopped=stopped, **more))
     return run_state
 
 

@@ -23,7 +23,7 @@ from edgefl.events import Evaluated, Fact, Round
 from edgefl.protocol.broker import Broker
 from edgefl.protocol.in_memory_broker import InMemoryBroker
 from edgefl.protocol.mqtt import MqttTransport
-from edgefl.run import job as jobs
+from edgefl.run import reporting
 from edgefl.run.job import RunState, device_names
 from edgefl.simulation.emulator import emulate
 from edgefl.simulation.loop import simulate
@@ -105,7 +105,7 @@ def _deploys(run: RunFile, state: RunState, folder: Path) -> None:
     assert [z.shape[1:] for z in given] == [field.shape for field in form.outputs]
     deployed = Deployed(folder / "model.onnx")
     verdict = judge(deployed, _numbered(deployed, test))
-    assert verdict.scores == pytest.approx(jobs.scores(state.evaluation)["scores"], rel=1e-3)
+    assert verdict.scores == pytest.approx(reporting.scores(state.evaluation)["scores"], rel=1e-3)
 
 
 @pytest.mark.parametrize(
