@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -84,11 +85,14 @@ class Authority:
 @contextmanager
 def mosquitto(folder: Path, *lines: str) -> Iterator[int]:
     """The port of a Mosquitto with these lines in its configuration."""
+    program = find_mosquitto()
+    if program is None:
+        pytest.skip("mosquitto is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     stay = ["user root"] if os.geteuid() == 0 else []  # or it becomes one who cannot read a test's folder
     (folder / "mosquitto.conf").write_text("\n".join([f"listener {port} 127.0.0.1", *lines, *stay, ""]))
-    child = Child([find_mosquitto() or "mosquitto", "-c", str(folder / "mosquitto.conf")], folder / "mosquitto.log")
+    child = Child([program, "-c", str(folder / "mosquitto.conf")], folder / "mosquitto.log")
     try:
         while not child.gone.wait(0.01):
             with suppress(OSError):

@@ -36,10 +36,10 @@ def test_a_signal_means_the_end_only_when_the_terminal_is_gone(how: tuple[str, .
     words = [sys.executable, "-c", PROGRAM, str(tmp_path / "told"), *how]
     child = subprocess.Popen(words, stdin=ours, stdout=ours, stderr=ours, start_new_session=True)
     os.close(ours)
-    _wait_for(b"ready", screen)
+    _wait_for(b"ready\r\n", screen)  # whole: who is closed in the middle of a line cannot end it
     if not how:
         child.send_signal(signal.SIGHUP)  # as `edgefl fleet revoke` does
-        _wait_for(b"heard", screen)
+        _wait_for(b"heard\r\n", screen)
     os.close(screen)
     assert child.wait() == 0
     assert (tmp_path / "told").read_text().split() == told
