@@ -38,7 +38,7 @@ from edgefl.run.job import Job, RunState
 from edgefl.simulation.loop import simulate
 
 OUT = Path("runs", "robustness")
-SEEDS = (12, 13, 14)
+SEEDS = (18, 19, 20)
 SHARES = (0.1, 0.2, 0.3)
 LAST = 3  # rounds whose mean accuracy is a run's result
 VALIDATION = {"validation": 0.2}  # of each device's samples, where a play is judged by them
