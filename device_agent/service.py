@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection
 from functools import partial
 from logging import DEBUG, INFO, WARNING
-from math import inf
 from typing import Any, TypeAlias
 
 from device_agent import identity, session
@@ -148,7 +147,7 @@ class Agent:
             machine=machine,
             unmet=unmet,
         )
-        self.spools = Spools(disk, session.MOST_HELD, clock)
+        self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
         self.held = {held.digest.hex(): held for held in spooled.values()}
         self.ledger, self.allowance = PrivacyLedger(disk), allowance or Allowance()
@@ -193,7 +192,7 @@ class Agent:
 
     def deadline(self) -> float | None:
         """When it wants to be woken: a disk that is full holds up all else but the operator."""
-        times = [self.retry_at] if self.full else [self.give_up_at, self.spools.deadline()]
+        times = [self.retry_at] if self.full else [self.give_up_at]
         if self.severed and not self.full:
             times.append(self._listens_at())
         if self.session.online and not self.full:
@@ -208,9 +207,7 @@ class Agent:
         now = self.clock.now()
         if self.full:
             self._go_on()
-            return
-        self.spools.sync(now)
-        if self.give_up_at is not None and now >= self.give_up_at:
+        elif self.give_up_at is not None and now >= self.give_up_at:
             remedy = self.last_seen.remedy or "start it, or correct agent.broker"
             self._end(2, f"broker {self.broker} is not reachable ({self.last_seen.reason}): {remedy}")
         elif self.severed:
@@ -256,7 +253,6 @@ class Agent:
         self.trainer.cancel()
         self.outbox.announce(self.attendance.presence(online=False))
         self.hearing.replays.sync()
-        self.spools.sync(inf)
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
@@ -421,6 +417,8 @@ class Agent:
         self.held[digest.hex()] = held
         log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
         self._feed(words.Trained(task.round, digest.hex()))
+        if not kept:
+            self.actions.append(words.Sync(task.run_key))  # behind the answer, which need not wait for it: see Spool
         if self.attendance.announced != len(self.samples.data) and self.session.online:
             self.actions.append(words.Announce())  # behind the answer
 
@@ -451,6 +449,8 @@ class Agent:
             case words.SendChunks(digest, missing):
                 if not self.outbox.sending():
                     self.outbox.send(self.held[digest], missing)
+            case words.Sync(run_key):
+                self._sync(run_key)
             case words.Commit(_, digest):
                 self.states.commit(self.held[digest])
             case words.Forget(_, digest):
@@ -464,6 +464,12 @@ class Agent:
                 log.info("%s", text)
             case words.Quit(code, reason):
                 self._end(code, reason)
+
+    def _sync(self, run_key: str) -> None:
+        try:
+            self.spools.sync(run_key)
+        except StoreError as error:
+            log.warning("the update may not survive a power cut: %s", error)
 
     def _train(self, task: words.Tasked) -> None:
         if not self.model_cache.has(_wanted(task)):  # crowded out by what other runs need

@@ -7,13 +7,11 @@ from edgefl.errors import StoreError
 from edgefl.protocol import chunks
 from edgefl.schedule import Purpose
 from edgefl.system import store
-from edgefl.system.clock import Clock, SystemClock
 from edgefl.system.disk import Disk
 from edgefl.vector import State
 
 log = logging.getLogger(__name__)
 
-SYNCED = 0.25  # seconds until an update is synced that nothing is kept with: most have their receipt before
 NOTED = ("job", "run_key", "round", "attempt", "model", "number", "seal", "purpose")  # of an update, beside its digest
 
 
@@ -45,12 +43,11 @@ class Spools:
     Of each run there is at most one: a newer task supersedes an older one.
     """
 
-    def __init__(self, disk: Disk, most: int, clock: Clock | None = None) -> None:
-        self._most, self._number, self._clock = most, 0, clock or SystemClock()
+    def __init__(self, disk: Disk, most: int) -> None:
+        self._most, self._number = most, 0
         # One more: a new update is written before an old one makes room.
         self._free = [Spool(disk, place) for place in range(most + 1)]
         self._used: dict[str, Spool] = {}  # by the run of the job
-        self._unsynced: dict[str, float] = {}  # when they are
 
     def take(self) -> dict[str, Held]:
         """What waited when the device was last switched off, by the run of its job, the oldest first.
@@ -77,27 +74,15 @@ class Spools:
         if held.run_key not in self._used:
             self._used[held.run_key] = self._free.pop(0)
         self._number += 1
-        lies = self._used[held.run_key].put(replace(held, number=self._number))
-        if not held.kept:
-            self._unsynced[held.run_key] = self._clock.now() + SYNCED
-        return lies
+        return self._used[held.run_key].put(replace(held, number=self._number))
 
-    def deadline(self) -> float | None:
-        """When the next of them is to be synced."""
-        return min(self._unsynced.values(), default=None)
-
-    def sync(self, now: float) -> None:
-        """After this returns, what is due by `now` survives anything but the loss of the disk."""
-        for run_key in [run_key for run_key, due in self._unsynced.items() if due <= now]:
-            del self._unsynced[run_key]
-            try:
-                self._used[run_key].sync()
-            except StoreError as error:
-                log.warning("the update may not survive a power cut: %s", error)
+    def sync(self, run_key: str) -> None:
+        """After this returns, the update of this run, if one waits, survives anything but the loss of the disk."""
+        if spool := self._used.get(run_key):
+            spool.sync()
 
     def clear(self, run_key: str) -> None:
         """Nothing of this run waits any more."""
-        self._unsynced.pop(run_key, None)
         if spool := self._used.pop(run_key, None):
             spool.clear()
             self._free.insert(0, spool)
@@ -109,9 +94,9 @@ class Spool:
         length of the note 8 | note, sealed by its hash | frame, whose hash stands in the note
 
     The file is written in place: a torn one is known by its hashes, and its round is trained again. So an update costs
-    one sync and no rename, which on an SD card is most of what a small round costs. Where the device keeps nothing from
-    this round to the next, nobody waits for that sync, and there is none if the receipt comes before: an answer that
-    the coordinator has, of which the device knows nothing after a power cut, is no loss; what was kept would be.
+    one sync and no rename, which on an SD card is most of what a small round costs. Nobody waits for that sync unless
+    the device keeps something from this round to the next: an answer that the coordinator has, of which the device
+    knows nothing after a power cut, is no loss; what was kept with it would be.
     """
 
     def __init__(self, disk: Disk, place: int = 0) -> None:

@@ -216,6 +216,13 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Sync:
+    """An update that is on its way shall survive a power cut from now on."""
+
+    run_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decline:
     task: Tasked
     reason: str
@@ -244,5 +251,5 @@ Heard: TypeAlias = Connected | Disconnected | Tasked | Receipted | Resend | Refu
 Worked: TypeAlias = ModelArrived | ModelOverdue | ModelDisbelieved | Trained | TrainingFailed | Unfit
 Event: TypeAlias = Heard | Worked
 Said: TypeAlias = Announce | Fetch | AskAgain | Send | Offer | SendChunks | Decline | Busy  # only while online
-Done: TypeAlias = AnnounceLater | Train | CancelTraining | Commit | Forget | Quit | Note
+Done: TypeAlias = AnnounceLater | Train | CancelTraining | Sync | Commit | Forget | Quit | Note
 Action: TypeAlias = Said | Done

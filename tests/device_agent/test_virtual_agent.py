@@ -13,7 +13,6 @@ from tiny import Tiny, clouds
 
 from device_agent import vocabulary as words
 from device_agent.service import Agent
-from device_agent.spool import Held
 from device_agent.training import Trained
 from edgefl.contract import Task
 from edgefl.hardware.line import Line
@@ -175,34 +174,13 @@ class Recorder(MemoryDisk):
         super().sync(name)
 
 
-def heard_by(asks: Asks, agent: Agent, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the agent sends and what it is told, among the syncs of its disk."""
-    send, say = agent.outbox.send, asks.say
-
-    def sends(held: Held, *more: Any) -> None:
-        told.append("sent")
-        send(held, *more)
-
-    def says(message: Any) -> None:
-        if isinstance(message, Receipt):
-            told.append("receipt")
-        say(message)
-
-    monkeypatch.setattr(agent.outbox, "send", sends)
-    monkeypatch.setattr(asks, "say", says)
-
-
 @pytest.mark.parametrize(
-    ("codec", "deaf", "order"),
-    [
-        ("float32", False, ["sent", "receipt"]),
-        ("float32", True, ["sent", "synced update.spool"]),
-        ("float16", True, ["sent"]),
-    ],
-    ids=["nothing", "nothing, and no receipt", "something"],
+    ("codec", "order"),
+    [("float32", ["sent", "synced update.spool"]), ("float16", ["sent"])],
+    ids=["nothing", "something"],
 )
-def test_an_answer_waits_for_the_disk_only_if_something_is_kept_with_it(codec, deaf, order, monkeypatch):
-    """What float16 leaves out is kept: it was synced when it was written. Else a receipt that comes soon spares it."""
+def test_an_answer_waits_for_the_disk_only_if_something_is_kept_with_it(codec: str, order: list[str], monkeypatch):
+    """What float16 leaves out is kept: it was synced when it was written."""
     world = World()
     broker = VirtualBroker(world)
     manifest = Asks.manifest().replace(b'"codec":"float16"', f'"codec":"{codec}"'.encode())
@@ -210,26 +188,10 @@ def test_an_answer_waits_for_the_disk_only_if_something_is_kept_with_it(codec, d
     monkeypatch.setattr(Asks, "manifest", staticmethod(lambda: SIGNER.sign(statement)))
     asks, told = Asks(world, broker), list[str]()
     agent = switched_on(world.process("pi"), broker, Recorder(told))
-    heard_by(asks, agent, told, monkeypatch)
-    if deaf:
-        monkeypatch.setattr(asks, "assembled", lambda _: None)
-    world.run(until=lambda: "sent" in told, limit=1000.0)
-    world.run(limit=world.now + 10.0)
-    assert (told, bool(agent.held)) == (order, deaf)
-
-
-def test_an_agent_that_ends_leaves_its_update_synced(monkeypatch):
-    world = World()
-    broker, told = VirtualBroker(world), list[str]()
-    manifest = Asks.manifest().replace(b'"codec":"float16"', b'"codec":"float32"')
-    statement = signing.claim(manifest).statement
-    monkeypatch.setattr(Asks, "manifest", staticmethod(lambda: SIGNER.sign(statement)))
-    asks = Asks(world, broker)
-    agent = switched_on(world.process("pi"), broker, Recorder(told))
-    heard_by(asks, agent, told, monkeypatch)
-    assert world.run(until=lambda: "sent" in told, limit=1000.0)
-    agent.handle(words.Stopped())
-    assert told == ["sent", "synced update.spool"]
+    send = agent.outbox.send
+    monkeypatch.setattr(agent.outbox, "send", lambda held, *more: (told.append("sent"), send(held, *more)))
+    assert world.run(until=lambda: bool(agent.session.committed), limit=1000.0)
+    assert (told, len(asks.answers)) == (order, 1)
 
 
 @pytest.mark.parametrize(("budget", "steps"), [({"seconds": 1.0}, 2), ({"batches": 3}, 3), ({"seconds": 99.0}, 6)])
