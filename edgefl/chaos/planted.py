@@ -19,6 +19,7 @@ from device_agent import session, states
 from device_agent.attendance import Attendance
 from device_agent.privacy_ledger import PrivacyLedger
 from device_agent.service import Agent
+from device_agent.spool import Spool
 from device_agent.vocabulary import Send, Tasked
 from edgefl.errors import StoreError
 from edgefl.protocol import topics
@@ -43,13 +44,10 @@ def _journal_not_synced() -> Change:
 
 
 def _spool_not_synced() -> Change:
-    overwrite = MemoryDisk.overwrite
+    def unsynced(self: Spool) -> None:
+        """It is left to the kernel."""
 
-    def unsynced(self: MemoryDisk, name: str, *parts: Any) -> None:
-        with patch.object(MemoryDisk, "_sync", lambda *_: None):
-            overwrite(self, name, *parts)
-
-    return MemoryDisk, "overwrite", unsynced
+    return Spool, "sync", unsynced
 
 
 def _receipt_before_journal() -> Change:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from inspect import Parameter, signature
 
 import pytest
 
@@ -21,9 +22,16 @@ ONCE_BROKEN = (
     524,  # a slow device made as many steps as it had the time for, and the plain loop all of them
     1680,  # the power failed before a new attempt was written that nobody had heard of
 )
-QUICK = ("everybodys-tasks", "attempt-begins-anew", "journal-not-synced", "announces-once", "models-left-behind")
+QUICK = (
+    "spool-not-synced",
+    "everybodys-tasks",
+    "attempt-begins-anew",
+    "journal-not-synced",
+    "announces-once",
+    "models-left-behind",
+)
 QUICK += ("lost-receipt-is-lost", "answer-offered-once", "error-fed-back-twice", "judgement-forgotten")
-QUICK += ("staleness-of-the-model-before", "forgotten-while-merging", "no-answer-is-too-old")
+QUICK += ("staleness-of-the-model-before", "forgotten-while-merging", "no-answer-is-too-old", "spool-not-synced")
 TELL = "from edgefl.chaos.planted import planted; from edgefl.chaos.play import play\n"
 TELL += "with planted('models-left-behind'): print([play(seed).story for seed in range({first}, 12)][-5:])"
 
@@ -45,6 +53,19 @@ def test_a_seed_that_broke_a_rule_once_does_not_any_more(seed: int):
 def test_a_planted_bug_is_found(bug: str):
     seed, _ = search(bug, 40)
     assert seed is not None, f"{BUGS[bug][0]}, and no rule is broken"
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_called_as_what_it_stands_for(bug: str):
+    """Or every seed would find it, by a TypeError."""
+    owner, name, planted_one = BUGS[bug][1]()
+    there, here = (signature(one).parameters.values() for one in (getattr(owner, name), planted_one))
+    takes = {one.name for one in here}
+    if not any(one.kind is Parameter.VAR_KEYWORD for one in here):
+        assert {one.name for one in there if one.kind is Parameter.KEYWORD_ONLY} <= takes
+    if not any(one.kind is Parameter.VAR_POSITIONAL for one in here):
+        by_place = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+        assert sum(one.kind in by_place for one in there) <= sum(one.kind in by_place for one in here)
 
 
 def test_an_answer_that_is_merged_twice_after_a_restart_is_found():
