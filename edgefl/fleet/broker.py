@@ -55,8 +55,10 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
             ready()
             looked = time.monotonic()
             while not child.gone.is_set():
+                if terminal.closed():
+                    return
                 with suppress(Empty):
-                    if signals.get(timeout=LOOK) != signal.SIGHUP or terminal.closed():
+                    if signals.get(timeout=LOOK) != signal.SIGHUP:
                         return
                     reread(plan, child, home)
                     tell_sites(fleet)

@@ -107,11 +107,13 @@ def serve(path: Path, ready: Callable[[Site], None]) -> None:
             ready(site)
             try:
                 while not child.gone.is_set():
+                    if terminal.closed():
+                        return
                     try:
                         event = events.get(timeout=LOOK)
                     except Empty:
                         continue
-                    if event in (signal.SIGINT, signal.SIGTERM) or (event == signal.SIGHUP and terminal.closed()):
+                    if event in (signal.SIGINT, signal.SIGTERM):
                         return
                     if _changes(site, line, event):
                         reread(plan, child, home)

@@ -11,7 +11,7 @@ class Terminal:
         self._ends_us = _is_there() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
     def closed(self) -> bool:
-        """Whether a SIGHUP means that our terminal is gone; otherwise somebody asks us to read our files again."""
+        """Whether it is gone, and we with it; to be asked now and then: the signal may come before it is."""
         return self._ends_us and not _is_there()
 
 

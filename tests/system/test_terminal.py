@@ -6,47 +6,56 @@ import select
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
-
-PROGRAM = """
-import fcntl, signal, sys, termios
+BEGIN = """
+import fcntl, signal, sys, termios, time
 from queue import SimpleQueue
-from edgefl.system.terminal import Terminal
+from edgefl.system import terminal as terminals
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # ours from now on, as it would be a shell's
-if "nohup" in sys.argv:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-terminal, heard = Terminal(), SimpleQueue()
-signal.signal(signal.SIGHUP, lambda *_: heard.put(terminal.closed()))
+{before}
+terminal, heard = terminals.Terminal(), SimpleQueue()
+signal.signal(signal.SIGHUP, lambda *_: heard.put(None))
 print("ready", flush=True)
-with open(sys.argv[1], "a") as told:
-    while True:
-        closed = heard.get()
-        print(closed, file=told, flush=True)
-        if closed or len(sys.argv) > 2 and sys.argv[2] == "nohup":
-            break
-        print("heard", flush=True)
+heard.get()
+"""
+PLAINLY = """
+print("closed" if terminal.closed() else "open", flush=True)
+while not terminal.closed():
+    time.sleep(0.01)
+"""
+NOHUP = """
+while terminals._is_there():
+    time.sleep(0.01)
+sys.exit(terminal.closed())
 """
 
 
-@pytest.mark.parametrize(("how", "told"), [((), ["False", "True"]), (("nohup",), ["False"])], ids=["plainly", "nohup"])
-def test_a_signal_means_the_end_only_when_the_terminal_is_gone(how: tuple[str, ...], told: list[str], tmp_path: Path):
-    screen, ours = pty.openpty()
-    words = [sys.executable, "-c", PROGRAM, str(tmp_path / "told"), *how]
-    child = subprocess.Popen(words, stdin=ours, stdout=ours, stderr=ours, start_new_session=True)
-    os.close(ours)
-    _wait_for(b"ready\r\n", screen)  # whole: who is closed in the middle of a line cannot end it
-    if not how:
-        child.send_signal(signal.SIGHUP)  # as `edgefl fleet revoke` does
-        _wait_for(b"heard\r\n", screen)
-    os.close(screen)
-    assert child.wait() == 0
-    assert (tmp_path / "told").read_text().split() == told
+def started(program: str, before: str = "") -> tuple[subprocess.Popen[bytes], int]:
+    """A process in a terminal of its own, and our side of the terminal."""
+    screen, theirs = pty.openpty()
+    words = [sys.executable, "-c", BEGIN.format(before=before) + program]
+    child = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    wait_for(b"ready\r\n", screen)
+    return child, screen
 
 
-def _wait_for(word: bytes, screen: int) -> None:
+def wait_for(line: bytes, screen: int) -> None:
     shown = b""
-    while word not in shown:
+    while line not in shown:
         select.select([screen], [], [])
         shown += os.read(screen, 1024)
+
+
+def test_a_reload_ends_nobody_and_a_closed_terminal_does():
+    child, screen = started(PLAINLY)
+    child.send_signal(signal.SIGHUP)  # as `edgefl fleet revoke` does
+    wait_for(b"open\r\n", screen)
+    os.close(screen)
+    assert child.wait() == 0
+
+
+def test_who_was_started_by_nohup_goes_on():
+    child, screen = started(NOHUP, "signal.signal(signal.SIGHUP, signal.SIG_IGN)")
+    os.close(screen)
+    assert child.wait() == 0
