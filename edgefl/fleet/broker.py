@@ -30,7 +30,6 @@ from edgefl.protocol.mqtt import MqttTransport
 from edgefl.system.locks import own
 from edgefl.system.processes import Child
 from edgefl.system.scratch import Scratch
-from edgefl.system.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +41,8 @@ HOUR = 3600.0  # seconds between looks at the dates of certificates
 
 
 def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
-    """Run it until SIGINT, SIGTERM or the end of its terminal; `ready` is called when it accepts connections."""
+    """Run it until SIGINT or SIGTERM; `ready` is called when it accepts connections."""
     signals: SimpleQueue[int] = SimpleQueue()
-    terminal = Terminal()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: signals.put(number))
     with own(fleet.folder.broker, remedy="the broker of this fleet runs already"):
@@ -55,8 +53,6 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
             ready()
             looked = time.monotonic()
             while not child.gone.is_set():
-                if terminal.closed():
-                    return
                 with suppress(Empty):
                     if signals.get(timeout=LOOK) != signal.SIGHUP:
                         return

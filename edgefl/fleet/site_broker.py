@@ -26,7 +26,6 @@ from edgefl.protocol.mqtt import MqttTransport
 from edgefl.protocol.transport import Connected, Message, TransportEvent
 from edgefl.system.locks import own
 from edgefl.system.store import write_atomically
-from edgefl.system.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +90,8 @@ class Site:
 
 
 def serve(path: Path, ready: Callable[[Site], None]) -> None:
-    """Run it until SIGINT, SIGTERM or the end of its terminal; `ready` is called when it accepts connections."""
-    site, terminal = Site(path), Terminal()
+    """Run it until SIGINT or SIGTERM; `ready` is called when it accepts connections."""
+    site = Site(path)
     events: SimpleQueue[int | TransportEvent] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: events.put(number))
@@ -107,8 +106,6 @@ def serve(path: Path, ready: Callable[[Site], None]) -> None:
             ready(site)
             try:
                 while not child.gone.is_set():
-                    if terminal.closed():
-                        return
                     try:
                         event = events.get(timeout=LOOK)
                     except Empty:
