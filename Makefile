@@ -1,18 +1,26 @@
-# `make demo` and `make test` set up everything they need in .venv, and do nothing twice.
+# Each target sets up what it needs in .venv, and does nothing twice: `make install` and `make demo` what a user needs
+# (server, simulation, export), all others also what a developer needs (tests, checks, browser, notebooks).
 PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin
+INSTALLED := $(VENV)/.user
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check bench peers scale chaos dst soak fuzz size wheels reference locks sbom oldest pi-emulated experiments
+# `docs` is a folder as well.
+.PHONY: demo docs test nightly check bench peers scale chaos dst soak fuzz size wheels reference locks sbom oldest pi-emulated experiments
 .PHONY: upcycled private mixture mixture-windows methods robustness robustness-choice asynchronous ray install clean
 
-demo: $(READY)
+demo: $(INSTALLED)
 	$(RUN)/edgefl demo
 
 # tests/conftest.py says how many at a time.
 test: check
 	$(RUN)/python -m pytest -q -n auto --dist worksteal
+
+# Everything that is slow or left to chance: the tests with new random draws, then everything killed, then simulated fleets.
+nightly: check
+	EDGEFL_NIGHT=1 $(RUN)/python -m pytest -q -n auto --dist worksteal
+	$(MAKE) chaos dst
 
 check: $(READY)
 	$(RUN)/ruff check .
@@ -20,8 +28,8 @@ check: $(READY)
 	$(RUN)/mypy
 
 bench: $(READY)
-	$(RUN)/edgefl bench transport
-	$(RUN)/edgefl bench transport --secured
+	$(RUN)/python -m tools.bench transport
+	$(RUN)/python -m tools.bench transport --secured
 
 # Our rounds beside Flower's gRPC loop, which gets a venv of its own, and beside bare gRPC and paho; about five minutes.
 # Writes docs/results/speed.md.
@@ -30,20 +38,20 @@ peers: $(READY)
 	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
 	$(FLOWER)/bin/python -c 'import flwr, torch' 2>/dev/null || \
 	    $(FLOWER)/bin/pip install --quiet --disable-pip-version-check flwr 'torch>=2.13,<2.14'
-	$(RUN)/edgefl bench peers --flower $(FLOWER)/bin/python --report docs/results/speed.md
+	$(RUN)/python -m tools.bench peers --flower $(FLOWER)/bin/python --report docs/results/speed.md
 
 # 10 to 2,000 emulated devices, up to 50 M parameters, over a real broker; about ten minutes. Writes docs/results/scale.md
 # and the constants that `edgefl plan` predicts with.
 scale: $(READY)
-	$(RUN)/edgefl bench scale --report docs/results/scale.md --constants edgefl/planning/measured.json
+	$(RUN)/edgefl bench scale --report docs/results/scale.md --constants edgefl/lab/planning/measured.json
 
 # Kill everything, at every write and at random; cut networks, shift clocks; about a quarter of an hour. Writes docs/results/reliability.md.
 chaos: $(READY)
-	EDGEFL_CHAOS=1 $(RUN)/python -m pytest -q -s tests/chaos tests/test_checkpoint.py
+	EDGEFL_CHAOS=1 $(RUN)/python -m pytest -q -s tests/chaos tests/coordinator/test_checkpoint.py
 
 # 2,000 simulated fleets in which everything goes wrong, and bugs planted for them to find; minutes. Writes docs/results/simulation.md.
 dst: $(READY)
-	$(RUN)/edgefl chaos --seeds 2000 --report docs/results/simulation.md
+	$(RUN)/python -m tools.chaos --seeds 2000 --report docs/results/simulation.md
 
 # 220 devices, 300 rounds: does the coordinator grow?
 soak: $(READY)
@@ -60,7 +68,7 @@ fuzz: $(READY)
 # Simulation on a local Ray cluster of three raylets, some of which are lost; about a minute and two GB of memory.
 ray: $(READY)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
-	EDGEFL_RAY=1 $(RUN)/python -m pytest -q tests/simulation/test_ray.py
+	EDGEFL_RAY=1 $(RUN)/python -m pytest -q tests/sim/test_ray.py
 
 # What the base package takes on a device's disk, in a fresh venv.
 size: $(READY)
@@ -69,11 +77,17 @@ size: $(READY)
 # Ask the package index for aarch64 wheels of everything a device needs, Python 3.10 to 3.13, and install a device's
 # packages from their hashes alone.
 wheels: $(READY)
-	EDGEFL_INDEX=1 $(RUN)/python -m pytest -q tests/test_arm_wheels.py tests/test_package_locks.py
+	EDGEFL_INDEX=1 $(RUN)/python -m pytest -q tests/deploy/test_arm_wheels.py tests/deploy/test_package_locks.py
 
 # Write docs/reference.md again, from the models of run and agent files and the comments beside their fields.
 reference: $(READY)
 	$(RUN)/python scripts/reference.py
+
+# The site of docs/, which needs no internet: build/site. Links and anchors that lead nowhere are errors.
+docs: $(READY)
+	$(PIP_INSTALL) -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --strict --quiet
+	@echo "look at it: $(RUN)/python -m http.server --directory build/site 8000, then http://127.0.0.1:8000"
 
 # Networks of torchvision and Hugging Face, each trained on onnxruntime and in torch: docs/models.md; half an hour.
 architectures: $(READY)
@@ -199,12 +213,18 @@ robustness: $(READY)
 robustness-choice: $(READY)
 	OMP_NUM_THREADS=1 PYTHONPATH=$(E) $(RUN)/python $(E)/robustness_choice.py
 
-install: $(READY)
+install: $(INSTALLED)
 
 # pip, not uv: the CPU wheel of torch is found by pip alone on some machines.
-$(READY): pyproject.toml constraints.txt
+PIP_INSTALL = $(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+$(INSTALLED): pyproject.toml constraints.txt
 	test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP_INSTALL) -e '.[coordinator,broker]'
+	touch $@
+
+$(READY): $(INSTALLED)
+	$(PIP_INSTALL) -e '.[dev]'
 	touch $@
 
 clean:

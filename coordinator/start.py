@@ -13,43 +13,46 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coordinator import checkpoint, identity, journal, known_runs
-from coordinator.device_keys import DeviceKeys
-from coordinator.expiries import expiry
-from coordinator.exporting import SHOWN, made_up, read, reads_tokens
-from coordinator.fleet_broker import fleet_of
-from coordinator.metrics_file import METRICS, reports
-from coordinator.page import served
-from coordinator.past import complete_metrics
-from coordinator.renewals import Renewals
-from coordinator.resuming import Stated
-from coordinator.settling import settle
-from coordinator.sightings import Sightings
-from coordinator.threaded import Threaded
-from coordinator.view import View
-from edgefl.config.schema import RunFile
-from edgefl.deployment.card import card
-from edgefl.errors import ConfigError, Interrupted
-from edgefl.events import Fact, Failed, Started, Tell
-from edgefl.exporters.opening import Exporters, flattened
+from coordinator.durable import checkpoint, identity, journal
+from coordinator.durable.past import complete_metrics
+from coordinator.durable.resuming import Stated
+from coordinator.durable.settling import settled
+from coordinator.shell import known_runs
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.exporting import read, reads_tokens
+from coordinator.shell.fleet_broker import fleet_of
+from coordinator.shell.page import served
+from coordinator.shell.renewals import Renewals
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import ConfigError, Interrupted
+from edgefl.base.events import Fact, Failed, Round, Started, Tell, Waiting
+from edgefl.base.vector import Vector
+from edgefl.delivery.card import card
+from edgefl.delivery.probe import SHOWN, made_up
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import MembersFile
-from edgefl.models.onnx.bundle import unpack
-from edgefl.protocol import broker
-from edgefl.protocol.address import Address, parse, reachable
-from edgefl.protocol.mqtt import MqttTransport, admitted
-from edgefl.run import job as jobs
-from edgefl.run import reporting, statistics
-from edgefl.run.job import Job, RunState
-from edgefl.run.network import Network, export_graphs
-from edgefl.simulation.apart import network_apart
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run import reporting, statistics
+from edgefl.job.run.job import Job, RunState
+from edgefl.job.run.network import Network, export_graphs
+from edgefl.learn.models.onnx.bundle import unpack
 from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own
+from edgefl.system.service_manager import ServiceManager
 from edgefl.system.software import versions
-from edgefl.vector import Vector
+from edgefl.watch.expiries import expiry
+from edgefl.watch.exporters.opening import Exporters, flattened
+from edgefl.watch.metrics_file import METRICS, reports
+from edgefl.watch.sightings import Sightings
+from edgefl.watch.view import View
+from edgefl.wire import broker
+from edgefl.wire.address import Address, parse
+from edgefl.wire.mqtt import MqttTransport
 
 log = logging.getLogger(__name__)
 
+NOBODY = ServiceManager({})  # a run that no service manager started
 MODEL, BEST_MODEL = "model.onnx", "best.onnx"
 
 
@@ -84,26 +87,28 @@ def coordinate(
     fresh: bool = False,
     stated: Stated | None = None,
     origins: str | None = None,
-    network: Callable[[], Network] | None = None,
+    network: Callable[[], Network],
+    manager: ServiceManager = NOBODY,
 ) -> Results:
     """Run it to its end, or go on where it was interrupted; `ready` hears where devices may connect.
 
-    `origins` says who set what in the run file, for whoever reads of the run later (`edgefl.config.origin`). The
-    network is asked for when the first device is there, of a child unless said: torch is not loaded here.
+    `origins` says who set what in the run file, for whoever reads of the run later (`edgefl.job.config.origin`).
+    `network` is called when the first device is there; it works in a child process, so that torch is not loaded here.
+    The `manager` hears how the run goes.
     """
     run.refuse_simulated_only()
     folder = run.run.folder / run.run.name
     with ExitStack() as until_done:
         until_done.enter_context(own(known_runs.lock_of(folder)))
         address = _broker(run, until_done)
-        run = settle(folder, run, fresh=fresh, stated=stated)
+        run, book = settled(folder, run, fresh=fresh, stated=stated)
         known_runs.announce(folder)
-        metrics, fleet = complete_metrics(FolderDisk(folder)), fleet_of(run)
+        metrics, fleet = complete_metrics(book), fleet_of(run)
         alone = parse(run.broker.url).embedded  # then the fleet ends with the run
         sightings = None if alone else Sightings(FleetFolder(run.broker.fleet).seen, run.run.name)
         if sightings:
             until_done.callback(sightings.write)
-        page = until_done.enter_context(served(run, folder))
+        page = until_done.enter_context(served(run, book, folder))
         certificates = MembersFile(fleet.members) if fleet else None
         settings = flattened(run.model_dump(mode="json", exclude={"export", "devices"}))
         elsewhere = Exporters(run.export, folder, settings, partial(reports, FolderDisk(folder)))
@@ -116,6 +121,7 @@ def coordinate(
             page.tell(fact)
             elsewhere(fact)
             view.tell(fact)
+            manager.status(status_line(run, fact))
             if told := expiry(certificates, fact):
                 tell(told)
 
@@ -124,16 +130,18 @@ def coordinate(
         serving = Threaded(
             run,
             transport,
-            lambda: jobs.prepare(run, root, network() if network else network_apart(run, root))[0],
+            lambda: jobs.prepare(run, root, network())[0],
             folder=folder,
+            book=book,
             tell=tell,
             signer=signer,
             device_keys=DeviceKeys(identity.devices_path(run), run.devices, members),
             renewals=Renewals(fleet.name) if fleet else None,
             seal=run.wire.seals(local=address.local),
+            beat=manager.beat,
+            beat_every=manager.every,
         )
-        if serving.shell.journal:
-            serving.shell.journal.set(software=json.dumps(versions()), **({"origins": origins} if origins else {}))
+        book.set(software=json.dumps(versions()), **({"origins": origins} if origins else {}))
         until_done.callback(_stop_on_signals(serving))
         if ready:
             until_done.enter_context(ready(address))
@@ -144,12 +152,12 @@ def coordinate(
             tell(Started(run.run.name, serving.shell.run_id, *about, at=serving.clock.wall()))
             if page.shown:
                 view.tell(replace(page.shown, at=serving.clock.wall()))
-            with _failure_told(tell):
+            with _failure_told(tell), manager.loop():
                 run_state = serving.run()
         if job := serving.shell.artifacts.job:
             _export(folder / MODEL, job, run_state)
             _export_best(folder, job, run_state)
-        journal.Journal(FolderDisk(folder)).set(done="yes")  # from now on it is left alone
+        book.set(done="yes")  # from now on it is left alone
         return Results(run_state, folder)
 
 
@@ -165,18 +173,22 @@ def _failure_told(tell: Tell) -> Iterator[None]:
         raise
 
 
+def status_line(run: RunFile, fact: Fact) -> str:
+    """Return what `systemctl status` shows after this fact; "" if it changes nothing there."""
+    match fact:
+        case Started(broker=broker):
+            return f"run '{run.run.name}' at {broker}: waits for devices"
+        case Waiting(reason=reason):
+            return f"run '{run.run.name}' waits: {reason}"
+        case Round(round=number):
+            return f"run '{run.run.name}': round {number} of {run.run.rounds} is done"
+    return ""
+
+
 def _told(run: RunFile, address: Address) -> str:
     """Where devices find the broker: coordinators of a fleet have a listener of their own."""
     fleet = fleet_of(run)
     return str(fleet.read_settings().broker if fleet and fleet.here == address else address)
-
-
-def check_broker(run: RunFile) -> None:
-    """Refuse an address where nobody answers, or where we are not let in; a broker of our own comes later."""
-    address = parse(run.broker.url)
-    if not address.embedded:
-        reachable(address)
-        admitted(address, run.broker.tls)
 
 
 def _broker(run: RunFile, until_done: ExitStack) -> Address:
@@ -234,7 +246,7 @@ def _export_best(folder: Path, job: Job, run_state: RunState) -> None:
 
 def _write(path: Path, job: Job, run_state: RunState, params: Vector, facts: dict[str, str]) -> None:
     """The model with these weights, one of the run, as it takes raw units."""
-    from edgefl.deployment.deploy import save_onnx  # noqa: PLC0415 - onnx only when there is a model to write
+    from edgefl.delivery.deploy import save_onnx  # noqa: PLC0415 - onnxruntime only when there is a model to write
 
     shown = job.test if job.test is not None else job.public
     model, about = jobs.in_force(job, run_state).model, (job.run.task.model, job.sample, job.outputs, job.run.run.seed)

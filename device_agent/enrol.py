@@ -9,13 +9,13 @@ FOLDER/pi-01/agent.toml          what `edgefl agent start` reads
 from pathlib import Path
 from typing import Any
 
-from device_agent import identity
-from edgefl.config import reader, toml_text
-from edgefl.config.agent_file import AgentFile
-from edgefl.data.files import existing, is_file, is_pattern
-from edgefl.errors import ConfigError
+from device_agent.durable import identity
+from edgefl.base.errors import ConfigError
 from edgefl.fleet.folder import state_folder
 from edgefl.fleet.kit import Kit
+from edgefl.job.config import reader, toml_text
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.learn.data.files import existing, is_file, is_pattern
 from edgefl.system.store import make_private, write_atomically
 
 NAME = "agent.toml"

@@ -8,34 +8,37 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from device_agent import identity
-from device_agent.backends import choose, maker
 from device_agent.box.keeper import Box
 from device_agent.box.zygote import Zygote
-from device_agent.conditions import silent, unmet
-from device_agent.own_samples import samples_of
-from device_agent.renewal import Renewal
-from device_agent.samples import Samples
-from device_agent.service import Agent
-from device_agent.vitals import Machine
-from device_agent.vocabulary import Stopped
-from edgefl.config import reader
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.conditions import Conditions
-from edgefl.errors import ConfigError
-from edgefl.protocol import exposure
-from edgefl.protocol.address import parse
-from edgefl.protocol.first_use import missing_key
-from edgefl.protocol.messages import Vitals
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.transport import Transport
+from device_agent.decide.conditions import silent, unmet
+from device_agent.decide.vocabulary import Stopped
+from device_agent.durable import identity
+from device_agent.durable.failures import boot
+from device_agent.shell.backends import choose, maker
+from device_agent.shell.own_samples import samples_of
+from device_agent.shell.renewal import Renewal
+from device_agent.shell.samples import Samples
+from device_agent.shell.service import Agent
+from device_agent.shell.vitals import Machine
+from edgefl.base.errors import ConfigError
+from edgefl.job.config import reader
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.conditions import Conditions
+from edgefl.learn.training.divergence import unscaled
 from edgefl.system import logs, resident_memory
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own
+from edgefl.system.portable import LINUX
+from edgefl.system.service_manager import ServiceManager
 from edgefl.system.turns import Turns
-from edgefl.training.divergence import unscaled
+from edgefl.wire import exposure
+from edgefl.wire.address import parse
+from edgefl.wire.first_use import missing_key
+from edgefl.wire.messages import Vitals
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.transport import Transport
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +84,8 @@ class Host:
 
     def __init__(self, *, transport: Transport, box: Box | None = None, **about: Any) -> None:  # Any: as an Agent's
         self.transport, self.clock, self.box = transport, SystemClock(), box
-        self.events = Turns(self.clock)
+        self.manager = ServiceManager()
+        self.events = Turns(self.clock, self.manager.beat, self.manager.every)
         self.background = Threads(self.events.put, "training")
         self.agent = Agent(
             transport=transport,
@@ -97,6 +101,7 @@ class Host:
         if self.box is not None:
             box = self.box
             self.background.start(lambda _put: box.warm())
+        self.manager.ready(f"device '{self.agent.device}' serves {self.agent.broker}")
         try:
             self.events.serve(self.agent)
         finally:  # also when something went wrong: no training outlives its agent
@@ -104,6 +109,7 @@ class Host:
             self.background.close()
             if self.box is not None:
                 self.box.close()
+        self.manager.stopping()
         for event in self.events.rest():
             self.agent.handle(event)
         self.transport.flush(2.0)
@@ -124,17 +130,17 @@ def open_agent(
     insecure: bool = False,
     zygote: Zygote | None = None,
 ) -> Host:
-    """The agent of this file; what is wrong with it is said before anything is connected."""
+    """Return the agent of this file. What is wrong with the file is raised; data that cannot be read are announced."""
     me = file.agent
     zygote = zygote or Zygote()
-    address = parse(me.broker)
+    address = parse(me.broker, "agent.broker")
     if missing := missing_key(address, me.coordinator):
         raise ConfigError(str(missing))
     exposure.check(address, me.tls, "agent", insecure=insecure)
     back_end = choose(file.compute)
     samples = samples_of(file.data, root)
     log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(samples.data), back_end)
-    if top := unscaled(samples.data):
+    if len(samples.data) and (top := unscaled(samples.data)):
         log.warning("features go up to %.6g: scale them to about -1 to 1, or learning will probably fail", top)
     machine = Machine(me.folder.expanduser())
     for condition in silent(file.conditions, machine()):
@@ -163,6 +169,9 @@ def open_agent(
         machine=machine,
         unmet=_unmet(file.conditions),
         allowance=file.privacy,
+        boot=boot(),
+        own_models=me.own_models,
+        own_models_mb=me.own_models_mb,
     )
 
 
@@ -175,6 +184,11 @@ def _unmet(conditions: Conditions) -> Callable[[Vitals], str] | None:
 
 def _box(file: AgentFile, samples: Samples, zygote: Zygote) -> Box | None:
     """Where graphs run, unless the operator wants them in the agent's own process."""
+    if file.compute.box and not LINUX:
+        raise ConfigError(
+            "compute.box needs Linux, which alone can confine the process in which graphs run: set compute.box = false,"
+            " and they run in the agent's own process, beside its keys"
+        )
     if file.compute.box:
         return Box(zygote, file.agent.id, file.compute, samples, file.agent.limit_mb << 20)
     zygote.close()

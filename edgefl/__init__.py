@@ -16,19 +16,20 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from edgefl import errors, events
-    from edgefl.api.compared import Comparison
-    from edgefl.api.comparing import compare
-    from edgefl.api.fleet import Fleet
-    from edgefl.api.folder import load
-    from edgefl.api.history import History
-    from edgefl.api.run import Run
-    from edgefl.api.running import Running
-    from edgefl.api.simulating import simulate
-    from edgefl.api.sweeping import Sweep, sweep
+from edgefl.base.version import __version__ as __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from edgefl.base import errors, events
+    from edgefl.lab.api.compared import Comparison
+    from edgefl.lab.api.comparing import compare
+    from edgefl.lab.api.fleet import Fleet
+    from edgefl.lab.api.folder import load
+    from edgefl.lab.api.history import History
+    from edgefl.lab.api.run import Run
+    from edgefl.lab.api.running import Running
+    from edgefl.lab.api.simulating import simulate
+    from edgefl.lab.api.sweeping import Sweep, sweep
+
 
 __all__ = [
     "Comparison",
@@ -50,16 +51,16 @@ __all__ = [
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _PLACES = {
-    "Comparison": "edgefl.api.compared",
-    "Fleet": "edgefl.api.fleet",
-    "History": "edgefl.api.history",
-    "Run": "edgefl.api.run",
-    "Running": "edgefl.api.running",
-    "Sweep": "edgefl.api.sweeping",
-    "compare": "edgefl.api.comparing",
-    "load": "edgefl.api.folder",
-    "simulate": "edgefl.api.simulating",
-    "sweep": "edgefl.api.sweeping",
+    "Comparison": "edgefl.lab.api.compared",
+    "Fleet": "edgefl.lab.api.fleet",
+    "History": "edgefl.lab.api.history",
+    "Run": "edgefl.lab.api.run",
+    "Running": "edgefl.lab.api.running",
+    "Sweep": "edgefl.lab.api.sweeping",
+    "compare": "edgefl.lab.api.comparing",
+    "load": "edgefl.lab.api.folder",
+    "simulate": "edgefl.lab.api.simulating",
+    "sweep": "edgefl.lab.api.sweeping",
 }
 
 

@@ -1,113 +1,44 @@
-"""Errors that say whose fault it is.
-
-EdgeflError
-├── ConfigError    the operator's: a file, a key, an option     exit code 2
-├── RemoteError    the peer's: counted, refused, never fatal
-│   └── WireError  bytes that cannot be read as a message
-├── StoreError     the disk's                                   exit code 1
-├── RunError       the run's: it could not finish               exit code 1
-│   └── Diverged   a loss or a model is not finite
-├── Finished       nobody's: the run has ended long ago         exit code 3
-└── Interrupted    nobody's: somebody pressed Ctrl-C            exit code 130
-
-A message names the thing, the value that was seen and what to do about it. A bug of ours is none of these:
-it is not caught, and it shows its traceback.
+"""The errors that edgefl raises, under their public name.
 
 >>> import edgefl
->>> try:
-...     edgefl.simulate("softmax", "digits", algorithm="fedprx", fleet=4)
-... except edgefl.errors.ConfigError as error:
-...     print(error)
-edgefl.simulate: algorithm.name = 'fedprx' is not in the registry; did you mean 'fedprox'?
+>>> issubclass(edgefl.errors.ConfigError, edgefl.errors.EdgeflError)
+True
 """
 
-from collections.abc import Iterable, Sequence
+from edgefl.base.errors import (
+    ELSEWHERE,
+    IN_THE_LOG,
+    MODES,
+    OURS,
+    CodeRefused,
+    ConfigError,
+    Diverged,
+    EdgeflError,
+    Finished,
+    Interrupted,
+    RemoteError,
+    RunError,
+    StoreError,
+    WireError,
+    coded,
+    nearest,
+)
 
-from edgefl.printable import printable
-
-
-class EdgeflError(Exception):
-    """The root; never raised itself. Its message is one line, whatever it quotes.
-
-    `told` is what a device says of it to others, where the message quotes values of its data: those stay at home.
-    """
-
-    exit_code = 1
-
-    def __init__(self, message: str, *, told: str | None = None) -> None:
-        super().__init__(printable(message))
-        self.told = printable(message if told is None else told)
-
-
-class ConfigError(EdgeflError):
-    """The operator's: a file, a key or an option is wrong."""
-
-    exit_code = 2
-
-
-class RemoteError(EdgeflError):
-    """The peer's: `code` is what is counted and what the peer is told."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message, told=f"{code}: {message}")
-        self.code = code
-
-
-class WireError(RemoteError):
-    """Bytes that cannot be read as a message; codes start with `wire.`."""
-
-
-class StoreError(EdgeflError):
-    """The disk's: a file cannot be written, or cannot be trusted."""
-
-
-class RunError(EdgeflError):
-    """The run's: it could not finish."""
-
-
-class Diverged(RunError):  # noqa: N818 - what happened, as Interrupted
-    """Learning failed: a loss or a model is not finite."""
-
-
-class Finished(EdgeflError):  # noqa: N818 - it is not an error either
-    """Nobody's: the run came to its end before, and is not trained again by accident."""
-
-    exit_code = 3
-
-
-class Interrupted(EdgeflError):  # noqa: N818 - it is not an error
-    """Nobody's: somebody wanted an end, and everything was left in order."""
-
-    exit_code = 130
-
-
-# What other programs call the same things.
-ELSEWHERE = {
-    "learning_rate": "lr",
-    "batch_size": "batch",
-    "local_epochs": "epochs",
-    "num_rounds": "rounds",
-    "num_clients": "devices",
-    "clients_per_round": "cohort",
-    "min_clients": "quorum",
-    "timeout": "deadline",
-}
-# Methods that are no algorithm here, because any algorithm can be played so.
-MODES = {"fedbuff": "FedBuff is rounds.mode = 'buffered' with any of them"}
-
-
-def nearest(word: str, known: Iterable[str], elsewhere: Sequence[str] = ()) -> str:
-    """A hint for a misspelt word: the nearest known one, or all of them.
-
-    What is called so `elsewhere` is a better guess than a word here that is only a little like it.
-    """
-    words = sorted(known)
-    if "fedavg" in words and word.lower() in MODES:
-        return MODES[word.lower()]
-    theirs = {other: ours for other, ours in ELSEWHERE.items() if ours in words}
-    names = {**theirs, **{ours: ours for ours in words}}
-    from difflib import get_close_matches  # noqa: PLC0415 - only when something is wrong
-
-    close = [names[name] for name in get_close_matches(word, names, n=1, cutoff=0.8 if elsewhere else 0.6)]
-    guesses = [*close, *elsewhere]
-    return f"did you mean '{guesses[0]}'?" if guesses else f"known: {', '.join(words)}"
+__all__ = [
+    "ELSEWHERE",
+    "IN_THE_LOG",
+    "MODES",
+    "OURS",
+    "CodeRefused",
+    "ConfigError",
+    "Diverged",
+    "EdgeflError",
+    "Finished",
+    "Interrupted",
+    "RemoteError",
+    "RunError",
+    "StoreError",
+    "WireError",
+    "coded",
+    "nearest",
+]

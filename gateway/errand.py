@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from device_agent.order import Item
-from device_agent.training import Seal
-from device_agent.vocabulary import Tasked
-from edgefl.vector import State
+from device_agent.decide.order import Item
+from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.training import Seal
+from edgefl.base.vector import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@
        declined         ◀──  Decline   ◀──  Abandoned     ◀──  no quorum, however long it took
 
 Towards the coordinator it is a device, whose training is a round of its site; towards its devices it is a coordinator,
-whose merging is done by somebody else. Both are the machines that they are everywhere (`device_agent/session.py`,
-`coordinator/core.py`); all that is decided between them is here.
+whose merging is done by somebody else. Both are the machines that they are everywhere (`session.py` and
+`core.py`); all that is decided between them is here.
 
 House rules
   1. A sum is kept until the site is asked for another round: the same task twice gets the same answer.

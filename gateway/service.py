@@ -17,32 +17,32 @@ from typing import Any
 
 import numpy as np
 
-from coordinator import vocabulary as site_words
-from coordinator.device_keys import DeviceKeys
-from coordinator.journal import Journal
-from coordinator.merging import Prepared
-from coordinator.outbox import Outbox, start_number
-from coordinator.service import Coordinator
-from coordinator.state import but
-from device_agent import vocabulary as words
-from device_agent.backends import MakeModel
-from device_agent.order import Order, Train
-from device_agent.service import Agent
-from device_agent.training import TELL_EVERY, Failed, Progressed, Seal, Trained
-from edgefl import events
-from edgefl.config.schema import RunFile
-from edgefl.contract import Update
-from edgefl.data.dataset import Dataset
-from edgefl.errors import Interrupted
-from edgefl.events import Fact
-from edgefl.protocol.messages import JobState
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Transport
-from edgefl.run.job import Job
+from coordinator.decide import vocabulary as site_words
+from coordinator.decide.state import but
+from coordinator.durable.journal import Journal
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.merging import Prepared
+from coordinator.shell.outbox import Outbox, start_number
+from coordinator.shell.service import Coordinator
+from device_agent.decide import vocabulary as words
+from device_agent.decide.order import Order, Train
+from device_agent.shell.backends import MakeModel
+from device_agent.shell.service import Agent
+from device_agent.shell.training import TELL_EVERY, Failed, Progressed, Seal, Trained
+from edgefl.base import events
+from edgefl.base.errors import Interrupted
+from edgefl.base.events import Fact
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run.job import Job
+from edgefl.learn.contract import Update
+from edgefl.learn.data.dataset import Dataset
 from edgefl.system.background import Background, Put
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
 from edgefl.system.reactor import Woken
+from edgefl.wire.messages import JobState
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Transport
 from gateway import relay
 from gateway.errand import Errand
 from gateway.relay import Relay

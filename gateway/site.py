@@ -10,36 +10,36 @@ from typing import Any
 
 import numpy as np
 
-from coordinator import recovery
-from coordinator import vocabulary as words
-from coordinator.artifacts import Artifacts
-from coordinator.journal import Journal
-from coordinator.merging import Prepared, Standing
-from coordinator.publisher import Publication
-from coordinator.rounds import Rounds
-from coordinator.staleness import Policy
-from coordinator.stored import Shelf
-from coordinator.vocabulary import Recalled
-from device_agent.backends import MakeModel
-from device_agent.order import Item
-from edgefl import robustness
-from edgefl.algorithms import registry
-from edgefl.config.schema import RunFile
-from edgefl.contract import Task, Update
-from edgefl.data.dataset import Dataset
-from edgefl.losses import loss
-from edgefl.protocol import chunks
-from edgefl.protocol.codecs import codec
-from edgefl.protocol.frames import Unseal
-from edgefl.protocol.messages import Assignment
-from edgefl.run.job import Job, RunState
-from edgefl.run.work import Done, ModelRef, Worker, unpack_broadcast
-from edgefl.schedule import Purpose
+from coordinator.decide import vocabulary as words
+from coordinator.decide.rounds import Rounds
+from coordinator.decide.staleness import Policy
+from coordinator.decide.vocabulary import Recalled
+from coordinator.durable import recovery
+from coordinator.durable.journal import Journal
+from coordinator.durable.stored import Shelf
+from coordinator.shell.artifacts import Artifacts
+from coordinator.shell.merging import Prepared, Standing
+from coordinator.shell.publisher import Publication
+from device_agent.decide.order import Item
+from device_agent.shell.backends import MakeModel
+from edgefl.base.schedule import Purpose
+from edgefl.base.vector import norm
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run.job import Job, RunState
+from edgefl.job.run.work import Done, ModelRef, Worker, unpack_broadcast
+from edgefl.learn import robustness
+from edgefl.learn.algorithms import registry
+from edgefl.learn.contract import Task, Update
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.losses import loss
+from edgefl.learn.tasks.kinds import checked
 from edgefl.system.background import Put, Work
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
-from edgefl.tasks.kinds import checked
-from edgefl.vector import norm
+from edgefl.wire import chunks
+from edgefl.wire.codecs import codec
+from edgefl.wire.frames import Unseal
+from edgefl.wire.messages import Assignment
 from gateway.errand import Errand
 from gateway.sums import combined
 

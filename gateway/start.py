@@ -9,30 +9,31 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from coordinator import identity as coordinator_identity
-from coordinator.device_keys import DeviceKeys
-from coordinator.fleet_broker import fleet_of, located
-from device_agent import identity
-from device_agent.backends import maker
-from device_agent.renewal import Renewal
-from device_agent.vocabulary import Stopped
-from edgefl.config import reader
-from edgefl.config.gateway import GatewayFile
-from edgefl.config.reader import parse as parse_tables
-from edgefl.config.schema import RunFile
-from edgefl.errors import ConfigError
+from coordinator.durable import identity as coordinator_identity
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.fleet_broker import fleet_of, located
+from device_agent.decide.vocabulary import Stopped
+from device_agent.durable import identity
+from device_agent.shell.backends import maker
+from device_agent.shell.renewal import Renewal
+from edgefl.base.errors import ConfigError
 from edgefl.fleet.members import MembersFile
-from edgefl.protocol import exposure
-from edgefl.protocol.address import parse
-from edgefl.protocol.first_use import missing_key
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.transport import Transport
+from edgefl.job.config import reader
+from edgefl.job.config.gateway import GatewayFile
+from edgefl.job.config.reader import parse as parse_tables
+from edgefl.job.config.schema import RunFile
 from edgefl.system import logs
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own
 from edgefl.system.reactor import serve
+from edgefl.system.service_manager import ServiceManager
+from edgefl.wire import exposure
+from edgefl.wire.address import parse
+from edgefl.wire.first_use import missing_key
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.transport import Transport
 from gateway.errand import Errand
 from gateway.service import Gateway, Site
 
@@ -46,7 +47,7 @@ class Host:
 
     def __init__(self, place: Site, /, *, transport: Transport, **about: Any) -> None:  # Any: as an Agent's
         self.events: SimpleQueue[Any] = SimpleQueue()
-        self.clock, self.transport = SystemClock(), transport
+        self.clock, self.transport, self.manager = SystemClock(), transport, ServiceManager()
         self.background = Threads(self.events.put, "gateway")
         self.gateway = Gateway(
             place, put=self.events.put, clock=self.clock, background=self.background, transport=transport, **about
@@ -54,12 +55,14 @@ class Host:
 
     def run(self) -> tuple[int, str]:
         """Serve until it has ended; the exit code and the reason."""
+        self.manager.ready(f"gateway '{self.gateway.agent.device}' serves {self.gateway.agent.broker}")
         try:
-            serve(self.gateway, self.events, self.clock)
+            serve(self.gateway, self.events, self.clock, self.manager.beat)
         finally:
             self.background.close()
             for one in self.gateway.played.values():
                 one.shell.close()
+        self.manager.stopping()
         self.transport.flush(2.0)
         self.transport.close()
         return self.gateway.agent.exit or (1, "did not end")
@@ -85,7 +88,7 @@ def run(path: Path, sets: Sequence[str], *, insecure: bool = False, level: str) 
 def open_gateway(file: GatewayFile, *, insecure: bool = False) -> Host:
     """The gateway of this file; what is wrong with it is said before anything is connected."""
     me = file.gateway
-    address = parse(me.broker)
+    address = parse(me.broker, "gateway.broker")
     if missing := missing_key(address, me.coordinator):
         raise ConfigError(str(missing).replace("agent.", "gateway."))
     exposure.check(address, me.tls, "gateway", insecure=insecure)

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgefl.contract import Counts, Seen, Update
-from edgefl.evaluation import fleet
-from edgefl.vector import Array
+from edgefl.base.vector import Array
+from edgefl.learn.contract import Counts, Seen, Update
+from edgefl.learn.evaluation import fleet
 
 _DELTA = ""  # which no array beside an update is called
 

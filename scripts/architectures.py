@@ -15,13 +15,13 @@ import torch
 from double_precision import gradient_in_double
 from torch import Tensor, nn
 
-from edgefl.errors import ConfigError
-from edgefl.models.onnx.bundle import Bundle
-from edgefl.models.onnx_backend import OnnxModel
-from edgefl.models.onnx_export import export
-from edgefl.models.torch_backend import TorchModel, initial_params
-from edgefl.models.torchvision_import import import_torchvision
-from edgefl.vector import Vector, norm
+from edgefl.base.errors import ConfigError
+from edgefl.base.vector import Vector, norm
+from edgefl.learn.models.onnx.bundle import Bundle
+from edgefl.learn.models.onnx_backend import OnnxModel
+from edgefl.learn.models.onnx_export import export
+from edgefl.learn.models.torch_backend import TorchModel, initial_params
+from edgefl.learn.models.torchvision_import import import_torchvision
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 STEPS, RATE, BATCH, TRIES = 3, 0.01, 4, 3

@@ -15,8 +15,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from torch.nn import functional
 
-from edgefl.models.onnx.bundle import Bundle
-from edgefl.vector import Array, Vector
+from edgefl.base.vector import Array, Vector
+from edgefl.learn.models.onnx.bundle import Bundle
 
 
 class Conv(OpRun):

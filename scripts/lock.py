@@ -39,9 +39,9 @@ INDEX = os.environ.get("EDGEFL_INDEX_URL", "https://pypi.org/simple")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
 GLIBC = 28  # 2.28, the oldest that we support
-TORCH = ("torch", "torchvision")
+TORCH = ("torch",)
 CUDA = ("cuda-", "nvidia-", "triton")  # what torch asks for on PyPI alone: its wheels for the CPU do not
-# Where a device differs from a development machine: docs/operating.md says why.
+# Where a device differs from a development machine: docs/parts.md says why.
 PINNED_ON_DEVICES = {"onnxruntime": "1.23.2"}
 
 

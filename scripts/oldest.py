@@ -18,8 +18,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("pytest>=8.3", "pytest-timeout>=2.3", "hypothesis>=6.120", "packaging")
 TESTS = (
-    *("tests/device_agent", "tests/protocol", "tests/test_spool.py", "tests/test_store.py"),
-    *("tests/test_vector.py", "tests/test_losses.py", "tests/test_seeds.py"),
+    *("tests/device_agent", "tests/wire", "tests/device_agent/test_spool.py", "tests/system/test_store.py"),
+    *("tests/base/test_vector.py", "tests/learn/test_losses.py", "tests/base/test_seeds.py"),
 )
 NOT_THERE = ("tests/device_agent/test_light.py", "tests/device_agent/test_session_machine.py")  # they need torch
 STEPS, BATCH, RATE = 3, 8, 0.05
@@ -47,10 +47,10 @@ def oldest(python: str) -> list[str]:
 
 def export(folder: Path) -> None:
     """The graphs of every network, where there is torch."""
-    from edgefl.bench.cases import CASES, PLAN
-    from edgefl.models.build import build_module
-    from edgefl.models.onnx.bundle import pack
-    from edgefl.models.onnx_export import export as exported
+    from edgefl.learn.models.build import build_module
+    from edgefl.learn.models.onnx.bundle import pack
+    from edgefl.learn.models.onnx_export import export as exported
+    from edgefl.ops.bench.cases import CASES, PLAN
 
     for case in CASES:
         module = build_module(case.network, case.sample, case.classes, seed=0)
@@ -64,10 +64,10 @@ def train(folder: Path, out: Path) -> None:
     import onnxruntime
 
     import device_agent.start  # noqa: F401 - everything an agent imports must load
-    from edgefl.bench.cases import CASES, samples, training
-    from edgefl.losses import cross_entropy
-    from edgefl.models.onnx.bundle import unpack
-    from edgefl.models.onnx_backend import OnnxModel
+    from edgefl.learn.losses import cross_entropy
+    from edgefl.learn.models.onnx.bundle import unpack
+    from edgefl.learn.models.onnx_backend import OnnxModel
+    from edgefl.ops.bench.cases import CASES, samples, training
 
     ends: dict[str, Any] = {}
     for case in CASES:

@@ -22,14 +22,14 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from edgefl.algorithms import registry
-from edgefl.config import privacy
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.schema import RunFile
-from edgefl.config.toml_text import written
-from edgefl.protocol import codecs
-from edgefl.selection.registry import SELECTIONS
-from edgefl.training.local import LocalTraining
+from edgefl.job.config import privacy
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.schema import RunFile
+from edgefl.job.config.toml_text import written
+from edgefl.learn.algorithms import registry
+from edgefl.learn.selection.registry import SELECTIONS
+from edgefl.learn.training.local import LocalTraining
+from edgefl.wire import codecs
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 HEAD = """# Every key of a run file and of an agent file

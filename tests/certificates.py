@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from edgefl.protocol.broker import find_mosquitto
-from edgefl.protocol.tls import Tls
 from edgefl.system.processes import Child
+from edgefl.wire.broker import find_mosquitto
+from edgefl.wire.tls import Tls
 
 NOW = datetime.now(timezone.utc).replace(microsecond=0)
 DAY = timedelta(days=1)

@@ -2,20 +2,21 @@
 
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import draws
 import pytest
-from hypothesis import HealthCheck, settings
 
-from edgefl.protocol import broker as brokers
-from edgefl.protocol.broker import Broker
-from edgefl.system import user_files
+from edgefl.system import user_code, user_files
+from edgefl.wire import broker as brokers
+from edgefl.wire.broker import Broker
 
-# How fast a machine is says nothing about the code.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+draws.set_up()
 
 BROKERS = {"mosquitto", "iotcore_broker", "broker"}
 
@@ -47,9 +48,17 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_device_is_known(state_folder: None) -> None:
+    """Devices of two tests may have one name, and each has a key of its own."""
+    for keys in Path(os.environ["XDG_STATE_HOME"]).glob("edgefl/fleets/*.devices"):
+        keys.unlink()
+
+
+@pytest.fixture(autouse=True)
 def beside_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test's files stand beside is not found by the next one."""
+    """What one test's files stand beside, and the code that they name, is not known to the next one."""
     monkeypatch.setenv(user_files.FOLDERS, "")
+    monkeypatch.setenv(user_code.PLACES, "")
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +92,16 @@ def broker(request: pytest.FixtureRequest) -> Broker:
     running = request.getfixturevalue(request.param)
     assert isinstance(running, Broker)
     return running
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A real browser without a window."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium is installed (apt install chromium)")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()

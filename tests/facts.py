@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from edgefl.events import Done, Evaluating, Round, Tell, as_json
+from edgefl.base.events import Done, Evaluating, Round, Tell, as_json
 
 
 def in_json(take: Callable[[dict[str, Any]], Any]) -> Tell:

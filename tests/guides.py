@@ -7,7 +7,8 @@ from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *GUIDES, ROOT / "docs" / "results" / "codecs.md"]
 PROGRAM = re.compile(r"(?:\S*/)?edgefl")  # also of a venv
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import paho.mqtt.client as paho
 import pytest
@@ -20,9 +21,9 @@ from edgefl.fleet import enrolment
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
 from edgefl.fleet.kit import Kit
-from edgefl.protocol.address import Address
-from edgefl.protocol.broker import find_mosquitto
-from edgefl.protocol.tls import Tls
+from edgefl.wire.address import Address
+from edgefl.wire.broker import find_mosquitto
+from edgefl.wire.tls import Tls
 
 PATIENCE = 20.0
 # Not `python -m`: it would look for the package in the folder where it is run, and the state has one of that name.
@@ -87,6 +88,25 @@ def make(state: Path, *devices: str) -> Secured:
     assert os.environ["XDG_STATE_HOME"] == str(state)
     fleet = Fleet.new("default", ["127.0.0.1"], free_ports(), clock())
     return Secured(fleet, state, {name: fleet.add(name, clock()) for name in devices})
+
+
+@contextmanager
+def started(secured: Secured, *words: str) -> Iterator[IO[str]]:
+    """A command that does not end by itself, and what it writes to stderr."""
+    command = [*EDGEFL, *words]
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=secured.environment,
+        cwd=secured.state,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            yield process.stderr
+        finally:
+            process.kill()
 
 
 @contextmanager

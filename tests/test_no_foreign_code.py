@@ -29,15 +29,11 @@ HARMLESS = {
 
 # Processes of one program, started by it, talking over pipes that nobody else has: what is unpickled is its own.
 ALLOWED = {
-    "edgefl/comparison/process_pool.py": {"multiprocessing"},  # orders and outcomes of `edgefl compare`
-    "edgefl/chaos/campaign.py": {"multiprocessing", "concurrent.futures.ProcessPoolExecutor"},  # seeds and verdicts
-    "edgefl/simulation/engine_processes.py": {
+    "edgefl/lab/comparison/process_pool.py": {"multiprocessing"},  # orders and outcomes of `edgefl compare`
+    "edgefl/sim/engine_processes.py": {
         "multiprocessing",
         "concurrent.futures.ProcessPoolExecutor",
     },
-    # Run by an interpreter that has Flower and not edgefl: what they run are files of ours that lie beside them.
-    "edgefl/bench/peers/flower_loop.py": {"runpy"},
-    "edgefl/bench/peers/bare_grpc.py": {"runpy"},
 }
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 HIDING = ("CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS", "XDG_CACHE_HOME")  # would hide what is looked for
-TRY = "import edgefl.models.onnx_backend, onnxruntime, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+TRY = "import edgefl.learn.models.onnx_backend, onnxruntime, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
 
 
 def test_the_engine_neither_reports_to_its_maker_nor_names_the_device(tmp_path):

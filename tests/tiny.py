@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgefl import seeds
-from edgefl.contract import Site
-from edgefl.data.dataset import Dataset
-from edgefl.vector import Array, Layout, Vector
+from edgefl.base import seeds
+from edgefl.base.vector import Array, Layout, Vector
+from edgefl.learn.contract import Site
+from edgefl.learn.data.dataset import Dataset
 
 
 class Tiny:

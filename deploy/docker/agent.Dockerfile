@@ -16,18 +16,18 @@ RUN python -m venv /opt/edgefl \
       /opt/edgefl/bin/pip install --no-cache-dir --require-hashes -r "locks/$lock.txt" || exit 1; \
     done \
  && python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --require-hashes -r locks/build.txt
-COPY pyproject.toml README.md LICENSE ./
-COPY edgefl edgefl
-COPY device_agent device_agent
-COPY coordinator coordinator
+COPY . .
 RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation -w dist . \
  && /opt/edgefl/bin/pip install --no-cache-dir --no-deps dist/*.whl
 
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/edgefl /opt/edgefl
 RUN useradd --system --uid 10001 --home-dir /var/lib/edgefl --create-home edgefl
-ENV PATH=/opt/edgefl/bin:$PATH PYTHONUNBUFFERED=1 \
+ENV PATH=/opt/edgefl/bin:$PATH PYTHONUNBUFFERED=1 EDGEFL_HEARTBEAT=/tmp/edgefl.alive \
     XDG_STATE_HOME=/var/lib/edgefl EDGEFL_AGENT__CONNECT_TIMEOUT=0
+# Each loop touches this file every ten seconds; one that hangs does not.
+HEALTHCHECK --interval=30s --start-period=120s CMD ["python", "-c", \
+  "import os, sys, time; sys.exit(time.time() - os.stat(os.environ['EDGEFL_HEARTBEAT']).st_mtime > 60)"]
 USER 10001
 WORKDIR /var/lib/edgefl
 VOLUME /var/lib/edgefl

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Ask the registry which images the tags name today, and write them down by their digests, in images.env beside this file.
-# Run it when you want newer ones; nothing else changes them. Needs docker with buildx, and the registry.
+# Ask the registry which image the tag names today, and write it down by its digest, in images.env beside this file.
+# Run it when you want a newer one; nothing else changes it. Needs docker with buildx, and the registry.
 set -eu
 here=$(dirname "$0")
 {
-    echo "# Written by pin.sh: what these tags named when it ran."
-    for pair in PYTHON_IMAGE=python:3.11-slim MOSQUITTO_IMAGE=eclipse-mosquitto:2; do
+    echo "# Written by pin.sh: what the tag named when it ran."
+    for pair in PYTHON_IMAGE=python:3.11-slim; do
         tag=${pair#*=}
         digest=$(docker buildx imagetools inspect "$tag" --format '{{.Manifest.Digest}}')
         case "$digest" in

@@ -19,9 +19,9 @@ CLOSE = 1e-5  # relative: both compute in float32, with other instructions
 
 def graphs(bundle: Path) -> None:
     """Export the network, on the coordinator's side."""
-    from edgefl.models.build import build_module
-    from edgefl.models.onnx.bundle import pack
-    from edgefl.models.onnx_export import export
+    from edgefl.learn.models.build import build_module
+    from edgefl.learn.models.onnx.bundle import pack
+    from edgefl.learn.models.onnx_export import export
 
     exported = export(build_module(NETWORK, SAMPLE, CLASSES, seed=0), SAMPLE)
     bundle.write_bytes(pack(exported))
@@ -34,9 +34,9 @@ def train(bundle: Path, weights: Path) -> None:
     import onnxruntime
 
     import device_agent.start  # noqa: F401 - everything an agent imports must load here
-    from edgefl.losses import cross_entropy
-    from edgefl.models.onnx.bundle import unpack
-    from edgefl.models.onnx_backend import OnnxModel
+    from edgefl.learn.losses import cross_entropy
+    from edgefl.learn.models.onnx.bundle import unpack
+    from edgefl.learn.models.onnx_backend import OnnxModel
 
     print(
         f"machine {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__},"

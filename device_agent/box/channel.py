@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import msgpack
 import numpy as np
 
-from edgefl.vector import State
+from edgefl.base.vector import State
 
 HEADER = 1 << 18  # bytes
 PLAIN = re.compile(r"[<|](b1|[iu][1248]|f[248]|U\d{1,6})")  # kinds of numbers, and words; nothing else is an array here

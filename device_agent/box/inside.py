@@ -7,29 +7,27 @@ from importlib import import_module
 from time import monotonic
 from typing import Any
 
-import numpy as np
-
-from device_agent.backends import maker
 from device_agent.box.channel import Channel, Gone, Parcel, packed, unpacked
-from device_agent.order import Cancellation, Item, Order
-from device_agent.samples import Samples
-from device_agent.verdict import Verdict, judged
-from device_agent.vocabulary import Tasked
-from device_agent.workers import Bench, InProcess
-from edgefl.config.local_compute import LocalCompute
-from edgefl.data.dataset import Dataset
-from edgefl.protocol.messages import Manifest
+from device_agent.decide.order import Cancellation, Item, Order
+from device_agent.decide.verdict import Verdict, judged
+from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.backends import maker
+from device_agent.shell.samples import NONE, Samples
+from device_agent.shell.workers import Bench, InProcess
+from edgefl.base.errors import RemoteError
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.tasks import form
 from edgefl.system import blas, resident_memory
 from edgefl.system.confinement import confine
 from edgefl.system.shared_memory import mapped
-from edgefl.tasks import form
+from edgefl.wire.messages import Manifest
 
 TELL_EVERY = 0.2  # seconds between two words about progress
 LONGEST = 1 << 40  # bytes of an order: the agent's own limits came before
 FIRST = 2  # answers, for which code runs that later ones do not need
 TEXT = 20_000  # characters of a traceback
 LOADING = 128 << 20  # bytes, beside what training may take: for loading a graph and for what Python does
-NONE = Samples(Dataset(np.empty((0, 1), np.float32), np.empty(0, np.int64), 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class Setup:
 def load(engine: str) -> None:
     """Import what trains; where it cannot be imported, a task that needs it will say so."""
     with suppress(ImportError):
-        import_module("torch" if engine == "torch" else "edgefl.models.onnx_backend")
+        import_module("torch" if engine == "torch" else "edgefl.learn.models.onnx_backend")
     blas.libraries()  # they are looked for in files, which a box cannot open any more
 
 
@@ -61,7 +59,8 @@ def serve(channel: Channel, setup: Setup, engine: str) -> None:
     compute = setup.compute
     gpu = compute.device != "cpu" and engine == "torch"
     memory = None if gpu else (compute.memory_mb << 20) + LOADING
-    confined = confine(memory, threads=compute.threads > 1 or engine == "torch", files=not gpu)
+    threads = max(compute.threads, 2 if engine == "torch" else 1)  # torch has one of its own for gradients
+    confined = confine(memory, threads=threads, files=not gpu)
     channel.send({"kind": "ready", "got": confined.got, "missing": confined.missing})
     held = Held(setup)
     while True:
@@ -79,7 +78,7 @@ class Held:
     """What a box has from order to order: the samples, the last graphs, and what was made of them."""
 
     def __init__(self, setup: Setup) -> None:
-        self.setup, self.samples = setup, NONE
+        self.setup, self.samples = setup, Samples(NONE)
         self.graphs: tuple[str, bytearray] | None = None
         self.bench = Bench()
         self.answers = 0
@@ -112,7 +111,8 @@ class Held:
             self.graphs = about["graphs"], parts.pop(0)
         graphs = self.graphs[1] if self.graphs and about["graphs"] == self.graphs[0] else None
         state = unpacked(about["state"], parts)
-        return Order(Tasked(**about["task"]), Item(manifest, model), previous, graphs, state, about["most"])
+        known = about["most"], about["fewest"], about["hidden"], about["keeps"]
+        return Order(Tasked(**about["task"]), Item(manifest, model), previous, graphs, state, *known)
 
 
 def _answer(channel: Channel, parcel: Parcel, held: Held) -> None:
@@ -128,18 +128,18 @@ def _answer(channel: Channel, parcel: Parcel, held: Held) -> None:
     factories = frozenset(setup.compute.factories)
     train = InProcess(setup.device, held.samples, held.make_model, factories, bench=held.bench)
     try:
-        done, _ = train(held.order(parcel), watch, Cancellation())
+        done = train(held.order(parcel), watch, Cancellation())
     except Gone:
         raise
     except MemoryError:
         why = f"training needs more memory than compute.memory_mb = {setup.compute.memory_mb} on this device"
-        _failed(channel, Verdict(f"box.memory: {why}", f"box.memory: {why}"))
+        _failed(channel, judged(RemoteError("box.memory", why, free_of_data=True)))
     except Exception as error:  # noqa: BLE001 - a model of the user's may raise anything: the agent is told
         _failed(channel, judged(error))
     else:
-        about, arrays = packed(done.kept)
+        (kept, arrays), (own, own_arrays) = packed(done.kept), packed(done.own)
         pace = {"steps": done.steps, "seconds_per_step": done.seconds_per_step}
-        channel.send({"kind": "done", "state": about, **pace}, [done.frame, *arrays])
+        channel.send({"kind": "done", "state": kept, "own": own, **pace}, [done.frame, *arrays, *own_arrays])
         held.tidy()
 
 

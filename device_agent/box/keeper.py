@@ -1,7 +1,6 @@
 """The agent's side of the box: it has a box forked when one is needed, hands orders in, and takes what comes out.
 
-What comes out is believed no more than what comes from the network: it is bounded, read as numbers and texts, and what
-it costs in privacy is reckoned here.
+What comes out is believed no more than what comes from the network: it is bounded, and read as numbers and texts.
 """
 
 import logging
@@ -17,20 +16,19 @@ from typing import Any
 from device_agent.box.channel import Channel, Gone, Parcel, packed, pair, unpacked
 from device_agent.box.inside import Setup
 from device_agent.box.zygote import Zygote
-from device_agent.order import Cancellation, Cancelled, Order, Watch
-from device_agent.samples import Samples
-from device_agent.verdict import Undone, Verdict
-from device_agent.workers import fitted, price, trained_on
-from edgefl.config.local_compute import LocalCompute
-from edgefl.data.dataset import Dataset
-from edgefl.errors import RemoteError, WireError
-from edgefl.printable import printable
-from edgefl.privacy import Price
-from edgefl.protocol.messages import TO_COORDINATOR, Answer, peek
-from edgefl.run.work import Done
-from edgefl.system.confinement import Confined
+from device_agent.decide.order import Cancellation, Cancelled, Order, Watch
+from device_agent.decide.verdict import Undone, Verdict
+from device_agent.shell.samples import Samples
+from device_agent.shell.workers import check_enough, fitted, trained_on
+from edgefl.base.errors import RemoteError, WireError
+from edgefl.base.printable import printable
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.run.work import Done
+from edgefl.learn.data.dataset import Dataset
+from edgefl.system.confinement import Confined, allow_mapping
 from edgefl.system.resident_memory import release_code
 from edgefl.system.shared_memory import Shared, share
+from edgefl.wire.messages import TO_COORDINATOR, Answer, peek
 
 log = logging.getLogger(__name__)
 
@@ -53,22 +51,23 @@ class Box:
         self._has_graphs: str | None = None
         self._has_samples: Dataset | None = None
         self._shared: Shared | None = None
+        self._lent = (0, 0)  # bytes of the samples that were lent to the box, the last two times
         self._said = ""
         zygote.prepare(Setup(device, compute))
 
     # ---- what a Trainer asks ------------------------------------------------------------------------------------
 
-    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> tuple[Done, Price | None]:
-        """The work that was ordered, and what it cost."""
+    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> Done:
+        """Return the work that was ordered."""
         cancelled.covers(self)
-        manifest, allowed = order.item.manifest, frozenset(self._compute.factories)
+        manifest = order.item.manifest
         data = self._samples.current(lambda data: fitted(self._device, data, manifest))
-        cost = price(manifest, order.task, trained_on(data, self._samples, order), allowed)
+        check_enough(trained_on(data, self._samples, order), order)
         try:
             channel = self._opened(order)
             self._hand_over(channel, order)
             self._tidy()
-            return self._outcome(channel, order, watch), cost
+            return self._outcome(channel, order, watch)
         except Undone as failed:
             if failed.verdict.told.startswith("box."):  # out of memory, and whoever holds it may hold it still
                 self._kill()
@@ -80,7 +79,9 @@ class Box:
             self._kill()
             self._wait()
             limit = f"{_seconds(order, self._compute):.0f} s (compute.task_seconds here, or the task's own)"
-            raise RemoteError("box.time", f"training did not end within {limit}, and was ended") from None
+            raise RemoteError(
+                "box.time", f"training did not end within {limit}, and was ended", free_of_data=True
+            ) from None
 
     def interrupt(self) -> None:
         """End what runs, at once; from any thread."""
@@ -130,6 +131,7 @@ class Box:
             with theirs:
                 self.pid = self._zygote.start(engine, theirs)
         self._has_graphs = self._has_samples = None
+        self._lent = (0, 0)
         channel.end.settimeout(STARTING)
         return channel
 
@@ -167,7 +169,7 @@ class Box:
             return Cancelled()
         if not dead:
             return RemoteError("box.malformed", f"the process that trained said what cannot be understood ({why})")
-        return RemoteError("box.crashed", _how(status))
+        return RemoteError("box.crashed", _how(status), free_of_data=True)
 
     def _tidy(self) -> None:
         """While a box trains for the first and the second time: code that only connecting and answering once needed."""
@@ -188,22 +190,27 @@ class Box:
 
     def _lend(self, channel: Channel) -> None:
         """Let the box read the samples; they are in memory once, for both."""
-        data, held_back = self._samples.data, self._samples.held_back
+        data, held_back, counted = self._samples.data, self._samples.held_back, self._samples.counted
         if self._shared is None or data.x is not self._shared.arrays[0]:
             if self._shared is not None:
                 self._shared.close()
-            aside = [] if held_back is None else [held_back.x, held_back.y]
+            aside = [] if counted is None else [counted.x, counted.y]
             self._shared = share([data.x, data.y, *aside])
             x, y, *others = self._shared.arrays
             self._samples.data = data = replace(data, x=x, y=y)
-            if held_back is not None:
-                self._samples.held_back = replace(held_back, x=others[0], y=others[1])
+            if counted is not None:
+                self._samples.counted = replace(counted, x=others[0], y=others[1])
+            if held_back is counted:
+                self._samples.held_back = self._samples.counted
         about: dict[str, Any] = {"classes": data.classes, "class_names": data.class_names, "numbered": data.numbered}
         about |= {
             "target_names": data.target_names,
             "describes": self._samples.describes,
             "form": data.form.described(),
         }
+        before, held = self._lent  # those before the ones it holds, which it has let go of, and these
+        allow_mapping(self.pid or 0, self._shared.size - before)
+        self._lent = held, self._shared.size
         channel.send({"kind": "samples", "arrays": self._shared.described, **about}, handle=self._shared.handle)
 
     def _hand_over(self, channel: Channel, order: Order) -> None:
@@ -212,7 +219,8 @@ class Box:
         described, arrays = packed(order.state)
         optional = [order.previous, order.graphs if news else None]
         parts = [order.item.manifest.model_dump_json().encode(), order.item.frame]
-        about = {"task": asdict(order.task), "graphs": order.task.graphs, "graphs_come": news}
+        about: dict[str, Any] = {"task": asdict(order.task), "graphs": order.task.graphs, "graphs_come": news}
+        about |= {"fewest": order.fewest, "hidden": order.hidden, "keeps": order.keeps}
         self._allow_time(order)
         channel.end.settimeout(_seconds(order, self._compute))
         channel.send(
@@ -254,8 +262,11 @@ def _done(parcel: Parcel, device: str, order: Order) -> Done:
     match about.get("kind"), parcel.parts:
         case "done", [frame, *arrays]:
             _check_answer(frame, device, order)
-            kept = unpacked(about.get("state", ()), arrays)
-            return Done(bytes(frame), kept, _number(about, "seconds_per_step", float), _number(about, "steps", int))
+            state, own = _list(about, "state"), _list(about, "own")
+            kept = unpacked(state, arrays[: len(state)])
+            mine = unpacked(own, arrays[len(state) :])
+            pace = _number(about, "seconds_per_step", float), _number(about, "steps", int)
+            return Done(bytes(frame), kept, *pace, mine if order.keeps else {})
         case "failed", []:
             texts = (str(about.get(name, "")) for name in ("reason", "told", "trace"))
             reason, told, trace = (text[: 10 * TEXT] for text in texts)
@@ -280,6 +291,13 @@ def _check_answer(frame: bytearray, device: str, order: Order) -> None:
         answer.purpose,
     ):
         raise Gone(f"'{answer.kind}' where an answer to round {task.round} was asked for")
+
+
+def _list(about: dict[str, Any], name: str) -> list[Any]:
+    value: Any = about.get(name, [])
+    if not isinstance(value, list):
+        raise Gone(f"'{name}' is no list")
+    return value
 
 
 def _number(about: dict[str, Any], name: str, kind: type[int] | type[float]) -> Any:  # Any: of that kind

@@ -17,13 +17,16 @@ from typing import Any
 from device_agent.box import inside
 from device_agent.box.channel import Channel, Gone, pair
 from device_agent.box.inside import Setup
-from edgefl.algorithms import registry
-from edgefl.config.agent_file import AgentFile
-from edgefl.errors import RunError
-from edgefl.losses import loss
-from edgefl.protocol.address import PASSWORD
-from edgefl.protocol.codecs import codec
-from edgefl.protocol.messages import (
+from edgefl.base.errors import RunError
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.learn.algorithms import registry
+from edgefl.learn.losses import loss
+from edgefl.system import user_code, user_files
+from edgefl.system.confinement import PR_SET_PDEATHSIG, prctl
+from edgefl.system.resident_memory import release_code
+from edgefl.wire.address import PASSWORD
+from edgefl.wire.codecs import codec
+from edgefl.wire.messages import (
     BROADCAST,
     CALL,
     GRAPHS,
@@ -34,13 +37,13 @@ from edgefl.protocol.messages import (
     Presence,
     Vitals,
 )
-from edgefl.system import user_files
-from edgefl.system.confinement import PR_SET_PDEATHSIG, prctl
-from edgefl.system.resident_memory import release_code
 
 MOST = 1 << 20  # bytes that are said to it at a time
 # What reads and checks graphs, without onnxruntime: that is for the zygote alone.
-ENGINE = tuple(f"edgefl.models.{name}" for name in ("onnx_bindings", "onnx_handover", "onnx_masks", "state_names"))
+ENGINE = tuple(
+    f"edgefl.learn.models.{name}" for name in ("onnx_bindings", "onnx_handover", "onnx_masks", "state_names")
+)
+OPERATOR = user_files.FOLDERS, user_code.PLACES  # variables: where his own code is, and which he named
 NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C and systemd tell everybody: the agent decides
 
 
@@ -63,7 +66,8 @@ class Zygote:
 
     def prepare(self, setup: Setup) -> None:
         """What its boxes will be like; it loads their engine meanwhile."""
-        self._tell({"do": "prepare", "setup": setup.described(), "beside": os.environ.get(user_files.FOLDERS, "")})
+        theirs = {name: os.environ.get(name, "") for name in OPERATOR}
+        self._tell({"do": "prepare", "setup": setup.described(), "environment": theirs})
 
     def start(self, engine: str, theirs: socket.socket) -> int:
         """Fork a box, which has this end of a socket; its process id."""
@@ -139,7 +143,7 @@ def _serve(channel: Channel) -> None:
         match parcel.about["do"]:
             case "prepare":
                 setup = Setup.read(parcel.about["setup"])
-                os.environ[user_files.FOLDERS] = parcel.about["beside"]
+                os.environ.update(parcel.about["environment"])
                 _load(setup)
             case "start" if parcel.handle is not None:
                 box = _fork(channel, setup, parcel.about["engine"], parcel.handle)
@@ -155,7 +159,7 @@ def _load(setup: Setup) -> None:
     inside.load(setup.compute.backend)
     for name in setup.compute.factories:
         with suppress(Exception):  # said when a job names it
-            user_files.import_module(name.partition(":")[0])
+            user_code.import_module(name, "compute.factories")
     gc.collect()
     gc.freeze()
     gc.enable()  # whoever forked us may have been at its imports

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgefl.losses import cross_entropy
+from edgefl.plugins import cross_entropy
 
 
 def loss(z, y):

@@ -1,19 +1,30 @@
 """`edgefl agent`: what runs on a device."""
 
 import json as js
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgefl.cli.options import DataRoot, Insecure, Json, Log, Sets
 from edgefl.cli.program import program, shown
 
+if TYPE_CHECKING:
+    from edgefl.delivery.deployed import Predictor
+    from edgefl.job.config.agent_file import AgentFile
+
 app = typer.Typer(no_args_is_help=True, help="What runs on a device.")
 
 AgentPath = Annotated[Path, typer.Argument(help="The agent file (TOML); `edgefl init` writes one.", show_default=False)]
-ModelPath = Annotated[Path, typer.Argument(help="The model (ONNX); `edgefl export` writes one.", show_default=False)]
+MaybeModel = Annotated[
+    Path | None, typer.Argument(help="The model (ONNX); `edgefl export` writes one.", show_default=False)
+]
+Own = Annotated[bool, typer.Option("--own", help="The model of its own that this device keeps of a run.")]
+OwnRun = Annotated[
+    str | None, typer.Option("--run", help="The run that left it; the newest unless said.", show_default=False)
+]
 
 
 @app.callback()
@@ -36,7 +47,7 @@ def start(  # noqa: PLR0917 - options of a command
 ) -> None:
     """Serve a fleet until Ctrl-C: fetch models, train on this device's data, send updates."""
     from device_agent.start import run as serve
-    from edgefl.printable import printable
+    from edgefl.base.printable import printable
 
     code, reason = serve(agent, set_ or (), data_root, once=once, only=run, insecure=insecure, level=log)
     typer.echo(f"edgefl: {printable(reason)}", err=True)
@@ -70,7 +81,7 @@ def enrol(  # noqa: PLR0917 - options of a command
     import sys
 
     from device_agent import enrol as enrolment
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
     from edgefl.fleet import enrolment as server
     from edgefl.fleet import kit as kits
     from edgefl.fleet import tokens
@@ -88,7 +99,7 @@ def enrol(  # noqa: PLR0917 - options of a command
     path = enrolment.install(opened, home, data, with_)
     typer.echo(f"this machine is '{opened.name}' of fleet '{opened.fleet}'; everything is in {path.parent}")
     if install_only and (missing := enrolment.missing_data(path)):
-        typer.echo(f"edgefl: its agent will not start yet: {missing}", err=True)
+        typer.echo(f"edgefl: its agent will not train yet: {missing}", err=True)
     if token is not None and kit is not None:
         kit.unlink()
     else:
@@ -106,9 +117,9 @@ def key(agent: AgentPath, set_: Sets = None) -> None:
 
     The key is made if there is none yet.
     """
-    from device_agent import identity
-    from edgefl.config.agent_file import AgentFile
-    from edgefl.config.reader import load
+    from device_agent.durable import identity
+    from edgefl.job.config.agent_file import AgentFile
+    from edgefl.job.config.reader import load
     from edgefl.system.disk import FolderDisk
 
     me = load(AgentFile, agent, set_ or ()).agent
@@ -119,47 +130,105 @@ def key(agent: AgentPath, set_: Sets = None) -> None:
 
 
 @app.command()
-def evaluate(
-    agent: AgentPath, model: ModelPath, set_: Sets = None, data_root: DataRoot = None, json: Json = False
+def evaluate(  # noqa: PLR0917 - options of a command
+    agent: AgentPath,
+    model: MaybeModel = None,
+    own: Own = False,
+    run: OwnRun = None,
+    set_: Sets = None,
+    data_root: DataRoot = None,
+    json: Json = False,
 ) -> None:
-    """Say how good a deployed model is on this device's own data, which stay here."""
-    from device_agent import inference
-    from edgefl.config.agent_file import AgentFile
-    from edgefl.config.reader import load
-    from edgefl.deployment.card import line
-    from edgefl.evaluation import wording
-    from edgefl.printable import printable
+    """Say how good a deployed model is on this device's own data, which stay here.
 
-    file = load(AgentFile, agent, set_ or ())
-    deployed = inference.open_model(file, model)
-    typer.echo(f"{model}: {printable(line(deployed.card)) or 'says nothing about itself'}", err=True)
-    for part, evaluation in inference.evaluate(file, deployed, data_root):
-        if json:
-            typer.echo(js.dumps({"event": "evaluated", "device": file.agent.id, "part": part, **asdict(evaluation)}))
-            continue
-        scores = wording.scores(evaluation)
-        typer.echo(f"{part}: {scores}  {evaluation.samples} samples  {evaluation.ms_per_sample:.3f} ms each")
+    With --own: the model of its own that this device keeps, and the shared model beside it.
+    """
+    from device_agent.shell import inference
+    from edgefl.base.printable import printable
+    from edgefl.delivery.card import line
+    from edgefl.job.config.agent_file import AgentFile
+    from edgefl.job.config.reader import load
+    from edgefl.learn.evaluation import wording
+
+    file, own = load(AgentFile, agent, set_ or ()), own or run is not None
+    if own == (model is not None):
+        raise _one_model("MODEL")
+    for of, usable in _usable(file, model, run):
+        name = f"{of} model" if of else str(model)
+        typer.echo(f"{name}: {printable(line(usable.card)) or 'says nothing about itself'}", err=True)
+        for part, evaluation in inference.evaluate(file, usable, data_root):
+            about = {"device": file.agent.id, **({"model": of} if of else {}), "part": part}
+            if json:
+                typer.echo(js.dumps({"event": "evaluated", **about, **asdict(evaluation)}))
+                continue
+            scores, what = wording.scores(evaluation), f"{name}, {part}" if of else part
+            typer.echo(f"{what}: {scores}  {evaluation.samples} samples  {evaluation.ms_per_sample:.3f} ms each")
 
 
 @app.command()
-def predict(
+def predict(  # noqa: PLR0917 - options of a command
     agent: AgentPath,
-    model: ModelPath,
-    samples: Annotated[Path, typer.Argument(help="An .npz with an array x, or a .csv.", show_default=False)],
+    model: Annotated[
+        Path, typer.Argument(help="The model (ONNX); with --own left out, SAMPLES alone.", show_default=False)
+    ],
+    samples: Annotated[
+        Path | None, typer.Argument(help="An .npz with an array x, or a .csv.", show_default=False)
+    ] = None,
+    own: Own = False,
+    run: OwnRun = None,
     out: Annotated[Path | None, typer.Option(help="A .csv or .npz file; stdout unless said.")] = None,
     set_: Sets = None,
 ) -> None:
-    """Say what a deployed model makes of new samples."""
-    from device_agent import inference
-    from edgefl.config.agent_file import AgentFile
-    from edgefl.config.reader import load
+    """Say what a deployed model, or with --own this device's own model, makes of new samples."""
+    from device_agent.shell import inference
+    from edgefl.job.config.agent_file import AgentFile
+    from edgefl.job.config.reader import load
 
-    file = load(AgentFile, agent, set_ or ())
-    deployed = inference.open_model(file, model)
-    predictions = inference.predict(deployed, inference.samples(samples, deployed, file.data))
+    file, own = load(AgentFile, agent, set_ or ()), own or run is not None
+    if own == (samples is not None):
+        raise _one_model("MODEL and SAMPLES")
+    (_, usable), *_ = _usable(file, None if own else model, run)
+    predictions = inference.predict(usable, inference.samples(samples or model, usable, file.data))
     if out is not None:
         inference.write(out, predictions)
         typer.echo(f"{out}: {len(predictions.values)} predictions", err=True)
         return
     for line in inference.table(predictions):
         typer.echo(line)
+
+
+@app.command()
+def export(
+    agent: AgentPath,
+    out: Annotated[Path, typer.Argument(help="The file to write, with the suffix .onnx.", show_default=False)],
+    run: OwnRun = None,
+    set_: Sets = None,
+) -> None:
+    """Write this device's own model as ONNX, here on the device: it holds what was learnt from its data alone."""
+    from device_agent.shell import own_inference
+    from edgefl.base.printable import printable
+    from edgefl.delivery.card import line
+    from edgefl.job.config.agent_file import AgentFile
+    from edgefl.job.config.reader import load
+
+    own, _ = own_inference.open_own(load(AgentFile, agent, set_ or ()), run)
+    gap = own_inference.export(own, out)
+    typer.echo(f"{out}: {printable(line(own.card))}, {out.stat().st_size / 1000:.1f} kB; differs by {gap:.1e} at most")
+
+
+def _usable(file: "AgentFile", model: Path | None, run: str | None) -> Iterator[tuple[str, "Predictor"]]:
+    """The model of a file; or the device's own and the shared one beside it, each with its name."""
+    if model is not None:
+        from device_agent.shell import inference
+
+        yield "", inference.open_model(file, model)
+        return
+    from device_agent.shell import own_inference
+
+    yield from zip(("own", "shared"), own_inference.open_own(file, run), strict=True)
+
+
+def _one_model(what: str) -> Exception:
+    from edgefl.base.errors import ConfigError
+
+    return ConfigError(f"give {what}, or --own {'and SAMPLES alone' if ' ' in what else f'and no {what}'}")

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from edgefl import __version__
+from edgefl.base.errors import EdgeflError
+from edgefl.base.version import __version__
 from edgefl.cli import (
     agent,
     bench,
     broker,
-    chaos,
     compare,
     config,
     coordinator,
@@ -36,7 +36,9 @@ from edgefl.cli import (
     sweep,
     tutorial,
 )
-from edgefl.errors import EdgeflError
+from edgefl.system.portable import posix_only
+
+POSIX_ONLY = {"agent", "bench", "broker", "coordinator", "demo", "fleet", "gateway", "tutorial"}  # not on Windows
 
 app = typer.Typer(
     name="edgefl",
@@ -59,7 +61,6 @@ app.command()(status.status)
 app.command()(replay.replay)
 app.command()(report.report)
 app.command()(page.page)
-app.command()(chaos.chaos)
 app.command()(export.export)
 app.add_typer(config.app, name="config")
 app.add_typer(coordinator.app, name="coordinator")
@@ -79,19 +80,22 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback says it
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which one.")
     ] = False,
 ) -> None:
     """Federated learning on devices you own, over plain MQTT."""
+    if context.invoked_subcommand in POSIX_ONLY:
+        posix_only(f"edgefl {context.invoked_subcommand}")
 
 
-def main() -> None:
-    """Run a command; a mistake gets one line, never a traceback."""
+def main(command: typer.Typer = app) -> None:
+    """Run a command, of `edgefl` or of a tool; a mistake gets one line, never a traceback."""
     if isinstance(sys.stdout, TextIOWrapper):  # what a device says may have letters that this terminal has not
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        command()
     except EdgeflError as error:
         typer.echo(f"edgefl: {error}", err=True)
         sys.exit(error.exit_code)

@@ -2,15 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from edgefl.cli.options import Json
-from edgefl.system.processes import python
-
-if TYPE_CHECKING:
-    from edgefl.protocol.address import Address
 
 
 def scale(
@@ -29,13 +25,13 @@ def scale(
     """
     import tempfile
 
-    from edgefl.bench.report import load_now
-    from edgefl.bench.scale import points as sizes
-    from edgefl.bench.scale import report as reports
-    from edgefl.bench.scale.measure import measure
-    from edgefl.bench.surroundings import measured_on
-    from edgefl.planning.costs import fitted
-    from edgefl.protocol.broker import mosquitto_version
+    from edgefl.lab.planning.costs import fitted
+    from edgefl.ops.bench.report import load_now
+    from edgefl.ops.bench.scale import points as sizes
+    from edgefl.ops.bench.scale import report as reports
+    from edgefl.ops.bench.scale.measure import measure
+    from edgefl.ops.bench.surroundings import measured_on
+    from edgefl.wire.mosquitto_program import mosquitto_version
 
     if devices or params:
         points = sizes.sweep(devices or (), params or (), ())
@@ -45,7 +41,7 @@ def scale(
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
         packages, broker = ("edgefl", "paho-mqtt", "numpy"), {"mosquitto": mosquitto_version()}
         machine = measured_on(Path(folder), packages, broker)
-        measured = list(measure(points, Services(), Path(folder), _say, dropped.append))
+        measured = list(measure(points, Path(folder), _say, dropped.append))
         costs = fitted(measured, {**machine, "load_after": load_now()})
     if json:
         typer.echo(costs.text())
@@ -61,17 +57,6 @@ def scale(
         report.write_text(reports.markdown(costs, reports.total(dropped), relative), encoding="utf-8")
     if constants is not None:
         constants.write_text(costs.text(), encoding="utf-8")
-
-
-class Services:
-    """Our commands."""
-
-    def crowd(self, address: "Address", first: int, count: int) -> list[str]:
-        return python("edgefl.cli.bench_crowd", str(address), str(first), str(count))
-
-    def coordinator(self, address: "Address", line: Path, devices: int, folder: Path) -> list[str]:
-        options = str(address), str(line), str(devices), str(folder)
-        return python("edgefl.cli.bench_coordinator", *options)
 
 
 def _say(text: str) -> None:

@@ -56,7 +56,7 @@ def start(  # noqa: PLR0917 - options of a command
 
 
 def _not_for_a_fleet(fleet: str, options: Mapping[str, object]) -> None:
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
 
     given = [option for option, value in options.items() if value is not None]
     if given:
@@ -100,10 +100,10 @@ def _plain(
     import os
     from queue import SimpleQueue
 
-    from edgefl.errors import ConfigError
-    from edgefl.protocol import broker
-    from edgefl.protocol.address import PASSWORD, is_loopback
-    from edgefl.protocol.exposure import warn
+    from edgefl.base.errors import ConfigError
+    from edgefl.wire import broker
+    from edgefl.wire.address import PASSWORD, is_loopback
+    from edgefl.wire.exposure import warn
 
     users = {}
     if user is not None:

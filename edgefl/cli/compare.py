@@ -50,12 +50,12 @@ def compare(  # noqa: PLR0917 - the options of the command
     With a grid (--grid, or `|` between values) each is compared with its best setting, chosen on validation data as by
     `edgefl sweep`. Each finished run is kept at once: the same command again goes on where it was interrupted.
     """
-    from edgefl.comparison import comparison
-    from edgefl.comparison.grid import OR
-    from edgefl.comparison.progress import watching
-    from edgefl.comparison.variants import variants
-    from edgefl.config.reader import read_toml
-    from edgefl.system import logs, user_files
+    from edgefl.job.config.reader import read_own
+    from edgefl.lab.comparison import comparison
+    from edgefl.lab.comparison.grid import OR
+    from edgefl.lab.comparison.progress import watching
+    from edgefl.lab.comparison.variants import variants
+    from edgefl.system import logs, user_code
 
     if grid or OR in algorithms:
         choose_and_test(
@@ -76,8 +76,8 @@ def compare(  # noqa: PLR0917 - the options of the command
         )
         return
     logs.set_up(log)
-    user_files.remember(run)
-    chosen = variants(algorithms, read_toml(run), str(run), set_ or ())
+    user_code.allow(algorithms)
+    chosen = variants(algorithms, read_own(run), str(run), set_ or ())
     asked = read_levels(levels)
     comparison.check(chosen, baseline)
     folder = out or chosen[0].run.run.folder / f"{chosen[0].run.run.name}-compare"

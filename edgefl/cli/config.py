@@ -10,8 +10,8 @@ import typer
 from edgefl.cli.options import Json, Sets
 
 if TYPE_CHECKING:  # the command imports it when it runs: --help is instant
-    from edgefl.config.listing import Kind
-    from edgefl.config.origin import Entry
+    from edgefl.job.config.listing import Kind
+    from edgefl.job.config.origin import Entry
 
 app = typer.Typer(no_args_is_help=True, help="What a file comes to.")
 
@@ -33,10 +33,10 @@ def show(
 
     What it prints is a run file (or an agent file) again.
     """
-    from edgefl.config.agent_file import AgentFile
-    from edgefl.config.listing import listing
-    from edgefl.config.origin import entries, kind_of, strays
-    from edgefl.config.reader import read_toml
+    from edgefl.job.config.agent_file import AgentFile
+    from edgefl.job.config.listing import listing
+    from edgefl.job.config.origin import entries, kind_of, strays
+    from edgefl.job.config.reader import read_toml
 
     shown = entries(AgentFile if agent else kind_of(read_toml(file)), file, set_ or ())
     if json:

@@ -10,9 +10,9 @@ from edgefl.cli.options import DataRoot, Forgetting, Insecure, Json, Log, RunPat
 from edgefl.cli.program import program
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
-    from coordinator.resuming import Stated
-    from edgefl.config.schema import RunFile
+    from coordinator.durable.resuming import Stated
     from edgefl.fleet.folder import FleetFolder
+    from edgefl.job.config.schema import RunFile
 
 app = typer.Typer(no_args_is_help=True, help="The server's side of a run.")
 
@@ -51,18 +51,19 @@ def start(  # noqa: PLR0917 - options of a command
     The same command goes on with a run that was interrupted, whatever interrupted it. One that has finished is left
     alone (exit code 3).
     """
-    from coordinator.resuming import Stated
-    from coordinator.settling import finished, has_finished
-    from edgefl.config import origin
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
-    from edgefl.errors import Finished
+    from coordinator.durable.resuming import Stated
+    from coordinator.durable.settling import finished, has_finished
+    from edgefl.base.errors import Finished
+    from edgefl.job.config import origin
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
     from edgefl.system import logs
 
     logs.set_up(log)
     sets = with_flags(set_, forgetting=forgetting, page=page, no_page=no_page)
     run_file = load(RunFile, run, sets)
-    if not fresh and finished(run_file):
+    ended = None if fresh else finished(run_file)
+    if ended:
         if not unless_finished:
             raise Finished(has_finished(run_file))
         typer.echo(f"edgefl: {has_finished(run_file)}", err=True)
@@ -70,7 +71,7 @@ def start(  # noqa: PLR0917 - options of a command
 
     stated = Stated.of(run, set_ or ())
     origins = origin.as_json(origin.entries(RunFile, run, sets))
-    how = {"rehearse": rehearse, "fresh": fresh, "json": json, "insecure": insecure}
+    how = {"goes_on": ended is False, "rehearse": rehearse, "fresh": fresh, "json": json, "insecure": insecure}
     _coordinate(run_file, data_root, stated, origins, **how)
 
 
@@ -93,13 +94,13 @@ def extend(  # noqa: PLR0917 - options of a command
 
     It ends with the model that it would have had with so many rounds from the beginning.
     """
-    from coordinator import known_runs
-    from coordinator.fleet_broker import located
-    from coordinator.resuming import Stated
-    from coordinator.settling import begun
-    from coordinator.settling import extend as extend_run
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
+    from coordinator.durable.resuming import Stated
+    from coordinator.durable.settling import begun
+    from coordinator.durable.settling import extend as extend_run
+    from coordinator.shell import known_runs
+    from coordinator.shell.fleet_broker import located
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
     from edgefl.system import logs
     from edgefl.system.locks import own
 
@@ -107,7 +108,9 @@ def extend(  # noqa: PLR0917 - options of a command
     if run.is_file():
         run_file, stated = load(RunFile, run, set_ or ()), Stated.of(run, set_ or ())
     else:
-        run_file, stated = begun(run if run.exists() else Path("runs") / run, set_ or ()), None
+        remedy = f"give the run file in place of the folder: edgefl coordinator extend run.toml --rounds {rounds}"
+        run_file = begun(run if run.exists() else Path("runs") / run, set_ or (), remedy=remedy)
+        stated = None
     run_file = located(run_file)
     folder = run_file.run.folder / run_file.run.name
     with own(known_runs.lock_of(folder), remedy="end that first; nothing is lost"):
@@ -118,7 +121,7 @@ def extend(  # noqa: PLR0917 - options of a command
         err=True,
     )
     if not later:
-        _coordinate(extended, data_root, stated, json=json, insecure=insecure)
+        _coordinate(extended, data_root, stated, goes_on=True, json=json, insecure=insecure)
 
 
 def _coordinate(
@@ -127,23 +130,27 @@ def _coordinate(
     stated: "Stated | None",
     origins: str | None = None,
     *,
+    goes_on: bool,
     rehearse: bool = False,
     fresh: bool = False,
     json: bool = False,
     insecure: bool = False,
 ) -> None:
-    """Start, or go on; `rehearse` is for a run that begins."""
-    from coordinator import identity
-    from coordinator.fleet_broker import fleet_of, located
-    from coordinator.settling import finished
-    from coordinator.start import check_broker, coordinate
-    from coordinator.stored import HELD
-    from coordinator.view import choose
-    from edgefl.exporters import opening
-    from edgefl.protocol import exposure
-    from edgefl.protocol.address import parse
-    from edgefl.simulation.apart import network_apart
+    """Start, or go on with a run that was interrupted or extended; `rehearse` is for a run that begins."""
+    from contextlib import suppress
+
+    from coordinator.durable import identity
+    from coordinator.durable.stored import HELD
+    from coordinator.shell.broker_wait import check_broker, wait_for_broker
+    from coordinator.shell.fleet_broker import fleet_of, located
+    from coordinator.start import coordinate
+    from edgefl.sim.apart import network_apart
     from edgefl.system.resident_memory import one_heap
+    from edgefl.system.service_manager import ServiceManager
+    from edgefl.watch.exporters import opening
+    from edgefl.watch.view import choose
+    from edgefl.wire import exposure
+    from edgefl.wire.address import BrokerAway, parse
 
     one_heap(2 * HELD)  # the answers of a round, and what they came in; of several each keeps what it once held
     run_file = located(run_file)
@@ -151,30 +158,53 @@ def _coordinate(
     opening.check(run_file.export)
     view = choose(as_json=json)
     if (fleet := fleet_of(run_file)) and not json:
-        _tell_devices(fleet)
-    tried = finished(run_file) is False and not fresh  # and its broker may come back later than we do
-    rehearse = rehearse and not tried
+        tell_devices(fleet)
+    rehearse = rehearse and not goes_on
     network = cache(partial(network_apart, run_file, data_root, rehearse=rehearse))
-    if not tried:
-        check_broker(run_file)
-        identity.check(run_file)
-    if rehearse:
-        with view.busy(f"rehearsing run '{run_file.run.name}' without devices (--no-rehearse leaves it out)"):
-            network()
-    results = coordinate(run_file, data_root, view, fresh=fresh, stated=stated, origins=origins, network=network)
+    manager = ServiceManager()
+
+    def say(text: str) -> None:
+        typer.echo(f"edgefl: {text}", err=True)
+        manager.status(text)
+
+    with manager.alive():
+        manager.ready(f"run '{run_file.run.name}' starts")
+        if not goes_on:  # else the broker was there once, and may come back later than we do
+            with suppress(BrokerAway):  # a coordinator that is refused hears of it before the rehearsal
+                check_broker(run_file)
+            identity.check(run_file)
+        if rehearse:
+            with view.busy(f"rehearsing run '{run_file.run.name}' without devices (--no-rehearse leaves it out)"):
+                network()
+        if not goes_on:
+            wait_for_broker(run_file, say)
+        results = coordinate(
+            run_file,
+            data_root,
+            view,
+            fresh=fresh,
+            stated=stated,
+            origins=origins,
+            network=network,
+            manager=manager,
+        )
     if not json:
         for what, path in results.files.items():
             typer.echo(f"{what}: {path}")
 
 
-def _tell_devices(fleet: "FleetFolder") -> None:
-    from edgefl.fleet import members
+def tell_devices(fleet: "FleetFolder") -> None:
+    """Say how devices come to the fleet that no run has seen yet."""
+    from edgefl.fleet import members, sightings
 
     names = list(members.read(fleet.members).active())
     if not names:
         typer.echo(f"fleet '{fleet.name}' has no members yet:  {program()} fleet add pi-01", err=True)
         return
-    typer.echo(f"on each device, with its kit:  edgefl agent enrol {names[0]}.kit", err=True)
+    seen = sightings.read(fleet.seen)
+    if new := [name for name in names if name not in seen]:
+        where = "each device" if len(new) == len(names) else f"{', '.join(new[:5])}{' and others' * (len(new) > 5)}"
+        typer.echo(f"on {where}, with its kit:  edgefl agent enrol {new[0]}.kit", err=True)
 
 
 @app.command()
@@ -183,10 +213,10 @@ def key(run: RunPath, set_: Sets = None) -> None:
 
     The key is made if there is none yet.
     """
-    from coordinator import identity
-    from coordinator.fleet_broker import located
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
+    from coordinator.durable import identity
+    from coordinator.shell.fleet_broker import located
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
 
     run_file = located(load(RunFile, run, set_ or ()))
     signer = identity.signer(run_file)
@@ -201,12 +231,12 @@ def forget(
     set_: Sets = None,
 ) -> None:
     """Forget a device's key: whoever comes next with its name is let in. For a device that was installed anew."""
-    from coordinator import identity
-    from coordinator.device_keys import DeviceKeys
-    from coordinator.fleet_broker import fleet_of, located
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
-    from edgefl.errors import ConfigError
+    from coordinator.durable import identity
+    from coordinator.shell.device_keys import DeviceKeys
+    from coordinator.shell.fleet_broker import fleet_of, located
+    from edgefl.base.errors import ConfigError
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
 
     run_file = located(load(RunFile, run, set_ or ()))
     if fleet_of(run_file):

@@ -3,19 +3,20 @@
 import os
 import sys
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgefl.base.events import Done, Fact, Shown
 from edgefl.cli.options import DataRoot, Json, Log, Sets
 from edgefl.cli.program import program
-from edgefl.events import Done, Fact, Shown
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
-    from coordinator.view import View
-    from edgefl.config.schema import RunFile
+    from edgefl.job.config.schema import RunFile
+    from edgefl.watch.view import View
 
 
 def demo(  # noqa: PLR0917 - options of a command
@@ -31,11 +32,12 @@ def demo(  # noqa: PLR0917 - options of a command
     Then the same run is played with FedAvg, to see what they gained.
     """
     from coordinator.start import coordinate
-    from coordinator.view import choose
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
-    from edgefl.run.local_fleet import Fleet
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
+    from edgefl.job.run.local_fleet import Fleet
+    from edgefl.sim.apart import network_apart
     from edgefl.system import logs
+    from edgefl.watch.view import choose
 
     logs.set_up(log)
     with as_file(files("edgefl.cli") / "templates" / "demo.toml") as path:
@@ -43,7 +45,12 @@ def demo(  # noqa: PLR0917 - options of a command
     view = choose(as_json=json)
     watched = Beside(view) if browser and not json and sys.stdout.isatty() and _has_display() else view
     results = coordinate(
-        run, data_root, watched, lambda broker: Fleet.of(run, str(broker), None, data_root), fresh=True
+        run,
+        data_root,
+        watched,
+        lambda broker: Fleet.of(run, str(broker), None, data_root),
+        fresh=True,
+        network=partial(network_apart, run, data_root),
     )
     if json:
         return
@@ -87,8 +94,8 @@ def _has_display() -> bool:
 
 def _with_fedavg(run: "RunFile", root: Path | None) -> float:
     """The accuracy that FedAvg has after as many rounds of the same devices."""
-    from edgefl.comparison.variants import variant
-    from edgefl.simulation.drivers import play
+    from edgefl.lab.comparison.variants import variant
+    from edgefl.sim.drivers import play
 
     last: list[float] = []
 

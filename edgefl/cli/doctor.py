@@ -10,7 +10,7 @@ import typer
 from edgefl.cli.options import Json, Sets
 
 if TYPE_CHECKING:  # the command imports it when it runs: --help is instant
-    from edgefl.doctor.finding import Finding
+    from edgefl.ops.doctor.finding import Finding
 
 COLOURS = {"ok": typer.colors.GREEN, "warning": typer.colors.YELLOW, "wrong": typer.colors.RED}
 
@@ -24,13 +24,13 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Look at this machine and at the way to the broker; exit code 1 if something is wrong."""
-    from coordinator.fleet_broker import located
-    from edgefl.config.origin import kind_of
-    from edgefl.config.reader import load, read_toml
-    from edgefl.config.schema import RunFile
-    from edgefl.doctor.examine import examine
-    from edgefl.errors import ConfigError
+    from coordinator.shell.fleet_broker import located
+    from edgefl.base.errors import ConfigError
     from edgefl.fleet.folder import FleetFolder
+    from edgefl.job.config.origin import kind_of
+    from edgefl.job.config.reader import load, read_toml
+    from edgefl.job.config.schema import RunFile
+    from edgefl.ops.doctor.examine import examine
 
     if file is None and set_:
         raise ConfigError("--set overrides a key of a file: name the file too")

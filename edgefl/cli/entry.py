@@ -69,13 +69,15 @@ def plain(words: Sequence[str]) -> Start | None:
 
 def serve(asked: Start) -> int:
     """Be an agent until told to stop; the exit code."""
-    from edgefl.errors import EdgeflError
-    from edgefl.printable import printable
+    from edgefl.base.errors import EdgeflError
+    from edgefl.base.printable import printable
+    from edgefl.system.portable import posix_only
     from edgefl.system.slim_imports import slim
 
     slim()
     gc.disable()  # what is imported is there to stay: looking for garbage in it only takes time
     try:
+        posix_only("edgefl agent")
         from device_agent.box.zygote import Zygote
         from edgefl.system.resident_memory import one_heap
 

@@ -45,17 +45,17 @@ def choose_and_test(
     log: str,
 ) -> None:
     """Choose a setting of each entry on validation data and test it; print tables, write page and pictures."""
-    from edgefl.comparison import comparison
-    from edgefl.comparison.grid import families
-    from edgefl.comparison.progress import watching
-    from edgefl.comparison.sweep import sweep
-    from edgefl.config.reader import read_toml
-    from edgefl.errors import ConfigError
-    from edgefl.system import logs, user_files
+    from edgefl.base.errors import ConfigError
+    from edgefl.job.config.reader import read_own
+    from edgefl.lab.comparison import comparison
+    from edgefl.lab.comparison.grid import families
+    from edgefl.lab.comparison.progress import watching
+    from edgefl.lab.comparison.sweep import sweep
+    from edgefl.system import logs, user_code
 
     logs.set_up(log)
-    user_files.remember(run)
-    chosen = families(algorithms, grid or (), read_toml(run), str(run), set_ or ())
+    user_code.allow(algorithms)
+    chosen = families(algorithms, grid or (), read_own(run), str(run), set_ or ())
     asked, file = read_levels(levels), chosen[0].settings[0].run
     if tuning_seeds > seeds:
         raise ConfigError(f"--tuning-seeds {tuning_seeds} is more than --seeds {seeds}; lower it, or raise that")
@@ -83,7 +83,7 @@ def choose_and_test(
 @contextmanager
 def working_in(folder: Path) -> Iterator[None]:
     """Nobody else writes into the folder meanwhile; an interruption says what is kept there."""
-    from edgefl.errors import Interrupted
+    from edgefl.base.errors import Interrupted
     from edgefl.system.locks import own
 
     with own(folder, private=False):  # a folder of the user's choice, perhaps with other things in it
@@ -95,7 +95,7 @@ def working_in(folder: Path) -> Iterator[None]:
 
 def say_failures(failed: int, played: int) -> None:
     """End with exit code 1 if some runs failed."""
-    from edgefl.errors import RunError
+    from edgefl.base.errors import RunError
 
     if failed:
         raise RunError(f"{failed} of {played} runs failed; the same command tries them again")
@@ -103,7 +103,7 @@ def say_failures(failed: int, played: int) -> None:
 
 def read_levels(words: str) -> tuple[float, ...]:
     """The numbers in `--levels`."""
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
 
     try:
         levels = tuple(float(word) for word in words.split(",") if word.strip())

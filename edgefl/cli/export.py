@@ -10,7 +10,7 @@ import typer
 from edgefl.cli.options import DataRoot, Json
 
 if TYPE_CHECKING:
-    from coordinator.exporting import Exported
+    from coordinator.shell.exporting import Exported
 
 
 def export(  # noqa: PLR0917 - the options of the command
@@ -20,13 +20,33 @@ def export(  # noqa: PLR0917 - the options of the command
     out: Annotated[Path, typer.Argument(help="The file to write, with the suffix .onnx.", show_default=False)],
     best: Annotated[bool, typer.Option("--best", help="The best model of the run, not the last.")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="Weights of matrix products in eight bits.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A network of your own, package.module:factory: a checkpoint may not name code.", show_default=False
+        ),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="The run file, in place of --model: what it names may be run.", show_default=False),
+    ] = None,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> None:
     """Write a trained model as ONNX, compare it with the original, and say how good it is."""
-    from coordinator.exporting import export_checkpoint
+    from coordinator.shell.exporting import export_checkpoint
+    from edgefl.base.errors import ConfigError
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
+    from edgefl.system import user_code
 
-    exported = export_checkpoint(checkpoint, out, best=best, int8=int8, root=data_root)
+    if run is not None:
+        named = load(RunFile, run).task.model
+        if model is not None and model != named:
+            raise ConfigError(f"--model {model}: task.model of {run} is '{named}'; give one of the two")
+        model = named
+    user_code.allow(model)
+    exported = export_checkpoint(checkpoint, out, best=best, int8=int8, root=data_root, network=model)
     if json:
         typer.echo(js.dumps({"event": "exported", **asdict(exported), "path": str(exported.path)}))
         return
@@ -36,7 +56,7 @@ def export(  # noqa: PLR0917 - the options of the command
 
 def told(exported: "Exported") -> list[str]:
     """What an operator wants to know."""
-    from edgefl.evaluation.figures import figures
+    from edgefl.learn.evaluation.figures import figures
 
     size = f"{exported.bytes / 1000:.1f} kB"
     if exported.int8:

@@ -120,7 +120,7 @@ def site(  # noqa: PLR0917 - options of a command
     out: Out = Path(),
 ) -> None:
     """Add a site with a broker of its own, bridged to the fleet's: NAME.site is all that its server needs."""
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
     from edgefl.fleet import broker, sites
     from edgefl.fleet.administration import Fleet
     from edgefl.fleet.authority import clock
@@ -171,24 +171,26 @@ def revoke(name: DeviceName, fleet: FleetName = "default") -> None:
 
 @app.command("list")
 def list_(fleet: FleetName = "default", json: Json = False) -> None:
-    """Every device of the fleet: members, and who else was ever seen; when, in which runs, and why it is away."""
+    """Every device of the fleet, and all that were ever seen: when, in which runs, and what is wrong with each."""
     import json as js
 
+    from edgefl.base.printable import printable
     from edgefl.fleet import inventory
     from edgefl.fleet.folder import FleetFolder
-    from edgefl.printable import printable
 
     rows = inventory.known(FleetFolder(fleet))
     if json:
         for row in rows:
             typer.echo(js.dumps(row.as_json()))
         return
-    table: list[tuple[str, ...]] = [("name", "key", "expires", "revoked", "seen", "version", "runs", "why it is away")]
+    table: list[tuple[str, ...]] = [
+        ("name", "key", "expires", "revoked", "seen", "version", "runs", "since", "what is wrong")
+    ]
     for row in rows:
         key = f"{row.key.removeprefix('ed25519:')[:16]}..." if row.key else "no member"
         runs = f"{row.runs[-1]}{f' and {len(row.runs) - 1} more' if len(row.runs) > 1 else ''}" if row.runs else ""
         cells = row.name, key, _minute(row.expires), _minute(row.revoked), _minute(row.seen), row.version
-        table.append(tuple(printable(cell) or "-" for cell in (*cells, runs, row.reason)))
+        table.append(tuple(printable(cell) or "-" for cell in (*cells, runs, _minute(row.since), row.reason)))
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
@@ -197,7 +199,7 @@ def list_(fleet: FleetName = "default", json: Json = False) -> None:
 @app.command()
 def forget(name: DeviceName, fleet: FleetName = "default") -> None:
     """Take a device out of the list, with all that was seen of it; one that comes again is seen again."""
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
     from edgefl.fleet import members, sightings
     from edgefl.fleet.folder import FleetFolder
 
@@ -221,12 +223,12 @@ def start(  # noqa: PLR0917 - options of a command
     log: Log = "warning",
 ) -> None:
     """A trial on this machine: real agent processes, one for each part of the run's partition, until they end."""
-    from coordinator import identity
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
-    from edgefl.protocol.address import on_the_command_line, parse
-    from edgefl.run.local_fleet import Fleet as Agents
+    from coordinator.durable import identity
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
+    from edgefl.job.run.local_fleet import Fleet as Agents
     from edgefl.system import logs
+    from edgefl.wire.address import on_the_command_line, parse
 
     logs.set_up(log)
     on_the_command_line("--broker", broker)
@@ -246,7 +248,7 @@ def start(  # noqa: PLR0917 - options of a command
 
 def _listen(fleet: "Fleet", only: str | None) -> None:
     """Serve until Ctrl-C, or until the token of `only` is used or has expired."""
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
     from edgefl.fleet import broker, enrolment, tokens
     from edgefl.fleet.authority import clock
     from edgefl.system import logs
@@ -274,9 +276,9 @@ def _listen(fleet: "Fleet", only: str | None) -> None:
 
 
 def _parts(trial: Path, parts: Any) -> list[dict[str, Any] | None]:  # Any: numbers, and whatever TOML can say
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
-    from edgefl.run.local_fleet import trial_data
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
+    from edgefl.job.run.local_fleet import trial_data
 
     run = load(RunFile, trial)
     return [trial_data(run, part) for part in parts]
@@ -296,7 +298,7 @@ def _kit(
 
 
 def _free(out: Path, name: str) -> Path:
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
     from edgefl.fleet.kit import SUFFIX
 
     if (path := out / f"{name}{SUFFIX}").exists():
@@ -316,8 +318,8 @@ def _tell_the_broker(fleet: "Fleet", *, reloaded: bool) -> None:
 
 
 def _check_key(key: str) -> None:
-    from edgefl.errors import ConfigError
-    from edgefl.protocol.signing import key_bytes
+    from edgefl.base.errors import ConfigError
+    from edgefl.wire.signing import key_bytes
 
     try:
         key_bytes(key)

@@ -17,7 +17,9 @@ def group() -> None:
 
 @app.command()
 def start(
-    file: Annotated[Path, typer.Argument(help="The gateway's file (TOML), see docs/operating.md.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(help="The gateway's file (TOML), see docs/guides/gateway.md.", show_default=False)
+    ],
     set_: Sets = None,
     insecure: Insecure = False,
     log: Log = "info",

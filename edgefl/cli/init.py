@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 
 NAMES = ("run.toml", "agent.toml")
 

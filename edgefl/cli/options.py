@@ -29,7 +29,7 @@ def with_flags(
     """What `--set` says, and the flags that are short for one."""
     flags = ["run.forgetting=true"] if forgetting else []
     if page is not None:
-        from edgefl.config.page import place
+        from edgefl.job.config.page import place
 
         flags += [f"page.{name}={value}" for name, value in place(page).items()]
     return [*(sets or ()), *flags, *(["page.serve=false"] if no_page else [])]

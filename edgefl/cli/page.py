@@ -22,16 +22,16 @@ def page(  # noqa: PLR0917 - options of a command
 
     from pydantic import ValidationError
 
-    from coordinator import past
-    from edgefl.config.page import Page, place
-    from edgefl.errors import ConfigError
+    from coordinator.durable import past
+    from edgefl.base.errors import ConfigError
+    from edgefl.job.config.page import Page, place
     from edgefl.system import logs
 
     logs.set_up(log)
     disk = past.run_disk(run)
     try:
-        from coordinator.folder_page import FolderPage
-        from coordinator.page import notes
+        from coordinator.shell.page import notes
+        from edgefl.ops.folder_page import FolderPage
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'edgefl[coordinator]'") from None
     try:

@@ -11,9 +11,9 @@ from edgefl.cli.options import DataRoot, Json, RunPath, Sets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgefl.planning.costs import Costs
-    from edgefl.planning.demand import Demand
-    from edgefl.planning.prediction import Prediction
+    from edgefl.lab.planning.costs import Costs
+    from edgefl.lab.planning.demand import Demand
+    from edgefl.lab.planning.prediction import Prediction
 
 
 def plan(  # noqa: PLR0917 - the options of the command
@@ -30,12 +30,12 @@ def plan(  # noqa: PLR0917 - the options of the command
 
     From the profiles of devices, and from what rounds were measured to cost (`edgefl bench scale`).
     """
-    from edgefl.config.agent_file import LIMIT_MB
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
-    from edgefl.planning import costs as measured
-    from edgefl.planning.demand import demand
-    from edgefl.planning.prediction import concerns, predict
+    from edgefl.job.config.agent_file import LIMIT_MB
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
+    from edgefl.lab.planning import costs as measured
+    from edgefl.lab.planning.demand import demand
+    from edgefl.lab.planning.prediction import concerns, predict
 
     run_file = load(RunFile, run, set_ or ())
     asked = demand(run_file, _counts(fleet), samples, data_root)
@@ -52,7 +52,7 @@ def plan(  # noqa: PLR0917 - the options of the command
 
 
 def _counts(words: str | None) -> dict[str, int]:
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
 
     counts: dict[str, int] = {}
     for word in (words or "").split(","):

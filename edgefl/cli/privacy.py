@@ -35,10 +35,10 @@ def calibrate(  # noqa: PLR0917 - the options of the command
     """
     from json import dumps
 
-    from edgefl.privacy import calibrate_sigma
+    from edgefl.learn.privacy import calibrate_sigma, output_sigma
 
     updates = (rounds + 1) // 2 if algorithm == "upcycled" else rounds
-    sigma = calibrate_sigma(updates, clip, epsilon, samples or 1, delta, sensitivity="worst_case")
+    sigma = output_sigma(updates, clip, epsilon, delta)
     published = None if samples is None else calibrate_sigma(updates, clip, epsilon, samples, delta)
     if json:
         record = {"sigma": sigma, "clip": clip, "delta": delta, "epsilon": epsilon, "updates": updates}

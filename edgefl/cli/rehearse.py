@@ -7,12 +7,12 @@ from edgefl.cli.options import DataRoot, Log, RunPath, Sets
 
 def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: Log = "warning") -> None:
     """Play the first rounds without a device, through everything the run file names and with its own numbers."""
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
-    from edgefl.evaluation import wording
-    from edgefl.run import reporting
-    from edgefl.simulation.rehearsal import known_devices, scale
-    from edgefl.simulation.rehearsal import rehearse as play
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
+    from edgefl.job.run import reporting
+    from edgefl.learn.evaluation import wording
+    from edgefl.sim.rehearsal import known_devices, scale
+    from edgefl.sim.rehearsal import rehearse as play
     from edgefl.system import logs
 
     logs.set_up(log)

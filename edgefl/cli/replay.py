@@ -9,9 +9,9 @@ import typer
 from edgefl.cli.options import DataRoot, Json
 
 if TYPE_CHECKING:
-    from edgefl.config.schema import RunFile
-    from edgefl.data.split import Split
-    from edgefl.run.job import Job
+    from edgefl.job.config.schema import RunFile
+    from edgefl.job.run.job import Job
+    from edgefl.learn.data.split import Split
 
 Prepared: TypeAlias = "tuple[Job, Split]"
 
@@ -23,19 +23,27 @@ def replay(  # noqa: PLR0917 - the options of the command
     again: Annotated[
         bool, typer.Option("--again", help="Train once more in the order in which answers were merged: the same model?")
     ] = False,
+    run_file: Annotated[
+        Path | None,
+        typer.Option("--run", help="With --again: the run file, where it names code of your own.", show_default=False),
+    ] = None,
     data_root: DataRoot = None,
     json: Json = False,
 ) -> None:
     """Tell the story of a run, event by event."""
-    from coordinator import journal
-    from coordinator.story import lines
-    from edgefl.errors import ConfigError
-    from edgefl.printable import printable
+    from coordinator.durable import journal
+    from coordinator.durable.past import lines
+    from edgefl.base.errors import ConfigError
+    from edgefl.base.printable import printable
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
     from edgefl.system.disk import FolderDisk
 
     disk = FolderDisk(run.parent if run.is_file() else run)
     if not journal.exists(disk):
         raise ConfigError(f"{disk.where(journal.NAME)}: no such journal; name the folder of a run, e.g. runs/demo")
+    if run_file is not None:
+        load(RunFile, run_file)  # from now on what it names may be run
     if again:
         typer.echo(trained_again(run.parent if run.is_file() else run, data_root))
         return
@@ -51,16 +59,16 @@ def replay(  # noqa: PLR0917 - the options of the command
 
 def trained_again(folder: Path, root: Path | None, prepare: "Callable[[RunFile], Prepared] | None" = None) -> str:
     """That the model follows from the order of answers, in one line; a RunError if it does not."""
-    from coordinator.journal import Journal
-    from coordinator.settling import begun
-    from edgefl.errors import ConfigError, RunError
-    from edgefl.events import Done
-    from edgefl.run import job as jobs
-    from edgefl.simulation.answer_order import recorded
-    from edgefl.simulation.loop import simulate
+    from coordinator.durable.journal import Journal
+    from coordinator.durable.settling import begun
+    from edgefl.base.errors import ConfigError, RunError
+    from edgefl.base.events import Done
+    from edgefl.job.run import job as jobs
+    from edgefl.sim.answer_order import recorded
+    from edgefl.sim.loop import simulate
     from edgefl.system.disk import FolderDisk
 
-    run_file = begun(folder.resolve())
+    run_file = begun(folder.resolve(), remedy="name the run file with --run run.toml")
     if not run_file.buffered:
         raise ConfigError(
             f"{folder}: rounds that wait need no order of answers: `edgefl simulate` makes the same model"

@@ -16,9 +16,9 @@ def report(
 
     What was run, curves, the fleet, who was slow, traffic, privacy, faults, and how to play it again.
     """
-    from coordinator import reporting
-    from coordinator.looking import known_run
     from edgefl.cli.program import shown
+    from edgefl.ops import reporting
+    from edgefl.ops.looking import known_run
 
     folder = known_run(run).folder
     typer.echo(shown(reporting.write(folder, out or folder / reporting.NAME)))

@@ -7,9 +7,21 @@ from typing import Annotated
 
 import typer
 
+from edgefl.base.events import (
+    DIVERGED,
+    Abandoned,
+    Described,
+    Done,
+    Evaluated,
+    Evaluating,
+    Fact,
+    Inherited,
+    Resumed,
+    Round,
+    as_json,
+)
 from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
-from edgefl.evaluation import wording
-from edgefl.events import Abandoned, Described, Done, Evaluated, Evaluating, Fact, Inherited, Resumed, Round, as_json
+from edgefl.learn.evaluation import wording
 
 Workers = Annotated[
     int | None,
@@ -37,12 +49,14 @@ def simulate(  # noqa: PLR0917 - the options of the command
     """Play a run on this machine: a plain loop, or with [fleet] an emulated fleet on a virtual clock.
 
     With --out (or run.folder) what comes of it is kept, and the same command goes on where it was interrupted.
+    A run that diverges tells its rounds and its last finite model all the same, and ends with exit code 1.
     """
-    from edgefl.config.export import Export
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
-    from edgefl.errors import ConfigError, Interrupted
-    from edgefl.simulation.drivers import play
+    from edgefl.base.errors import ConfigError, Diverged, Interrupted
+    from edgefl.job.config.export import Export
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
+    from edgefl.sim.cautions import cautious
+    from edgefl.sim.drivers import play
     from edgefl.system import logs
 
     logs.set_up(log)
@@ -51,18 +65,27 @@ def simulate(  # noqa: PLR0917 - the options of the command
         raise ConfigError(f"{run}: a simulation divides one data set among devices: give task.partition")
     for caution in run_file.cautions:
         logging.getLogger(__name__).warning("%s", caution)
-    tell = _json if json else _line
+    ends: list[Done] = []
+
+    def tell_and_keep(fact: Fact) -> None:
+        (_json if json else _line)(fact)
+        if isinstance(fact, Done):
+            ends.append(fact)
+
+    tell = cautious(tell_and_keep)
     keeps = out is not None or "folder" in run_file.run.model_fields_set or run_file.export != Export()
     if not keeps:
         play(run_file, data_root, tell, emulated=emulate, workers=workers)
-        return
-    from edgefl.simulation.run_folder import folder_of, play_kept
+    else:
+        from edgefl.sim.run_folder import folder_of, play_kept
 
-    folder = out or folder_of(run_file)
-    try:
-        play_kept(run_file, data_root, tell, folder=folder, fresh=fresh, emulated=emulate, workers=workers)
-    except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; the same command goes on with what is in {folder}") from None
+        folder = out or folder_of(run_file)
+        try:
+            play_kept(run_file, data_root, tell, folder=folder, fresh=fresh, emulated=emulate, workers=workers)
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; the same command goes on with what is in {folder}") from None
+    if ends[-1].stopped == DIVERGED:
+        raise Diverged(f"the run diverged after {ends[-1].rounds} rounds: {ends[-1].why}")
 
 
 def _json(fact: Fact) -> None:

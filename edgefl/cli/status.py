@@ -12,7 +12,10 @@ import typer
 if TYPE_CHECKING:  # the command imports when it runs: --help is instant
     from rich.console import Console
 
-    from coordinator.looking import Looked
+    from edgefl.ops.looking import Looked
+
+
+UNCUT = 10_000  # columns for whoever reads what is not a terminal
 
 
 def status(  # noqa: PLR0917 - options of a command
@@ -42,13 +45,13 @@ def status(  # noqa: PLR0917 - options of a command
     """
     from rich.console import Console
 
-    from coordinator import looking
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
+    from edgefl.ops import looking
 
     if (on or since or until) and not slow:
         raise ConfigError("--on, --since and --until say when somebody was --slow: say that too")
     span = _span(on, since, until)
-    console = Console() if sys.stdout.isatty() else Console(width=200, highlight=False)
+    console = Console() if sys.stdout.isatty() else Console(width=UNCUT, highlight=False)
     runs = [looking.find(run, token_file, ca)] if run else looking.every_run(None if all_ else 5)
     if not runs:
         raise ConfigError("no run is known on this machine: name a run's folder, or the address of its page")
@@ -64,7 +67,7 @@ def status(  # noqa: PLR0917 - options of a command
 
 
 def _show(runs: "list[Looked]", console: "Console", *, named: bool, once: bool) -> None:
-    from coordinator.status import run_page, runs_table, watch
+    from edgefl.ops.status import run_page, runs_table, watch
 
     going_on = [looked for looked in runs if looked.going_on]
     if console.is_terminal and not once and len(going_on) == 1:
@@ -72,11 +75,11 @@ def _show(runs: "list[Looked]", console: "Console", *, named: bool, once: bool) 
     elif not named:
         console.print(runs_table(runs, time.time()), "")
     for looked in going_on or runs[:1]:
-        console.print(run_page(looked, time.time()))
+        console.print(run_page(looked, time.time(), cut=console.is_terminal))
 
 
 def _span(on: str | None, since: str | None, until: str | None) -> tuple[float | None, float | None]:
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
     from edgefl.system.moments import day, moment
 
     now = datetime.now().astimezone()
@@ -90,14 +93,14 @@ def _span(on: str | None, since: str | None, until: str | None) -> tuple[float |
 
 
 def _who_was_slow(looked: "Looked", console: "Console", span: tuple[float | None, float | None], *, json: bool) -> None:
-    from coordinator.status import slow_table
-    from edgefl.overview.snapshot import plain
+    from edgefl.ops.status import slow_table
     from edgefl.system.moments import shown
+    from edgefl.watch.overview.snapshot import pace
 
     paces = looked.source.slow(*span)
     if json:
         for one in paces:
-            typer.echo(js.dumps({**plain(one), "slow": one.slow}, allow_nan=False))
+            typer.echo(js.dumps(pace(one), allow_nan=False))
         return
     bounds = [f"{word} {shown(at)}" for word, at in zip(("from", "until"), span, strict=True) if at is not None]
     when = " ".join(bounds) or f"since it began, {shown(looked.snapshot.run.started_at)}"
@@ -107,12 +110,12 @@ def _who_was_slow(looked: "Looked", console: "Console", span: tuple[float | None
     console.print(f"{looked.snapshot.run.name}: who was slow {when}", style="bold", markup=False)
     console.print(slow_table(paces))
     if not any(one.slow for one in paces):
-        console.print("nobody: all answered in time, and none took twice as long as its cohort", style="dim")
+        console.print("nobody: all answered in time, and no rounds waited for one of them", style="dim")
 
 
 def _one_device(looked: "Looked", name: str, console: "Console", *, json: bool) -> None:
-    from coordinator.status import device_page
-    from edgefl.overview.snapshot import plain
+    from edgefl.ops.status import device_page
+    from edgefl.watch.overview.snapshot import plain
 
     story = looked.source.device(name)
     if json:

@@ -16,9 +16,9 @@ def tutorial(
     folder: Annotated[Path, typer.Argument(help="Where to write them.")] = Path("tutorial"), data_root: DataRoot = None
 ) -> None:
     """Write the files of the tutorial: the logs of three devices, a log to check on, and the run file."""
-    from edgefl.data import activity_logs as logs
-    from edgefl.data.catalog import data_root as root_of
-    from edgefl.errors import ConfigError
+    from edgefl.base.errors import ConfigError
+    from edgefl.learn.data import activity_logs as logs
+    from edgefl.learn.data.catalog import data_root as root_of
 
     if folder.exists():
         raise ConfigError(f"{folder} is already there; name another folder, or delete it")
@@ -58,9 +58,9 @@ def _alone(folder: Path) -> None:
     """For each device a file with its windows to learn from and those of check.csv to be judged on."""
     import numpy as np
 
-    from edgefl.config.reader import load
-    from edgefl.config.schema import RunFile
-    from edgefl.data import catalog
+    from edgefl.job.config.reader import load
+    from edgefl.job.config.schema import RunFile
+    from edgefl.learn.data import catalog
 
     run = load(RunFile, folder / "run.toml", environment={})
     check = catalog.load(f"csv:{folder / 'check.csv'}", reading=run.data)

@@ -10,16 +10,16 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 from edgefl.fleet import authority as certificates
 from edgefl.fleet import members, mosquitto
 from edgefl.fleet.authority import Authority, Issued, key_pem, new_key
 from edgefl.fleet.folder import FleetFolder, Settings
 from edgefl.fleet.kit import Kit, Membership
 from edgefl.fleet.members import COORDINATOR, Certificate, Member, Members, check_device
-from edgefl.protocol import key_file
-from edgefl.protocol.address import Address
 from edgefl.system.store import make_private, write_atomically
+from edgefl.wire import key_file
+from edgefl.wire.address import Address
 
 DEVICE, SERVER = timedelta(days=90), timedelta(days=365)  # how long certificates last
 RENEWED = 1 / 3  # of its time is left when the certificate of broker or coordinator is made anew

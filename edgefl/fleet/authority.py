@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 
 DAYS = 3650  # of the authority itself
 BACKDATED = timedelta(days=1)  # a clock that is a little slow believes a new certificate too

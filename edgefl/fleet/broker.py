@@ -19,22 +19,26 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from edgefl.errors import ConfigError, RunError
-from edgefl.fleet import mosquitto, sites
+from edgefl.base.errors import ConfigError, RunError
+from edgefl.fleet import broker_files, mosquitto, sites
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
 from edgefl.fleet.folder import SOCKET, FleetFolder
-from edgefl.protocol.address import Address
-from edgefl.protocol.broker import HEAP, NOBODY, SCRATCH, find_mosquitto, free_port, wait_until_up
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.system.locks import own
+from edgefl.system.locks import own, owner
 from edgefl.system.processes import Child
 from edgefl.system.scratch import Scratch
+from edgefl.system.service_manager import ServiceManager
+from edgefl.wire.address import UNIX, Address
+from edgefl.wire.broker import HEAP, NOBODY, SCRATCH, free_port, wait_until_up
+from edgefl.wire.mosquitto_program import ACL_PLUGIN, installed
+from edgefl.wire.mqtt import MqttTransport
 
 log = logging.getLogger(__name__)
 
-LOG = "broker.log"
+LOG, EARLIER = "broker.log", ".1"  # the log, and what is put behind the name of an earlier one
+LOG_LIMIT = 10 << 20  # bytes of a log that a new start still adds to
 DOOR = "coordinators"  # the folder of their socket
+HERE = Path()  # files are named as seen from Mosquitto's own folder: its configuration has no way to write a space
 LOOK = 1.0  # seconds between looks whether it is still there
 FLUSH = 5.0  # seconds for the lists of sites
 HOUR = 3600.0  # seconds between looks at the dates of certificates
@@ -45,24 +49,28 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
     signals: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: signals.put(number))
+    manager = ServiceManager()
     with own(fleet.folder.broker, remedy="the broker of this fleet runs already"):
         fleet.refresh(clock())
         plan = plan_of(fleet)
-        with running(plan) as (child, home):
+        with running(plan) as broker:
             tell_sites(fleet)
+            manager.ready(f"listens on {fleet.settings.broker}")
             ready()
             looked = time.monotonic()
-            while not child.gone.is_set():
+            while not broker.child.gone.is_set():
+                manager.beat()
                 with suppress(Empty):
                     if signals.get(timeout=LOOK) != signal.SIGHUP:
+                        manager.stopping()
                         return
-                    reread(plan, child, home)
+                    reread(broker)
                     tell_sites(fleet)
                 if time.monotonic() - looked > HOUR:
                     looked = time.monotonic()
                     if fleet.refresh(clock()):
-                        reread(plan, child, home)
-            raise RunError(how_it_ended(child))
+                        reread(broker)
+            raise RunError(how_it_ended(broker.child))
 
 
 def tell_sites(fleet: Fleet) -> None:
@@ -83,9 +91,10 @@ def reload(folder: FleetFolder) -> bool:
     with suppress(OSError, ValueError), (folder.broker / "lock").open("r+") as file:
         try:
             flock(file, LOCK_EX | LOCK_NB)
-        except BlockingIOError:  # its owner is alive
-            os.kill(int(file.read()), signal.SIGHUP)
-            return True
+        except BlockingIOError:  # its owner is alive; in another container its number is that of another process here
+            if (number := owner(folder.broker)) is not None:
+                os.kill(number, signal.SIGHUP)
+                return True
     return False
 
 
@@ -101,7 +110,7 @@ class Plan:
 
     bind: str | None
     port: int
-    texts: Callable[[Path, Path], dict[str, bytes]]  # by name, for this folder and this socket
+    texts: Callable[[Path, Path | None], dict[str, bytes]]  # by name, for this socket and this plugin for access lists
     log: Path
     socket: Path  # a link to it
     remedy: str  # where its port is taken
@@ -115,20 +124,31 @@ def plan_of(fleet: Fleet) -> Plan:
         " `edgefl fleet init --fleet OTHER --port N` makes a fleet with another one"
     )
 
-    def texts(home: Path, socket: Path) -> dict[str, bytes]:
+    def texts(socket: Path, plugin: Path | None) -> dict[str, bytes]:
         return {
             **{name: (files / name).read_bytes() for name in mosquitto.FILES},
-            mosquitto.CONFIGURATION: mosquitto.configuration(settings, home, socket).encode(),
+            mosquitto.CONFIGURATION: mosquitto.configuration(settings, HERE, socket, acl_plugin=plugin).encode(),
             mosquitto.COORDINATORS: mosquitto.acl_of_coordinators(settings.fleet).encode(),
         }
 
     return Plan(settings.bind, settings.port, texts, fleet.folder.path / LOG, Path(fleet.folder.here.host), remedy)
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A Mosquitto and what it was started with: the folder that it reads, its user if not ours, its plugin for ACLs."""
+
+    plan: Plan
+    child: Child
+    home: Path
+    user: str | None
+    plugin: Path | None
+
+
 @contextmanager
-def running(plan: Plan) -> Iterator[tuple[Child, Path]]:
-    """Its Mosquitto, and the folder that it reads; it ends with the block."""
-    program = find_mosquitto()
+def running(plan: Plan) -> Iterator[Running]:
+    """Run the Mosquitto of this plan; it ends with the block."""
+    program = installed()
     if program is None:
         raise ConfigError("a secured fleet needs Mosquitto, which is not installed here: apt install mosquitto")
     every = plan.bind or "0.0.0.0"  # noqa: S104  only looked at
@@ -141,14 +161,17 @@ def running(plan: Plan) -> Iterator[tuple[Child, Path]]:
         if user is not None:
             home.chmod(0o711)  # it stays ours: in a folder of nobody's own, links would lead our writing elsewhere
         _door(home / DOOR, user)
-        _install(plan, home, user)
-        plan.log.unlink(missing_ok=True)
-        command = [program, "-c", str(home / mosquitto.CONFIGURATION)]
+        plugin = program.plugin(ACL_PLUGIN)
+        if refusal := _install(plan, home, user, plugin):
+            raise ConfigError(f"mosquitto would not take {refusal}; restore the fleet's folder from its copy")
+        _begin_log(plan.log, program.version)
+        command = [program.path, "-c", mosquitto.CONFIGURATION]
         child = Child(command, plan.log.absolute(), user=user, environment=HEAP, home=home)
         try:
             wait_until_up(child, Address("mqtts", plan.bind or "127.0.0.1", plan.port))
+            wait_until_up(child, Address(UNIX, str(home / DOOR / SOCKET)))  # it opens one after the other
             _point(plan.socket, home / DOOR / SOCKET)
-            yield child, home
+            yield Running(plan, child, home, user, plugin)
         finally:
             child.stop()
             plan.socket.unlink(missing_ok=True)
@@ -169,18 +192,34 @@ def _point(link: Path, socket: Path) -> None:
     fresh.replace(link)
 
 
-def reread(plan: Plan, child: Child, home: Path) -> None:
-    """Let it read its files again."""
-    installed = home / mosquitto.CONFIGURATION
-    _install(plan, home, installed.owner() if installed.stat().st_uid != os.geteuid() else None)
-    if child.process is not None:
-        child.process.send_signal(signal.SIGHUP)
-    log.info("the broker reads its files again port=%d", plan.port)
+def _begin_log(path: Path, version: tuple[int, int]) -> None:
+    """Put a line above what this Mosquitto will say; a log that has grown large makes room for a new one first."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_size > LOG_LIMIT:
+            path.replace(path.with_name(f"{path.name}{EARLIER}"))
+    with path.open("a", encoding="utf-8") as log_file:
+        log_file.write(f"{clock():%Y-%m-%d %H:%M:%S} UTC: edgefl starts mosquitto {version[0]}.{version[1]}\n")
 
 
-def _install(plan: Plan, home: Path, user: str | None) -> None:
-    """What Mosquitto reads, in its own folder; each file is exchanged whole."""
-    texts = plan.texts(home, Path(DOOR) / SOCKET)  # as seen from there: its configuration has no way to write a space
+def reread(broker: Running) -> None:
+    """Let it read its files again, if it can use them; otherwise those that it has stay in force."""
+    try:
+        refusal = _install(broker.plan, broker.home, broker.user, broker.plugin)
+    except OSError as error:
+        refusal = f"{error.filename}: {error.strerror}"
+    if refusal:
+        log.error("the broker keeps the files that it has: it would not take %s", refusal)
+        return
+    if broker.child.process is not None:
+        broker.child.process.send_signal(signal.SIGHUP)
+    log.info("the broker reads its files again port=%d", broker.plan.port)
+
+
+def _install(plan: Plan, home: Path, user: str | None, plugin: Path | None) -> str:
+    """Put what Mosquitto reads into its own folder, each file whole; or none, and return what it would not take."""
+    texts = plan.texts(Path(DOOR) / SOCKET, plugin)
+    if refusal := broker_files.refused(texts):
+        return refusal
     stay = b"user root\n" if os.geteuid() == 0 else b""  # a change of user now would undo the kernel's watch
     texts[mosquitto.CONFIGURATION] = stay + texts[mosquitto.CONFIGURATION]
     for name, data in texts.items():
@@ -189,4 +228,6 @@ def _install(plan: Plan, home: Path, user: str | None) -> None:
         fresh.write_bytes(data)
         if user is not None:
             shutil.chown(fresh, user)
-        fresh.replace(home / name)
+    for name in texts:
+        (home / f".{name}.new").replace(home / name)
+    return ""

@@ -29,7 +29,7 @@ from typing import Annotated
 from cryptography.hazmat.primitives import hashes
 from pydantic import Field, ValidationError
 
-from edgefl.errors import ConfigError, EdgeflError, RemoteError
+from edgefl.base.errors import ConfigError, EdgeflError, RemoteError
 from edgefl.fleet import tokens
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock, issued_by, key_pem, new_key, read_certificate, request, requested_key
@@ -37,7 +37,8 @@ from edgefl.fleet.kit import Kit, Membership, Pem
 from edgefl.fleet.members import Record
 from edgefl.fleet.mosquitto import CERTIFICATE, KEY
 from edgefl.fleet.tokens import Token
-from edgefl.protocol import key_file, signing
+from edgefl.system.json_text import parse_json
+from edgefl.wire import key_file, signing
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ def _authority(token: Token) -> bytes:
 
 def _membership(answer: bytes, token: Token, ca: bytes) -> Membership:
     with suppress(ValueError, AttributeError):
-        if error := json.loads(answer).get("error"):
+        if error := parse_json(answer).get("error"):
             raise ConfigError(f"the server does not let '{token.name}' in: {str(error)[:500]}")
     try:
         joined = Membership.model_validate_json(answer)

@@ -9,7 +9,6 @@ fleets/default/fleet.json       where the broker is
               /broker/          all that Mosquitto reads: configuration, ACL, certificates, revocation list
 """
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +17,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 from edgefl.fleet import members
 from edgefl.fleet.members import Record
-from edgefl.protocol.address import UNIX, Address, is_loopback
-from edgefl.protocol.tls import Tls
-from edgefl.protocol.topics import check_name
-from edgefl.system.store import OURS
+from edgefl.system import portable
+from edgefl.wire.address import UNIX, Address, is_loopback
+from edgefl.wire.tls import Tls
+from edgefl.wire.topics import check_name
 
 SETTINGS = "fleet.json"
 SOCKET = "socket"  # a link to it
@@ -107,8 +106,8 @@ class FleetFolder:
     def changing(self) -> Iterator[None]:
         """Whoever else wants to change this fleet waits until the block has ended."""
         with (self.path / "changing").open("a+") as file:
-            os.fchmod(file.fileno(), OURS)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            portable.close_to_others(file.fileno())
+            portable.lock(file.fileno())
             yield
 
 

@@ -1,7 +1,7 @@
 """Who is known in a fleet: its members, and every other device that was ever seen. For `edgefl fleet list`."""
 
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from edgefl.fleet import members, sightings
@@ -24,6 +24,7 @@ class Known:
     host: str
     runs: tuple[str, ...]
     reason: str
+    since: datetime | None  # the reason holds
 
     def as_json(self) -> dict[str, Any]:
         """Times with their zone."""
@@ -31,16 +32,23 @@ class Known:
         return {**asdict(self), **{key: value.astimezone().isoformat() for key, value in moments.items()}}
 
 
-def known(folder: FleetFolder) -> list[Known]:
+def known(folder: FleetFolder, now: datetime | None = None) -> list[Known]:
     """Everybody, in the order of their names."""
+    at = now or datetime.now(timezone.utc)
     seen = sightings.read(folder.seen)
     if not folder.exists() and not seen:
         folder.read_settings()  # says that there is no such fleet, and what makes one
     listed = members.read(folder.members).members if folder.exists() else {}
-    return [_known(name, listed.get(name), seen.get(name)) for name in sorted({*listed, *seen})]
+    return [_known(name, listed.get(name), seen.get(name), at) for name in sorted({*listed, *seen})]
 
 
-def _known(name: str, member: Member | None, sighting: Sighting | None) -> Known:
+def _known(name: str, member: Member | None, sighting: Sighting | None, now: datetime) -> Known:
+    reason, since = (sighting.reason, sighting.since) if sighting else ("", None)
+    if member and member.revoked is None and member.expires is not None and member.expires <= now:
+        reason = f"its certificate has ended: `edgefl fleet add {name} --replace` makes it a new kit"
+        since = member.expires
+    elif member and member.revoked is None and not member.hosts and sighting is None:
+        reason = "no run has seen it"
     return Known(
         name,
         member.key if member else None,
@@ -51,5 +59,6 @@ def _known(name: str, member: Member | None, sighting: Sighting | None) -> Known
         sighting.version if sighting else "",
         sighting.host if sighting else "",
         sighting.runs if sighting else (),
-        sighting.reason if sighting else "",
+        reason,
+        since,
     )

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 from edgefl.fleet import authority
 from edgefl.fleet.members import Record, check_device
-from edgefl.protocol import key_file, signing
-from edgefl.protocol.address import parse
-from edgefl.protocol.topics import NAME, check_name
 from edgefl.system.store import write_atomically
+from edgefl.wire import key_file, signing
+from edgefl.wire.address import parse
+from edgefl.wire.topics import NAME, check_name
 
 LIMIT = 64 << 10  # bytes; one is about 3 KiB
 SUFFIX = ".kit"

@@ -17,9 +17,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from edgefl.errors import ConfigError
-from edgefl.protocol import signing
-from edgefl.protocol.topics import check_name
+from edgefl.base.errors import ConfigError
+from edgefl.wire import signing
+from edgefl.wire.topics import check_name
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,8 @@ fleet's owner may enter: nobody else can knock there, with whatever certificate,
 
 Each member has lines of its own in the ACL, not a pattern for all: SIGHUP makes Mosquitto read ACL, certificates and
 revocation list again, and one who is no longer named has no rights from then on, an open connection included.
+
+How a listener gets its ACL depends on the version: see `edgefl/wire/mosquitto_program.py`.
 """
 
 import os
@@ -16,9 +18,9 @@ from pathlib import Path
 
 from edgefl.fleet.folder import Settings
 from edgefl.fleet.members import COORDINATOR, Member
-from edgefl.protocol.mqtt import KEEPALIVE
-from edgefl.protocol.topics import ROOT
-from edgefl.protocol.transport import LARGEST
+from edgefl.wire.mqtt import KEEPALIVE
+from edgefl.wire.topics import ROOT
+from edgefl.wire.transport import LARGEST
 
 CONFIGURATION, ACL, COORDINATORS, CA, CERTIFICATE, KEY, REVOKED = (
     "mosquitto.conf",
@@ -48,24 +50,31 @@ def configuration(
     folder: Path,
     socket: Path | None = None,
     bridge: Bridge | None = None,
+    *,
     memory: int | None = None,
+    acl_plugin: Path | None = None,
 ) -> str:
-    """The configuration of a broker whose files are in this folder; coordinators on its machine come to the socket.
+    """Return the configuration of a broker whose files are in this folder; local coordinators come to the socket.
 
     With a bridge it is the broker of a site. `memory` is how many bytes it may take: half of all there is, unless said.
+    Without the plugin the text is that of Mosquitto 2.0, which 2.1 takes too.
     """
     memory = memory or _half()
     at = f" {settings.bind}" if settings.bind else ""
-    coordinators = f"""
+    acls = {"devices": folder / ACL, **({"coordinators": folder / COORDINATORS} if socket else {})}
+    coordinators = (
+        f"""
 # Coordinators on this machine: who may enter the folder may speak.
 listener 0 {socket}
-allow_anonymous true
-acl_file {folder / COORDINATORS}
+{_allowed("coordinators", acls, acl_plugin, anonymous=True)}
 max_connections 100
 """
+        if socket
+        else ""
+    )
     return f"""\
 # The broker of the fleet '{settings.fleet}': written by edgefl, and written again when the fleet changes.
-per_listener_settings true
+{_plugins(acls, acl_plugin)}
 
 # Devices: the name in the certificate is the user and the client id.
 listener {settings.port}{at}
@@ -77,10 +86,9 @@ crlfile {folder / REVOKED}
 require_certificate true
 use_identity_as_username true
 use_username_as_clientid true
-allow_anonymous false
-acl_file {folder / ACL}
+{_allowed("devices", acls, acl_plugin, anonymous=False)}
 max_connections 10000
-{coordinators if socket else ""}
+{coordinators}
 # The coordinator and the agents say everything again after a restart, so nothing wears out the disk here.
 persistence false
 set_tcp_nodelay true
@@ -101,6 +109,21 @@ log_type error
 log_type warning
 log_type notice
 {bridged(settings.fleet, bridge, folder) if bridge else ""}"""
+
+
+def _plugins(acls: Mapping[str, Path], plugin: Path | None) -> str:
+    """Return the lines above all listeners that let each of them have an access list of its own."""
+    if plugin is None:
+        return "per_listener_settings true"
+    return "\n".join(f"plugin_load {name} {plugin}\nplugin_opt_acl_file {path}" for name, path in acls.items())
+
+
+def _allowed(listener: str, acls: Mapping[str, Path], plugin: Path | None, *, anonymous: bool) -> str:
+    """Return the lines of one listener that say who may connect there, and by which list."""
+    yes = "true" if anonymous else "false"
+    if plugin is None:
+        return f"allow_anonymous {yes}\nacl_file {acls[listener]}"
+    return f"listener_allow_anonymous {yes}\nplugin_use {listener}"
 
 
 def _half() -> int:

@@ -14,16 +14,16 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal, TypeAlias
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 from edgefl.fleet import broker, sites, tokens
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import Issued, clock, key_pem, new_key
-from edgefl.protocol.address import Address, reachable
-from edgefl.protocol.mqtt import MqttTransport, admitted
-from edgefl.protocol.tls import Tls
-from edgefl.protocol.transport import Message, TransportEvent
 from edgefl.system.scratch import Scratch
 from edgefl.system.store import write_atomically
+from edgefl.wire.address import Address, reachable
+from edgefl.wire.mqtt import MqttTransport, admitted
+from edgefl.wire.tls import Tls
+from edgefl.wire.transport import Message, TransportEvent
 
 LASTS = timedelta(minutes=10)  # of the two certificates
 PATIENCE = 5.0  # seconds until the broker must have read the list

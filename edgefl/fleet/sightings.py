@@ -7,8 +7,6 @@ Coordinators of all runs write it, one after the other; it outlives them. `edgef
 `edgefl fleet forget` takes a device out, which is written again when it is seen again.
 """
 
-import fcntl
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,9 +14,10 @@ from pathlib import Path
 
 from pydantic import ConfigDict, RootModel, ValidationError
 
-from edgefl.errors import StoreError
+from edgefl.base.errors import StoreError
 from edgefl.fleet.members import LIMIT, Record
-from edgefl.system.store import OURS, make_folder, write_atomically
+from edgefl.system import portable
+from edgefl.system.store import make_folder, write_atomically
 
 RUNS = 20  # of which a device's last ones are kept
 DEVICES = 20_000  # beyond them, those that were not seen for longest are forgotten
@@ -34,18 +33,21 @@ class Sighting(Record):
     first: datetime | None = None
     host: str = ""
     reason: str = ""
+    since: datetime | None = None  # the reason holds; it is not there, or something is wrong with it
     runs: tuple[str, ...] = ()  # the last one last
 
     def followed_by(self, later: "Sighting") -> "Sighting":
         """The same device, seen again."""
         runs = tuple(dict.fromkeys([*(run for run in self.runs if run not in later.runs), *later.runs]))[-RUNS:]
         first = self.first or self.at
+        lasts = self.since is not None and later.since is not None and later.reason == self.reason
         return later.model_copy(
             update={
                 "runs": runs,
                 "first": min(first, later.first or later.at),
                 "version": later.version or self.version,
                 "host": later.host or self.host,
+                "since": self.since if lasts else later.since,
             }
         )
 
@@ -105,6 +107,6 @@ def _changing(file: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(f"{file}: cannot be changed ({error.strerror})") from None
     with lock:
-        os.fchmod(lock.fileno(), OURS)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        portable.close_to_others(lock.fileno())
+        portable.lock(lock.fileno())
         yield

@@ -16,16 +16,17 @@ from queue import Empty, SimpleQueue
 
 from pydantic import ValidationError
 
-from edgefl.errors import RunError, WireError
+from edgefl.base.errors import RunError, WireError
 from edgefl.fleet import mosquitto, sites
-from edgefl.fleet.broker import LOG, LOOK, Plan, how_it_ended, reread, running
+from edgefl.fleet.broker import HERE, LOG, LOOK, Plan, how_it_ended, reread, running
 from edgefl.fleet.folder import SOCKET, Settings, state_folder
 from edgefl.fleet.sites import SiteMembers
-from edgefl.protocol.address import UNIX, Address, parse
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.transport import Connected, Message, TransportEvent
 from edgefl.system.locks import own
+from edgefl.system.service_manager import ServiceManager
 from edgefl.system.store import write_atomically
+from edgefl.wire.address import UNIX, Address, parse
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.transport import Connected, Message, TransportEvent
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +72,12 @@ class Site:
         self.members = listed
         return True
 
-    def texts(self, home: Path, socket: Path) -> dict[str, bytes]:
-        """What Mosquitto reads."""
+    def texts(self, socket: Path, plugin: Path | None) -> dict[str, bytes]:
+        """Return what Mosquitto reads, by the names of the files."""
         file, fleet, centre = self.file, self.file.fleet, parse(self.file.centre)
         bridge = mosquitto.Bridge(file.name, centre.host, centre.port)
         texts = {
-            mosquitto.CONFIGURATION: mosquitto.configuration(self.settings, home, socket, bridge),
+            mosquitto.CONFIGURATION: mosquitto.configuration(self.settings, HERE, socket, bridge, acl_plugin=plugin),
             mosquitto.COORDINATORS: mosquitto.acl_of_coordinators(fleet),
             mosquitto.ACL: mosquitto.acl_of_devices(fleet, self.members.devices, file.name),
             mosquitto.CA: file.ca,
@@ -95,29 +96,33 @@ def serve(path: Path, ready: Callable[[Site], None]) -> None:
     events: SimpleQueue[int | TransportEvent] = SimpleQueue()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: events.put(number))
+    manager = ServiceManager()
     with own(site.folder, remedy="the broker of this site runs already"):
         site.remember()
         remedy = "the site's devices know it by this port, so end what listens there (`ss -ltnp` names it)"
         link = site.folder / SOCKET
         plan = Plan(site.settings.bind, site.file.port, site.texts, site.folder / LOG, link, remedy)
-        with running(plan) as (child, home):
+        with running(plan) as broker:
             line = MqttTransport(Address(UNIX, str(link)), f"members-{uuid.uuid4().hex[:8]}")
             line.start(events.put)
+            manager.ready(f"listens on {site.settings.broker}")
             ready(site)
             try:
-                while not child.gone.is_set():
+                while not broker.child.gone.is_set():
+                    manager.beat()
                     try:
                         event = events.get(timeout=LOOK)
                     except Empty:
                         continue
                     if event in (signal.SIGINT, signal.SIGTERM):
+                        manager.stopping()
                         return
                     if _changes(site, line, event):
-                        reread(plan, child, home)
+                        reread(broker)
                         _say(site, line)
             finally:
                 line.close()
-            raise RunError(how_it_ended(child))
+            raise RunError(how_it_ended(broker.child))
 
 
 def _changes(site: Site, line: MqttTransport, event: int | TransportEvent) -> bool:

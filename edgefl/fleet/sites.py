@@ -19,15 +19,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from edgefl.errors import ConfigError, WireError
+from edgefl.base.errors import ConfigError, WireError
 from edgefl.fleet.administration import SERVER, Fleet
 from edgefl.fleet.authority import check_host, key_pem, new_key
 from edgefl.fleet.kit import Pem
 from edgefl.fleet.members import Member, Members, Record, check_device
-from edgefl.protocol import key_file, signing
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.topics import site as site_topic
+from edgefl.system.json_text import parse_json
 from edgefl.system.store import write_atomically
+from edgefl.wire import key_file, signing
+from edgefl.wire.signing import Signer
+from edgefl.wire.topics import site as site_topic
 
 SUFFIX = ".site"
 LIMIT = 4 << 20  # bytes of a file or list
@@ -133,7 +134,7 @@ def newer(file: SiteFile, current: SiteMembers, payload: bytes) -> SiteMembers |
     try:
         if len(payload) > LIMIT:
             raise ValueError(f"a list of {len(payload)} bytes")
-        message = json.loads(payload)
+        message = parse_json(payload)
         statement, signature = message["list"].encode(), base64.b64decode(message["signature"], validate=True)
         if not signing.verified(signing.key_bytes(file.coordinator), signature, _statement(file.fleet, statement)):
             raise ValueError("not signed by the fleet's coordinator")

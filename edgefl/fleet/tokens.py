@@ -8,16 +8,16 @@ import base64
 import binascii
 import hashlib
 import hmac
-import json
 import secrets
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import Field, RootModel, ValidationError
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.members import LIMIT, Record, check_device
+from edgefl.system.json_text import parse_json
 from edgefl.system.store import write_atomically
 
 PREFIX = "edgefl1-"  # of the word: 1 is the version of its format
@@ -61,7 +61,7 @@ def read(text: str) -> Token:
         if len(text) > LONGEST or not text.startswith(PREFIX):
             raise ValueError
         raw = text.removeprefix(PREFIX)
-        token = Token.model_validate(json.loads(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4))))
+        token = Token.model_validate(parse_json(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4))))
         check_device(token.name)
     except (ValueError, binascii.Error, ConfigError):  # a ValidationError is a ValueError
         raise ConfigError("--token: this is no token, or not the whole of it; copy it again") from None

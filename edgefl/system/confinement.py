@@ -8,6 +8,7 @@ import resource
 import sys
 import sysconfig
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from edgefl.system import landlock, seccomp
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 FILES = 64  # open at a time
+STACK = 8 << 20  # bytes of the main thread's stack, which RLIMIT_DATA does not count
+# Bytes of addresses that are reserved and not used: seen were 31 MB, and 72 MB more with each thread (heap and stack).
+RESERVED, RESERVED_BY_A_THREAD = 256 << 20, 128 << 20
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 MACHINE = ("/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu", "/dev/urandom", "/dev/null")
 
@@ -31,20 +35,21 @@ class Confined:
         return f"{', '.join(self.got) or 'nothing'}{without}"
 
 
-def confine(memory: int | None, *, threads: bool = True, files: bool = True) -> Confined:
+def confine(memory: int | None, *, threads: int = 1, files: bool = True) -> Confined:
     """Give all up, for good; to be called while the process has one thread and has imported what it needs.
 
-    `memory` is how many bytes it may still take. A process that needs a GPU takes None, and keeps its `files` and its
-    calls: a driver wants more of all that than we know.
+    `memory` is how many bytes it may still take, `threads` how many it may have: with 1 it can start no other one. A
+    process that needs a GPU takes None, and keeps its `files` and its calls: a driver wants more of all that than we
+    know.
     """
     done = {
-        "limits": memory is not None and _limits(memory, threads=threads),
+        "limits": memory is not None and _limits(memory, threads),
         "first_to_go": _first_to_go(),
         "no_new_privs": prctl(PR_SET_NO_NEW_PRIVS, 1),
     }
     version = landlock.close(readable()) if files and done["no_new_privs"] else 0
     done[f"landlock {version}" if version else "landlock"] = bool(version)
-    done["seccomp"] = files and done["no_new_privs"] and seccomp.close()
+    done["seccomp"] = files and done["no_new_privs"] and seccomp.close(threads)
     return Confined(tuple(name for name in done if done[name]), tuple(name for name in done if not done[name]))
 
 
@@ -62,23 +67,49 @@ def prctl(option: int, value: int) -> bool:
     return call is not None and call(option, ctypes.c_ulong(value), 0, 0, 0) == 0
 
 
-def _limits(memory: int, *, threads: bool) -> bool:
-    """No core (samples would be in it), no byte into a file, few open files, so much more memory of its own."""
+def _limits(memory: int, threads: int) -> bool:
+    """Allow no core (samples would be in it), no byte into a file, few open files, and so much more memory.
+
+    RLIMIT_DATA counts memory of its own that can be written to. RLIMIT_AS is a second net, for kinds of memory that
+    the first does not count: it counts all addresses, so it also has room for what is reserved and never used.
+    """
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_NOFILE: FILES}
-    if not threads:
+    if threads == 1:
         limits[resource.RLIMIT_NPROC] = 0
     try:
-        limits[resource.RLIMIT_DATA] = _taken() + memory
+        mapped, writable = memory_taken()
+        limits |= {resource.RLIMIT_DATA: writable + memory, resource.RLIMIT_STACK: STACK}
         for which, most in limits.items():
             resource.setrlimit(which, (most, most))
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        room = mapped + memory + RESERVED + threads * RESERVED_BY_A_THREAD
+        # The hard limit stays: whoever lends this process memory of theirs may add that to its limit, from outside.
+        resource.setrlimit(resource.RLIMIT_AS, (_below(room, hard), hard))
     except (OSError, ValueError):
         return False
     return True
 
 
-def _taken() -> int:
-    """Bytes that this process has for itself and can write to, used or not: what RLIMIT_DATA counts."""
-    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5]) * resource.getpagesize()
+def allow_mapping(pid: int, size: int) -> None:
+    """Let a process that was confined map so many bytes more, which are lent to it; below zero: fewer."""
+    with suppress(OSError, ValueError):
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            more = soft + size
+            resource.prlimit(
+                pid, resource.RLIMIT_AS, (more if hard == resource.RLIM_INFINITY else min(more, hard), hard)
+            )
+
+
+def _below(soft: int, hard: int) -> int:
+    """Return the soft limit that this hard limit allows."""
+    return soft if hard == resource.RLIM_INFINITY else min(soft, hard)
+
+
+def memory_taken() -> tuple[int, int]:
+    """Bytes of addresses that this process has mapped, and of those that it has for itself and can write to."""
+    words = Path("/proc/self/statm").read_text(encoding="utf-8").split()
+    return int(words[0]) * resource.getpagesize(), int(words[5]) * resource.getpagesize()
 
 
 def _first_to_go() -> bool:

@@ -20,9 +20,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Protocol, TypeAlias
 
-from edgefl.errors import StoreError
+from edgefl.base.errors import StoreError
 from edgefl.system.faults import before_write
-from edgefl.system.store import OURS, create_atomically, make_folder, sync_folder, write_atomically
+from edgefl.system.portable import BINARY, OURS, close_to_others, reserve, sync_contents, sync_folder, write_parts
+from edgefl.system.store import create_atomically, make_folder, write_atomically
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 GATHERED = 512  # parts handed to the kernel at a time; Linux takes 1024
@@ -140,7 +141,7 @@ class FolderDisk:
 
     def scratch(self, size: int) -> memoryview:
         with self._reported("scratch"), TemporaryFile(dir=self.folder) as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, size))  # a full disk is an error here, and no signal later
+            reserve(file.fileno(), max(1, size))
             return memoryview(mmap(file.fileno(), max(1, size)))[:size]
 
     def size(self, name: str) -> int | None:
@@ -174,7 +175,7 @@ class FolderDisk:
                 before = os.fstat(file).st_size
                 try:
                     _write_all(file, parts)
-                    os.fdatasync(file)
+                    sync_contents(file)
                 except OSError:
                     with suppress(OSError):  # whoever goes on after this cuts it again, and durably
                         os.ftruncate(file, before)
@@ -188,11 +189,11 @@ class FolderDisk:
                 if os.fstat(file).st_size > (size := sum(map(len, parts))):  # else ext4 would note that nothing changed
                     os.ftruncate(file, size)
                 if synced:
-                    os.fdatasync(file)
+                    sync_contents(file)
 
     def patch(self, name: str, data: Bytes) -> None:
         try:
-            file = os.open(self._path(name), os.O_WRONLY)
+            file = os.open(self._path(name), os.O_WRONLY | BINARY)
             try:
                 _write_all(file, (data,))
             finally:
@@ -207,7 +208,7 @@ class FolderDisk:
 
     def sync(self, name: str) -> None:
         with self._reported(name), self._opened(name, os.O_RDWR) as file:
-            os.fdatasync(file)
+            sync_contents(file)
 
     def rename(self, name: str, to: str) -> None:
         with self._reported(name):
@@ -227,13 +228,13 @@ class FolderDisk:
     def _opened(self, name: str, flags: int) -> Iterator[int]:
         """The file, for its owner alone; its name lasts once it is closed."""
         try:
-            file = os.open(self._path(name), flags, OURS)
+            file = os.open(self._path(name), flags | BINARY, OURS)
         except FileNotFoundError:
             make_folder(self.folder)
-            file = os.open(self._path(name), flags, OURS)
+            file = os.open(self._path(name), flags | BINARY, OURS)
         try:
             if name not in self._lasting:
-                os.fchmod(file, OURS)  # whatever the umask, and whoever made it
+                close_to_others(file)  # whoever made it
             yield file
         finally:
             os.close(file)
@@ -258,7 +259,7 @@ def _write_all(file: int, parts: tuple[Bytes, ...]) -> None:
     """Unbuffered: what could not be written must not come later, when the file is closed."""
     rest = [memoryview(part) for part in parts]
     while rest:
-        written = os.writev(file, rest[:GATHERED])
+        written = write_parts(file, rest[:GATHERED])
         while rest and written >= len(rest[0]):
             written -= len(rest.pop(0))
         if written:

@@ -1,14 +1,14 @@
 """A folder has one owner at a time; the kernel frees it when that process ends, however it ends."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 
-from edgefl.errors import ConfigError, StoreError
-from edgefl.system.store import OURS, make_folder, make_private
+from edgefl.base.errors import ConfigError, StoreError
+from edgefl.system.portable import close_to_others, lock
+from edgefl.system.store import make_folder, make_private
 
 CLOCKS = 2.0  # seconds by which the birth of a process may seem later than what it did
 
@@ -23,12 +23,12 @@ def own(folder: Path, *, private: bool = True, remedy: str = "stop it, or choose
             make_folder(folder, private=False)
         file = (folder / "lock").open("a+")
         if private:
-            os.fchmod(file.fileno(), OURS)
+            close_to_others(file.fileno())
     except OSError as error:
         raise StoreError(f"{folder}: cannot be used ({error.strerror}); choose another folder") from None
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno(), wait=False)
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip() or "another one"

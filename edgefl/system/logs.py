@@ -8,8 +8,8 @@ import sys
 from types import TracebackType
 from typing import TextIO
 
-from edgefl.errors import ConfigError
-from edgefl.printable import printable
+from edgefl.base.errors import ConfigError
+from edgefl.base.printable import printable
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"

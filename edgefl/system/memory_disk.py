@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from random import Random
 
-from edgefl.errors import StoreError
+from edgefl.base.errors import StoreError
 from edgefl.system.disk import Bytes
-from edgefl.system.store import OURS
+from edgefl.system.portable import OURS
 
 SECTOR = 512
 

@@ -3,16 +3,26 @@
 import re
 from datetime import datetime, timedelta
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-KNOWN = "today, yesterday, a weekday, 2026-11-17, 2026-11-17T14:30, or 90min, 3h, 2d ago"
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+KNOWN = "today, yesterday, a weekday, 2026-11-17, 2026-11-17T14:30, or 30s, 10m, 3h, 2d ago"
 
 
 def shown(at: float | None) -> str:
     """Day, time and zone, as this machine has them."""
     return "-" if at is None else f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+
+
+def date(at: float) -> str:
+    """The day, as this machine has it."""
+    day = datetime.fromtimestamp(at).astimezone()
+    return f"{day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
 def ago(seconds: float) -> str:
@@ -25,7 +35,7 @@ def ago(seconds: float) -> str:
 
 def moment(text: str, now: datetime, option: str) -> datetime:
     """When that was: a day is its beginning. `now` has a time zone, which is meant where none is said."""
-    if span := re.fullmatch(r"(\d{1,6}(?:\.\d+)?) ?(s|min|h|d)", text.strip().lower()):
+    if span := re.fullmatch(r"(\d{1,6}(?:\.\d+)?) ?(s|m|min|h|d)", text.strip().lower()):
         return now - timedelta(seconds=float(span[1]) * UNITS[span[2]])
     if (day := _day(text, now)) is not None:
         return day

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import pwd
 import signal
 import subprocess
 import sys
@@ -10,7 +9,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
+from edgefl.system.portable import close_to_others
 
 PR_SET_PDEATHSIG = 1
 PATIENCE = 5.0  # seconds between asking a child to end and making it
@@ -40,6 +40,7 @@ class Child:
     ) -> None:
         self.name = Path(command[0]).name
         self.output = output
+        self.said_before = output.stat().st_size if output.exists() else 0  # bytes of an earlier process
         self.started = threading.Event()
         self.gone = threading.Event()
         self.process: subprocess.Popen[bytes] | None = None
@@ -58,7 +59,7 @@ class Child:
     ) -> None:
         try:
             with self.output.open("ab") as log:
-                os.fchmod(log.fileno(), 0o600)
+                close_to_others(log.fileno())
                 self.process = subprocess.Popen(  # noqa: S603  our own command
                     command,
                     stdin=subprocess.PIPE,
@@ -67,7 +68,7 @@ class Child:
                     env=None if environment is None else {**os.environ, **environment},
                     cwd=home,
                     user=user,
-                    group=None if user is None else pwd.getpwnam(user).pw_gid,
+                    group=None if user is None else _group_of(user),
                     extra_groups=None if user is None else [],
                     preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  one system call, looked up beforehand
                     start_new_session=True,  # Ctrl-C is for us: we still have goodbyes to send through it
@@ -86,24 +87,31 @@ class Child:
         return self.process.returncode if self.process is not None and self.gone.is_set() else None
 
     def last_words(self, words: int = 40) -> str:
-        """The end of what it printed."""
-        return " ".join(self.output.read_text(errors="replace").split()[-words:]) or "it said nothing"
+        """Return the end of what it printed."""
+        text = self.output.read_bytes()[self.said_before :].decode(errors="replace")
+        return " ".join(text.split()[-words:]) or "it said nothing"
 
     def ask_to_stop(self) -> None:
         """SIGTERM, without waiting."""
         if self.process is not None and not self.gone.is_set():
-            self.process.send_signal(signal.SIGTERM)
+            self.process.terminate()
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL for one that does not listen."""
         if self.process is None or self.process.stdin is None:
             return
-        for send in (signal.SIGTERM, signal.SIGKILL):
+        for end in (self.process.terminate, self.process.kill):
             if not self.gone.is_set():
-                self.process.send_signal(send)
+                end()
             if self.gone.wait(PATIENCE):
                 break
         self.process.stdin.close()
+
+
+def _group_of(user: str) -> int:
+    import pwd  # noqa: PLC0415 - Windows has none
+
+    return pwd.getpwnam(user).pw_gid
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:

@@ -1,5 +1,6 @@
 """The loop around a shell. It stands outside, so that a scheduler can drive a whole fleet in one thread."""
 
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -33,10 +34,11 @@ class Reactor(Protocol):
         ...
 
 
-def serve(shell: Reactor, events: "SimpleQueue[Any]", clock: Clock) -> None:
-    """Hand events to the shell until it has ended."""
+def serve(shell: Reactor, events: "SimpleQueue[Any]", clock: Clock, beat: Callable[[], None] = lambda: None) -> None:
+    """Hand events to the shell until it has ended; `beat` is called each time that it was looked after."""
     shell.start()
     while not shell.ended:
+        beat()
         deadline = shell.deadline()
         patience = LONGEST if deadline is None else min(LONGEST, max(0.0, deadline - clock.now()))
         try:

@@ -1,32 +1,43 @@
-"""A file that is only ever added to, whose reader knows what is whole.
+"""An append-only file of records, whose reader knows which of them are whole.
 
-    batch   magic 4 | length of the records 8 | checksum of its place, of this length and of the records 4 | records
+    batch   magic 4 | length of the records 8 | checksum of its place, of this length and of the records 4
+            | the same of the records without their bodies 4 | records
     record  length of the note 4 | length of the body 8 | note, JSON | body, raw bytes, at a multiple of 64
 
 The records of one `append` are one batch: together they are there after a power cut, or none of them is. A batch begins
 only after the one before it was synced, so of all batches only the last one can be torn: it was promised to nobody,
 and is cut off. The first one comes with its file, whole or not at all. Anything else that does not agree is damage, and
 is not passed over.
+
+Notes have a checksum of their own, so a reader of notes skips the bodies, but for those that may be torn (`Bodies`).
+Files that version 0.1 began have no such checksum: they are read whole, and go on as they are.
 """
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from struct import Struct
-from typing import Any
+from struct import Struct, error
+from typing import Any, Literal, TypeAlias
 from zlib import crc32
 
 from pydantic_core import to_json
 
-from edgefl.errors import StoreError
+from edgefl.base.errors import StoreError
 from edgefl.system.disk import ALIGNED, Bytes, Disk
+from edgefl.system.json_text import parse_json
 
 log = logging.getLogger(__name__)
 
-MAGIC = b"efl1"
-_HEAD = Struct("<4sQI")
+MAGIC, EARLIER = b"efl2", b"efl1"
+FIRST, LARGEST = 1 << 12, 1 << 20  # bytes that are read at a time: at first, and where everything is wanted
+_HEADS = {MAGIC: Struct("<4sQII"), EARLIER: Struct("<4sQI")}
 _SIZES = Struct("<IQ")
+_SHORTEST = len(b"{}")  # bytes of a note
+
+# Which bodies a reader compares with their checksum: all; those of a batch at the end of the file, which may be torn;
+# or none, because another file was begun after this one was synced.
+Bodies: TypeAlias = Literal["all", "last", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,7 @@ class RecordLog:
     def __init__(self, disk: Disk, name: str) -> None:
         self.disk, self.name, self.end = disk, name, 0
         self.torn = False  # whether something that is not whole stood behind it when it was read
+        self._last = 0, b""  # where the last batch begins, and its head
         self._read = False
         self._clean = False  # whether nothing stands behind the end
 
@@ -59,9 +71,12 @@ class RecordLog:
         """After this returns, the records survive a power cut; if it fails, none of them is there."""
         if not self._read:
             list(self.read())
-        parts, places = _packed(records, self.end + _HEAD.size)
+        magic = self._last[1][: len(MAGIC)] or MAGIC  # a file stays as its first batch is
+        kind = _HEADS[magic]
+        parts, places = _packed(records, self.end + kind.size)
         size = sum(map(len, parts))
-        head = _HEAD.pack(MAGIC, size, _checksum(self.end, size, parts))
+        of_notes = (_checksum(self.end, size, parts[::2]),) if magic == MAGIC else ()
+        head = kind.pack(magic, size, _checksum(self.end, size, parts), *of_notes)
         if self.end == 0:
             self.disk.write(self.name, b"".join((head, *parts)))
         else:
@@ -69,16 +84,21 @@ class RecordLog:
             self._clean = False
             self.disk.append(self.name, head, *parts)
         self._clean = True
-        self.end += _HEAD.size + size
+        self._last = self.end, head
+        self.end += kind.size + size
         return places
 
-    def read(self) -> Iterator[Placed]:
+    def read(self, bodies: Bodies = "all") -> Iterator[Placed]:
         """Every record that is whole, in order; `end` is behind the last one afterwards."""
-        self.end, self._clean = 0, False
-        size = self.disk.size(self.name)
-        while size and (batch := _batch(self.disk, self.name, self.end, size)):
-            yield from _unpacked(batch, self.end + _HEAD.size)
-            self.end += _HEAD.size + len(batch)
+        self.end, self._last, self._clean = 0, (0, b""), False
+        yield from self.read_on(bodies)
+
+    def read_on(self, bodies: Bodies = "all") -> Iterator[Placed]:
+        """Every whole record behind those that were read: what another process has appended since."""
+        size, window = self.disk.size(self.name), _Window(self.disk, self.name)
+        while size and (batch := self._batch(window, size, bodies)):
+            yield from batch.records
+            self._last, self.end = (self.end, batch.head), batch.end
         self._read = True
         if size is None or self.disk.size(self.name) is None:  # its owner deleted it meanwhile
             return
@@ -87,6 +107,18 @@ class RecordLog:
         if self.end < size and (later := self._later(size)) is not None:
             raise self.damaged(f"and whole again from byte {later} on")
         self.torn = self.end < size
+
+    def _batch(self, window: "_Window", size: int, bodies: Bodies) -> "_Batch | None":
+        try:
+            return _batch(window, self.end, size, bodies)
+        except (ValueError, error):  # somebody else made it, with the right checksum
+            raise self.damaged("for it holds what is no record") from None
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the last batch that was read is no longer in its place: the file is gone, or is another one."""
+        at, head = self._last
+        return bool(head) and self.disk.read(self.name, at, len(head)) != head
 
     def recover(self) -> None:
         """Whoever goes on writing what he has read: a torn end goes, and what is there is made to last."""
@@ -121,13 +153,12 @@ class RecordLog:
         """Where a whole batch stands behind one that is not. A body cannot pretend to be one: it would have to know
         where in the file it will stand.
         """
-        rest = self.disk.read(self.name, self.end + 1) or b""
-        at = rest.find(MAGIC)
-        while at >= 0:
-            place = self.end + 1 + at
-            if _batch(self.disk, self.name, place, size):
-                return place
-            at = rest.find(MAGIC, at + 1)
+        window, at, overlap = _Window(self.disk, self.name), self.end + 1, len(MAGIC) - 1
+        while at + overlap < size and (piece := self.disk.read(self.name, at, min(LARGEST, size - at))):
+            for place in sorted(at + offset for magic in _HEADS for offset in _places(piece, magic)):
+                if _batch(window, place, size, "none"):
+                    return place
+            at += max(1, len(piece) - overlap)
         return None
 
 
@@ -152,28 +183,83 @@ def _json(note: dict[str, Any]) -> bytes:
         return json.dumps(note).encode()
 
 
-def _unpacked(batch: bytes, start: int) -> Iterator[Placed]:
-    at = 0
-    while at < len(batch):
-        note, body = _SIZES.unpack_from(batch, at)
-        at += _SIZES.size
-        yield Placed(json.loads(batch[at : at + note]), start + at + note, body)
-        at += note + body
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch that is whole."""
+
+    head: bytes
+    records: list[Placed]
+    end: int
 
 
-def _batch(disk: Disk, name: str, at: int, size: int) -> bytes | None:
-    """The records of the batch that stands here, if it is whole."""
-    head = disk.read(name, at, _HEAD.size) or b""
-    if len(head) < _HEAD.size:
+class _Window:
+    """The piece of a file that was read last. Pieces grow as long as one is read behind the other."""
+
+    def __init__(self, disk: Disk, name: str) -> None:
+        self.disk, self.name = disk, name
+        self._start, self._piece, self._size = 0, b"", FIRST
+
+    def take(self, at: int, size: int) -> bytes:
+        """These bytes of the file; fewer, if it ends before."""
+        end = self._start + len(self._piece)
+        if at < self._start or at + size > end:
+            self._size = min(2 * self._size, LARGEST) if self._start < at <= end else FIRST
+            self._start, self._piece = at, self.disk.read(self.name, at, max(size, self._size)) or b""
+        return self._piece[at - self._start : at - self._start + size]
+
+    def pieces(self, at: int, size: int) -> Iterator[bytes]:
+        """All of these bytes, one piece after another."""
+        for start in range(at, at + size, LARGEST):
+            yield self.disk.read(self.name, start, min(LARGEST, at + size - start)) or b""
+
+
+def _batch(window: _Window, at: int, size: int, bodies: Bodies) -> _Batch | None:
+    """The batch that stands here in a file of this size, if it is whole."""
+    kind = _HEADS.get(window.take(at, len(MAGIC)))
+    head = window.take(at, kind.size) if kind else b""
+    if kind is None or len(head) < kind.size:
         return None
-    magic, length, checksum = _HEAD.unpack(head)
-    if magic != MAGIC or length > size - at - _HEAD.size:
+    _, length, checksum, *of_notes = kind.unpack(head)
+    start, end = at + kind.size, at + kind.size + length
+    if end > size:
         return None
-    batch = disk.read(name, at + _HEAD.size, length) or b""
-    return batch if len(batch) == length and _checksum(at, length, [batch]) == checksum else None
+    may_be_torn = bodies == "all" or (bodies == "last" and end == size)
+    if not of_notes and _checksum(at, length, window.pieces(start, length)) != checksum:
+        return None
+    spans = _spans(window, start, end)
+    if spans is None or (of_notes and _checksum(at, length, (note for note, _, _ in spans)) != of_notes[0]):
+        return None
+    has_bodies = any(body for _, _, body in spans)
+    if of_notes and has_bodies and may_be_torn and _checksum(at, length, window.pieces(start, length)) != checksum:
+        return None
+    return _Batch(head, [Placed(parse_json(note[_SIZES.size :]), place, body) for note, place, body in spans], end)
 
 
-def _checksum(at: int, size: int, parts: list[Bytes]) -> int:
+def _spans(window: _Window, at: int, end: int) -> list[tuple[bytes, int, int]] | None:
+    """Of each record between these places its sizes and note as they stand there, where its body is, and how long."""
+    spans = []
+    while at < end:
+        sizes = window.take(at, _SIZES.size)
+        if len(sizes) < _SIZES.size:
+            return None
+        note, body = _SIZES.unpack(sizes)
+        place = at + _SIZES.size + note
+        if note < _SHORTEST or place + body > end:
+            return None
+        spans.append((window.take(at, place - at), place, body))
+        at = place + body
+    return spans
+
+
+def _places(piece: bytes, magic: bytes) -> Iterator[int]:
+    at = piece.find(magic)
+    while at >= 0:
+        yield at
+        at = piece.find(magic, at + 1)
+
+
+def _checksum(at: int, size: int, parts: Iterable[Bytes]) -> int:
+    """Of these parts of a batch, of its place, and of the length of its records."""
     sum = crc32(at.to_bytes(8, "little") + size.to_bytes(8, "little"))
     for part in parts:
         sum = crc32(part, sum)

@@ -6,11 +6,12 @@ a folder whose owner lives is never touched; nor is one of another user.
 
 import os
 import shutil
-import stat
+import sys
 import tempfile
 from contextlib import AbstractContextManager, suppress
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+
+from edgefl.system import portable
 
 LOCK = "owner.lock"
 
@@ -28,8 +29,7 @@ class Scratch(AbstractContextManager["Scratch"]):
     def close(self) -> None:
         """Delete it; twice does no harm."""
         if self._lock is not None:
-            shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._lock)
+            _delete(self.path, self._lock)
             self._lock = None
 
 
@@ -38,14 +38,25 @@ def clear(prefix: str, place: str | None = None) -> None:
     for folder in Path(place or tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):  # it is gone meanwhile, or its owner lives, or it has none that we know of
             about = folder.lstat()
-            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+            if not portable.is_our_folder(about):
                 continue
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            lock = os.open(folder / LOCK, os.O_RDWR | portable.NO_LINK)
             try:
-                flock(lock, LOCK_EX | LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
+                portable.lock(lock, wait=False)
+            except OSError:
                 os.close(lock)
+                continue
+            _delete(folder, lock)
+
+
+def _delete(folder: Path, lock: int) -> None:
+    """Delete the folder whose lock this is, then give up the lock: before, where open files cannot be deleted."""
+    if sys.platform == "win32":
+        os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 def _locked(prefix: str, place: str | None) -> tuple[Path, int | None]:
@@ -53,7 +64,7 @@ def _locked(prefix: str, place: str | None) -> tuple[Path, int | None]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        flock(lock, LOCK_EX)
+        portable.lock(lock)
         if (path / LOCK).exists():
             return path, lock
         os.close(lock)

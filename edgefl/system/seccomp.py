@@ -3,6 +3,9 @@
 The table is what numpy, onnxruntime and torch were seen to need, for memory, threads, time, reading files and speaking
 through a socket that is already open. It has no call that opens a socket, starts a program, forks, writes or makes a
 file by its name, sends a signal to somebody else, or changes a limit.
+
+It has no `mremap` either, which glibc tries first when it enlarges memory and can do without: it takes pieces of the
+stack elsewhere, and each of them grows downwards as far as RLIMIT_STACK, which no other limit counts.
 """
 
 import ctypes
@@ -11,13 +14,14 @@ import os
 import platform
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 # name, number on x86_64, number on aarch64 (- where there is none), and which argument is looked at, if any
 TABLE = """
 brk                 12  214          mmap                 9  222 own      munmap              11  215
-mprotect            10  226          mremap              25  216          madvise             28  233
-mincore             27  232          membarrier         324  283          get_mempolicy      239  236
+mprotect            10  226 asis     madvise             28  233          mincore             27  232
+membarrier         324  283          get_mempolicy      239  236
 
 clone               56  220 thread   futex              202   98          set_robust_list    273   99
 set_tid_address    218   96          rseq               334  293          exit                60   93
@@ -51,6 +55,8 @@ LONGER = 0x40000000  # calls of the x32 kind have numbers from here on
 
 CLONE_THREAD = 0x00010000
 MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
+MAP_GROWSDOWN, MAP_HUGETLB = 0x00100, 0x40000  # the same on both machines
+PROT_WRITE = 0x2
 F_SETFL, F_DUPFD_CLOEXEC = 4, 1030
 NOT_READING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 PR_SET_SECCOMP, FILTER = 22, 2
@@ -62,6 +68,14 @@ REFUSED, UNKNOWN = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
 
 
 Step: TypeAlias = tuple[int, int, int, int]  # what, how far to go on if it holds, and if not, with what
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The process that a filter is for, and how many threads it may have."""
+
+    pid: int
+    threads: int
 
 
 class _Program(ctypes.Structure):
@@ -80,45 +94,54 @@ def calls(machine: str) -> Iterator[tuple[str, int, str]]:
             yield name, int(numbers[column]), looked_at
 
 
-def program(machine: str, pid: int) -> bytes:
-    """The filter, as the kernel reads it; `pid` is the process that it is for."""
+def program(machine: str, caller: Caller) -> bytes:
+    """Return the filter, as the kernel reads it."""
     steps: list[Step] = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, MACHINES[machine][1]), (RETURN, 0, 0, REFUSED)]
     steps += [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, LONGER), (RETURN, 0, 0, REFUSED)]
     steps += [(EQUAL, 0, 1, CLONE3), (RETURN, 0, 0, UNKNOWN)]
     for _, number, looked_at in calls(machine):
-        look = _LOOKS[looked_at](pid) if looked_at else [(RETURN, 0, 0, ALLOW)]
+        look = _LOOKS[looked_at](caller) if looked_at else [_YES]
         steps += [(EQUAL, 0, len(look), number), *look]
     return b"".join(struct.pack("<HBBI", *step) for step in [*steps, (RETURN, 0, 0, REFUSED)])
 
 
-def close() -> bool:
-    """From here on nothing but the table, for this process and for good; False where there is no such thing.
+def close(threads: int = 1) -> bool:
+    """Allow nothing but the table from here on, for this process and for good; False where there is no such thing.
 
-    It needs `no_new_privs`. A thread that is there already stays as it is.
+    `threads` is how many this process may have. It needs `no_new_privs`. A thread that is there already stays as it is.
     """
     machine = platform.machine()
     prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     if prctl is None or machine not in MACHINES:
         return False
-    code = program(machine, os.getpid())
+    code = program(machine, Caller(os.getpid(), threads))
     return bool(prctl(PR_SET_SECCOMP, FILTER, ctypes.byref(_Program(len(code) // 8, code)), 0, 0) == 0)
+
+
+_YES: Step = (RETURN, 0, 0, ALLOW)
 
 
 def _argument(i: int, *tests: Step) -> list[Step]:
     """Look at the lower half of an argument; after the tests comes yes, after that no."""
-    return [(LOAD, 0, 0, ARGUMENTS + 8 * i), *tests, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSED)]
+    return [(LOAD, 0, 0, ARGUMENTS + 8 * i), *tests, _YES, (RETURN, 0, 0, REFUSED)]
 
 
-_LOOKS: Mapping[str, Callable[[int], list[Step]]] = {
-    "own": lambda _: [  # no memory in common with others that has no file: no limit counts it
+_LOOKS: Mapping[str, Callable[[Caller], list[Step]]] = {
+    # Only memory that RLIMIT_DATA counts: not what grows downwards like a stack, no huge pages from the machine's pool,
+    # and nothing that is shared with others and has no file.
+    "own": lambda _: [
         (LOAD, 0, 0, ARGUMENTS + 8 * 3),
+        (ANY_BIT, 2, 0, MAP_GROWSDOWN | MAP_HUGETLB),
         (ANY_BIT, 0, 2, MAP_ANONYMOUS),
         (ANY_BIT, 0, 1, MAP_SHARED),
         (RETURN, 0, 0, REFUSED),
         (RETURN, 0, 0, ALLOW),
     ],
     "thread": lambda _: _argument(0, (ANY_BIT, 0, 1, CLONE_THREAD)),  # a new thread, no new process
-    "myself": lambda pid: _argument(0, (EQUAL, 0, 1, pid)),  # abort() sends itself a signal
+    # Memory becomes writable when it is mapped, where RLIMIT_DATA counts it. Once RLIMIT_AS is used up, by memory that
+    # is only read and costs nothing, the kernel no longer asks RLIMIT_DATA here. The stack of a new thread needs it.
+    "asis": lambda caller: _argument(2, (ANY_BIT, 1, 0, PROT_WRITE)) if caller.threads == 1 else [_YES],
+    "myself": lambda caller: _argument(0, (EQUAL, 0, 1, caller.pid)),  # abort() sends itself a signal
     "reading": lambda _: _argument(2, (ANY_BIT, 1, 0, NOT_READING)),
     "reading1": lambda _: _argument(1, (ANY_BIT, 1, 0, NOT_READING)),
     # copies of a handle and its flags; not to whom the kernel sends a signal about it, which could be any process

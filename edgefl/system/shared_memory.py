@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from edgefl.vector import Array
+from edgefl.base.vector import Array
 
 ALIGNED = 64
 SEALED = 0x1 | 0x2 | 0x4 | 0x8  # no more seals, never smaller, never larger, never written again
@@ -26,6 +26,11 @@ class Shared:
     handle: int
     described: Described
     arrays: tuple[Array, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory behind the handle."""
+        return os.fstat(self.handle).st_size
 
     def close(self) -> None:
         """Give the handle away; the arrays stay as long as somebody uses them."""

@@ -4,7 +4,7 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from edgefl import __version__
+from edgefl.base.version import __version__
 
 PACKAGES = ("numpy", "onnxruntime", "torch", "onnx", "paho-mqtt", "cryptography", "pydantic")
 

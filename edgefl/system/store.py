@@ -17,15 +17,19 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from edgefl.errors import StoreError
+from edgefl.base.errors import StoreError
+from edgefl.base.vector import Array, State
 from edgefl.system.faults import before_write
-from edgefl.vector import Array, State
+from edgefl.system.json_text import parse_json
+from edgefl.system.portable import BINARY, OURS, close_to_others, sync_folder
 
 log = logging.getLogger(__name__)
 
-OURS = 0o600  # mode of a file that only its owner reads
 _UNSEALED = "0" * 64  # stands where the hash will, while it is computed
 _METADATA = "__metadata__"  # the key of a header that is not an array's
+MOST_HEADER = 64 << 20  # bytes of JSON in front of the numbers
+MOST_WORDS = 64 << 20  # bytes of one array of words, each of which takes as much as the longest
+LARGEST_MODEL = 4 << 30  # bytes of a file with a model that somebody gives us
 _ABOUT = "edgefl"  # the one key of the metadata; arrays of words stand there too, because safetensors holds numbers
 _START = b'{"__metadata__":{"edgefl":"{\\"sha256\\": \\"'  # how the header of our files begins, the hash next
 _HASH = slice(8 + len(_START), 8 + len(_START) + len(_UNSEALED))
@@ -57,9 +61,9 @@ def write_atomically(path: Path, data: bytes | bytearray | memoryview, *, privat
 
 def new_file(path: Path, *, private: bool) -> BinaryIO:
     """A new one, not what somebody's link of this name leads to; closed from the beginning: who opens it reads on."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OURS if private else 0o666)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, OURS if private else 0o666)
     if private:
-        os.fchmod(handle, OURS)  # whatever the umask
+        close_to_others(handle)
     return os.fdopen(handle, "wb")
 
 
@@ -112,15 +116,6 @@ def _open_to_others(path: Path) -> bool:
     return not path.is_symlink() and path.exists() and bool(path.stat().st_mode & 0o077)
 
 
-def sync_folder(folder: Path) -> None:
-    """After this returns, the names in the folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def save(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
     """Write arrays and what is to be known about them."""
     write_atomically(path, sealed(arrays, about))
@@ -131,9 +126,11 @@ def load(path: Path) -> tuple[State, dict[str, Any]]:
     return opened(read(path), str(path))
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a file."""
+def read(path: Path, most: int | None = None) -> bytes:
+    """The bytes of a file; `StoreError` if there are more than `most`."""
     try:
+        if most is not None and path.stat().st_size > most:
+            raise StoreError(f"{path}: larger than {most >> 20} MB, which no model of ours is")
         return path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from None
@@ -143,7 +140,11 @@ def sealed(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> bytes:
     """Arrays and what is to be known about them as a safetensors file with its hash in the metadata."""
     numbers = {k: np.asarray(v, order="C") for k, v in arrays.items() if v.dtype.kind != "U"}
     words = {k: v.tolist() for k, v in arrays.items() if v.dtype.kind == "U"}
+    if large := [name for name, array in arrays.items() if array.dtype.kind == "U" and array.nbytes > MOST_WORDS]:
+        raise StoreError(f"the words '{large[0]}' take more than {MOST_WORDS >> 20} MB; shorten the longest")
     told = json.dumps({"sha256": _UNSEALED, "about": dict(about), "words": words})
+    if len(told) > MOST_HEADER // 2:  # twice as long at most where it stands as a text in JSON
+        raise StoreError(f"what is to be kept beside the arrays takes more than {MOST_HEADER >> 21} MB")
     data = bytearray(_packed(numbers, {_ABOUT: told}))  # one key: of several the order would be random
     if not data.startswith(_START, 8):
         raise StoreError("this version of safetensors writes its metadata elsewhere: install the one edgefl asks for")
@@ -158,13 +159,14 @@ def seal(raw: bytes) -> str:
 
 def opened(raw: bytes, origin: str) -> tuple[State, dict[str, Any]]:
     """What was sealed, if nothing has changed since; `origin` stands in the message if something has."""
-    if not is_sealed(raw):
-        return _opened_before(raw, origin)
-    if _hashed(raw) != seal(raw):
-        raise _damaged(origin)
+    if not is_sealed(raw) or _hashed(raw) != seal(raw):
+        raise StoreError(f"{origin}: damaged, its hash does not agree; delete it to begin anew")
     arrays, metadata = _unpacked(raw, origin)
-    told = json.loads(metadata[_ABOUT])
-    return _with_words(arrays, told["words"]), told["about"]
+    try:
+        told = parse_json(metadata[_ABOUT])
+        return _with_words(arrays, told["words"]), told["about"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # somebody else made it, with the right hash
+        raise StoreError(f"{origin}: not one of our files ({type(error).__name__})") from None
 
 
 def is_sealed(raw: bytes) -> bool:
@@ -184,28 +186,12 @@ def plain(raw: bytes, origin: str) -> State:
         raise StoreError(f"{origin}: cannot be read as safetensors of float32 or float16 ({words})") from None
 
 
-def _opened_before(raw: bytes, origin: str) -> tuple[State, dict[str, Any]]:
-    """The same from a file of version 0.1, which had its hash in front."""
-    data = raw[32:]
-    if sha256(data).digest() != raw[:32]:
-        raise _damaged(origin)
-    arrays, metadata = _unpacked(data, origin)
-    if "about" not in metadata:
-        raise StoreError(f"{origin}: not one of our files")
-    about, words = json.loads(metadata["about"])
-    return _with_words(arrays, words), about
-
-
 def _hashed(data: bytes | bytearray) -> str:
     """The hash of a file, as if there were none in it."""
     view, whole = memoryview(data), sha256()
     for part in (view[: _HASH.start], _UNSEALED.encode(), view[_HASH.stop :]):
         whole.update(part)
     return whole.hexdigest()
-
-
-def _damaged(origin: str) -> StoreError:
-    return StoreError(f"{origin}: damaged, its hash does not agree; delete it to begin anew")
 
 
 def _packed(numbers: Mapping[str, Array], metadata: dict[str, str]) -> bytes:
@@ -226,10 +212,12 @@ def _packed(numbers: Mapping[str, Array], metadata: dict[str, str]) -> bytes:
 def _unpacked(data: bytes, origin: str) -> tuple[State, dict[str, str]]:
     try:
         end = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:end])
+        if end > MOST_HEADER:
+            raise ValueError(end)
+        header = parse_json(data[8:end])
         alone = set(header) == {_METADATA} and end == len(data)
         return {} if alone else _arrays(data), header[_METADATA]
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{origin}: not one of our files ({type(error).__name__})") from None
 
 
@@ -243,7 +231,16 @@ def _arrays(data: bytes) -> State:
         raise ValueError(str(error)) from None
 
 
+def _size_of(values: Any) -> int:  # Any: lists of words, or of such lists, as JSON has them
+    """Return how many bytes an array of these words takes."""
+    while isinstance(values, list) and any(isinstance(value, list) for value in values):
+        values = [word for value in values for word in (value if isinstance(value, list) else [value])]
+    return 4 * len(values) * max(map(len, values), default=0)
+
+
 def _with_words(arrays: State, words: Mapping[str, Any]) -> State:
     for name, values in words.items():
+        if _size_of(values) > MOST_WORDS:
+            raise ValueError(f"the words '{name}' take too much")
         arrays[name] = np.zeros(0, "U1") if values == [] else np.array(values, dtype=str)
     return arrays

@@ -7,6 +7,7 @@ time, in the order in which it was brought. The thread that serves sleeps until 
 """
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
@@ -20,8 +21,10 @@ from edgefl.system.reactor import LONGEST, Reactor, Woken
 class Turns:
     """The events of one shell. What it does in its turn must neither wait for another thread nor take long."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, beat: Callable[[], None] = lambda: None, every: float | None = None) -> None:
+        """`beat` is called when the shell was looked after, at least once in so many seconds if `every` is given."""
         self._clock = clock
+        self._beat, self._every = beat, inf if every is None else every
         self._events: deque[Any] = deque()
         self._turn = Lock()
         self._shell: Reactor | None = None  # while it is served
@@ -55,6 +58,7 @@ class Turns:
                 self._due = inf
                 self._work()
             self._take_turns()
+            self._beat()
             if self._served():
                 self._sleep()
         if self._error is not None:
@@ -66,7 +70,7 @@ class Turns:
     def _sleep(self) -> None:
         self._asleep = True  # before the look at when: whoever plans something sooner from now on rings
         with suppress(Empty):
-            self._bell.get(timeout=max(0.0, self._due - self._clock.now()))
+            self._bell.get(timeout=max(0.0, min(self._every, self._due - self._clock.now())))
 
     def _take_turns(self) -> None:
         """All that is to be done, unless somebody is at it: he looks again after he has let go, so nothing is left."""

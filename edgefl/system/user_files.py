@@ -1,4 +1,4 @@
-"""What stands beside a run or agent file: the user's own modules and data files.
+"""What stands beside a run or agent file: the user's own modules (user_code.py imports them) and data files.
 
 The folders are kept in the environment, so that every process we start finds the same things: those that train for a
 simulation or a comparison, the rehearsal, the agents of a fleet.
@@ -8,7 +8,6 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
 
 FOLDERS = "EDGEFL_BESIDE"
 
@@ -31,12 +30,6 @@ def located(path: Path) -> Path:
     if path.is_absolute() or path.exists():
         return path
     return next((folder / path for folder in folders() if (folder / path).exists()), path)
-
-
-def import_module(package: str) -> ModuleType:
-    """A module of the user's, from beside the file that named it, the current folder, or wherever Python looks."""
-    reach()
-    return importlib.import_module(package)
 
 
 def reach() -> None:

@@ -17,15 +17,15 @@ from device_agent.box.keeper import Box
 from device_agent.box.zygote import Zygote
 
 VILLAIN = """
-import ctypes, fcntl, gc, os, resource, socket, struct, subprocess, time
+import ctypes, fcntl, gc, os, random, resource, socket, struct, subprocess, time
 from typing import Literal
 import msgpack
 import numpy as np
 from pydantic.dataclasses import dataclass
 from device_agent.box.channel import Channel
-from edgefl.contract import STRICT
-from edgefl.protocol.messages import Answer, Renewal, frame
-from edgefl.algorithms.fedavg import FedAvg
+from edgefl.learn.contract import STRICT
+from edgefl.wire.messages import Answer, Renewal, frame
+from edgefl.learn.algorithms.fedavg import FedAvg
 
 KEPT = []
 
@@ -61,10 +61,47 @@ def ptrace():
     if ctypes.CDLL(None, use_errno=True).ptrace(16, os.getppid(), 0, 0) == -1:  # 16: attach
         raise OSError(ctypes.get_errno(), "ptrace")
 
+GROWS_DOWN, HUGE = 0x100, 0x40000
+
+def take(flag):  # 1.5 GB of a kind of memory that RLIMIT_DATA does not count
+    size, libc = 1536 << 20, ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    place = libc.mmap(None, ctypes.c_size_t(size), 3, 0x22 | flag, -1, ctypes.c_long(0))  # private, without a file
+    if place == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "mmap")
+    ctypes.memset(place, 1, size)
+
+def write_later():  # map memory to be read, which costs nothing, until no address is left; then write to all of it
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    size, places = 50 << 20, []
+    while (place := libc.mmap(None, ctypes.c_size_t(size), 1, 0x22, -1, ctypes.c_long(0))) != ctypes.c_void_p(-1).value:
+        places.append(place)
+    for place in places:
+        if libc.mprotect(ctypes.c_void_p(place), ctypes.c_size_t(size), 3):
+            raise OSError(ctypes.get_errno(), "mprotect")
+        ctypes.memset(place, 1, size)
+
+def stacks():  # take pages of the stack elsewhere, where each of them grows downwards
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mremap.restype = ctypes.c_void_p
+    low = (ctypes.c_void_p.in_dll(libc, "__libc_stack_end").value & ~4095) - (4 << 20)
+    ctypes.memset(low, 1, 1 << 20)
+    for i in range(1, 200):
+        there = 0x200000000000 + i * (16 << 20)
+        if libc.mremap(ctypes.c_void_p(low + 4096 * i), 4096, 4096, 3, ctypes.c_void_p(there)) != there:
+            raise OSError(ctypes.get_errno(), "mremap")
+        for below in (3 << 20, 6 << 20):
+            ctypes.memset(there - below, 1, 3 << 20)
+
 ACTS |= {
+    "write later": write_later,
+    "pieces of the stack": stacks,
     "look into the agent": ptrace,
     "memory of the agent": lambda: open(f"/proc/{os.getppid()}/mem", "rb").read(1),
     "files of the agent": lambda: os.listdir(f"/proc/{os.getppid()}/fd"),
+    "grow downwards": lambda: take(GROWS_DOWN),
+    "huge pages": lambda: take(HUGE),
     "lead elsewhere": lambda: os.symlink("/etc/passwd", "{folder}/link"),
     "lift its limits": lambda: resource.prlimit(0, resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2),
     "limits of the agent": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (8, 8)),
@@ -96,7 +133,7 @@ ACTS |= {
     "steps without end": steps_without_end,
     "a byte now and then": a_byte_now_and_then,
     "a header without end": lambda: raw(bytes([255] * 8)),
-    "garbage": lambda: raw(struct.pack("<I", 64) + os.urandom(64)),
+    "garbage": lambda: raw(struct.pack("<I", 64) + random.Random(0).randbytes(64)),
     "lists in lists": lambda: raw(struct.pack("<I", len(BOMB)) + BOMB),
     "a body without end": lambda: raw(struct.pack("<I", len(ENDLESS)) + ENDLESS),
 }
@@ -144,22 +181,23 @@ def main(folder: Path, acts: list[str]) -> None:
     zygote = Zygote()  # as an agent: first of all
     from fleets import prepared, run_file
 
-    from device_agent.order import Item, Order
-    from device_agent.samples import Samples
-    from device_agent.training import Outcome, Progressed, Trained, Trainer
-    from device_agent.vocabulary import Tasked
-    from edgefl.config.local_compute import LocalCompute
-    from edgefl.contract import Budget, Task
-    from edgefl.protocol.codecs import codec
-    from edgefl.protocol.messages import Graphs, Manifest, Shape, frame
-    from edgefl.run.work import ModelRef, Worker, pack_broadcast
-    from edgefl.system import user_files
+    from device_agent.decide.order import Item, Order
+    from device_agent.decide.vocabulary import Tasked
+    from device_agent.shell.samples import Samples
+    from device_agent.shell.training import Outcome, Progressed, Trained, Trainer
+    from edgefl.job.config.local_compute import LocalCompute
+    from edgefl.job.run.work import ModelRef, Worker, pack_broadcast
+    from edgefl.learn.contract import Budget, Task
+    from edgefl.system import user_code, user_files
     from edgefl.system.background import Threads
     from edgefl.system.clock import SystemClock
+    from edgefl.wire.codecs import codec
+    from edgefl.wire.messages import Graphs, Manifest, Shape, frame
 
     (folder / "villain.py").write_text(VILLAIN.replace("{folder}", str(folder)))
     (folder / "device.key").write_text("secret")
     user_files.remember(folder / "agent.toml")
+    user_code.allow(NAME)
     job, held = prepared(run_file({"name": "fedavg"}, task={"model": "mlp"}))
     slow = {"burn", "steps without end", "a byte now and then"} & set(acts)
     compute = LocalCompute(factories=(NAME,), memory_mb=256, task_seconds=SECONDS if slow else 600)

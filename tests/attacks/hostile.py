@@ -22,11 +22,11 @@ if __name__ == "__main__":
 
 from fleets import Fleet, prepared, run_file
 
-from coordinator.threaded import Threaded
-from edgefl.config.local_compute import LocalCompute
-from edgefl.events import as_json
-from edgefl.models.onnx.bundle import Bundle, Mask, pack, unpack
-from edgefl.protocol.in_memory_broker import InMemoryBroker
+from coordinator.shell.threaded import Threaded
+from edgefl.base.events import as_json
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.learn.models.onnx.bundle import Bundle, Mask, pack, unpack
+from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 1}, task={"model": "mlp_bn"}, rounds={"cohort": 4, "quorum": 3})
 VICTIM = "device-00"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from fleets import Fleet
 
-from device_agent.service import Agent
-from edgefl.config.schema import RunFile
-from edgefl.protocol import topics
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Message
+from device_agent.shell.service import Agent
+from edgefl.job.config.schema import RunFile
+from edgefl.wire import topics
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Message
+from tools.in_memory_broker import InMemoryBroker
 
 DEVICE = "device-00"
 SPEAKER = Speaker(Signer.new(), "default", 1)  # of a coordinator that lies

@@ -12,15 +12,15 @@ from facts import in_json
 from fleets import prepared, run_file, until
 from puppet import Puppet
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.renewals import Renewals
-from coordinator.threaded import Threaded
-from edgefl.errors import Interrupted
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.renewals import Renewals
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import Interrupted
 from edgefl.fleet import authority
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
 from edgefl.fleet.members import MembersFile
-from edgefl.protocol.in_memory_broker import InMemoryBroker
+from tools.in_memory_broker import InMemoryBroker
 
 MEMBER, OTHER = "device-00", "device-01"
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 2, "quorum": 2, "start_with": 2})

@@ -19,11 +19,11 @@ from paho.mqtt.enums import CallbackAPIVersion
 from secured_fleet import Secured, context, make
 
 from edgefl.fleet import mosquitto
-from edgefl.protocol import topics
-from edgefl.protocol.broker import find_mosquitto, wait_until_up
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.transport import Connected, TransportEvent
 from edgefl.system.processes import Child
+from edgefl.wire import topics
+from edgefl.wire.broker import find_mosquitto, wait_until_up
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.transport import Connected, TransportEvent
 
 MIB = 1 << 20
 LIMIT = 64 * MIB

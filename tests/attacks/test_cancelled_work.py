@@ -14,21 +14,21 @@ from fleets import Fleet, builds_with, prepared, until
 from hostile import RUN, VICTIM, edited, honest, insert, node
 from onnx import ModelProto, NodeProto
 
-from coordinator.threaded import Threaded
-from device_agent.order import Cancellation, Order, Watch
-from device_agent.training import Outcome, Trained, Trainer
-from device_agent.vocabulary import Tasked
-from edgefl.config.local_compute import LocalCompute
-from edgefl.contract import Budget, Task
-from edgefl.errors import Interrupted, RemoteError
-from edgefl.models.base import Model
-from edgefl.models.onnx.bundle import pack
-from edgefl.models.onnx_backend import OnnxModel
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import Manifest
-from edgefl.run.work import Done, Worker
+from coordinator.shell.threaded import Threaded
+from device_agent.decide.order import Cancellation, Order, Watch
+from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.training import Outcome, Trained, Trainer
+from edgefl.base.errors import Interrupted, RemoteError
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.run.work import Done, Worker
+from edgefl.learn.contract import Budget, Task
+from edgefl.learn.models.base import Model
+from edgefl.learn.models.onnx.bundle import pack
+from edgefl.learn.models.onnx_backend import OnnxModel
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
+from edgefl.wire.messages import Manifest
+from tools.in_memory_broker import InMemoryBroker
 
 ITEM: Any = None  # nothing is opened here
 PRODUCTS = 4_000  # of two matrices, some twenty milliseconds each

@@ -10,23 +10,24 @@ import pytest
 from facts import in_json
 from fleets import Fleet, builds_with, prepared, run_file
 
-from coordinator.threaded import Threaded
-from device_agent.order import Item
-from device_agent.samples import Samples
-from device_agent.vocabulary import Tasked
-from device_agent.workers import make_worker, open_task
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.local_compute import LocalCompute
-from edgefl.config.reader import load
-from edgefl.config.schema import RunFile
-from edgefl.data.dataset import Dataset
-from edgefl.errors import ConfigError
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.codecs import Float32
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import Manifest, Shape
-from edgefl.run.local_fleet import Fleet as Processes
-from edgefl.run.work import pack_broadcast
+from coordinator.shell.threaded import Threaded
+from device_agent.decide.order import Item
+from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.samples import Samples
+from device_agent.shell.workers import make_worker, open_task
+from edgefl.base.errors import ConfigError
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.config.reader import load
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run.local_fleet import Fleet as Processes
+from edgefl.job.run.work import pack_broadcast
+from edgefl.learn.data.dataset import Dataset
+from edgefl.system import user_code
+from edgefl.wire.broker import Broker
+from edgefl.wire.codecs import Float32
+from edgefl.wire.messages import Manifest, Shape
+from tools.in_memory_broker import InMemoryBroker
 
 VICTIM = "device-00"
 CHOSEN = "chosen_by_a_message:make"
@@ -94,6 +95,7 @@ def test_with_torch_a_factory_that_the_agent_file_does_not_list_is_not_imported(
 
 def test_a_listed_factory_is_built_and_trained(mark: Path, tmp_path: Path) -> None:
     compute = LocalCompute(backend="torch", factories=("chosen_by_a_message:make",))
+    user_code.allow(compute.factories)
     reasons = asked_to_build("chosen_by_a_message:make", compute, tmp_path)
     assert mark.exists()
     assert reasons == [], "it has the tensors of the job's network"
@@ -109,6 +111,7 @@ NAMED = {"algorithm": {"name": CHOSEN}, "loss": CHOSEN, "codec": {"codec": CHOSE
 
 def looked_at(what: str, allowed: frozenset[str]) -> str:
     """What a device says to a manifest that names a place there: nothing, or why it does not go on."""
+    user_code.allow(allowed)  # they stand in the agent file
     plain: dict[str, Any] = {"algorithm": {"name": "fedavg"}, "loss": "cross_entropy", "codec": "float32"}
     layout = Shape(names=("w",), shapes=((2,),))
     about = {"digest": "0" * 64, "size": 1, "layout": layout, "network": "softmax", "sample": (2,), "classes": 2}
@@ -138,10 +141,15 @@ def test_they_are_if_the_agent_file_lists_them(what: str, mark: Path) -> None:
 
 
 def test_a_fleet_may_run_all_that_its_run_file_names() -> None:
-    task = {"model": "m:net", "backend": "torch", "loss": "edgefl.losses:cross_entropy"}
-    up = {"codec": "edgefl.protocol.codec_int8:Int8"}
-    run = run_file({"name": "edgefl.algorithms.fedavg:FedAvg"}, task=task, wire={"up": up})
-    names = ["edgefl.algorithms.fedavg:FedAvg", "edgefl.losses:cross_entropy", "edgefl.protocol.codec_int8:Int8"]
+    task = {"model": "m:net", "backend": "torch", "loss": "edgefl.learn.losses:cross_entropy"}
+    up = {"codec": "edgefl.wire.codec_int8:Int8"}
+    user_code.allow([task["loss"], up["codec"], "edgefl.learn.algorithms.fedavg:FedAvg"])
+    run = run_file({"name": "edgefl.learn.algorithms.fedavg:FedAvg"}, task=task, wire={"up": up})
+    names = [
+        "edgefl.learn.algorithms.fedavg:FedAvg",
+        "edgefl.learn.losses:cross_entropy",
+        "edgefl.wire.codec_int8:Int8",
+    ]
     assert run.code() == ["m:net", *names]
 
 

@@ -12,9 +12,9 @@ from secured_fleet import Party, Secured, broker, make
 from edgefl.fleet import revocation
 from edgefl.fleet.administration import DEVICE
 from edgefl.fleet.authority import clock
-from edgefl.protocol import topics
-from edgefl.protocol.messages import Declined, frame
-from edgefl.protocol.transport import Connected
+from edgefl.wire import topics
+from edgefl.wire.messages import Declined, frame
+from edgefl.wire.transport import Connected
 
 NOT_AUTHORIZED = 0x87
 

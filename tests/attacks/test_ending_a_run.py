@@ -10,15 +10,15 @@ from facts import in_json
 from fleets import prepared, run_file
 from puppet import Puppet, answer, noise
 
-from coordinator.budgets import MOST, budget
-from coordinator.threaded import Threaded
-from edgefl import seeds
-from edgefl.config.schema import RunFile
-from edgefl.errors import WireError
-from edgefl.protocol import topics
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import Assignment, Presence, read_json
-from edgefl.vector import Array
+from coordinator.decide.budgets import MOST, budget
+from coordinator.shell.threaded import Threaded
+from edgefl.base import seeds
+from edgefl.base.errors import WireError
+from edgefl.base.vector import Array
+from edgefl.job.config.schema import RunFile
+from edgefl.wire import topics
+from edgefl.wire.messages import Assignment, Presence, read_json
+from tools.in_memory_broker import InMemoryBroker
 
 BAD = "device-00"
 Act = Callable[[Puppet, Assignment], None]

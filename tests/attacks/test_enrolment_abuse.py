@@ -17,12 +17,12 @@ import pytest
 from malformed_requests import MALFORMED
 from secured_fleet import Secured, enrolling, make
 
-from edgefl.errors import RemoteError
+from edgefl.base.errors import RemoteError
 from edgefl.fleet import enrolment, revocation, tokens
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock, new_key, request
 from edgefl.fleet.tokens import Expected, Token
-from edgefl.protocol.signing import Signer
+from edgefl.wire.signing import Signer
 
 HOUR = timedelta(hours=1)
 

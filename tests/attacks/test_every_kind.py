@@ -16,13 +16,14 @@ from pydantic import BaseModel
 from test_forged_updates import OTHER, VICTIM, Siege, parts
 from test_replay import DEVICE, DOWN, STATE, Recorded
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.proofs import Proofs
-from device_agent.trust import Trust, Wanted
-from edgefl.errors import WireError
-from edgefl.protocol import calls, chunks, messages, signed, topics
-from edgefl.protocol.calls import Callee
-from edgefl.protocol.messages import (
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.proofs import Proofs
+from device_agent.durable.trust import Trust, Wanted
+from edgefl.base.errors import WireError
+from edgefl.system.memory_disk import MemoryDisk
+from edgefl.wire import calls, chunks, messages, signed, topics
+from edgefl.wire.calls import Callee
+from edgefl.wire.messages import (
     Absent,
     Answer,
     Assignment,
@@ -49,9 +50,8 @@ from edgefl.protocol.messages import (
     Working,
     frame,
 )
-from edgefl.protocol.signed import Speaker, Where
-from edgefl.protocol.signing import Signer
-from edgefl.system.memory_disk import MemoryDisk
+from edgefl.wire.signed import Speaker, Where
+from edgefl.wire.signing import Signer
 
 RUN_ID, FLEET, JOB = "0123456789ab", "default", "fleet"
 DIGEST = bytes(32)

@@ -12,15 +12,15 @@ import pytest
 from facts import in_json
 from fleets import prepared, run_file
 
-from coordinator.threaded import Threaded
-from edgefl.config.schema import RunFile
-from edgefl.errors import Interrupted
-from edgefl.protocol import broker as brokers
-from edgefl.protocol.address import Address, parse
-from edgefl.protocol.first_use import missing_key
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.signing import Signer
-from edgefl.run.job import device_names
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import Interrupted
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run.job import device_names
+from edgefl.wire import broker as brokers
+from edgefl.wire.address import Address, parse
+from edgefl.wire.first_use import missing_key
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.signing import Signer
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 1}, rounds={"cohort": 1, "quorum": 1, "start_with": 1})
 OURS, FORGER = Signer.new(), Signer.new()

@@ -12,16 +12,16 @@ from facts import in_json
 from fleets import prepared, run_file, until
 from puppet import Puppet, answer, noise
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.threaded import Threaded
-from edgefl.config.schema import RunFile
-from edgefl.errors import Interrupted
-from edgefl.protocol import chunks, topics
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import Assignment, Declined, Presence, frame
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Message, Transport, TransportEvent
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import Interrupted
+from edgefl.job.config.schema import RunFile
+from edgefl.wire import chunks, topics
+from edgefl.wire.messages import Assignment, Declined, Presence, frame
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Message, Transport, TransportEvent
+from tools.in_memory_broker import InMemoryBroker
 
 VICTIM, OTHER = "device-00", "device-01"
 RUN = run_file(
@@ -301,8 +301,8 @@ def test_a_run_that_lists_keys_hears_these_only(tmp_path: Path) -> None:
     came(siege, other)()
     until(lambda: siege.happened("refused", device=VICTIM, code="device.key"))
     siege.puppets[OTHER].start()
-    until(lambda: siege.happened("refused", device=OTHER, code="device.key"))
-    assert "set devices.device-01 in the run file" in siege.happened("refused", device=OTHER)[0]["reason"]
+    until(lambda: siege.happened("refused", device=OTHER, code="device.not_in_run"))
+    assert "not in this run: [devices] of its run file names 1" in siege.happened("refused", device=OTHER)[0]["reason"]
     came(siege, listed)()
     until(lambda: siege.happened("joined", device=VICTIM))
     assert not siege.happened("joined", device=OTHER)

@@ -11,25 +11,25 @@ import numpy as np
 import pytest
 from fleets import Fleet, prepared, run_file
 
-from device_agent.allowance import beyond, without_noise
-from device_agent.privacy_ledger import PrivacyLedger
-from device_agent.vocabulary import Tasked
-from edgefl.algorithms import registry
-from edgefl.config.allowance import Allowance
-from edgefl.config.schema import RunFile
-from edgefl.contract import Budget, Task
-from edgefl.data.dataset import Dataset
-from edgefl.losses import loss
-from edgefl.privacy import Objective, Output, Price, calibrate_sigma, upcycled_epsilon
-from edgefl.protocol.codecs import Float32
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.run import reported_loss
-from edgefl.run.work import ModelRef, Result, Worker
-from edgefl.selection.base import Asking
-from edgefl.selection.oort import Oort
-from edgefl.selection.power_of_choice import PowerOfChoice
+from device_agent.decide.vocabulary import Tasked
+from device_agent.durable.privacy_ledger import PrivacyLedger
+from device_agent.shell.allowance import beyond, without_noise
+from edgefl.base.vector import Layout, State
+from edgefl.job.config.allowance import Allowance
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import reported_loss
+from edgefl.job.run.work import ModelRef, Result, Worker
+from edgefl.learn.algorithms import registry
+from edgefl.learn.contract import Budget, Task
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.losses import loss
+from edgefl.learn.privacy import Objective, Output, Price, output_epsilon, output_sigma
+from edgefl.learn.selection.base import Asking
+from edgefl.learn.selection.oort import Oort
+from edgefl.learn.selection.power_of_choice import PowerOfChoice
 from edgefl.system.memory_disk import MemoryDisk
-from edgefl.vector import Layout, State
+from edgefl.wire.codecs import Float32
+from tools.in_memory_broker import InMemoryBroker
 
 VICTIM, CLIP = "device-00", 1.0
 LAYOUT = Layout(("w",), ((2, 2),))
@@ -69,7 +69,7 @@ def test_an_update_without_noise_can_be_the_sample_itself() -> None:
 
 
 def test_with_the_noise_of_a_small_epsilon_it_is_not() -> None:
-    sigma = calibrate_sigma(1, CLIP, 8.0, 1, 1e-5, sensitivity="worst_case")
+    sigma = output_sigma(1, CLIP, 8.0, 1e-5)
     noise = {"mechanism": "output", "clip": CLIP, "clips": "update", "sigma": sigma}
     result, data, layout = of_one_sample({"name": "fedprox", "mu": 0.1, "privacy": noise})
     seen = read_off(result.update.delta, layout)
@@ -117,7 +117,7 @@ def test_it_declines_noise_that_the_coordinator_could_draw_again(tmp_path: Path)
 
 def test_it_trains_until_its_allowance_is_spent_and_no_further(tmp_path: Path) -> None:
     sigma = 2.0
-    two, three = (upcycled_epsilon(n, CLIP, sigma, 1, 1e-3, sensitivity="worst_case") for n in (2, 3))
+    two, three = (output_epsilon(n, CLIP, sigma, 1e-3) for n in (2, 3))
     reasons, events = declined(private(sigma), Allowance(epsilon=(two + three) / 2), tmp_path)
     assert events == 2
     assert len(reasons) == 2, "the third and the fourth round"
@@ -176,6 +176,15 @@ def test_runs_are_added_up() -> None:
     assert beyond(Allowance(epsilon=2.99 * one, delta=0.01), ledger.runs.values())
     assert beyond(Allowance(epsilon=3.01 * one, delta=2e-3), ledger.runs.values()), "and so are deltas"
     assert not beyond(Allowance(), ledger.runs.values()), "no limit unless said"
+
+
+def test_updates_that_cost_next_to_nothing_are_counted_too() -> None:
+    ledger, allowance = PrivacyLedger(MemoryDisk()), Allowance(epsilon=8.0, delta=0.01, updates=3)
+    for run in ("a.1", "a.1", "b.1"):
+        ledger.spend(run, price(1e6))
+        assert not beyond(allowance, ledger.runs.values())
+    ledger.spend("b.1", price(1e6))
+    assert beyond(allowance, ledger.runs.values()).startswith("with this update the device would have made 4 of them")
 
 
 def test_another_model_has_a_price_of_its_own() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import hostile
 import pytest
+from with_tools import with_tools
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """All bundles, in one process that is not ours: some of them wrote past the end of an array once."""
     command = [sys.executable, hostile.__file__, str(tmp_path_factory.mktemp("hostile"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=with_tools(), capture_output=True, text=True, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, f"the process ended with {done.returncode} after {[line['bundle'] for line in lines]}"
     return {line["bundle"]: line for line in lines}

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 from fleets import Fleet, loop, prepared, run_file
 
-from coordinator.threaded import Threaded
-from device_agent import model_cache, session
-from device_agent.spool import Held
+from coordinator.shell.threaded import Threaded
+from device_agent.decide import session
+from device_agent.durable.spool import Held
+from device_agent.shell import model_cache
 from device_agent.start import Host
-from edgefl.protocol import chunks, signed, topics
-from edgefl.protocol.codecs import Float32
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import TO_COORDINATOR, Assignment, Declined, Graphs, frame, read
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer, claim
-from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent
-from edgefl.run.work import pack_broadcast
+from edgefl.job.run.work import pack_broadcast
+from edgefl.wire import chunks, signed, topics
+from edgefl.wire.codecs import Float32
+from edgefl.wire.messages import TO_COORDINATOR, Assignment, Declined, Graphs, frame, read
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer, claim
+from edgefl.wire.transport import Connected, Message, Transport, TransportEvent
+from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4, "start_with": 4})
 MIB = 1 << 20

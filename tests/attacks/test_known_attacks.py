@@ -53,6 +53,16 @@ ATTACKS: dict[str, tuple[str, ...]] = {
         "attacks/test_replay.py::test_a_task_forged_from_a_recorded_manifest_is_not_trained",
         "attacks/test_every_kind.py::test_what_was_said_is_done_once_whatever_it_is_and_after_a_restart_too",
     ),
+    "read values of the data in what a device says when it fails": (
+        "attacks/test_reasons_hold_no_data.py::test_nothing_that_leaves_a_device_has_a_marked_value_in_it",
+        "attacks/test_reasons_hold_no_data.py::test_a_message_that_is_not_marked_stays_whatever_class_it_is_of",
+        "attacks/test_reasons_hold_no_data.py::test_a_marked_text_quotes_nothing_but_what_is_known_to_be_free_of_data",
+    ),
+    "compute a row, or its label, from the sums or counts of two runs": (
+        "attacks/test_sums_of_one_device.py::test_sums_of_two_runs_do_not_give_the_row_that_was_added_between",
+        "attacks/test_sums_of_one_device.py::test_counts_of_two_runs_do_not_give_the_label_of_the_row_that_was_added_between",
+        "attacks/test_sums_of_one_device.py::test_whatever_a_run_asks_for_a_few_samples_are_not_counted",
+    ),
     "a malicious broker": (
         "attacks/test_malicious_broker.py::test_whatever_a_broker_does_to_messages_the_model_is_the_undisturbed_one",
         "attacks/test_tampering_proxy.py::test_whatever_is_done_to_publishes_on_the_line_the_model_is_the_undisturbed_one",
@@ -67,6 +77,18 @@ ATTACKS: dict[str, tuple[str, ...]] = {
         "attacks/test_chosen_code.py::test_with_onnx_a_task_without_graphs_imports_nothing",
         "attacks/test_chosen_code.py::test_with_torch_a_factory_that_the_agent_file_does_not_list_is_not_imported",
     ),
+    "run a program by what a checkpoint says of its network": (
+        "attacks/test_code_in_files.py::test_a_checkpoint_runs_no_program",
+        "attacks/test_code_in_files.py::test_only_what_reads_the_operator_s_own_words_lets_code_be_named",
+    ),
+    "import a module by what a checkpoint says of its data, loss or algorithm": (
+        "attacks/test_code_in_files.py::test_a_checkpoint_imports_nothing_to_be_judged",
+        "attacks/test_code_in_files.py::test_only_the_gate_imports_what_is_named_elsewhere",
+    ),
+    "import a module by what the journal of a run's folder says": (
+        "attacks/test_code_in_files.py::test_a_report_imports_nothing_that_a_journal_names",
+        "attacks/test_code_in_files.py::test_what_reads_the_folder_of_a_run_names_the_way_to_choose_code",
+    ),
     "markup and new lines in texts": (
         "attacks/test_names_and_texts.py::test_nothing_a_device_says_is_obeyed",
         "attacks/test_names_and_texts.py::test_a_traceback_does_not_forge_lines",
@@ -80,11 +102,11 @@ ATTACKS: dict[str, tuple[str, ...]] = {
     ),
     "what output perturbation claims": (
         "attacks/test_privacy_claims.py::test_one_record_moves_a_clipped_model_further_than_clip_over_n_and_never_further_than_is_accounted",
-        "test_privacy.py::test_what_is_called_epsilon_is_the_worst_case_and_the_paper_s_figure_stands_beside_it",
+        "learn/test_privacy.py::test_what_is_called_epsilon_is_the_worst_case_and_the_paper_s_figure_stands_beside_it",
     ),
     "what objective perturbation claims": (
         "attacks/test_privacy_claims.py::test_the_worst_record_of_the_real_network_does_what_the_accountant_reckons_with",
-        "test_privacy_section.py::test_a_loss_that_no_proof_covers_is_refused_with_objective_perturbation",
+        "job/test_privacy_section.py::test_a_loss_that_no_proof_covers_is_refused_with_objective_perturbation",
     ),
     "the coordinator chooses the noise": (
         "attacks/test_privacy_claims.py::test_real_agents_write_down_the_bound_of_the_network_they_train",
@@ -92,8 +114,16 @@ ATTACKS: dict[str, tuple[str, ...]] = {
         "attacks/test_greedy_coordinator.py::test_a_device_with_an_allowance_trains_for_nobody_without_noise",
         "attacks/test_greedy_coordinator.py::test_more_noise_later_does_not_make_little_noise_before_it_forgotten",
     ),
+    "tell a value by failing at it, where an allowance is": (
+        "attacks/test_telling_by_failing.py::test_a_graph_that_fails_at_a_value_learns_nothing_and_pays",
+        "attacks/test_telling_by_failing.py::test_a_task_is_booked_while_its_graph_runs_and_again_when_it_runs_again",
+        "attacks/test_telling_by_failing.py::test_failures_are_told_in_one_text_and_ten_of_them_end_the_service",
+        "attacks/test_greedy_coordinator.py::test_updates_that_cost_next_to_nothing_are_counted_too",
+        "device_agent/test_failures.py::test_a_failure_is_told_in_one_text_and_ten_of_them_end_the_service",
+        "device_agent/test_failures.py::test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_an_allowance_alone",
+    ),
     "secure aggregation is refused, not pretended": (
-        "test_privacy_section.py::test_no_combination_with_secure_aggregation_is_accepted",
+        "job/test_privacy_section.py::test_no_combination_with_secure_aggregation_is_accepted",
     ),
     "impersonate behind an ACL, anonymous, wrong password": (
         "attacks/test_stolen_names.py::test_without_a_valid_certificate_of_this_fleet_nobody_is_let_in",
@@ -103,9 +133,45 @@ ATTACKS: dict[str, tuple[str, ...]] = {
         "test_no_foreign_code.py::test_no_production_code_runs_what_it_reads",
         "attacks/test_enrolment_abuse.py::test_who_speaks_an_older_tls_is_not_answered",
     ),
+    "a small file that stands for gigabytes": (
+        "attacks/test_bombs_in_files.py::test_an_archive_that_unpacks_to_gigabytes_is_not_unpacked",
+        "attacks/test_bombs_in_files.py::test_a_model_whose_tensors_share_storage_takes_what_it_has_on_the_disk",
+        "learn/data/test_bombs.py::test_a_bomb_is_refused_in_one_line",
+        "learn/models/test_model_bombs.py::test_a_state_dict_may_be_a_bomb",
+        "test_every_reader.py::test_every_reader_meets_a_bomb_or_reads_only_what_is_ours",
+    ),
+    "a database whose rows never end, or whose cells are gigabytes": (
+        "attacks/test_bombs_in_files.py::test_a_view_is_no_table",
+        "attacks/test_bombs_in_files.py::test_a_view_without_end_that_is_asked_for_has_one",
+        "attacks/test_bombs_in_files.py::test_cells_of_900_mb_are_not_made",
+    ),
     "packages": (
-        "test_package_locks.py::test_everything_has_one_version_and_its_hashes",
-        "test_package_locks.py::test_a_file_of_another_hash_is_refused",
+        "deploy/test_package_locks.py::test_everything_has_one_version_and_its_hashes",
+        "deploy/test_package_locks.py::test_a_file_of_another_hash_is_refused",
+    ),
+}
+
+ON_THE_PAGE: dict[str, tuple[str, ...]] = {
+    "shut the page with requests that never end": (
+        "attacks/test_page_strangers.py::test_requests_that_never_end_do_not_shut_the_page",
+        "watch/page/test_page_guard.py::test_a_request_that_does_not_come_to_its_end_is_let_go_of",
+    ),
+    "take the places of those who watch, from another web page": (
+        "attacks/test_page_strangers.py::test_another_web_page_takes_no_place_of_those_who_watch",
+        "watch/page/test_page_guard.py::test_another_web_page_gets_nothing",
+    ),
+    "ask the page as a browser that was led astray": (
+        "watch/page/test_page_guard.py::test_a_stranger_s_name_that_leads_here_is_refused",
+        "watch/page/test_page_guard.py::test_the_page_only_shows",
+        "watch/page/test_page_guard.py::test_no_answer_lets_a_browser_run_anything_but_our_scripts",
+        "watch/page/test_page_guard.py::test_nothing_of_the_disk_can_be_asked_for",
+        "watch/page/test_page_browser.py::test_whatever_a_device_says_is_shown_and_not_obeyed",
+        "watch/exporters/test_prometheus.py::test_names_cannot_break_out_and_numbers_may_be_anything",
+        "attacks/test_page_strangers.py::test_no_torn_number_or_huge_header_ends_the_page",
+    ),
+    "keep the coordinator busy with what the page reckons": (
+        "watch/page/test_page_budget.py::test_work_of_two_seconds_is_followed_by_eight_without",
+        "watch/page/test_page_budget.py::test_those_who_come_when_too_many_wait_are_sent_away",
     ),
 }
 
@@ -117,6 +183,11 @@ WITH_A_STOLEN_DEVICE: dict[str, tuple[str, ...]] = {
         "attacks/test_mqtt_tricks.py::test_no_trick_says_anything_in_another_s_name",
         "attacks/test_mqtt_tricks.py::test_whatever_one_calls_oneself_the_certificate_says_who_one_is",
         "attacks/test_mqtt_tricks.py::test_nothing_can_be_said_before_the_handshake_has_ended",
+    ),
+    "fill the journal by coming and going": (
+        "attacks/test_coming_and_going.py::test_coming_and_going_fills_no_journal_and_the_page_still_knows_who_is_there",
+        "coordinator/test_story_limit.py::test_of_each_hour_so_much_is_written_down_and_nothing_is_forgotten",
+        "coordinator/test_story_limit.py::test_the_rounds_hear_once_a_minute_where_such_a_device_is",
     ),
     "set its disk back": (
         "attacks/test_set_back.py::test_a_device_whose_disk_is_set_back_is_heard_by_a_coordinator_that_knew_it_later",
@@ -130,7 +201,11 @@ WITH_A_STOLEN_DEVICE: dict[str, tuple[str, ...]] = {
 A_COORDINATOR_MAY_NOT: dict[str, tuple[str, ...]] = {
     "read files, or reach the network, through a graph": (
         "attacks/test_box.py::test_a_box_has_no_files_no_network_and_no_programs",
-        "models/test_onnx_guard.py::test_data_outside_the_file_is_refused",
+        "learn/models/test_onnx_guard.py::test_data_outside_the_file_is_refused",
+    ),
+    "take memory that no limit counts": (
+        "attacks/test_box.py::test_a_box_has_no_files_no_network_and_no_programs",
+        "attacks/test_box.py::test_where_calls_are_not_filtered_the_address_space_still_is_limited",
     ),
     "write files by a name": ("attacks/test_names_and_texts.py::test_an_agent_makes_no_path_and_no_topic_of_a_name",),
     "choose code": (
@@ -157,7 +232,7 @@ A_COORDINATOR_MAY_NOT: dict[str, tuple[str, ...]] = {
 }
 
 
-ALL = ATTACKS | WITH_A_STOLEN_DEVICE | A_COORDINATOR_MAY_NOT
+ALL = ATTACKS | ON_THE_PAGE | WITH_A_STOLEN_DEVICE | A_COORDINATOR_MAY_NOT
 
 
 def names_in(path: Path) -> set[str]:

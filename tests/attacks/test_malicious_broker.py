@@ -14,23 +14,23 @@ from unittest.mock import patch
 
 import pytest
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.devices import NAMELESS
-from device_agent.attendance import Attendance
-from edgefl import events
-from edgefl.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
-from edgefl.chaos.overheard import overheard
-from edgefl.chaos.scenario import Member, Scenario, Weather
-from edgefl.chaos.softmax import fleet, make_job
-from edgefl.config.schema import RunFile
-from edgefl.events import Fact
-from edgefl.hardware.line import Line
-from edgefl.protocol import chunks, simulated_keys, topics
-from edgefl.protocol.messages import Presence
-from edgefl.protocol.transport import Message
-from edgefl.simulation.loop import simulate
-from edgefl.simulation.network import VirtualBroker, VirtualClient
-from edgefl.simulation.world import Process, World
+from coordinator.decide.devices import NAMELESS
+from coordinator.shell.device_keys import DeviceKeys
+from device_agent.shell.attendance import Attendance
+from edgefl.base import events
+from edgefl.base.events import Fact
+from edgefl.job.config.schema import RunFile
+from edgefl.sim.loop import simulate
+from edgefl.sim.network import VirtualBroker, VirtualClient
+from edgefl.sim.world import Process, World
+from edgefl.system.hardware.line import Line
+from edgefl.wire import chunks, simulated_keys, topics
+from edgefl.wire.messages import Presence
+from edgefl.wire.transport import Message
+from tools.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
+from tools.chaos.overheard import overheard
+from tools.chaos.scenario import Member, Scenario, Weather
+from tools.chaos.softmax import fleet, make_job
 
 SEED, ROUNDS, DEVICES = 11, 3, 3
 HONEST = 600.0  # virtual seconds after which the broker is as it should be; the run takes less than one of them

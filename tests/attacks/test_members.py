@@ -18,15 +18,15 @@ from fleets import Fleet, prepared, run_file, until
 from paho.mqtt.enums import CallbackAPIVersion
 from secured_fleet import broker, context, make
 
-from coordinator.threaded import Threaded
-from edgefl.errors import Interrupted
-from edgefl.protocol import topics
-from edgefl.protocol.address import Address
-from edgefl.protocol.broker import find_mosquitto
-from edgefl.protocol.messages import Presence
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.tls import Tls
-from edgefl.simulation.loop import simulate
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import Interrupted
+from edgefl.sim.loop import simulate
+from edgefl.wire import topics
+from edgefl.wire.address import Address
+from edgefl.wire.broker import find_mosquitto
+from edgefl.wire.messages import Presence
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.tls import Tls
 
 HONEST, MEMBER, GHOST = ("pi-01", "pi-02"), "pi-03", "pi-99"
 VICTIM = HONEST[0]

@@ -18,26 +18,28 @@ from fleets import prepared, run_file
 from listening import agent_that_heard, sealed
 from puppet import Puppet, answer
 
-from coordinator import core
-from coordinator import vocabulary as words
-from coordinator.conduct import Conduct
-from coordinator.guards import Guard
-from coordinator.inbox import Evicted, Inbox
-from coordinator.outbox import Outbox
-from coordinator.roster import Announcement
-from coordinator.rounds import Rounds, Rules
-from coordinator.state import State
-from coordinator.threaded import Threaded
-from device_agent.download import Download
-from device_agent.trust import Trust, Wanted
-from edgefl.config.agent_file import LIMIT_MB
-from edgefl.config.schema import Guards
-from edgefl.errors import WireError
-from edgefl.protocol import chunks, topics
-from edgefl.protocol.codecs import codec
-from edgefl.protocol.frames import pack, zstd
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import (
+from coordinator.decide import core
+from coordinator.decide import vocabulary as words
+from coordinator.decide.conduct import Conduct
+from coordinator.decide.roster import Announcement
+from coordinator.decide.rounds import Rounds, Rules
+from coordinator.decide.state import State
+from coordinator.shell.guards import Guard
+from coordinator.shell.inbox import Evicted, Inbox
+from coordinator.shell.outbox import Outbox
+from coordinator.shell.threaded import Threaded
+from device_agent.durable.trust import Trust, Wanted
+from device_agent.shell.download import Download
+from edgefl.base.errors import WireError
+from edgefl.base.vector import Layout
+from edgefl.job.config.agent_file import LIMIT_MB
+from edgefl.job.config.schema import Guards
+from edgefl.job.run.answer_schema import AnswerSchema, body_limit
+from edgefl.system.disk import FolderDisk
+from edgefl.wire import chunks, topics
+from edgefl.wire.codecs import codec
+from edgefl.wire.frames import pack, zstd
+from edgefl.wire.messages import (
     Absent,
     Answer,
     Assignment,
@@ -49,10 +51,8 @@ from edgefl.protocol.messages import (
     Working,
     frame,
 )
-from edgefl.protocol.signing import Signer
-from edgefl.run.answer_schema import AnswerSchema, body_limit
-from edgefl.system.disk import FolderDisk
-from edgefl.vector import Layout
+from edgefl.wire.signing import Signer
+from tools.in_memory_broker import InMemoryBroker
 
 MIB = 1 << 20
 CLAIM = 512 * MIB
@@ -334,8 +334,8 @@ def test_what_had_to_go_is_not_asked_for_without_end() -> None:
 
 
 def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.roster.DEVICES", 3)
-    monkeypatch.setattr("coordinator.guards.RECORDS", 5)
+    monkeypatch.setattr("coordinator.decide.roster.DEVICES", 3)
+    monkeypatch.setattr("coordinator.shell.guards.RECORDS", 5)
     outbox = Outbox(InMemoryBroker().client("c"), "default", "fleet", "r", signer=Signer.new())
     inbox = Inbox(outbox, Guards(), 1 << 20, lambda _: True)
     rules = Rules(rounds=1, seed=1, cohort=9, quorum=9, deadline=60.0)

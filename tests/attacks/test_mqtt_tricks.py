@@ -15,8 +15,8 @@ from contextlib import suppress
 import pytest
 from secured_fleet import PATIENCE, Party, Secured, broker, context, make
 
-from edgefl.protocol import topics
-from edgefl.protocol.transport import LARGEST
+from edgefl.wire import topics
+from edgefl.wire.transport import LARGEST
 
 FLEET, JOB, ME, OTHER = "default", "digits", "pi-1", "pi-2"
 MINE, FOREIGN = topics.presence(FLEET, ME), topics.presence(FLEET, OTHER)

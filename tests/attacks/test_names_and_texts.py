@@ -16,21 +16,22 @@ from listening import DEVICE, agent_that_heard, sealed
 from puppet import Puppet
 from rich.console import Console
 
-from coordinator import journal, story
-from coordinator.threaded import Threaded
-from coordinator.view import LineView, LiveView, json_line, plain_line
-from device_agent import session
-from device_agent.service import Agent
-from edgefl import events
-from edgefl.events import Fact
-from edgefl.protocol import chunks, topics
-from edgefl.protocol.frames import pack
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import Assignment, Declined, Presence, frame
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
+from coordinator.durable import journal, past
+from coordinator.shell.threaded import Threaded
+from device_agent.decide import session
+from device_agent.shell.service import Agent
+from edgefl.base import events
+from edgefl.base.events import Fact
 from edgefl.system.disk import FolderDisk
 from edgefl.system.logs import FORMAT, Lines
+from edgefl.watch import story
+from edgefl.watch.view import LineView, LiveView, json_line, plain_line
+from edgefl.wire import chunks, topics
+from edgefl.wire.frames import pack
+from edgefl.wire.messages import Assignment, Declined, Presence, frame
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from tools.in_memory_broker import InMemoryBroker
 
 NASTY = "[/x] [bold red]\n2026-11-16 12:00:00,000 INFO coordinator: forged\r\x1b[2J\u202e{0}"
 RUN = run_file({"name": "fedavg"}, task={"partition": {"kind": "iid", "devices": 4}}, rounds={"cohort": 4, "quorum": 3})
@@ -130,7 +131,7 @@ def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureF
     assert "declined: [/x] [bold red]\\n2026" in shown, "the table of devices"
     lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("{")]
     assert any(line.startswith("declined: device-03: [/x]") for line in lines)
-    replayed = list(story.lines(FolderDisk(watched.folder)))
+    replayed = list(past.lines(FolderDisk(watched.folder)))
     logged = written.getvalue()
     assert "reason=[/x] [bold red]\\n2026" in logged
     for text in (shown, *lines, *replayed, logged):

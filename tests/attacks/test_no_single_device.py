@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from fleets import Fleet, loop, run_file
 
-from edgefl.config.schema import RunFile
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.simulation.loop import simulate
+from edgefl.job.config.schema import RunFile
+from edgefl.sim.loop import simulate
+from tools.in_memory_broker import InMemoryBroker
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "results" / "experiments"))
 from attacks import ATTACKS, Attack, Attacked, Sight

@@ -9,8 +9,8 @@ import pytest
 from secured_fleet import broker, make
 
 from edgefl.fleet import revocation
-from edgefl.protocol.broker import NOBODY
 from edgefl.system import store
+from edgefl.wire.broker import NOBODY
 
 NOGROUP = 65534
 

@@ -11,15 +11,15 @@ import pytest
 from fleets import Fleet, loop, prepared, run_file
 from puppet import Puppet, answer, noise
 
-from coordinator import checkpoint
-from coordinator.threaded import Threaded
-from edgefl.config.schema import RunFile
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import Assignment, Presence
-from edgefl.run import job as jobs
-from edgefl.simulation.loop import simulate
+from coordinator.durable import checkpoint
+from coordinator.shell.threaded import Threaded
+from edgefl.base.vector import Array, Vector, norm
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.sim.loop import simulate
 from edgefl.system.disk import FolderDisk
-from edgefl.vector import Array, Vector, norm
+from edgefl.wire.messages import Assignment, Presence
+from tools.in_memory_broker import InMemoryBroker
 
 BAD = "device-04"
 ROUNDS = 6

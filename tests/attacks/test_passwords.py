@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.journal import EARLIER, NAME, Journal
-from coordinator.settling import settle
-from coordinator.threaded import Threaded
+from coordinator.durable.journal import NAME
+from coordinator.durable.settling import settle
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import ConfigError
 from edgefl.cli.app import main
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.reader import load, parse
-from edgefl.config.schema import RunFile
-from edgefl.errors import ConfigError, StoreError
-from edgefl.protocol import address, broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.run import local_fleet
-from edgefl.system.disk import FolderDisk
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.reader import load, parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import local_fleet
+from edgefl.wire import address, broker
+from tools.in_memory_broker import InMemoryBroker
 
 SECRET = "h0rse-battery"
 URL = f"mqtt://ann:{SECRET}@127.0.0.1:1883"
@@ -55,17 +54,6 @@ def test_a_run_keeps_the_password_and_never_writes_it_down(tmp_path: Path) -> No
     assert not any(SECRET.encode() in data for data in everything(tmp_path))
     assert SECRET not in f"{run!r} {run.model_dump_json()} {run.model_dump(mode='json')}"
     assert run.broker.url == URL, "who connects still has it"
-
-
-def test_a_run_whose_journal_has_the_password_is_not_gone_on_with(tmp_path: Path) -> None:
-    folder = tmp_path / "quiet"
-    folder.mkdir()
-    (folder / EARLIER).write_text(f"mqtt://ann:{SECRET}@there")  # version 0.1 wrote it down
-    with pytest.raises(StoreError, match="a run of an earlier version"):
-        settle(folder, run_of(tmp_path), fresh=False)
-    settle(folder, run_of(tmp_path), fresh=True)
-    Journal(FolderDisk(folder)).set(run=run_of(tmp_path).model_dump_json())
-    assert not any(SECRET.encode() in data for data in everything(folder))
 
 
 def test_an_agent_file_does_not_repeat_it_either() -> None:

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from tiny import site
 
-from edgefl.aggregation import Mean, merge
-from edgefl.algorithms import registry
-from edgefl.contract import Update
-from edgefl.errors import RemoteError, WireError
-from edgefl.protocol import frames, tensors
-from edgefl.protocol.codecs import codec
-from edgefl.protocol.messages import TO_COORDINATOR, Answer, Presence, Vitals, Working, peek, read_json
-from edgefl.run.work import unpack_answer
+from edgefl.base.errors import RemoteError, WireError
+from edgefl.job.run.work import unpack_answer
+from edgefl.learn.aggregation import Mean, merge
+from edgefl.learn.algorithms import registry
+from edgefl.learn.contract import Update
+from edgefl.wire import frames, tensors
+from edgefl.wire.codecs import codec
+from edgefl.wire.messages import TO_COORDINATOR, Answer, Presence, Vitals, Working, peek, read_json
 
 NAN, INF, LARGEST, LEAST = math.nan, math.inf, 3.4028e38, 1e-45
 ANSWER = Answer(

@@ -17,16 +17,16 @@ from fleets import until
 from malformed_requests import MALFORMED
 from members_run import MEMBER, OTHER, MembersRun
 
-from coordinator.renewals import Renewals
-from device_agent.renewal import Renewal as OfDevice
-from edgefl.errors import WireError
+from coordinator.shell.renewals import Renewals
+from device_agent.shell.renewal import Renewal as OfDevice
+from edgefl.base.errors import WireError
 from edgefl.fleet import authority
 from edgefl.fleet.administration import DEVICE
 from edgefl.fleet.authority import Authority, clock
-from edgefl.protocol import topics
-from edgefl.protocol.messages import Declined, Renewal, Renewed, frame
-from edgefl.protocol.tls import Tls
-from edgefl.protocol.transport import Message
+from edgefl.wire import topics
+from edgefl.wire.messages import Declined, Renewal, Renewed, frame
+from edgefl.wire.tls import Tls
+from edgefl.wire.transport import Message
 
 
 class Renewing(MembersRun):

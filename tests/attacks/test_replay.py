@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from fleets import Fleet, loop, prepared, run_file, until
 
-from device_agent import session
-from device_agent.replay import RUNS, Replays
-from device_agent.service import Agent
-from edgefl.errors import WireError
-from edgefl.protocol import chunks, topics
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import Assignment, JobState, Missing, Receipt, Refusal, frame
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Message, Transport, TransportEvent
-from edgefl.simulation.world import VirtualClock, World
+from device_agent.decide import session
+from device_agent.decide.replay import RUNS, Replays
+from device_agent.shell.service import Agent
+from edgefl.base.errors import WireError
+from edgefl.sim.world import VirtualClock, World
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import Disk, FolderDisk
 from edgefl.system.memory_disk import MemoryDisk
+from edgefl.wire import chunks, topics
+from edgefl.wire.messages import Assignment, JobState, Missing, Receipt, Refusal, frame
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Message, Transport, TransportEvent
+from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 4, "quorum": 4, "start_with": 4})
 DEVICE = "device-00"

@@ -15,20 +15,20 @@ from facts import in_json
 from fleets import Fleet, loop, prepared, run_file, until
 from puppet import Puppet, answer, noise
 
-from coordinator import service
-from coordinator.journal import Journal
-from coordinator.settling import settle
-from coordinator.threaded import Threaded
-from edgefl.config.schema import RunFile
-from edgefl.errors import Interrupted, StoreError
-from edgefl.protocol import chunks, frames, signed, topics
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.messages import TO_COORDINATOR, Answer, Assignment, Declined, frame, peek
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.sealing import Opener, sealed
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Message, Transport
+from coordinator.durable.journal import Journal
+from coordinator.durable.settling import settle
+from coordinator.shell import service
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import Interrupted, StoreError
+from edgefl.job.config.schema import RunFile
 from edgefl.system.disk import FolderDisk
+from edgefl.wire import chunks, frames, signed, topics
+from edgefl.wire.broker import Broker
+from edgefl.wire.messages import TO_COORDINATOR, Answer, Assignment, Declined, frame, peek
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.sealing import Opener, sealed
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Message, Transport
 
 pytestmark = pytest.mark.broker
 

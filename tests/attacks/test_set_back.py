@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from fleets import Fleet, run_file, until
 
-from coordinator.threaded import Threaded
-from edgefl.errors import Interrupted
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.signing import Signer
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import Interrupted
+from edgefl.wire.signing import Signer
+from tools.in_memory_broker import InMemoryBroker
 
 VICTIM = "device-00"
 RUN = run_file({"name": "fedavg"}, rounds={"cohort": 4, "quorum": 4}, run={"rounds": 6})

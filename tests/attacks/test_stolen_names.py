@@ -20,13 +20,13 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from secured_fleet import PATIENCE, Secured, broker, context, make
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 from edgefl.fleet.administration import DEVICE
 from edgefl.fleet.authority import Authority, clock, key_pem, new_key
-from edgefl.protocol import topics
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.tls import Tls
-from edgefl.protocol.transport import Connected, TransportEvent
+from edgefl.wire import topics
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.tls import Tls
+from edgefl.wire.transport import Connected, TransportEvent
 
 FLEET, JOB, ME, OTHER, THIRD = "default", "digits", "pi-1", "pi-2", "pi-3"
 NOT_AUTHORIZED = 0x87

@@ -10,16 +10,16 @@ import pytest
 from fleets import Fleet, loop, run_file, until
 from paho.mqtt.enums import CallbackAPIVersion
 
-from device_agent.service import Agent
-from edgefl.data.dataset import Dataset
-from edgefl.protocol import chunks, topics
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import JobState, Refusal, frame
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Disconnected, Transport
+from device_agent.shell.service import Agent
+from edgefl.learn.data.dataset import Dataset
+from edgefl.wire import chunks, topics
+from edgefl.wire.broker import Broker
+from edgefl.wire.messages import JobState, Refusal, frame
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Disconnected, Transport
+from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2})
 DEVICE = "device-00"

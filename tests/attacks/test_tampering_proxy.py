@@ -19,10 +19,10 @@ from fleets import Fleet, loop, run_file
 from secured_fleet import PATIENCE, Secured, make
 from secured_fleet import broker as secured_broker
 
-from edgefl.protocol.address import Address
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.mqtt import MqttTransport, tls_context
-from edgefl.protocol.signing import Signer
+from edgefl.wire.address import Address
+from edgefl.wire.broker import Broker
+from edgefl.wire.mqtt import MqttTransport, tls_context
+from edgefl.wire.signing import Signer
 
 RUN = run_file(
     {"name": "fedavg"},

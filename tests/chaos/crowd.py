@@ -13,12 +13,12 @@ from time import monotonic
 
 from puppet import answer, noise
 
-from edgefl.errors import WireError
-from edgefl.protocol import chunks, signed, topics
-from edgefl.protocol.messages import TO_DEVICE, Assignment, JobState, Presence, Receipt, read, read_json
-from edgefl.protocol.reconnect import Reconnect
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
+from edgefl.base.errors import WireError
+from edgefl.wire import chunks, signed, topics
+from edgefl.wire.messages import TO_DEVICE, Assignment, JobState, Presence, Receipt, read, read_json
+from edgefl.wire.reconnect import Reconnect
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
 
 CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, PING, DISCONNECT = 0x10, 0x20, 0x30, 0x40, 0x82, 0xC0, 0xE0
 KEEPALIVE = 30  # seconds

@@ -19,15 +19,16 @@ from typing import Any
 
 from netns import enter
 
-from coordinator import checkpoint, saving, segments, service
+from coordinator.durable import checkpoint, saving, segments
+from coordinator.shell import service
 from coordinator.start import coordinate
 from device_agent.start import open_agent
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.errors import Finished
-from edgefl.events import Fact, Preparing, as_json
-from edgefl.run import job as jobs
+from edgefl.base.errors import Finished
+from edgefl.base.events import Fact, Preparing, as_json
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
 from edgefl.system import faults
 from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own

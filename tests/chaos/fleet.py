@@ -20,19 +20,19 @@ from counter import Witness
 from entrypoints import Setting
 from netns import HERE, Netns
 
-from coordinator.identity import opened
-from coordinator.journal import Journal
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.config.toml_text import written
-from edgefl.events import Answered
+from coordinator.durable.identity import opened
+from coordinator.durable.journal import Journal
+from edgefl.base.events import Answered
 from edgefl.fleet.members import COORDINATOR
-from edgefl.protocol import broker as brokers
-from edgefl.protocol.address import is_loopback
-from edgefl.protocol.broker import Broker
-from edgefl.run import job as jobs
-from edgefl.simulation.loop import simulate
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.config.toml_text import written
+from edgefl.job.run import job as jobs
+from edgefl.sim.loop import simulate
 from edgefl.system.disk import FolderDisk
+from edgefl.wire import broker as brokers
+from edgefl.wire.address import is_loopback
+from edgefl.wire.broker import Broker
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["entrypoints", "warm"])

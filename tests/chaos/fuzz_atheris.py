@@ -8,12 +8,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.reader import parse, tomllib
-from edgefl.config.schema import RunFile
-from edgefl.errors import ConfigError, WireError
-from edgefl.protocol import chunks, tensors
-from edgefl.protocol.messages import TO_COORDINATOR, TO_DEVICE, Answer, JobState, Manifest, Presence, read, read_json
+from edgefl.base.errors import ConfigError, WireError
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.reader import parse, tomllib
+from edgefl.job.config.schema import RunFile
+from edgefl.wire import chunks, tensors
+from edgefl.wire.messages import TO_COORDINATOR, TO_DEVICE, Answer, JobState, Manifest, Presence, read, read_json
 
 LIMIT = 1 << 20
 PIECE = 200  # bytes of an input that make one message to the assembler

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.protocol.broker import find_mosquitto
+from edgefl.wire.broker import find_mosquitto
 
 HERE, THERE = "10.213.7.1", "10.213.7.2"  # the server, the devices; both only inside the namespaces
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET

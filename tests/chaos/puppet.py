@@ -6,10 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
-from edgefl.errors import WireError
-from edgefl.protocol import calls, chunks, signed, tensors, topics
-from edgefl.protocol.codecs import Float32
-from edgefl.protocol.messages import (
+from edgefl.base.errors import WireError
+from edgefl.base.vector import Array
+from edgefl.wire import calls, chunks, signed, tensors, topics
+from edgefl.wire.codecs import Float32
+from edgefl.wire.messages import (
     CALL,
     TO_DEVICE,
     Answer,
@@ -22,10 +23,9 @@ from edgefl.protocol.messages import (
     frame,
     read,
 )
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent, Will
-from edgefl.vector import Array
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Connected, Message, Transport, TransportEvent, Will
 
 
 class Puppet:

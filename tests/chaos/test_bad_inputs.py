@@ -12,8 +12,8 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 
-FRAMES = "protocol/test_frames.py::"
-CHUNKS = "protocol/test_chunks.py::"
+FRAMES = "wire/test_frames.py::"
+CHUNKS = "wire/test_chunks.py::"
 DEVICES = "fleet/test_bad_devices.py::"
 UPDATES = "chaos/test_bad_updates.py::test_every_bad_update_is_named_and_costs_nothing"
 MISTAKES = "cli/test_mistakes.py::"
@@ -28,7 +28,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         (
             f"{FRAMES}test_a_frame_cut_at_any_byte_is_truncated",
             f"{CHUNKS}test_a_chunk_cut_at_any_byte_of_its_head_is_truncated",
-            "protocol/test_tensors.py::test_a_body_cut_at_any_byte_is_truncated",
+            "wire/test_tensors.py::test_a_body_cut_at_any_byte_is_truncated",
         ),
     ),
     3: (
@@ -67,7 +67,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "wire.magic, wire.dtype",
         (
             f"{FRAMES}test_other_formats_are_refused_by_their_first_bytes[pickle]",
-            "protocol/test_tensors.py::test_a_type_that_does_not_travel_is_refused[|O]",
+            "wire/test_tensors.py::test_a_type_that_does_not_travel_is_refused[|O]",
             f"{UPDATES}[pickle]",
         ),
     ),
@@ -81,7 +81,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "wire.malformed",
         (
             f"{FRAMES}test_a_header_that_is_not_one_plain_map_is_malformed[twice]",
-            "protocol/test_tensors.py::test_a_tensor_that_comes_twice_is_refused",
+            "wire/test_tensors.py::test_a_tensor_that_comes_twice_is_refused",
         ),
     ),
     11: ("a tensor called ../../x", "update.unknown_tensor", (f"{UPDATES}[../../x]",)),
@@ -90,7 +90,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
     14: (
         "a norm of a million times the median",
         "update.norm",
-        ("test_guards.py::test_only_the_absurd_is_refused_whatever_others_sent", f"{UPDATES}[absurdly long]"),
+        ("job/test_guards.py::test_only_the_absurd_is_refused_whatever_others_sent", f"{UPDATES}[absurdly long]"),
     ),
     15: (
         "a missing, additional or transposed tensor",
@@ -101,8 +101,8 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "0, -1, 2^63 or NaN samples",
         "wire.malformed; the weight is capped",
         (
-            "protocol/test_messages.py::test_a_weight_must_be_a_positive_number_within_reason[2**63]",
-            "test_robustness.py::test_a_weight_beyond_the_cap_is_cut_to_it_and_far_beyond_counts_the_less_the_more_is_claimed",
+            "wire/test_messages.py::test_a_weight_must_be_a_positive_number_within_reason[2**63]",
+            "learn/test_robustness.py::test_a_weight_beyond_the_cap_is_cut_to_it_and_far_beyond_counts_the_less_the_more_is_claimed",
             f"{UPDATES}[weight 2^63]",
         ),
     ),
@@ -118,7 +118,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
     18: (
         "a thousand transfers that never end",
         "a device has room for two",
-        ("protocol/test_fuzz.py::test_a_thousand_transfers_that_never_end_take_the_room_of_two",),
+        ("wire/test_fuzz.py::test_a_thousand_transfers_that_never_end_take_the_room_of_two",),
     ),
     19: (
         "an answer to a future round",
@@ -134,21 +134,21 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "a model that is not signed, or wrongly",
         "model.unsigned, model.signature; the agent keeps what it had",
         (
-            "protocol/test_signing.py::test_no_byte_can_be_changed",
-            "protocol/test_signing.py::test_without_a_signature_it_is_unsigned",
+            "wire/test_signing.py::test_no_byte_can_be_changed",
+            "wire/test_signing.py::test_without_a_signature_it_is_unsigned",
             "fleet/test_forged_models.py::test_a_forged_model_is_not_trained_on_and_the_run_ends_with_its_own",
         ),
     ),
     22: (
         "ONNX with data outside the file",
         "model.external_data",
-        ("models/test_onnx_guard.py::test_data_outside_the_file_is_refused", f"{BUNDLES}[model.external_data]"),
+        ("learn/models/test_onnx_guard.py::test_data_outside_the_file_is_refused", f"{BUNDLES}[model.external_data]"),
     ),
     23: (
         "ONNX with a foreign operator",
         "model.domain",
         (
-            "models/test_onnx_guard.py::test_a_foreign_operator_is_refused_wherever_it_hides",
+            "learn/models/test_onnx_guard.py::test_a_foreign_operator_is_refused_wherever_it_hides",
             f"{BUNDLES}[model.domain]",
         ),
     ),
@@ -156,7 +156,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "a small graph that needs 40 GB",
         "model.too_large",
         (
-            "models/test_onnx_guard.py::test_a_graph_larger_than_allowed_is_refused",
+            "learn/models/test_onnx_guard.py::test_a_graph_larger_than_allowed_is_refused",
             f"{BUNDLES}[model.too_large]",
         ),
     ),
@@ -170,7 +170,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "the range is named, exit code 2",
         (
             f"{MISTAKES}test_a_wrong_run_file_is_named_with_key_value_and_remedy[rounds.quorum = 3]",
-            "test_config.py::test_a_wrong_value_is_named_with_its_key_and_a_remedy[algorithm.momentum=1]",
+            "job/test_config.py::test_a_wrong_value_is_named_with_its_key_and_a_remedy[algorithm.momentum=1]",
         ),
     ),
     27: (
@@ -187,25 +187,25 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         (
             f"{MISTAKES}test_a_taken_port_is_named",
             f"{MISTAKES}test_a_broker_that_is_not_there_is_named",
-            "protocol/test_mqtt.py::test_an_unreachable_broker_is_told_and_tried_again",
-            "protocol/test_reconnect.py::test_attempts_that_fail_come_ever_more_slowly_up_to_the_cap",
+            "wire/test_mqtt.py::test_an_unreachable_broker_is_told_and_tried_again",
+            "wire/test_reconnect.py::test_attempts_that_fail_come_ever_more_slowly_up_to_the_cap",
         ),
     ),
     29: (
         "a certificate that has expired or is not yet valid",
         "says which one, its dates and what the clock says",
         (
-            "protocol/test_certificates.py::test_the_dates_of_the_brokers_certificate",
-            "protocol/test_certificates.py::test_the_dates_of_our_own_certificate",
-            "protocol/test_certificates.py::test_the_commands_say_it_in_one_line_and_end_with_code_2",
-            "doctor/test_broker_checks.py::test_the_dates_of_the_broker_s_certificate_are_named",
+            "wire/test_certificates.py::test_the_dates_of_the_brokers_certificate",
+            "wire/test_certificates.py::test_the_dates_of_our_own_certificate",
+            "wire/test_certificates.py::test_the_commands_say_it_in_one_line_and_end_with_code_2",
+            "ops/doctor/test_broker_checks.py::test_the_dates_of_the_broker_s_certificate_are_named",
         ),
     ),
     30: (
         "a key file of mode 0644",
         "refused",
         (
-            "protocol/test_mqtt.py::test_a_private_key_that_others_can_read_is_refused",
+            "wire/test_mqtt.py::test_a_private_key_that_others_can_read_is_refused",
             "coordinator/test_identity.py::test_a_key_that_others_can_read_is_refused",
         ),
     ),
@@ -213,9 +213,9 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "data that are empty, of one class, or damaged",
         "the device does not take part, and says why; one class is welcome",
         (
-            f"{MISTAKES}test_an_agent_whose_data_cannot_be_trained_on_does_not_take_part[is empty]",
+            "device_agent/test_broken_data.py::test_the_log_of_the_device_says_what_is_wrong_with_its_data[is empty]",
             f"{MISTAKES}test_devices_with_one_class_each_are_welcome",
-            "data/test_catalog.py::test_broken_files_of_the_data_root_are_named",
+            "learn/data/test_catalog.py::test_broken_files_of_the_data_root_are_named",
             f"{DEVICES}test_an_agent_with_data_of_another_shape_declines_and_says_so_at_the_end",
         ),
     ),
@@ -223,14 +223,19 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "secure aggregation with what needs single updates",
         "refused at the start, with the reason",
         (
-            "test_privacy_section.py::test_secure_aggregation_is_refused_for_every_algorithm_with_the_reason",
-            "test_privacy_section.py::test_no_combination_with_secure_aggregation_is_accepted",
+            "job/test_privacy_section.py::test_secure_aggregation_is_refused_for_every_algorithm_with_the_reason",
+            "job/test_privacy_section.py::test_no_combination_with_secure_aggregation_is_accepted",
         ),
     ),
     33: (
         "a checkpoint of another model",
         "both hashes are shown, exit code 2",
-        ("test_checkpoint.py::test_a_checkpoint_of_another_model_is_the_operators_mistake[exit_code == 2]",),
+        (
+            (
+                "coordinator/test_checkpoint.py::"
+                "test_a_checkpoint_of_another_model_is_the_operators_mistake[exit_code == 2]"
+            ),
+        ),
     ),
     34: (
         "a state folder in use",
@@ -241,8 +246,8 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "a torch that dies of an illegal instruction or lacks CUDA",
         "the doctor tries it in a process of its own and prints the pin",
         (
-            "doctor/test_engine_checks.py::test_a_torch_that_does_not_import_is_told_with_its_pin[libcudart]",
-            "doctor/test_engine_checks.py::test_the_doctor_survives_and_says_so_with_its_exit_code",
+            "ops/doctor/test_engine_checks.py::test_a_torch_that_does_not_import_is_told_with_its_pin[libcudart]",
+            "ops/doctor/test_engine_checks.py::test_the_doctor_survives_and_says_so_with_its_exit_code",
         ),
     ),
 }

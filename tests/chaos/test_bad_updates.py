@@ -10,12 +10,12 @@ import pytest
 from puppet import Puppet, answer, noise
 from threaded_fleet import ThreadedFleet
 
-from device_agent import identity
-from edgefl.protocol import signed, topics
-from edgefl.protocol.messages import Assignment, Presence, Tensor
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.transport import Message, TransportEvent
+from device_agent.durable import identity
 from edgefl.system.disk import FolderDisk
+from edgefl.wire import signed, topics
+from edgefl.wire.messages import Assignment, Presence, Tensor
+from edgefl.wire.signed import Speaker
+from edgefl.wire.transport import Message, TransportEvent
 
 BAD = "device-03"
 HUGE = (10**10,)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from fleet import Fleet, run_table
 
-from coordinator import checkpoint
-from coordinator.exporting import read
+from coordinator.durable import checkpoint
+from coordinator.shell.exporting import read
 from coordinator.start import BEST_MODEL, MODEL
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.deployment.deployed import Deployed
-from edgefl.events import Done, Fact
-from edgefl.run import job as jobs
-from edgefl.simulation.loop import simulate
+from edgefl.base.events import Done, Fact
+from edgefl.delivery.deployed import Deployed
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.sim.loop import simulate
 from edgefl.system.disk import FolderDisk
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]

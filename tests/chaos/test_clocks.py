@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from entrypoints import Setting
 from fleet import Fleet, expected, toml
 
-from coordinator.journal import Journal
-from edgefl.protocol import broker as brokers
+from coordinator.durable.journal import Journal
 from edgefl.system.disk import FolderDisk
 from edgefl.system.processes import Child
+from edgefl.wire import broker as brokers
 
 THOROUGH = os.environ.get("EDGEFL_CHAOS") == "1"
 DAY = 86400.0  # seconds

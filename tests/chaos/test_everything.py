@@ -17,12 +17,12 @@ import pytest
 from fleet import Fleet, Life, expected, run_table, toml
 from proxy import Proxy
 
-from coordinator import checkpoint
-from coordinator.checkpoint import Saved
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.run import job as jobs
-from edgefl.run.job import RunState
+from coordinator.durable import checkpoint
+from coordinator.durable.checkpoint import Saved
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import RunState
 from edgefl.system.disk import FolderDisk
 
 pytestmark = [

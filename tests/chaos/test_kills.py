@@ -12,7 +12,7 @@ from entrypoints import Setting
 from fleet import Fleet
 from proxy import Proxy
 
-from coordinator import checkpoint
+from coordinator.durable import checkpoint
 from edgefl.system.disk import FolderDisk
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]

@@ -11,7 +11,7 @@ import pytest
 from crowd import Crowd
 from fleet import Fleet
 
-from edgefl.protocol.reconnect import PER_SECOND, spread
+from edgefl.wire.reconnect import PER_SECOND, spread
 
 THOROUGH = os.environ.get("EDGEFL_CHAOS") == "1"
 DEVICES = 1000

@@ -10,8 +10,8 @@ import msgpack
 import pytest
 from threaded_fleet import ThreadedFleet
 
-from edgefl.protocol import chunks, signed, topics
-from edgefl.protocol.transport import Message, TransportEvent
+from edgefl.wire import chunks, signed, topics
+from edgefl.wire.transport import Message, TransportEvent
 
 THOROUGH = os.environ.get("EDGEFL_CHAOS") == "1"
 CUTS = 500 if THOROUGH else 40

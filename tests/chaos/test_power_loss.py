@@ -12,28 +12,29 @@ import pytest
 from disk_recorder import Disk, DiskRecorder, restore
 from fleet import run_table
 
-from coordinator import checkpoint, rounds, segments
-from coordinator.checkpoint import Saved
-from coordinator.journal import Journal, Kept
-from coordinator.metrics_file import METRICS, MetricsFile
-from coordinator.rounds import Rounds, Rules
-from device_agent import vocabulary as words
-from device_agent.birth import born
-from device_agent.service import Agent
-from device_agent.spool import Held, Spool
+from coordinator.decide import rounds
+from coordinator.decide.rounds import Rounds, Rules
+from coordinator.durable import checkpoint, segments
+from coordinator.durable.checkpoint import Saved
+from coordinator.durable.journal import Journal, Kept
+from device_agent.decide import vocabulary as words
+from device_agent.durable.birth import born
+from device_agent.durable.spool import Held, Spool
+from device_agent.shell.service import Agent
 from device_agent.start import Host
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.data.dataset import Dataset
-from edgefl.events import Round, from_json
-from edgefl.protocol import chunks
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.signing import Signer
-from edgefl.run import job as jobs
-from edgefl.run.job import Job, RunState
+from edgefl.base.events import Round, from_json
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job, RunState
+from edgefl.learn.data.dataset import Dataset
 from edgefl.system import store
 from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk
+from edgefl.watch.metrics_file import METRICS, MetricsFile
+from edgefl.wire import chunks
+from edgefl.wire.signing import Signer
+from tools.in_memory_broker import InMemoryBroker
 
 FRAME = bytes(range(256)) * 3
 BEFORE = np.full(4, -1, np.float32)

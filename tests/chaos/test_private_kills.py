@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fleet import Fleet, expected
 
-from device_agent.privacy_ledger import NAME
+from device_agent.durable.privacy_ledger import NAME
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 

@@ -10,19 +10,19 @@ from typing import Any
 from facts import in_json
 from fleet import expected, run_table
 
-from coordinator.journal import Journal
-from coordinator.threaded import Threaded
-from device_agent.backends import choose, maker
+from coordinator.durable.journal import Journal
+from coordinator.shell.threaded import Threaded
+from device_agent.shell.backends import choose, maker
 from device_agent.start import Host
-from edgefl.config.local_compute import LocalCompute
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.events import Answered
-from edgefl.protocol import chunks, signed
-from edgefl.protocol.in_memory_broker import InMemoryBroker, InMemoryClient
-from edgefl.protocol.transport import Payload, joined
-from edgefl.run import job as jobs
+from edgefl.base.events import Answered
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
 from edgefl.system.disk import FolderDisk
+from edgefl.wire import chunks, signed
+from edgefl.wire.transport import Payload, joined
+from tools.in_memory_broker import InMemoryBroker, InMemoryClient
 
 PATIENCE = 120.0
 

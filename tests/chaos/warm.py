@@ -4,10 +4,10 @@ from pathlib import Path
 
 from coordinator.start import MODEL  # noqa: F401 - imported for its own sake, as all of these
 from device_agent.start import open_agent  # noqa: F401
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.deployment import deploy  # noqa: F401
-from edgefl.run import job as jobs
+from edgefl.delivery import deploy  # noqa: F401
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
 
 run = parse(
     RunFile,

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.algorithms import registry
 from edgefl.cli.app import main
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.origin import effective
-from edgefl.config.reader import load, parse, tomllib
-from edgefl.config.schema import RunFile
-from edgefl.config.toml_text import key_lines, leaves, line_of, name, written
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.origin import effective
+from edgefl.job.config.reader import load, parse, tomllib
+from edgefl.job.config.schema import RunFile
+from edgefl.job.config.toml_text import key_lines, leaves, line_of, name, written
+from edgefl.learn.algorithms import registry
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted([*ROOT.glob("deploy/examples/*/*.toml"), *ROOT.glob("edgefl/cli/templates/*.toml")])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from edgefl.cli.app import main
-from edgefl.doctor import engines
-from edgefl.doctor.broker_probe import BrokerProbe
-from edgefl.doctor.finding import ok
-from edgefl.protocol.broker import Broker
+from edgefl.ops.doctor import engines
+from edgefl.ops.doctor.broker_probe import BrokerProbe
+from edgefl.ops.doctor.finding import ok
+from edgefl.wire.broker import Broker
 
 Doctor = Callable[..., tuple[int, str, str]]
 
@@ -67,8 +67,8 @@ def test_one_wrong_thing_is_exit_code_one(doctor: Doctor) -> None:
 def test_an_agent_across_a_network_must_know_its_coordinator(
     host: str, key: str, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgefl.doctor.network.reachable", lambda _: None)  # nobody lives there, and it takes long
-    monkeypatch.setattr("edgefl.doctor.network.probe_broker", lambda *_: BrokerProbe(""))
+    monkeypatch.setattr("edgefl.ops.doctor.network.reachable", lambda _: None)  # nobody lives there, and it takes long
+    monkeypatch.setattr("edgefl.ops.doctor.network.probe_broker", lambda *_: BrokerProbe(""))
     if key:
         monkeypatch.setenv("EDGEFL_AGENT__COORDINATOR", key)
     code, out, _ = doctor(agent(f"mqtt://pi-1@{host}:1883"), "--json")
@@ -111,3 +111,15 @@ def test_a_wrong_file_is_exit_code_two(doctor: Doctor) -> None:
     assert (code, out) == (2, "")
     assert "no such file" in err
     assert doctor("--set", "run.rounds=1")[0] == 2
+
+
+@pytest.mark.parametrize("broker", ["mqtt://127.0.0.1:1", "mqtt://nowhere.invalid", "mqtt:/slip", "unix://slip"])
+def test_what_is_to_be_corrected_is_a_key_of_the_file_at_hand(doctor: Doctor, broker: str) -> None:
+    said = doctor(agent(broker))[1]
+    assert "agent.broker" in said
+    assert "broker.url" not in said
+    Path("run.toml").write_text(f"[broker]\nurl = '{broker}'\n[task]\npartition = {{ kind = 'iid', devices = 2 }}\n")
+    code, said, refused = doctor("run.toml")
+    assert code
+    assert "broker.url" in said + refused
+    assert "agent.broker" not in said + refused

@@ -11,18 +11,18 @@ import onnx
 import onnxruntime
 import pytest
 
-from coordinator import checkpoint
-from coordinator.checkpoint import Saved
-from coordinator.exporting import Exported, export_checkpoint
+from coordinator.durable import checkpoint
+from coordinator.durable.checkpoint import Saved
+from coordinator.shell.exporting import Exported, export_checkpoint
 from coordinator.start import _export
 from edgefl import __version__
 from edgefl.cli.app import main
 from edgefl.cli.export import told
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.data.catalog import load
-from edgefl.run import job as jobs
-from edgefl.simulation.loop import simulate
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.learn.data.catalog import load
+from edgefl.sim.loop import simulate
 from edgefl.system.disk import FolderDisk
 
 TABLE = {

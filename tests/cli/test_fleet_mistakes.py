@@ -11,8 +11,8 @@ import pytest
 
 from edgefl.cli.app import main
 from edgefl.fleet.folder import FleetFolder
-from edgefl.protocol.broker import find_mosquitto
 from edgefl.system.locks import own
+from edgefl.wire.broker import find_mosquitto
 
 Edgefl = Callable[..., tuple[int, str]]
 
@@ -103,4 +103,4 @@ def test_data_that_are_not_there_yet_are_said_at_the_installation(edgefl: Edgefl
         "agent", "enrol", "pi-01.kit", "--data", "npz:/nothere.npz", "--install-only", "--folder", "home"
     )
     assert code == 0
-    assert "edgefl: its agent will not start yet: data set 'npz:/nothere.npz': /nothere.npz is not a file" in error
+    assert "edgefl: its agent will not train yet: data set 'npz:/nothere.npz': /nothere.npz is not a file" in error

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.device_keys import DeviceKeys
+from coordinator.shell.device_keys import DeviceKeys
 from edgefl.cli.app import main
-from edgefl.protocol import signing
-from edgefl.protocol.signing import Signer
 from edgefl.system.locks import own
+from edgefl.wire import signing
+from edgefl.wire.signing import Signer
 
 KEY = signing.key_text(bytes(32))  # the same in every process that collects tests
 RUN = '[rounds]\ncohort = 1\n[broker]\nurl = "mqtt://localhost:1883"\nidentity = "fleet.key"\n'

@@ -97,26 +97,6 @@ def test_an_empty_data_set_is_refused(edgefl: Edgefl) -> None:
     assert "empty" in error
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("empty.csv", b"a,b,label\n", ["empty.csv", "is empty"]),
-        ("rubbish.npz", b"PK\x03\x04 rubbish", ["rubbish.npz", "cannot be read as data"]),
-        ("hole.csv", b"1,nan,0\n1,2,1\n1,2,1\n", ["hole.csv', line 1, column '2'", "the cell is empty"]),
-        ("endless.csv", b"1,inf,0\n1,2,1\n1,2,1\n", ["endless.csv", "NaN or infinity in sample 0"]),
-    ],
-)
-def test_an_agent_whose_data_cannot_be_trained_on_does_not_take_part(
-    name: str, content: bytes, words: list[str], edgefl: Edgefl
-) -> None:
-    Path(name).write_bytes(content)
-    file = write(f"[agent]\nid = 'a'\nfolder = '.'\n[data]\nsource = '{name[-3:]}:{name}'\n", "agent.toml")
-    code, error = edgefl("agent", "start", file, "--log", "error")
-    assert code == 2
-    assert "\n" not in error
-    assert all(word in error for word in words)
-
-
 def test_devices_with_one_class_each_are_welcome(edgefl: Edgefl) -> None:
     Path("two.csv").write_text("1,0,0\n0,1,1\n" * 20)
     text = RUN.replace('"synthetic"', '"csv:two.csv"').replace('kind = "iid"', 'kind = "classes", per_device = 1')
@@ -145,18 +125,13 @@ def test_set_must_name_a_section_and_a_key(edgefl: Edgefl) -> None:
     assert "section.key=value" in error
 
 
-@pytest.mark.parametrize("command", ["coordinator", "agent"])
-def test_a_broker_that_is_not_there_is_named(command: str, edgefl: Edgefl) -> None:
+def test_a_broker_that_is_not_there_is_named(edgefl: Edgefl) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"mqtt://127.0.0.1:{taken.getsockname()[1]}"  # bound, but nobody listens
-        if command == "coordinator":
-            words = ["coordinator", "start", write(RUN), "--set", f"broker.url={url}"]
-        else:
-            me = f"[agent]\nid = 'a'\nbroker = '{url}'\nfolder = '.'\nconnect_timeout = 0.5\n"
-            file = write(me + "[data]\nsource = 'synthetic'\n", "agent.toml")
-            words = ["agent", "start", file, "--log", "error"]
-        code, error = edgefl(*words)
+        me = f"[agent]\nid = 'a'\nbroker = '{url}'\nfolder = '.'\nconnect_timeout = 0.5\n"
+        file = write(me + "[data]\nsource = 'synthetic'\n", "agent.toml")
+        code, error = edgefl("agent", "start", file, "--log", "error")
     assert code == 2
     assert url in error
     assert "not reachable" in error

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from edgefl.base.errors import ConfigError
 from edgefl.cli.app import app
-from edgefl.errors import ConfigError
-from edgefl.privacy import upcycled_epsilon
+from edgefl.learn.privacy import output_epsilon
 
 RUN = """
 [run]
@@ -42,7 +42,7 @@ def test_the_sigma_that_calibrate_finds_spends_what_was_asked(algorithm: str, up
     asked = ("--epsilon", "8", "--delta", "1e-5", "--rounds", "9", "--clip", "2", "--algorithm", algorithm)
     report = json.loads(edgefl("privacy", "calibrate", *asked, "--json").stdout)
     assert report["updates"] == updates
-    assert upcycled_epsilon(updates, 2.0, report["sigma"], 1, 1e-5, sensitivity="worst_case") == pytest.approx(8)
+    assert output_epsilon(updates, 2.0, report["sigma"], 1e-5) == pytest.approx(8)
     plain = edgefl("privacy", "calibrate", *asked, "--samples", "224")
     assert plain.stdout.startswith(f"sigma = {report['sigma']:.6g} ")
     assert "as published" in plain.stdout
@@ -64,7 +64,7 @@ def test_a_simulation_ends_with_what_its_device_that_spent_most_has_spent(tmp_pa
     (tmp_path / "run.toml").write_text(RUN)
     words = "simulate", str(tmp_path / "run.toml"), *driver
     told = [json.loads(line) for line in edgefl(*words, "--json").stdout.splitlines()][-1]["privacy"]
-    epsilon = upcycled_epsilon(told["updates"], 2.0, 5.0, 1, 1e-5, sensitivity="worst_case")
+    epsilon = output_epsilon(told["updates"], 2.0, 5.0, 1e-5)
     assert told["updates"] in {1, 2}  # of four rounds two are free, and two devices of four are asked
     assert told["epsilon"] == epsilon
     last = edgefl(*words).stdout.splitlines()[-1]

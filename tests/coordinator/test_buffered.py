@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from pydantic import TypeAdapter
 
-from coordinator import modes
-from coordinator.rounds import (
+from coordinator.decide import modes
+from coordinator.decide.rounds import (
     Accept,
     Action,
     Answered,

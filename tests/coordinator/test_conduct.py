@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator import conduct
-from coordinator.conduct import Conduct
+from coordinator.decide import conduct
+from coordinator.decide.conduct import Conduct
 
 
 def struck(known: Conduct, device: str, *times: float) -> tuple[Conduct, list[bool]]:

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator import core
-from coordinator.conduct import Conduct
-from coordinator.devices import CONTENT, LACKING, PATIENCE
-from coordinator.roster import Announcement
-from coordinator.rounds import Declined, Rounds, Rules
-from coordinator.state import State, recalling
-from coordinator.vocabulary import (
+from coordinator.decide import core
+from coordinator.decide.conduct import Conduct
+from coordinator.decide.devices import CONTENT, LACKING, PATIENCE
+from coordinator.decide.roster import Announcement
+from coordinator.decide.rounds import Declined, Rounds, Rules
+from coordinator.decide.state import State, recalling
+from coordinator.decide.vocabulary import (
     Accept,
     Action,
     Announced,
@@ -24,6 +24,7 @@ from coordinator.vocabulary import (
     Connected,
     Disconnected,
     Dismiss,
+    Enrolled,
     Event,
     Expiring,
     Failed,
@@ -66,8 +67,8 @@ from coordinator.vocabulary import (
     Usable,
     Woken,
 )
-from edgefl import events
-from edgefl.events import Fact
+from edgefl.base import events
+from edgefl.base.events import Fact
 
 RULES = Rules(rounds=3, seed=7, cohort=2, quorum=2, deadline=30.0, start_with=2)
 HERE = Announcement(online=True, installation="i", birth=1, samples=10, host="h", version="1", back_end="onnx")
@@ -737,3 +738,76 @@ def test_one_that_rests_is_lost_with_the_reason_and_comes_back():
     s, _, told = feed(s, Announced(3.0, "a", HERE))
     assert any(isinstance(fact, events.Joined) for fact in told)
     assert "a" in s.rounds.present
+
+
+# ── who is not at work, and why ──────────────────────────────────────────────────────────────────────────────
+
+BROKEN = replace(HERE, trouble="line 32", samples_from=5.0)
+NO_DATA = replace(HERE, online=False, resting="no usable data: line 32", trouble="line 32")
+
+
+def test_a_device_without_usable_data_is_told_of_and_not_asked_and_joins_when_they_are_good():
+    s, _, told = feed(new(), Announced(1.0, "a", NO_DATA))
+    assert told == [events.DataBroken("a", "line 32", None, HERE.version, HERE.host)]
+    assert "a" not in s.rounds.present
+    s, _, told = feed(s, Announced(2.0, "a", HERE))
+    assert [type(fact) for fact in told[:2]] == [events.Joined, events.DataMended]
+    assert "a" in s.rounds.present
+
+
+def test_a_device_whose_data_break_later_stays_and_is_told_of_until_they_are_mended():
+    s, _, told = feed(new(), Announced(1.0, "a", HERE))
+    s, _, told = feed(s, Announced(2.0, "a", BROKEN))
+    assert events.DataBroken("a", "line 32", 5.0, HERE.version, HERE.host) in told
+    assert "a" in s.rounds.present
+    s, _, told = feed(s, Announced(3.0, "a", replace(HERE, online=False)))
+    assert told == [events.Lost("a")], "a last will says nothing about data"
+    s, _, told = feed(s, Announced(4.0, "a", BROKEN))
+    s, _, told = feed(s, Announced(5.0, "a", HERE))
+    assert events.DataMended("a") in told
+
+
+def test_a_device_that_may_not_take_part_is_told_of_once_for_each_reason():
+    old = ("protocol.version", "device 'a' speaks protocol 2")
+    s = new()
+    told = []
+    for at in range(1, 9):
+        s, did, facts = feed(s, Announced(float(at), "a", HERE, refusal=old))
+        told += facts
+        assert [action.code for action in did if isinstance(action, TurnAway)] == ["protocol.version"]
+    [fact] = told
+    assert fact == events.Refused("a", *old, barred=True, version=HERE.version, host=HERE.host)
+    s, _, told = feed(s, Announced(9.0, "a", HERE, refusal=("protocol.version", "device 'a' speaks protocol 1")))
+    assert len(told) == 1
+    s, _, told = feed(s, Announced(10.0, "a", HERE))
+    assert any(isinstance(fact, events.Joined) for fact in told)
+    assert not s.barred
+
+
+def test_whoever_tries_many_keys_is_told_of_once():
+    s, told = new(), []
+    for number in range(9):
+        why = ("device.key", f"another key than {number}")
+        s, _, facts = feed(s, Announced(1.0, "a", HERE, refusal=why, key=f"ed25519:{number}"))
+        told += facts
+    assert len(told) == 1
+
+
+def test_of_very_many_devices_that_may_not_take_part_some_are_only_counted(monkeypatch):
+    monkeypatch.setattr("coordinator.decide.devices.BARRED", 3)
+    s, told = new(), []
+    for number in range(9):
+        s, _, facts = feed(s, Announced(1.0, f"d{number}", HERE, refusal=("protocol.version", "old")))
+        told += facts
+    assert len(told) == 3
+    assert s.refusals == {"protocol.version": 9}
+
+
+def test_who_belongs_to_the_run_is_told_when_it_changes_and_an_ended_certificate_once():
+    two = Enrolled(1.0, ("a", "b"), (("b", 0.5, "do this"),))
+    s, _, told = feed(new(), two)
+    assert told == [events.Enrolled(("a", "b")), events.Expired("b", 0.5, "do this")]
+    assert feed(s, replace(two, at=2.0))[2] == []
+    s, _, told = feed(s, Enrolled(3.0, ("a", "b", "c")))
+    assert told == [events.Enrolled(("a", "b", "c"))]
+    assert feed(s, replace(two, at=4.0, devices=("a", "b", "c")))[2] == [events.Expired("b", 0.5, "do this")]

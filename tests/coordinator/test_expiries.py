@@ -3,11 +3,11 @@
 from datetime import datetime, timezone
 from pathlib import Path
 
-from coordinator.expiries import expiry
-from edgefl import events
+from edgefl.base import events
 from edgefl.fleet.members import Certificate, Member, Members, MembersFile
-from edgefl.overview.overview import Overview
-from edgefl.protocol.signing import Signer
+from edgefl.watch.expiries import expiry
+from edgefl.watch.overview.overview import Overview
+from edgefl.wire.signing import Signer
 
 ENDS = datetime(2027, 1, 31, tzinfo=timezone.utc)
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.gateways import objection
-from coordinator.rounds import Abandon, Answered, Finish, Joined, Overtaken, Rounds, Rules, step
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
+from coordinator.decide.gateways import objection
+from coordinator.decide.rounds import Abandon, Answered, Finish, Joined, Overtaken, Rounds, Rules, step
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
 
 
 def run(algorithm: str = "fedavg", **more: Any) -> RunFile:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import identity
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.errors import ConfigError
-from edgefl.protocol import signing
+from coordinator.durable import identity
+from edgefl.base.errors import ConfigError
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
 from edgefl.system.faults import FAULT
+from edgefl.wire import signing
 
 
 def run(name: str = "one", environment: dict[str, str] | None = None, **broker: str) -> RunFile:
@@ -91,7 +91,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path):
 @pytest.mark.parametrize("fault", ["kill:1", "full:1"])
 def test_a_start_that_was_cut_short_leaves_nothing_that_the_next_one_could_trip_over(fault: str, tmp_path: Path):
     file = tmp_path / "fleet.key"
-    code = f"from pathlib import Path; from coordinator import identity; identity.opened(Path({str(file)!r}))"
+    code = f"from pathlib import Path; from coordinator.durable import identity; identity.opened(Path({str(file)!r}))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, check=False, env={**os.environ, FAULT: fault}, capture_output=True, text=True)
     assert done.returncode != 0

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator import checkpoint
-from coordinator.merging import Looked, Merged, Merging, Prepared, preparing
-from coordinator.saving import Saving, Unstuck
-from coordinator.vocabulary import Merge
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.contract import Update
-from edgefl.errors import EdgeflError, StoreError
-from edgefl.run import job as jobs
-from edgefl.run.job import Job
-from edgefl.run.work import unpack_broadcast
+from coordinator.decide.vocabulary import Merge
+from coordinator.durable import checkpoint
+from coordinator.durable.saving import Saving, Unstuck
+from coordinator.shell.merging import Looked, Merged, Merging, Prepared, preparing
+from edgefl.base.errors import EdgeflError, StoreError
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job
+from edgefl.job.run.work import unpack_broadcast
+from edgefl.learn.contract import Update
 from edgefl.system.background import Work
 from edgefl.system.clock import SystemClock
 

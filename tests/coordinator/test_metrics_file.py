@@ -3,9 +3,9 @@
 import json
 from random import Random
 
-from coordinator.metrics_file import METRICS, MetricsFile
-from edgefl.events import Round, from_json
+from edgefl.base.events import Round, from_json
 from edgefl.system.memory_disk import MemoryDisk
+from edgefl.watch.metrics_file import METRICS, MetricsFile
 
 
 def rounds(disk: MemoryDisk) -> list[Round]:

@@ -5,14 +5,16 @@ from urllib.request import urlopen
 
 import pytest
 
-from coordinator import page
-from coordinator.page import certified, served
-from coordinator.view import plain_line
-from edgefl import events
-from edgefl.config.page import Page
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
+from coordinator.durable.journal import Journal
+from coordinator.shell import page
+from coordinator.shell.page import certified, served
+from edgefl.base import events
 from edgefl.fleet.folder import FleetFolder
+from edgefl.job.config.page import Page
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.system.disk import FolderDisk
+from edgefl.watch.view import plain_line
 
 
 def run_file(folder: Path, **section: object) -> RunFile:
@@ -22,7 +24,7 @@ def run_file(folder: Path, **section: object) -> RunFile:
 
 def test_a_run_tells_the_page_and_says_where_it_is(tmp_path: Path) -> None:
     pytest.importorskip("starlette")
-    with served(run_file(tmp_path), tmp_path / "run") as watched:
+    with served(run_file(tmp_path), Journal(FolderDisk(tmp_path / "run")), tmp_path / "run") as watched:
         assert watched.shown is not None
         assert plain_line(watched.shown) == f"watch it at {watched.shown.url}"
         watched.tell(events.Joined("pi-01"))
@@ -33,7 +35,7 @@ def test_a_run_tells_the_page_and_says_where_it_is(tmp_path: Path) -> None:
 
 
 def test_nobody_serves_what_is_not_wanted(tmp_path: Path) -> None:
-    with served(run_file(tmp_path, serve=False), tmp_path / "run") as watched:
+    with served(run_file(tmp_path, serve=False), Journal(FolderDisk(tmp_path / "run")), tmp_path / "run") as watched:
         assert watched.shown is None
         watched.tell(events.Joined("pi-01"))
 
@@ -50,7 +52,7 @@ def test_a_page_that_cannot_be_served_is_one_line_and_the_run_goes_on(
     tmp_path: Path, section: dict[str, object], words: str
 ) -> None:
     pytest.importorskip("starlette")
-    with served(run_file(tmp_path, **section), tmp_path / "run") as watched:
+    with served(run_file(tmp_path, **section), Journal(FolderDisk(tmp_path / "run")), tmp_path / "run") as watched:
         assert watched.shown is not None
         line = plain_line(watched.shown)
         assert line.startswith("no page is served: ")
@@ -64,14 +66,14 @@ def test_a_bug_of_ours_in_the_page_does_not_keep_the_run(tmp_path: Path, monkeyp
         raise ZeroDivisionError
 
     monkeypatch.setattr(page, "certified", broken)
-    with served(run_file(tmp_path), tmp_path / "run") as watched:
+    with served(run_file(tmp_path), Journal(FolderDisk(tmp_path / "run")), tmp_path / "run") as watched:
         assert watched.shown is not None
         assert watched.shown.url == ""
 
 
 def test_where_its_packages_are_not_installed_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "NEEDED", ("no_such_package",))
-    with served(run_file(tmp_path), tmp_path / "run") as watched:
+    with served(run_file(tmp_path), Journal(FolderDisk(tmp_path / "run")), tmp_path / "run") as watched:
         assert watched.shown is not None
         assert "pip install 'edgefl[coordinator]'" in watched.shown.note
 

@@ -5,14 +5,14 @@ from contextlib import closing
 
 import pytest
 
-from coordinator.journal import Journal
-from coordinator.metrics_file import METRICS, MetricsFile, reports
-from coordinator.past import complete_metrics, facts, overview, run_disk
-from edgefl import events
-from edgefl.errors import ConfigError
-from edgefl.events import Done, Round, as_json
-from edgefl.overview.snapshot import plain
+from coordinator.durable.journal import Journal
+from coordinator.durable.past import Follower, complete_metrics, facts, overview, run_disk
+from edgefl.base import events
+from edgefl.base.errors import ConfigError
+from edgefl.base.events import Done, Round, as_json
 from edgefl.system.disk import FolderDisk
+from edgefl.watch.metrics_file import METRICS, MetricsFile, reports
+from edgefl.watch.overview.snapshot import plain
 
 RUN = {
     "run": {"name": "sensors", "rounds": 3},
@@ -83,5 +83,33 @@ def test_a_folder_without_a_run_is_said_to_be_one(tmp_path):
 
 def test_a_run_that_goes_on_has_in_its_metrics_what_only_its_journal_had(tmp_path):
     disk = folder(tmp_path, STORY, without(2))
-    complete_metrics(disk)(Round(3, at=9.0))
+    complete_metrics(Journal(disk))(Round(3, at=9.0))
     assert [fact.round for fact in reports(disk) if isinstance(fact, Round)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("metrics_first", [False, True])
+def test_whoever_follows_a_folder_hears_each_fact_once(tmp_path, metrics_first):
+    disk = folder(tmp_path, [], [])
+    follower, metrics, book = Follower(disk), MetricsFile(disk), Journal(disk)
+    told, anew = follower.look()
+    assert (told, anew) == ([events.Started("sensors", "1f2e", "mqtt://user@b:1883", "", "fedgc", 3, 60.0)], True)
+    for fact in STORY:
+        writes = [lambda fact=fact: book.note(fact), lambda fact=fact: metrics(fact)]
+        news = []
+        for write in reversed(writes) if metrics_first else writes:
+            write()
+            more, anew = follower.look()
+            assert not anew
+            news += more
+        assert news == [fact]
+    assert follower.look() == ([], False)
+
+
+def test_whoever_follows_a_folder_hears_another_run_from_its_beginning(tmp_path):
+    disk = folder(tmp_path / "run", STORY, STORY)
+    follower = Follower(disk)
+    follower.look()
+    (tmp_path / "run").rename(tmp_path / "run~1")
+    folder(tmp_path / "run", STORY[:2], [])
+    told, anew = follower.look()
+    assert (told[1:], anew) == (STORY[:2], True)

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from walks import DEVICES, impatient, rules, walk
 
-from coordinator import buffered, core, modes, rounds
-from coordinator.rounds import (
+from coordinator.decide import buffered, core, modes, rounds
+from coordinator.decide.rounds import (
     Answered,
     Busy,
     Declined,
@@ -23,7 +23,7 @@ from coordinator.rounds import (
     Rounds,
     Rules,
 )
-from edgefl.events import Closed
+from edgefl.base.events import Closed
 
 ARROW = re.compile(r"^    (\w+) +─+ ([\w, ]+?) ─+▶ (\w+)", re.MULTILINE)
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from coordinator import sightings as recording
-from coordinator import vocabulary as words
-from coordinator.renewals import SOON, Renewals
-from coordinator.sightings import EVERY, Sightings
-from edgefl import events
+from coordinator.decide import vocabulary as words
+from coordinator.shell.renewals import SOON, Renewals
+from edgefl.base import events
 from edgefl.fleet import administration, authority, sightings
 from edgefl.fleet.administration import DEVICE, Fleet
 from edgefl.fleet.members import LOOK, MembersFile
+from edgefl.watch import sightings as recording
+from edgefl.watch.sightings import EVERY, Sightings
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.rounds import (
+from coordinator.decide.rounds import (
     Abandon,
     Accept,
     Action,
@@ -32,7 +32,7 @@ from coordinator.rounds import (
     step,
     waiting,
 )
-from edgefl import seeds
+from edgefl.base import seeds
 
 RULES = Rules(rounds=3, seed=7, cohort=3, quorum=2, deadline=30.0)
 FLEET = ("a", "b", "c", "d", "e")

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from coordinator.rounds import (
+from coordinator.decide.rounds import (
     Abandon,
     Accept,
     Action,

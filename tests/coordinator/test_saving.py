@@ -4,9 +4,9 @@ from functools import partial
 
 import numpy as np
 
-from coordinator.saving import APART, Saving, Stuck, Unstuck
-from edgefl.errors import StoreError
-from edgefl.run.job import RunState
+from coordinator.durable.saving import APART, Saving, Stuck, Unstuck
+from edgefl.base.errors import StoreError
+from edgefl.job.run.job import RunState
 
 
 class FullDisk:

@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.beginning import rules
-from coordinator.journal import Journal
-from coordinator.resuming import Stated, changes, rounds_in_force
-from coordinator.rounds import Answered, Invite, Joined, Resumed, Rounds, step
-from coordinator.settling import finished, settle
+from coordinator.decide.rounds import Answered, Invite, Joined, Resumed, Rounds, step
+from coordinator.durable.beginning import rules
+from coordinator.durable.journal import Journal
+from coordinator.durable.resuming import Stated, changes, rounds_in_force
+from coordinator.durable.settling import finished, settle
+from edgefl.base.errors import ConfigError, Finished
+from edgefl.base.events import Changed, as_json
 from edgefl.cli.app import app
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.errors import ConfigError, Finished
-from edgefl.events import Changed, as_json
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.learn.data.files import contents
 from edgefl.system.disk import FolderDisk
 
 
@@ -91,7 +92,7 @@ def test_all_that_it_depends_on_is_named_at_once(tmp_path: Path):
 
 def test_a_round_in_hand_is_asked_anew_when_its_model_travels_otherwise(tmp_path: Path):
     folder = begun(tmp_path / "run")
-    book, state = Journal(FolderDisk(folder)), Rounds(rules(a_run(), 1))
+    book, state = Journal(FolderDisk(folder)), Rounds(rules(a_run()))
     for event in (Joined("a", 0.0), Joined("b", 0.0), Answered("a", 1, 1.0)):
         state = step(state, event)[0]
         book.write((event,), state)
@@ -191,3 +192,68 @@ def test_what_cannot_be_extended_says_why(name: str, words: str, tmp_path: Path)
     result = CliRunner().invoke(app, ["coordinator", "extend", str(settled.parent / name), "--rounds", "2"])
     assert isinstance(result.exception, ConfigError)
     assert words in str(result.exception)
+
+
+def with_data(folder: Path, file: Path, rows: str = "a,label\n1,0\n2,1\n") -> RunFile:
+    """A run that was begun in the folder, on a table."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(rows)
+    run = a_run(task={"data": f"csv:{file}"})
+    settle(folder, run)
+    book = Journal(FolderDisk(folder))
+    if book.get("run") is None:
+        book.set(run=run.model_dump_json())
+    book.close()
+    return run
+
+
+def test_data_that_were_moved_are_the_same_data(tmp_path: Path):
+    before, now = tmp_path / "server" / "check.csv", tmp_path / "server2" / "again.csv"
+    with_data(tmp_path / "run", before)
+    before.unlink()
+    with_data(tmp_path / "run", now)
+    told = [("task.data", f"csv:{before}", f"csv:{now}")]
+    assert [(one["key"], one["before"], one["now"]) for one in story(tmp_path / "run")] == told
+    with_data(tmp_path / "run", now)
+    assert len(story(tmp_path / "run")) == 1
+
+
+def test_other_data_in_another_place_are_another_run(tmp_path: Path):
+    with_data(tmp_path / "run", tmp_path / "server" / "check.csv")
+    with pytest.raises(ConfigError, match=r"task.data was csv:.*, is csv:.*, with other contents\): change it back"):
+        with_data(tmp_path / "run", tmp_path / "server2" / "check.csv", "a,label\n1,1\n2,1\n")
+
+
+def test_data_that_were_written_to_are_told(tmp_path: Path):
+    file = tmp_path / "check.csv"
+    with_data(tmp_path / "run", file)
+    with_data(tmp_path / "run", file, "a,label\n1,0\n2,1\n3,1\n")
+    assert [one["key"] for one in story(tmp_path / "run")] == ["contents of task.data"]
+    with_data(tmp_path / "run", file, "a,label\n1,0\n2,1\n3,1\n")
+    assert len(story(tmp_path / "run")) == 1
+
+
+def test_the_data_of_an_earlier_version_s_run_are_compared_where_both_are_there(tmp_path: Path):
+    before, now = tmp_path / "server" / "check.csv", tmp_path / "server2" / "check.csv"
+    run = with_data(tmp_path / "other", before)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    book = Journal(FolderDisk(folder))
+    book.set(run=run.model_dump_json())
+    book.close()
+    with_data(folder, now)
+    assert [one["key"] for one in story(folder)] == ["task.data"]
+    now.unlink()
+    with_data(folder, before)
+
+
+def test_a_folder_of_images_is_known_by_what_is_in_it(tmp_path: Path):
+    def folder(name: str, cats: str) -> str:
+        for kind, picture in (("cat", cats), ("dog", "b")):
+            (tmp_path / name / kind).mkdir(parents=True)
+            (tmp_path / name / kind / "1.png").write_text(picture)
+        return f"images:{tmp_path / name}"
+
+    same, moved, other = folder("one", "a"), folder("two", "a"), folder("three", "c")
+    assert contents(same) == contents(moved) != contents(other)
+    assert contents("digits") is contents("images:/nowhere") is contents("npz:/nowhere.npz") is None

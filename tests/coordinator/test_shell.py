@@ -8,18 +8,19 @@ import pytest
 from fleets import prepared, run_file
 from puppet import Puppet, answer
 
-from coordinator import core, service
-from coordinator.journal import Journal
-from coordinator.service import Coordinator
-from coordinator.vocabulary import Stop
-from edgefl import events
-from edgefl.errors import Interrupted
-from edgefl.events import Fact
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import Assignment
+from coordinator.decide import core
+from coordinator.decide.vocabulary import Stop
+from coordinator.durable.journal import Journal
+from coordinator.shell import service
+from coordinator.shell.service import Coordinator
+from edgefl.base import events
+from edgefl.base.errors import Interrupted
+from edgefl.base.events import Fact
 from edgefl.system.background import Crashed, Work
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.reactor import Woken
+from edgefl.wire.messages import Assignment
+from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 2, "quorum": 2, "start_with": 2})
 

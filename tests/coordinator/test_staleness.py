@@ -3,8 +3,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from coordinator.staleness import Latecomer, fold
-from edgefl.contract import Update
+from coordinator.decide.staleness import Latecomer, fold
+from edgefl.learn.contract import Update
 
 
 def update(weight: float) -> Update:

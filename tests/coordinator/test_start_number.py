@@ -4,22 +4,22 @@ from itertools import pairwise
 
 import pytest
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.journal import Journal
-from coordinator.outbox import start_number
-from edgefl import events
-from edgefl.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
-from edgefl.chaos.scenario import Member, Scenario, Weather
-from edgefl.chaos.softmax import fleet, make_job
-from edgefl.config.schema import RunFile
-from edgefl.events import Fact
-from edgefl.hardware.line import Line
-from edgefl.protocol import chunks, signed, simulated_keys, topics
-from edgefl.protocol.transport import Connected, Message, TransportEvent
-from edgefl.simulation.loop import simulate
-from edgefl.simulation.network import VirtualBroker
-from edgefl.simulation.world import VirtualClock, World
+from coordinator.durable.journal import Journal
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.outbox import start_number
+from edgefl.base import events
+from edgefl.base.events import Fact
+from edgefl.job.config.schema import RunFile
+from edgefl.sim.loop import simulate
+from edgefl.sim.network import VirtualBroker
+from edgefl.sim.world import VirtualClock, World
+from edgefl.system.hardware.line import Line
 from edgefl.system.memory_disk import MemoryDisk
+from edgefl.wire import chunks, signed, simulated_keys, topics
+from edgefl.wire.transport import Connected, Message, TransportEvent
+from tools.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
+from tools.chaos.scenario import Member, Scenario, Weather
+from tools.chaos.softmax import fleet, make_job
 
 YEAR = 365 * 86_400.0
 SEED = 5

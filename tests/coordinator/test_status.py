@@ -14,19 +14,20 @@ import pytest
 from certificates import LASTING, Authority
 from typer.testing import CliRunner
 
-from coordinator import known_runs, past
-from coordinator.journal import Journal
-from coordinator.metrics_file import MetricsFile
-from coordinator.rounds import Rounds, Rules
-from coordinator.sources import PageSource
-from edgefl import events
+from coordinator.decide.rounds import Rounds, Rules
+from coordinator.durable import past
+from coordinator.durable.journal import Journal
+from coordinator.shell import known_runs
+from edgefl.base import events
+from edgefl.base.errors import ConfigError, EdgeflError
+from edgefl.base.events import Round
 from edgefl.cli.app import app
-from edgefl.errors import ConfigError, EdgeflError
-from edgefl.events import Round
-from edgefl.overview.overview import Overview
-from edgefl.overview.snapshot import plain
+from edgefl.ops.sources import PageSource
 from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own, owner
+from edgefl.watch.metrics_file import MetricsFile
+from edgefl.watch.overview.overview import Overview
+from edgefl.watch.overview.snapshot import plain
 
 RUN = {
     "run": {"name": "sensors", "rounds": 3},
@@ -187,11 +188,11 @@ def test_runs_that_are_known_are_bounded_and_a_spoilt_entry_is_nobodys_loss(fold
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(folder, tmp_path, caplog):
     spoilt = tmp_path / "runs" / "spoilt"
     spoilt.mkdir()
-    (spoilt / "journal.sqlite").write_bytes(b"of an earlier version")
+    (spoilt / "journal.log").write_bytes(b"nothing of ours, and longer than a head" * 9)
     known_runs.announce(folder)
     known_runs.announce(spoilt)
     assert [json.loads(line)["run"]["name"] for line in said("--json").splitlines()] == ["sensors"]
-    assert "a run of an earlier version" in caplog.text
+    assert "damaged" in caplog.text
 
 
 # ── a page ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -232,10 +233,10 @@ def overview() -> bytes:
 def test_the_page_of_a_coordinator_answers_all_that_is_asked(folder, tmp_path):
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
-    from edgefl.config.page import Page
-    from edgefl.page.feed import Feed
-    from edgefl.page.history import History
-    from edgefl.page.server import Server
+    from edgefl.job.config.page import Page
+    from edgefl.watch.page.feed import Feed
+    from edgefl.watch.page.history import History
+    from edgefl.watch.page.server import Server
 
     known, token = Overview(), tmp_path / "token"  # which the page makes
     for fact in (events.Started("sensors", "1f2e", rounds=3, at=TUESDAY), *STORY):
@@ -259,10 +260,10 @@ def test_the_page_of_a_coordinator_answers_all_that_is_asked(folder, tmp_path):
 def test_a_page_with_a_certificate_is_believed_if_its_authority_is_named(folder, tmp_path):
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
-    from edgefl.config.page import Page
-    from edgefl.page.feed import Feed
-    from edgefl.page.history import History
-    from edgefl.page.server import Server
+    from edgefl.job.config.page import Page
+    from edgefl.watch.page.feed import Feed
+    from edgefl.watch.page.history import History
+    from edgefl.watch.page.server import Server
 
     authority = Authority.new(tmp_path / "authority", dates=LASTING)
     proof = authority.issue("server", LASTING)
@@ -323,3 +324,20 @@ def test_text_of_a_page_moves_no_cursor(folder):
 
 def test_why_an_unfinished_run_waits_is_known_from_its_folder(folder):
     assert past.overview(past.run_disk(folder)).run.waiting.startswith("round 2: 0 of 2 answered, 1 declined (pi-2)")
+
+
+def test_what_is_not_a_terminal_gets_whole_reasons(folder):
+    why = "too warm: the processor has 91 °C, and this device may work up to 80 °C" + 10 * ", and so on"
+    with closing(Journal(FolderDisk(folder))) as book:
+        book.note(events.Declined("pi-2", 2, why, at=TUESDAY + 47))
+    command = [sys.executable, "-c", "from edgefl.cli.app import main; main()", "status", str(folder)]
+    piped = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
+    (row,) = (line for line in piped.stdout.splitlines() if line.startswith("pi-2 "))
+    assert why in row
+
+
+@pytest.mark.parametrize(("restarts", "words"), [(1, "restarted once;"), (2, "restarted 2 times;")])
+def test_restarts_are_counted_in_words(folder, restarts, words):
+    with closing(Journal(FolderDisk(folder))) as book:
+        book.note(*(events.Resumed(2, at=TUESDAY + 50 + number) for number in range(restarts)))
+    assert words in said(folder)

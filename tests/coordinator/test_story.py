@@ -6,13 +6,13 @@ from dataclasses import MISSING, fields
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.journal import Journal
-from coordinator.story import line, log_line
-from edgefl import events
+from coordinator.durable.journal import Journal
+from edgefl.base import events
+from edgefl.base.events import FACTS
 from edgefl.cli.app import app
-from edgefl.events import FACTS
-from edgefl.overview.words import words
 from edgefl.system.disk import FolderDisk
+from edgefl.watch.overview.words import words
+from edgefl.watch.story import line, log_line
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,18 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from coordinator import core, device_table, picture
-from coordinator import vocabulary as words
-from coordinator.conduct import Conduct
-from coordinator.device_table import Standing, ranked
-from coordinator.rounds import Rounds, Rules, waiting
-from coordinator.view import LineView, LiveView, json_line, plain_line
-from edgefl import events
-from edgefl.events import Abandoned, Declined, Fact, Preparing, Refused, Round, Waiting, from_json
-from edgefl.overview.overview import Overview
-from edgefl.overview.rows import DeviceRow, OpenRound, Snapshot
+from coordinator.decide import core
+from coordinator.decide import vocabulary as words
+from coordinator.decide.conduct import Conduct
+from coordinator.decide.rounds import Rounds, Rules, waiting
+from edgefl.base import events
+from edgefl.base.events import Abandoned, Declined, Fact, Preparing, Refused, Round, Waiting, from_json
 from edgefl.system import logs
+from edgefl.watch import device_table, picture
+from edgefl.watch.device_table import Standing, ranked
+from edgefl.watch.overview.overview import Overview
+from edgefl.watch.overview.rows import DeviceRow, OpenRound, Snapshot
+from edgefl.watch.view import LineView, LiveView, json_line, plain_line
 
 NOW = 1000.0
 STARTED = events.Started("view", "r", "mqtt://localhost:1883", "key", "fedavg", 20)

@@ -4,14 +4,14 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from coordinator import core, modes, rounds
-from coordinator import vocabulary as words
-from coordinator.conduct import Conduct
-from coordinator.roster import Announcement
-from coordinator.rounds import Rounds, Rules
-from coordinator.state import State, unfinished
-from edgefl import events
-from edgefl.events import Fact
+from coordinator.decide import core, modes, rounds
+from coordinator.decide import vocabulary as words
+from coordinator.decide.conduct import Conduct
+from coordinator.decide.roster import Announcement
+from coordinator.decide.rounds import Rounds, Rules
+from coordinator.decide.state import State, unfinished
+from edgefl.base import events
+from edgefl.base.events import Fact
 
 DEVICES = ("a", "b", "c", "d")
 HERE = Announcement(online=True, installation="i", birth=1, samples=10)

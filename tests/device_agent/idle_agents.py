@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_agent.service import Agent
-from edgefl.data.dataset import Dataset
-from edgefl.protocol.in_memory_broker import InMemoryBroker
+from device_agent.shell.service import Agent
+from edgefl.learn.data.dataset import Dataset
 from edgefl.system.background import Work
 from edgefl.system.disk import Disk, FolderDisk
+from tools.in_memory_broker import InMemoryBroker
 
 
 @dataclass
@@ -44,12 +44,12 @@ class Later:
 
 
 def idle_agent(folder: Path | Disk, **more: Any) -> Agent:
-    about: dict[str, Any] = {"clock": Stopped(), "background": Later(), "put": lambda _: None, **more}
+    data = Dataset(np.zeros((2, 3), np.float32), np.zeros(2, np.int64), 2)
+    about: dict[str, Any] = {"clock": Stopped(), "background": Later(), "put": lambda _: None, "data": data, **more}
     return Agent(
         device="pi",
         fleet="default",
         transport=InMemoryBroker().client("pi"),
-        data=Dataset(np.zeros((2, 3), np.float32), np.zeros(2, np.int64), 2),
         make_model=lambda *_: pytest.fail("nothing is trained here"),
         back_end="none",
         disk=FolderDisk(folder) if isinstance(folder, Path) else folder,

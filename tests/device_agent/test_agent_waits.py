@@ -1,26 +1,30 @@
 """What an agent waits for without waiting: a disk with room, its turn to announce itself, a model, a broker."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
 from idle_agents import Later, Stopped, idle_agent
 
-from device_agent import session
-from device_agent import vocabulary as words
-from device_agent.model_cache import STALLED
-from device_agent.order import Item
-from device_agent.privacy_ledger import NAME
-from device_agent.service import OPEN, QUIET, RETRY, Agent
-from device_agent.spool import Held, Spools
-from device_agent.training import Computed, Trained
-from device_agent.vocabulary import Tasked
-from edgefl.privacy import Price
-from edgefl.privacy.noise import Objective
-from edgefl.protocol import chunks, signed, topics
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import (
+from device_agent.decide import session
+from device_agent.decide import vocabulary as words
+from device_agent.decide.order import Item, Order
+from device_agent.decide.vocabulary import Tasked
+from device_agent.durable.privacy_ledger import NAME
+from device_agent.durable.spool import Held, Spools
+from device_agent.shell.model_cache import STALLED
+from device_agent.shell.service import OPEN, QUIET, RETRY, Agent
+from device_agent.shell.training import Trained
+from edgefl.base.vector import Layout
+from edgefl.job.run.work import Done
+from edgefl.system.background import Crashed
+from edgefl.system.memory_disk import MemoryDisk
+from edgefl.system.reactor import Woken
+from edgefl.wire import chunks, signed, topics
+from edgefl.wire.messages import (
     TO_COORDINATOR,
     Absent,
     Assignment,
@@ -33,19 +37,15 @@ from edgefl.protocol.messages import (
     frame,
     read,
 )
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Connected, Disconnected, Message
-from edgefl.run.work import Done
-from edgefl.system.background import Crashed
-from edgefl.system.memory_disk import MemoryDisk
-from edgefl.system.reactor import Woken
-from edgefl.vector import Layout
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Connected, Disconnected, Message
+from tools.in_memory_broker import InMemoryBroker
 
 FRAME = b"an update"
 DIGEST = chunks.digest(FRAME)
 TASK = Tasked("job", "life", 3, "m3", "1")
-PRICE = Price(Objective(), 100, 0.1, Layout(("w",), ((2, 3),)))
+PRIVATE = {"name": "fedprox", "mu": 0.1, "privacy": {"mechanism": "output", "clip": 1.0, "sigma": 1.0}}
 KEPT = {"c": np.arange(4, dtype=np.float32)}
 COORDINATOR = Speaker(Signer.new(), "default", 1)
 
@@ -123,17 +123,62 @@ def test_a_commit_that_does_not_fit_keeps_the_update_until_there_is_room(agent: 
     assert (Spools(disk, 4).take(), agent.held) == ({}, {})
 
 
-def test_a_price_that_cannot_be_booked_keeps_its_update_unsent(agent: Agent, disk: MemoryDisk):
+def keep_own(agent: Agent, value: float) -> None:
+    """It has trained, and its algorithm leaves it a model of its own."""
+    manifest = Manifest(
+        job="job", run_id="life", round=3, digest="0" * 64, size=9, layout=Shape.of(Layout(("w",), ((4,),))),
+        algorithm={"name": "ditto"}, network="mlp", sample=(1,), classes=2, loss="cross_entropy", codec="float32",
+        seed=1,
+    )  # fmt: skip
     agent.session = replace(agent.session, phase="training", task=TASK)
+    agent.order = Order(TASK, Item(manifest, b""), None, None, {}, 1 << 20, keeps=True)
+    own = {"own": np.full(4, value, np.float32), "shared": np.zeros(4, np.float32)}
+    agent.handle(Trained(agent.trainer.number, 3, Done(FRAME, KEPT, 0.1, 2, own)))
+    assert sent(agent) == [0]
+    assert agent.order is None, "what it was trained from is not held for it"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "value"), [("accepted", 1.0), ("duplicate", 1.0), ("late", None), ("refused", None)]
+)
+def test_its_own_model_is_kept_when_the_update_is_taken_even_if_the_power_fails_before(
+    agent: Agent, disk: MemoryDisk, verdict: str, value: float | None
+):
+    keep_own(agent, 1.0)
+    disk.crash(Random(0))
+    again = idle_agent(disk)
+    again.handle(Connected())
+    assert not again.own_models.runs()
+    tell(again, receipt(verdict))
+    assert again.own_models.runs() == ([] if value is None else ["job.life"])
+    if value is not None:
+        assert again.own_models.read("job.life").arrays["own"].tolist() == [value] * 4
+    assert not disk.names("*.draft")
+
+
+def test_an_own_model_that_does_not_fit_costs_the_update_nothing(agent: Agent, disk: MemoryDisk):
+    keep_own(agent, 1.0)
+    tell(agent, receipt())
     disk.capacity = disk.used
-    agent.handle(Computed("job.life", PRICE))
-    agent.handle(Trained(agent.trainer.number, 3, Done(FRAME, {}, 0.1, 2)))
+    agent.session = replace(agent.session, answered={})
+    keep_own(agent, 2.0)
+    disk.capacity = None
+    tell(agent, receipt())
+    assert agent.own_models.read("job.life").arrays["own"].tolist() == [1.0] * 4, "the one before, whole"
+
+
+def test_a_task_whose_price_cannot_be_booked_does_not_begin(agent: Agent, disk: MemoryDisk):
+    tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
+    at_hand(agent, PRIVATE)
+    disk.capacity = disk.used
+    agent._arrived()
+    agent._go_on()
     wake(agent, RETRY)
-    assert (sent(agent), agent.held) == ([], {})
+    assert agent.trainer._background.waiting == []
     disk.capacity = None
     wake(agent, RETRY)
     assert json.loads(disk.read(NAME) or b"")["job.life"]["odd_updates"] == 1
-    assert sent(agent) == [0]
+    assert len(agent.trainer._background.waiting) == 1
 
 
 def test_the_disk_is_tried_again_when_it_is_time_and_not_with_every_message(agent: Agent, disk: MemoryDisk):
@@ -162,10 +207,14 @@ def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, d
     assert set(Spools(disk, 4).take()) == {"job.life"}
 
 
-def test_what_was_computed_counts_after_the_end_too(agent: Agent, disk: MemoryDisk):
-    agent.handle(words.Stopped())
-    agent.handle(Computed("job.life", PRICE))
-    assert json.loads(disk.read(NAME) or b"")["job.life"]["odd_updates"] == 1
+def test_a_task_is_booked_before_anything_of_it_is_opened_and_each_time_it_begins(disk: MemoryDisk):
+    for life in (1, 2):
+        agent = idle_agent(disk)
+        agent.handle(Connected())
+        at_hand(agent, PRIVATE)
+        tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
+        assert len(agent.trainer._background.waiting) == 1
+        assert json.loads(disk.read(NAME) or b"")["job.life"]["odd_updates"] == life
 
 
 def test_an_update_that_does_not_fit_on_the_disk_is_sent_all_the_same(agent: Agent, disk: MemoryDisk):
@@ -293,7 +342,7 @@ def test_what_stands_at_the_broker_and_is_not_its_last_word_is_corrected(agent: 
 # ---- the background --------------------------------------------------------------------------------------------------
 
 
-def at_hand(agent: Agent) -> None:
+def at_hand(agent: Agent, algorithm: Mapping[str, object] | None = None) -> None:
     manifest = Manifest(
         job="job",
         run_id="life",
@@ -301,7 +350,7 @@ def at_hand(agent: Agent) -> None:
         digest="0" * 64,
         size=1,
         layout=Shape.of(Layout(("w",), ((2,),))),
-        algorithm={"name": "fedavg"},
+        algorithm=algorithm or {"name": "fedavg"},
         network="softmax",
         sample=(3,),
         classes=2,

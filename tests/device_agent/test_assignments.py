@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from idle_agents import idle_agent
 
-from device_agent.service import Agent
-from device_agent.session import known
-from device_agent.vocabulary import Tasked
-from edgefl.protocol import chunks, topics
-from edgefl.protocol.messages import Assignment, frame
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Message
+from device_agent.decide.session import known
+from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.service import Agent
+from edgefl.wire import chunks, topics
+from edgefl.wire.messages import Assignment, frame
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Message
 
 SAID = Assignment(job="job", run_id="life", round=3, attempt=1, model="m3", batches=5)
 TASK = Tasked("job", "life", 3, "m3", "1", batches=5)

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from test_virtual_agent import BATCHES, SIGNER, Asks, switched_on
 
-from device_agent.attendance import REST
-from device_agent.conditions import silent, unmet
-from device_agent.training import Progressed
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.reader import parse
-from edgefl.errors import ConfigError
-from edgefl.protocol import signed
-from edgefl.protocol.messages import TO_COORDINATOR, Declined, Vitals, Working, peek
-from edgefl.protocol.signing import claim
-from edgefl.protocol.transport import Message
-from edgefl.simulation.network import VirtualBroker
-from edgefl.simulation.world import World
+from device_agent.decide.conditions import silent, unmet
+from device_agent.shell.attendance import REST
+from device_agent.shell.training import Progressed
+from edgefl.base.errors import ConfigError
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.reader import parse
+from edgefl.sim.network import VirtualBroker
+from edgefl.sim.world import World
 from edgefl.system.memory_disk import MemoryDisk
+from edgefl.wire import signed
+from edgefl.wire.messages import TO_COORDINATOR, Declined, Vitals, Working, peek
+from edgefl.wire.signing import claim
+from edgefl.wire.transport import Message
 
 FINE = Vitals(temperature=50.0, load=0.2, disk_free=10_000_000_000, battery=0.8, charging=True)
 NOON = time(12, 0)

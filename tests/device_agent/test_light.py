@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl.models.build import build_module
-from edgefl.models.onnx.bundle import pack
-from edgefl.models.onnx_backend import OnnxModel
-from edgefl.models.onnx_export import export
+from edgefl.learn.models.build import build_module
+from edgefl.learn.models.onnx.bundle import pack
+from edgefl.learn.models.onnx_backend import OnnxModel
+from edgefl.learn.models.onnx_export import export
 
 ASKED = """
 import sys
 import device_agent.start
-from edgefl.algorithms import registry
+from edgefl.learn.algorithms import registry
 def loaded():
-    return {name.rpartition(".")[2] for name in sys.modules if name.startswith("edgefl.algorithms.")}
+    return {name.rpartition(".")[2] for name in sys.modules if name.startswith("edgefl.learn.algorithms.")}
 before = loaded()
 registry.algorithm({"name": "fedprox"})
 print(*sorted(before), "|", *sorted(loaded() - before))
@@ -35,8 +35,10 @@ def test_an_agent_imports_the_algorithm_it_is_asked_for_and_no_other() -> None:
 def test_an_agent_does_without_what_may_stand_in_a_run_file() -> None:
     loaded = "import sys, device_agent.start; print(*(name for name in sys.modules if name.startswith('edgefl.')))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    assert "edgefl.config.agent_file" in done.stdout.split()
-    assert not {"edgefl.config.schema", "edgefl.hardware.profiles", "edgefl.robustness"} & set(done.stdout.split())
+    assert "edgefl.job.config.agent_file" in done.stdout.split()
+    assert not {"edgefl.job.config.schema", "edgefl.system.hardware.profiles", "edgefl.learn.robustness"} & set(
+        done.stdout.split()
+    )
 
 
 SLIM = """
@@ -44,7 +46,7 @@ import sys
 from edgefl.system.slim_imports import slim
 slim()
 import device_agent.start
-from edgefl.config.agent_file import AgentFile
+from edgefl.job.config.agent_file import AgentFile
 AgentFile.model_validate({"agent": {"id": "a"}, "data": {"source": "digits"}})
 print(*({"email", "http.client", "urllib.request", "importlib.metadata"} & set(sys.modules)))
 import urllib.request
@@ -71,7 +73,7 @@ print(*sys.modules)
 
 def test_what_a_box_is_forked_from_has_neither_the_network_nor_keys_nor_what_reads_data() -> None:
     done = subprocess.run([sys.executable, "-c", BOXED], capture_output=True, text=True, check=True)
-    ours = {"device_agent.service", "edgefl.data.source", "edgefl.protocol.mqtt", "edgefl.system.store"}
+    ours = {"device_agent.shell.service", "edgefl.learn.data.source", "edgefl.wire.mqtt", "edgefl.system.store"}
     theirs = {"cryptography", "numpy.ma", "onnxruntime", "paho", "safetensors", "ssl", "zipfile"}
     assert not (ours | theirs) & set(done.stdout.split())
 
@@ -82,7 +84,7 @@ from pathlib import Path
 from edgefl.system.slim_imports import slim
 slim()
 import device_agent.start
-from edgefl.config.agent_file import LocalData
+from edgefl.job.config.agent_file import LocalData
 samples = device_agent.start.samples_of(LocalData(source=sys.argv[1]))
 print(len(samples.data), "numpy.ma" in sys.modules)
 """
@@ -99,8 +101,8 @@ GRAPHS = """
 import sys
 import numpy as np
 from pathlib import Path
-from edgefl.models.onnx.bundle import unpack
-from edgefl.models.onnx_backend import OnnxModel
+from edgefl.learn.models.onnx.bundle import unpack
+from edgefl.learn.models.onnx_backend import OnnxModel
 from edgefl.system.resident_memory import one_heap
 one_heap()
 model = OnnxModel(unpack(Path(sys.argv[1]).read_bytes()), frugal=sys.argv[2] == "frugal")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.renewal import AGAIN, Renewal
-from edgefl.errors import WireError
+from device_agent.shell.renewal import AGAIN, Renewal
+from edgefl.base.errors import WireError
 from edgefl.fleet import authority
 from edgefl.fleet.authority import Authority
-from edgefl.protocol.tls import Tls
+from edgefl.wire.tls import Tls
 
 BORN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LASTS = timedelta(days=90)

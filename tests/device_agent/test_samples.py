@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent.own_samples import samples_of
-from device_agent.samples import Samples
-from edgefl.config.agent_file import LocalData
-from edgefl.data.dataset import Dataset
-from edgefl.data.partition import Partition
-from edgefl.errors import ConfigError
+from device_agent.shell.own_samples import samples_of
+from device_agent.shell.samples import Samples
+from edgefl.base.errors import ConfigError
+from edgefl.job.config.agent_file import LocalData
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.partition import Partition
 
 
 def as_is(data: Dataset) -> Dataset:

@@ -5,15 +5,15 @@ from math import inf
 import pytest
 from idle_agents import idle_agent
 
-from device_agent import vocabulary as words
-from device_agent.birth import Birth, born
-from device_agent.service import Agent
-from device_agent.spool import Held, Spool
-from edgefl.protocol import chunks, signed
-from edgefl.protocol.messages import TO_COORDINATOR, Holding, read
-from edgefl.protocol.signed import LATEST
+from device_agent.decide import vocabulary as words
+from device_agent.durable.birth import Birth, born
+from device_agent.durable.spool import Held, Spool
+from device_agent.shell.service import Agent
 from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk
+from edgefl.wire import chunks, signed
+from edgefl.wire.messages import TO_COORDINATOR, Holding, read
+from edgefl.wire.signed import LATEST
 
 FRAME = bytes(range(250))
 HELD = Held("job", "job.life", 3, "1", "m3", FRAME, chunks.digest(FRAME), {})

@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from device_agent.session import HOPELESS, MOST_FAILURES, MOST_SEEN, Session, Update, step
-from device_agent.vocabulary import (
+from device_agent.decide.session import HOPELESS, MOST_FAILURES, MOST_SEEN, Session, Update, step
+from device_agent.decide.vocabulary import (
     Action,
     Announce,
     AnnounceLater,

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.download import Download
-from device_agent.trust import Trust, Wanted
-from edgefl.errors import ConfigError, WireError
-from edgefl.protocol import chunks
-from edgefl.protocol.messages import Manifest, Shape
-from edgefl.protocol.signing import Signer
+from device_agent.durable.trust import Trust, Wanted
+from device_agent.shell.download import Download
+from edgefl.base.errors import ConfigError, WireError
+from edgefl.base.vector import Layout
 from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk
-from edgefl.vector import Layout
+from edgefl.wire import chunks
+from edgefl.wire.messages import Manifest, Shape
+from edgefl.wire.signing import Signer
 
 FRAME = b"a model" * 100
 DIGEST = chunks.digest(FRAME)
@@ -151,7 +151,7 @@ def test_a_manifest_that_comes_after_the_chunks_goes_on_with_the_next_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """As when the first one was forged: until it is believed, nobody knows how many groups there are."""
-    monkeypatch.setattr("edgefl.protocol.topics.GROUP", 1)
+    monkeypatch.setattr("edgefl.wire.topics.GROUP", 1)
     large = bytes(chunks.CHUNK) + FRAME
     digest = chunks.digest(large)
     model_ref = Wanted("digits", "life", 3, digest.hex()[:16])

@@ -11,14 +11,20 @@ import numpy as np
 import pytest
 from tiny import Tiny, clouds
 
-from device_agent import vocabulary as words
-from device_agent.service import Agent
-from device_agent.training import Trained
-from edgefl.contract import Task
-from edgefl.hardware.line import Line
-from edgefl.protocol import chunks, signed, signing, topics
-from edgefl.protocol.codecs import Float32
-from edgefl.protocol.messages import (
+from device_agent.decide import vocabulary as words
+from device_agent.shell.data_watch import DataLooked
+from device_agent.shell.samples import Samples
+from device_agent.shell.service import Agent
+from device_agent.shell.training import Trained
+from edgefl.job.run.work import Done, ModelRef, Worker, pack_broadcast
+from edgefl.learn.contract import Task
+from edgefl.sim.network import VirtualBroker
+from edgefl.sim.world import Process, World
+from edgefl.system.hardware.line import Line
+from edgefl.system.memory_disk import MemoryDisk, PowerCut
+from edgefl.wire import chunks, signed, signing, topics
+from edgefl.wire.codecs import Float32
+from edgefl.wire.messages import (
     TO_COORDINATOR,
     Answer,
     Assignment,
@@ -31,13 +37,9 @@ from edgefl.protocol.messages import (
     frame,
     peek,
 )
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Connected, Message
-from edgefl.run.work import Done, ModelRef, Worker, pack_broadcast
-from edgefl.simulation.network import VirtualBroker
-from edgefl.simulation.world import Process, World
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Connected, Message
 
 PACE, BATCHES = 0.5, 6
 SIGNER = Signer.new()
@@ -114,7 +116,8 @@ class Asks:
 
 def seconds(events: Sequence[Any]) -> float:
     """How long a training took, however it ended."""
-    steps = [event.done.steps if isinstance(event, Trained) else event.steps for event in events]
+    told = (event for event in events if not isinstance(event, DataLooked))
+    steps = [event.done.steps if isinstance(event, Trained) else event.steps for event in told]
     return max(steps, default=0) * PACE
 
 
@@ -122,12 +125,14 @@ def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any
     return replace(worker, pace=PACE, secret=False).work(task, model_ref, state, watch)
 
 
-def switched_on(process: Process, broker: VirtualBroker, disk: MemoryDisk, **more: Any) -> Agent:
+def switched_on(
+    process: Process, broker: VirtualBroker, disk: MemoryDisk, data: Samples | None = None, **more: Any
+) -> Agent:
     agent = Agent(
         device="pi",
         fleet="default",
         transport=broker.client("pi", Line(), process),
-        data=clouds(),
+        data=clouds() if data is None else data,
         make_model=lambda *_: Tiny(),
         back_end="tiny",
         disk=disk,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.vitals import Machine, _vcgencmd
-from edgefl import events
-from edgefl.hardware.vitals import described
-from edgefl.protocol.messages import Vitals
+from device_agent.shell.vitals import Machine, _vcgencmd
+from edgefl.base import events
+from edgefl.system.hardware.vitals import described
+from edgefl.wire.messages import Vitals
 
 PROC = {
     "proc/meminfo": "MemTotal:  3884328 kB\nMemFree:  200000 kB\nMemAvailable:  2500000 kB\nHugePages_Total:  0\n",
@@ -95,7 +95,7 @@ def test_a_pi_whose_kernel_does_not_tell_is_asked_by_vcgencmd_until_that_fails(t
 
 
 def test_a_vcgencmd_that_fails_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("device_agent.vitals.VCGENCMD", ("false",))
+    monkeypatch.setattr("device_agent.shell.vitals.VCGENCMD", ("false",))
     with pytest.raises(OSError, match="non-zero exit status"):
         _vcgencmd()
 

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_agent.order import Cancellation, Item, Order
-from device_agent.samples import Samples
-from device_agent.vocabulary import Tasked
-from device_agent.workers import InProcess
-from edgefl.bench.noop import Blank
-from edgefl.contract import Task
-from edgefl.data.dataset import Dataset
-from edgefl.protocol.codecs import Float32
-from edgefl.protocol.messages import Manifest, Shape
-from edgefl.run.work import Done, Worker, pack_broadcast
-from edgefl.vector import Layout
+from device_agent.decide.order import Cancellation, Item, Order
+from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.samples import Samples
+from device_agent.shell.workers import InProcess
+from edgefl.base.vector import Layout
+from edgefl.job.run.work import Done, Worker, pack_broadcast
+from edgefl.learn.contract import Task
+from edgefl.learn.data.dataset import Dataset
+from edgefl.ops.bench.noop import Blank
+from edgefl.wire.codecs import Float32
+from edgefl.wire.messages import Manifest, Shape
 
 LAYOUT = Layout(("w",), ((4,),))
 MANIFEST = Manifest(

@@ -8,27 +8,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from coordinator.threaded import Threaded
-from device_agent.backends import choose, maker
-from device_agent.samples import Samples
-from device_agent.service import Agent
+from coordinator.shell.threaded import Threaded
+from device_agent.shell.backends import choose, maker
+from device_agent.shell.samples import Samples
+from device_agent.shell.service import Agent
 from device_agent.start import Host
-from edgefl import losses
-from edgefl.config.allowance import Allowance
-from edgefl.config.local_compute import LocalCompute
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.data.dataset import Dataset
-from edgefl.data.split import Split
-from edgefl.events import as_json
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Transport
-from edgefl.run import job as jobs
-from edgefl.run.job import Job, RunState
-from edgefl.run.network import Network
-from edgefl.simulation.loop import simulate
+from edgefl.base.events import as_json
+from edgefl.job.config.allowance import Allowance
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job, RunState
+from edgefl.job.run.network import Network
+from edgefl.learn import losses
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.split import Split
+from edgefl.learn.training.descent import step_plan
+from edgefl.sim.loop import simulate
+from edgefl.system import user_code
 from edgefl.system.disk import FolderDisk
-from edgefl.training.descent import step_plan
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Transport
 
 
 def run_file(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> RunFile:
@@ -46,6 +47,7 @@ def run_file(algorithm: Mapping[str, Any], **more: Mapping[str, Any]) -> RunFile
     }
     for section, keys in more.items():
         table[section] = {**table.get(section, {}), **keys} if isinstance(keys, Mapping) else keys
+    user_code.allow_in(table)
     return parse(RunFile, table, "test", environment={})
 
 

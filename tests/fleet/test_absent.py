@@ -6,10 +6,10 @@ from typing import Any
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from coordinator.story import lines
-from coordinator.threaded import Threaded
-from edgefl.protocol.in_memory_broker import InMemoryBroker
+from coordinator.durable.past import lines
+from coordinator.shell.threaded import Threaded
 from edgefl.system.disk import FolderDisk
+from tools.in_memory_broker import InMemoryBroker
 
 
 def test_with_one_of_three_gone_no_deadline_passes(tmp_path: Path):

@@ -7,18 +7,18 @@ import pytest
 from fleets import prepared, run_file
 from test_same_facts import Connect, emulated, looped, served
 
-from edgefl.config.schema import RunFile
-from edgefl.events import Fact, Round
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.transport import Message
+from edgefl.base.events import Fact, Round
+from edgefl.job.config.schema import RunFile
+from edgefl.wire.broker import Broker
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.transport import Message
+from tools.in_memory_broker import InMemoryBroker
 
 LESS = 100  # times fewer bytes than the model has
 NETWORK = """
 from torch import nn
 
-from edgefl.models.lora import lora
+from edgefl.learn.models.lora import lora
 
 
 def wide(shape, classes):

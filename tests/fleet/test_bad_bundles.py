@@ -12,10 +12,10 @@ from facts import in_json
 from fleets import Fleet, prepared, run_file
 from onnx import TensorProto, numpy_helper
 
-from coordinator.threaded import Threaded
-from edgefl.config.local_compute import LocalCompute
-from edgefl.models.onnx.bundle import pack, unpack
-from edgefl.protocol.in_memory_broker import InMemoryBroker
+from coordinator.shell.threaded import Threaded
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.learn.models.onnx.bundle import pack, unpack
+from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"})
 VICTIM = "device-00"

@@ -12,10 +12,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.reader import load
-from edgefl.protocol.broker import Broker
-from edgefl.run.local_data import local_source
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.reader import load
+from edgefl.job.run.local_data import local_source
+from edgefl.wire.broker import Broker
 
 EDGEFL = [sys.executable, "-m", "edgefl"]
 WITHOUT_TORCH = [

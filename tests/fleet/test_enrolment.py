@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from secured_fleet import EDGEFL, Secured, enrolling, make
 
-from edgefl.errors import ConfigError, RemoteError
+from edgefl.base.errors import ConfigError, RemoteError
 from edgefl.fleet import enrolment, revocation, tokens
 from edgefl.fleet.authority import Authority, clock, new_key, request
 from edgefl.fleet.tokens import Token
-from edgefl.protocol.signing import Signer
+from edgefl.wire.signing import Signer
 
 HOUR = timedelta(hours=1)
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from fleets import Fleet, loop, prepared, run_file
 
-from coordinator.journal import Journal
-from coordinator.metrics_file import METRICS, MetricsFile
-from coordinator.settling import extend, settle
-from coordinator.threaded import Threaded
-from edgefl.config.schema import RunFile
-from edgefl.errors import ConfigError, Interrupted
-from edgefl.events import Changed, Evaluated, Fact, Round
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.signing import Signer
+from coordinator.durable.journal import Journal
+from coordinator.durable.settling import extend, settle
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import ConfigError, Interrupted
+from edgefl.base.events import Changed, Evaluated, Fact, Round
+from edgefl.job.config.schema import RunFile
 from edgefl.system.disk import FolderDisk
+from edgefl.watch.metrics_file import METRICS, MetricsFile
+from edgefl.wire.signing import Signer
+from tools.in_memory_broker import InMemoryBroker
 
 
 class Stage:

@@ -11,22 +11,22 @@ import torch
 from fleets import Fleet, loop, prepared, run_file
 from safetensors.numpy import load_file, save_file
 
-from coordinator import checkpoint
-from coordinator.checkpoint import Saved
+from coordinator.durable import checkpoint
+from coordinator.durable.checkpoint import Saved
+from coordinator.shell.threaded import Threaded
 from coordinator.start import _export
-from coordinator.threaded import Threaded
-from edgefl.config.schema import RunFile
-from edgefl.deployment.deployed import Deployed
-from edgefl.errors import ConfigError, Interrupted
-from edgefl.events import Fact, Inherited, timeless
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.run import job as jobs
-from edgefl.run.first_model import locate
-from edgefl.run.job import RunState, device_names
-from edgefl.simulation.emulator import emulate
-from edgefl.simulation.loop import simulate
+from edgefl.base.errors import ConfigError, Interrupted
+from edgefl.base.events import Fact, Inherited, timeless
+from edgefl.delivery.deployed import Deployed
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.first_model import locate
+from edgefl.job.run.job import RunState, device_names
+from edgefl.sim.emulator import emulate
+from edgefl.sim.loop import simulate
 from edgefl.system import store
 from edgefl.system.disk import FolderDisk
+from tools.in_memory_broker import InMemoryBroker
 
 
 def the_run(folder: Path, name: str = "second", **run: Any) -> RunFile:

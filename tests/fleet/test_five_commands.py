@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from secured_fleet import free_ports
 
-from edgefl.protocol.broker import find_mosquitto
+from edgefl.wire.broker import find_mosquitto
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

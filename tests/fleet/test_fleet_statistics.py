@@ -9,21 +9,21 @@ import onnxruntime
 import pytest
 from fleets import Fleet, loop, prepared
 
-from coordinator import checkpoint
-from coordinator.exporting import export_checkpoint
-from device_agent.samples import Samples
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.contract import Update
-from edgefl.errors import ConfigError, WireError
-from edgefl.events import Described, Done, Fact, Round
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.run import job as jobs
-from edgefl.run import statistics
-from edgefl.run.statistics import NAME
-from edgefl.run.work import NOTHING
-from edgefl.simulation.loop import simulate
+from coordinator.durable import checkpoint
+from coordinator.shell.exporting import export_checkpoint
+from device_agent.shell.samples import Samples
+from edgefl.base.errors import ConfigError, WireError
+from edgefl.base.events import Described, Done, Fact, Round
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run import statistics
+from edgefl.job.run.statistics import NAME
+from edgefl.job.run.work import NOTHING
+from edgefl.learn.contract import Update
+from edgefl.sim.loop import simulate
 from edgefl.system.disk import FolderDisk
+from tools.in_memory_broker import InMemoryBroker
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def test_a_model_learns_from_raw_units_that_it_could_not_learn_from_before(raw: 
     x = np.concatenate([data.x for data in held.devices]).astype(np.float64)
     y = np.concatenate([data.y for data in held.devices])
     assert (described.devices, described.samples, described.features) == (4, len(x), 4)
-    np.testing.assert_allclose(described.mean, x.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(described.deviation, [*x.std(axis=0)[:2], 1.0, x.std(axis=0)[3]], rtol=1e-4)
+    assert (np.abs(described.mean - x.mean(axis=0)) <= 0.005 * x.std(axis=0)).all()
+    np.testing.assert_allclose(described.deviation, [*x.std(axis=0)[:2], 1.0, x.std(axis=0)[3]], rtol=5e-3)
     assert described.class_counts == tuple(np.bincount(y).tolist())
     done = facts[-1]
     assert isinstance(done, Done)

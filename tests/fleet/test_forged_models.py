@@ -11,14 +11,14 @@ import pytest
 from facts import in_json
 from fleets import Fleet, loop, prepared, run_file
 
-from coordinator.threaded import Threaded
+from coordinator.shell.threaded import Threaded
 from device_agent.start import Host
-from edgefl.errors import Interrupted
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.signing import Signer, claim
-from edgefl.protocol.transport import Deliver, Transport, Will
+from edgefl.base.errors import Interrupted
+from edgefl.wire.broker import Broker
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.signing import Signer, claim
+from edgefl.wire.transport import Deliver, Transport, Will
+from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg", "lr": 0.05}, wire={"enclose_kb": 0})
 OURS, FORGER = Signer.new(), Signer.new()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiers import SITE, Tiers, loop, run_file, tiered, until
 
-from edgefl.errors import Interrupted
+from edgefl.base.errors import Interrupted
 
 FEDAVG = {"name": "fedavg"}
 ALL = {"cohort": 4, "quorum": 4}

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from fleets import loop, run_file
 
-from coordinator import checkpoint, identity
-from edgefl.protocol import broker
-from edgefl.run import job as jobs
-from edgefl.run.local_fleet import trial_data
+from coordinator.durable import checkpoint, identity
+from edgefl.job.run import job as jobs
+from edgefl.job.run.local_fleet import trial_data
 from edgefl.system.disk import FolderDisk
+from edgefl.wire import broker
 
 EDGEFL = [str(Path(sys.executable).with_name("edgefl"))]
 
@@ -72,6 +72,6 @@ def test_a_gateway_and_its_devices_end_with_the_model_of_the_loop(
 
 
 def _toml(tables: dict) -> str:
-    from edgefl.config.toml_text import table
+    from edgefl.job.config.toml_text import table
 
     return "\n".join(table(title, one) for title, one in tables.items())

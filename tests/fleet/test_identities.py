@@ -10,24 +10,24 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from fleets import run_file
-from secured_fleet import Secured, make
+from secured_fleet import Secured, make, started
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.fleet_broker import fleet_of, located
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.fleet_broker import fleet_of, located
 from device_agent import enrol
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.reader import load
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 from edgefl.fleet import kit as kits
 from edgefl.fleet import members
 from edgefl.fleet.administration import DEVICE, Fleet
 from edgefl.fleet.authority import check_host, clock, new_key, request, requested_key
 from edgefl.fleet.members import MembersFile, device_names
 from edgefl.fleet.mosquitto import CERTIFICATE, REVOKED
-from edgefl.protocol.address import parse
-from edgefl.protocol.exposure import check, exposed
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.tls import Tls
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.reader import load
+from edgefl.wire.address import parse
+from edgefl.wire.exposure import check, exposed
+from edgefl.wire.signing import Signer
+from edgefl.wire.tls import Tls
 
 DAY = timedelta(days=1)
 
@@ -251,8 +251,8 @@ def test_no_command_leaves_this_machine_unsecured_unless_told(secured: Secured) 
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert "has no TLS" in done.stderr
         assert "--insecure starts all the same" in done.stderr
-    told = secured.edgefl("coordinator", "start", "run.toml", *plain, "--insecure")
-    assert "!!!  INSECURE: mqtt://192.0.2.1:1883 has no TLS" in told.stderr
+    with started(secured, "coordinator", "start", "run.toml", *plain, "--insecure") as lines:
+        assert next(line for line in lines if "INSECURE: mqtt://192.0.2.1:1883 has no TLS" in line)
     examined = secured.edgefl("doctor", "run.toml", *plain)
     assert "insecure     mqtt://192.0.2.1:1883 has no TLS" in examined.stdout
 

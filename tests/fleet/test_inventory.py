@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from coordinator.sightings import Sightings
-from edgefl import events
+from edgefl.base import events
+from edgefl.base.errors import ConfigError
 from edgefl.cli.app import app
-from edgefl.errors import ConfigError
-from edgefl.fleet import sightings
+from edgefl.cli.coordinator import tell_devices
+from edgefl.fleet import inventory, sightings
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.sightings import Sighting
+from edgefl.watch.sightings import Sightings
 
 BEGIN = datetime(2026, 11, 17, tzinfo=timezone.utc)
 AT = BEGIN.timestamp()
@@ -61,6 +62,38 @@ def test_a_device_is_remembered_with_its_runs_and_why_it_is_away():
     assert "no member" in shown
     serve("wednesday", events.Joined("pi-1", 5, "shed", "0.2", at=AT + 9000))
     assert json.loads(edgefl("list", "--json").stdout.splitlines()[0])["reason"] == ""
+
+
+def test_a_device_that_is_not_at_work_is_listed_with_the_reason_and_since_when():
+    old = "device 'pi-2' speaks protocol 2, the coordinator 3"
+    for hour in range(3):
+        at = AT + 3600 * hour
+        serve(
+            "monday",
+            events.Joined("pi-1", 5, "shed", "0.2", stale=True, at=at),
+            events.DataBroken("pi-1", "line 32", AT, at=at),
+            events.Answered("pi-1", 1, 9, at=at + 60),
+            events.Refused("pi-2", "protocol.version", old, barred=True, version="0.1", host="barn", at=at),
+            events.DataBroken("pi-3", "line 32", None, "0.2", "yard", at=at),
+        )
+    one, two, three = (json.loads(line) for line in edgefl("list", "--json").stdout.splitlines())
+    assert one["reason"] == "trains on samples from 17 November 2026: line 32", "an answer does not mend it"
+    assert (two["reason"], two["version"], two["host"]) == (f"does not take part: {old}", "0.1", "barn")
+    assert (three["reason"], three["version"], three["host"]) == ("has no usable data: line 32", "0.2", "yard")
+    assert {row["since"] for row in (one, two, three)} == {"2026-11-17T00:00:00+00:00"}, "as long as it holds"
+    serve("monday", events.Joined("pi-3", at=AT + 9000))
+    *_, three = (json.loads(line) for line in edgefl("list", "--json").stdout.splitlines())
+    assert three["reason"] == ""
+
+
+def test_a_member_that_cannot_come_any_more_or_never_came_is_listed_with_the_reason():
+    fleet = Fleet.new("default", ["127.0.0.1"], 8883, BEGIN)
+    fleet.add("pi-1", BEGIN)
+    (row,) = inventory.known(fleet.folder, BEGIN + timedelta(days=1))
+    assert (row.reason, row.since) == ("no run has seen it", None)
+    (row,) = inventory.known(fleet.folder, BEGIN + timedelta(days=1000))
+    assert row.reason == "its certificate has ended: `edgefl fleet add pi-1 --replace` makes it a new kit"
+    assert row.since == row.expires
 
 
 def test_whom_somebody_forgets_is_not_written_again_until_it_comes_again():
@@ -162,3 +195,19 @@ def test_the_inventory_is_bounded(tmp_path, monkeypatch):
         )
     assert set(sightings.read(file)) == {"pi-4", "pi-5", "pi"}
     assert sightings.read(file)["pi"].runs == ("4", "5")
+
+
+def test_a_start_names_only_devices_that_no_run_has_seen(capsys):
+    fleet = Fleet.new("default", ["127.0.0.1"], 8883, clock())
+    for name in ("pi-1", "pi-2"):
+        fleet.add(name, clock())
+
+    def told() -> str:
+        tell_devices(fleet.folder)
+        return capsys.readouterr().err
+
+    assert told() == "on each device, with its kit:  edgefl agent enrol pi-1.kit\n"
+    serve("monday", events.Joined("pi-1", 5, at=AT))
+    assert told() == "on pi-2, with its kit:  edgefl agent enrol pi-2.kit\n"
+    serve("monday", events.Joined("pi-2", 5, at=AT))
+    assert told() == ""

@@ -13,23 +13,23 @@ from fleets import Fleet, loop, prepared, run_file
 from sklearn.datasets import load_digits
 from test_processes import EDGEFL, WITHOUT_TORCH, start
 
-from coordinator import checkpoint
-from coordinator.metrics_file import MetricsFile, reports
-from coordinator.settling import extend, settle
-from coordinator.threaded import Threaded
-from edgefl.config.schema import RunFile
-from edgefl.contract import Task
-from edgefl.deployment.deployed import Deployed
-from edgefl.errors import ConfigError, Interrupted
-from edgefl.events import Done, Evaluated, Fact, Round, timeless
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import TO_COORDINATOR, Answer, frame, read
-from edgefl.run import job as jobs
-from edgefl.run.work import Done as Work
-from edgefl.run.work import Worker
-from edgefl.simulation.loop import simulate
+from coordinator.durable import checkpoint
+from coordinator.durable.settling import extend, settle
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import ConfigError, Interrupted
+from edgefl.base.events import Done, Evaluated, Fact, Round, timeless
+from edgefl.delivery.deployed import Deployed
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.work import Done as Work
+from edgefl.job.run.work import Worker
+from edgefl.learn.contract import Task
+from edgefl.sim.loop import simulate
 from edgefl.system.disk import FolderDisk
+from edgefl.watch.metrics_file import MetricsFile, reports
+from edgefl.wire.broker import Broker
+from edgefl.wire.messages import TO_COORDINATOR, Answer, frame, read
+from tools.in_memory_broker import InMemoryBroker
 
 JUDGED = {"on": "devices", "least": 1}
 ALL = {"cohort": 4, "quorum": 3, "deadline": 120.0}

@@ -9,17 +9,17 @@ import pytest
 from fleets import Fleet as Agents
 from fleets import prepared, run_file, until
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.threaded import Threaded
-from device_agent import identity
-from edgefl.errors import Interrupted
-from edgefl.events import as_json
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.threaded import Threaded
+from device_agent.durable import identity
+from edgefl.base.errors import Interrupted
+from edgefl.base.events import as_json
 from edgefl.fleet import authority
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.members import MembersFile
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.run import job as jobs
+from edgefl.job.run import job as jobs
 from edgefl.system.disk import FolderDisk
+from tools.in_memory_broker import InMemoryBroker
 
 NAMES = jobs.device_names(4)
 RUN = run_file({"name": "fedavg"}, run={"rounds": 100_000}, rounds={"cohort": 4, "quorum": 3})

@@ -6,14 +6,14 @@ from typing import Any
 
 from fleets import Fleet, loop, run_file, until
 
-from coordinator.threaded import Threaded
-from device_agent import identity
-from edgefl.config.schema import RunFile
-from edgefl.errors import Interrupted
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.signing import Signer
-from edgefl.run import job as jobs
+from coordinator.shell.threaded import Threaded
+from device_agent.durable import identity
+from edgefl.base.errors import Interrupted
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
 from edgefl.system.disk import FolderDisk
+from edgefl.wire.signing import Signer
+from tools.in_memory_broker import InMemoryBroker
 
 NAMES = jobs.device_names(4)
 
@@ -81,7 +81,8 @@ def test_a_device_with_another_key_is_refused_and_told_what_to_do(tmp_path: Path
 def test_a_device_that_is_not_listed_is_refused_and_told_its_key(tmp_path: Path) -> None:
     own = identity.signer(FolderDisk(tmp_path / "device-03")).key
     fact, (complaint, *_) = refused(tmp_path, listed(tmp_path, **{"device-03": ""}), "device-03")
-    assert fact["code"] == "device.key"
+    assert (fact["code"], fact["barred"]) == ("device.not_in_run", True)
     for reason in (fact["reason"], complaint):
-        assert own in reason
-        assert "set devices.device-03 in the run file to its key" in reason
+        assert reason.startswith("not in this run: [devices] of its run file names 3")
+        assert f'add device-03 = "{own}" there' in reason
+        assert "belongs to another key" not in reason

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fleets import Fleet, loop, run_file
 
-from edgefl.config.local_compute import LocalCompute
-from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.job.config.local_compute import LocalCompute
+from tools.in_memory_broker import InMemoryBroker
 
 FIVE = ("fedavg", "fedgc", "gradma", "flashback", "fedreg")
 POINT = 0.01

@@ -10,10 +10,10 @@ import pytest
 from fleets import until
 from receiver import Receiver, receiving
 
-from coordinator import past
-from edgefl.events import Lost, Vitals
-from edgefl.protocol.broker import Broker
+from coordinator.durable import past
+from edgefl.base.events import Lost, Vitals
 from edgefl.system.disk import FolderDisk
+from edgefl.wire.broker import Broker
 
 pytest.importorskip("tensorboard", reason="needs the extra 'tensorboard'")
 

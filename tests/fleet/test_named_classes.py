@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from fleets import Fleet, loop, run_file
 
-from edgefl.data.catalog import load
-from edgefl.protocol.in_memory_broker import InMemoryBroker
+from edgefl.learn.data.catalog import load
+from tools.in_memory_broker import InMemoryBroker
 
 NAMES = [f"class {word}" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")]
 

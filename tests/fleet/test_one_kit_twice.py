@@ -9,12 +9,12 @@ import pytest
 from fleets import Fleet, run_file, until
 from secured_fleet import Secured, broker, make
 
-from device_agent.birth import Birth
-from device_agent.identity import NAME
-from device_agent.twin import CERTAIN, Twin
-from edgefl.errors import Interrupted
-from edgefl.protocol.messages import Presence
-from edgefl.protocol.mqtt import MqttTransport
+from device_agent.durable.birth import Birth
+from device_agent.durable.identity import NAME
+from device_agent.shell.twin import CERTAIN, Twin
+from edgefl.base.errors import Interrupted
+from edgefl.wire.messages import Presence
+from edgefl.wire.mqtt import MqttTransport
 
 DEVICE, COPY = "device-00", "copy"
 RUN = run_file({"name": "fedavg"}, rounds={"cohort": 2, "quorum": 2, "start_with": 2})

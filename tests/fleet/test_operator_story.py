@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from edgefl.evaluation.wording import size
-from edgefl.protocol.broker import Broker
+from edgefl.learn.evaluation.wording import size
+from edgefl.wire.broker import Broker
 
 EDGEFL = [str(Path(sys.executable).with_name("edgefl"))]
 ENDLESS = 100_000  # until the coordinator is killed: no step of the story comes too late

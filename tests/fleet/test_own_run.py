@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, loop, run_file, until
 
-from coordinator.outbox import FINISHED_EXPIRES, Outbox
+from coordinator.shell.outbox import FINISHED_EXPIRES, Outbox
 from device_agent.start import Host
-from edgefl.protocol import signed, topics
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.messages import JobState, Presence, read_json
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.signed import Speaker
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent
-from edgefl.run.local_fleet import agents_folder
+from edgefl.job.run.local_fleet import agents_folder
+from edgefl.wire import signed, topics
+from edgefl.wire.broker import Broker
+from edgefl.wire.messages import JobState, Presence, read_json
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Connected, Message, Transport, TransportEvent
+from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"name": "mine", "rounds": 2})
 OTHER = run_file({"name": "fedavg"}, run={"name": "other", "rounds": 1})

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from fleets import Fleet, loop, run_file
 
-from device_agent.privacy_ledger import NAME, PrivacyLedger
-from edgefl.config.schema import RunFile
-from edgefl.errors import Interrupted, StoreError
-from edgefl.privacy import Objective, Output, Price, objective_epsilon, upcycled_epsilon
-from edgefl.protocol.in_memory_broker import InMemoryBroker
+from device_agent.durable.privacy_ledger import NAME, PrivacyLedger
+from edgefl.base.errors import Interrupted, StoreError
+from edgefl.base.vector import Layout
+from edgefl.job.config.schema import RunFile
+from edgefl.learn.privacy import Objective, Output, Price, objective_epsilon, output_epsilon
 from edgefl.system.disk import FolderDisk
-from edgefl.vector import Layout
+from tools.in_memory_broker import InMemoryBroker
 
 PRICE = Price(Output(clip=5.0, sigma=0.5), 40, 0.1, Layout(("w",), ((2, 2),)))
 
@@ -54,7 +54,7 @@ def test_every_odd_update_is_counted_with_its_price(tmp_path: Path) -> None:
     for name, (spent,) in ledgers(fleet).items():
         n = len(fleet.data[name])
         assert (spent["odd_updates"], spent["samples"], spent["noise"]) == (2, n, "secret")
-        assert spent["epsilon"] == upcycled_epsilon(2, 5.0, 0.5, n, 1e-3, sensitivity="worst_case")
+        assert spent["epsilon"] == output_epsilon(2, 5.0, 0.5, 1e-3)
         assert spent["delta"] == 1e-3
         assert not {key for key in spent if "paper" in key or "published" in key}
 
@@ -77,7 +77,7 @@ def test_without_a_mechanism_nothing_is_counted(tmp_path: Path) -> None:
 
 
 def test_an_update_that_is_refused_is_spent_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.guards.exploded", lambda *_: "too long")  # devices find nothing wrong
+    monkeypatch.setattr("coordinator.shell.guards.exploded", lambda *_: "too long")  # devices find nothing wrong
     fleet = Fleet(private(), tmp_path, InMemoryBroker().client)
     refused = set[str]()
 

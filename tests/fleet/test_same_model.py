@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from fleets import Fleet, loop, prepared, run_file
 
-from coordinator import stored
-from edgefl.algorithms.registry import algorithm_registry
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.transport import Transport
-from edgefl.run.job import device_names
-from edgefl.selection.registry import SELECTIONS
-from edgefl.simulation.emulator import emulate
+from coordinator.durable import stored
+from edgefl.job.run.job import device_names
+from edgefl.learn.algorithms.registry import algorithm_registry
+from edgefl.learn.selection.registry import SELECTIONS
+from edgefl.sim.emulator import emulate
+from edgefl.wire.broker import Broker
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.transport import Transport
+from tools.in_memory_broker import InMemoryBroker
 
 NEEDS_TORCH = {"moon", "fedmlb"}  # they ask the back-end for features and blocks
 BY_SPEED = {"fastest", "deadline"}  # they ask whom real devices' own speed tells them to

@@ -12,12 +12,12 @@ from certificates import Authority
 from paho.mqtt.enums import CallbackAPIVersion
 from secured_fleet import PATIENCE, Party, Secured, broker, context, make
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 from edgefl.fleet import revocation
-from edgefl.protocol import topics
-from edgefl.protocol.mqtt import MqttTransport, admitted
-from edgefl.protocol.tls import Tls
-from edgefl.protocol.transport import Connected, TransportEvent, Undelivered
+from edgefl.wire import topics
+from edgefl.wire.mqtt import MqttTransport, admitted
+from edgefl.wire.tls import Tls
+from edgefl.wire.transport import Connected, TransportEvent, Undelivered
 
 OK, NOT_AUTHORIZED = 0x00, 0x87
 NOBODY_LISTENS = 0x10  # a publish that was accepted, and that no one has subscribed to

@@ -7,14 +7,14 @@ import pytest
 from typer.testing import CliRunner
 
 from device_agent.enrol import install
+from edgefl.base.errors import ConfigError, WireError
 from edgefl.cli.app import app
-from edgefl.config.agent_file import AgentFile
-from edgefl.config.reader import load
-from edgefl.errors import ConfigError, WireError
 from edgefl.fleet import kit, mosquitto, sites
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
 from edgefl.fleet.sites import SiteFile
+from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.reader import load
 
 
 @pytest.fixture

@@ -12,20 +12,20 @@ from fleets import Fleet, prepared, run_file, until
 from proxy import Proxy
 from secured_fleet import EDGEFL, Party, Secured, broker, free_ports, make
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.threaded import Threaded
-from edgefl.errors import ConfigError, Interrupted
-from edgefl.events import as_json
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import ConfigError, Interrupted
+from edgefl.base.events import as_json
 from edgefl.fleet import revocation, sites
 from edgefl.fleet.authority import clock
 from edgefl.fleet.members import MembersFile
 from edgefl.fleet.sites import SiteFile
-from edgefl.protocol import topics
-from edgefl.protocol.address import Address
-from edgefl.protocol.mqtt import MqttTransport, admitted
-from edgefl.protocol.tls import Tls
-from edgefl.protocol.transport import Transport
 from edgefl.system.store import make_private, write_atomically
+from edgefl.wire import topics
+from edgefl.wire.address import Address
+from edgefl.wire.mqtt import MqttTransport, admitted
+from edgefl.wire.tls import Tls
+from edgefl.wire.transport import Transport
 
 OK, NOT_AUTHORIZED = 0x00, 0x87
 NOBODY_LISTENS = 0x10

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from edgefl.protocol.broker import Broker
+from edgefl.wire.broker import Broker
 
 RUN = """
 [run]

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.aggregation import mean
-from edgefl.contract import Counts, Seen, Update
-from edgefl.evaluation import fleet
-from edgefl.robustness import Caps, bound
+from edgefl.learn.aggregation import mean
+from edgefl.learn.contract import Counts, Seen, Update
+from edgefl.learn.evaluation import fleet
+from edgefl.learn.robustness import Caps, bound
 from gateway.sums import combined
 
 SIZE = 24

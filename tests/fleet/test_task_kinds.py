@@ -12,23 +12,23 @@ import onnxruntime
 import pytest
 from fleets import Fleet, prepared
 
-from coordinator import checkpoint
-from coordinator.exporting import export_checkpoint
-from device_agent.inference import _numbered
-from edgefl.config.local_compute import LocalCompute
-from edgefl.config.reader import load
-from edgefl.config.schema import RunFile
-from edgefl.deployment.deployed import Deployed, judge
-from edgefl.events import Evaluated, Fact, Round
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.run import reporting
-from edgefl.run.job import RunState, device_names
-from edgefl.simulation.emulator import emulate
-from edgefl.simulation.loop import simulate
+from coordinator.durable import checkpoint
+from coordinator.shell.exporting import export_checkpoint
+from device_agent.shell.inference import _numbered
+from edgefl.base.events import Evaluated, Fact, Round
+from edgefl.delivery.deployed import Deployed, judge
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.config.reader import load
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import reporting
+from edgefl.job.run.job import RunState, device_names
+from edgefl.learn.tasks import fields
+from edgefl.sim.emulator import emulate
+from edgefl.sim.loop import simulate
 from edgefl.system.disk import FolderDisk
-from edgefl.tasks import fields
+from edgefl.wire.broker import Broker
+from edgefl.wire.mqtt import MqttTransport
+from tools.in_memory_broker import InMemoryBroker
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
 CHIEF = {
@@ -131,9 +131,9 @@ def test_normalised_and_augmented_it_is_still_the_same_in_every_driver(
 WITHOUT_TORCH = """
 import hashlib, pickle, sys
 sys.modules["torch"] = None  # whoever imports it fails
-from edgefl import losses
-from edgefl.models.onnx.bundle import unpack
-from edgefl.models.onnx_backend import OnnxModel
+from edgefl.learn import losses
+from edgefl.learn.models.onnx.bundle import unpack
+from edgefl.learn.models.onnx_backend import OnnxModel
 graphs, weights, loss, form, x, y = pickle.load(sys.stdin.buffer)
 model, loss, told = OnnxModel(unpack(graphs)), form.loss(losses.loss(loss)), []
 for _ in range(8):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fleets import loop
 
-from edgefl.config.reader import load
-from edgefl.config.schema import RunFile
-from edgefl.protocol.broker import Broker
+from edgefl.job.config.reader import load
+from edgefl.job.config.schema import RunFile
+from edgefl.wire.broker import Broker
 
 pytestmark = [pytest.mark.timeout(400)]
 

@@ -1,7 +1,6 @@
 """The same model, bit for bit, in whatever thread the work is done and however many threads OpenMP may have."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +9,10 @@ import numpy as np
 import pytest
 from fleets import prepared
 from thread_hashes import ALGORITHMS, the_run
+from with_tools import with_tools
 
+from edgefl.learn.training.projection import inner
 from edgefl.system import blas
-from edgefl.training.projection import inner
 
 HERE = Path(__file__).parent
 OPENMP = (None, "1", "2", "8")  # OMP_NUM_THREADS; None: as many as the machine has cores
@@ -24,7 +24,7 @@ import threading
 import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
-from edgefl.models.torch_backend import TorchModel, initial_params
+from edgefl.learn.models.torch_backend import TorchModel, initial_params
 
 openmp = ThreadpoolController().select(filepath=[
     library["filepath"] for library in ThreadpoolController().info()
@@ -69,7 +69,7 @@ print(sorted(set(seen.values())), sorted(seen))
 
 def environment(openmp: str | None) -> dict[str, str]:
     """This process's, with so many threads for OpenMP; they sleep while they wait, for there may be more than cores."""
-    rest = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
+    rest = {key: value for key, value in with_tools().items() if not key.endswith("_NUM_THREADS")}
     return {**rest, "OMP_WAIT_POLICY": "passive", **({} if openmp is None else {"OMP_NUM_THREADS": openmp})}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from secured_fleet import free_ports
 
-from edgefl.protocol.broker import find_mosquitto
+from edgefl.wire.broker import find_mosquitto
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 OWN_TERMINAL = "# in a terminal of its own"

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from fleets import Fleet, loop, run_file
 
-from device_agent.spool import Held, Spool, Spools
-from edgefl.config.schema import RunFile
-from edgefl.protocol import chunks
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.mqtt import MqttTransport
-from edgefl.protocol.signing import Signer
-from edgefl.protocol.transport import Transport
-from edgefl.run.job import RunState
+from device_agent.durable.spool import Held, Spool, Spools
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run.job import RunState
 from edgefl.system.disk import FolderDisk
+from edgefl.wire import chunks
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Transport
+from tools.in_memory_broker import InMemoryBroker
 
 
 def a_run(name: str, algorithm: str) -> RunFile:

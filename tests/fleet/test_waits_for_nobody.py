@@ -7,17 +7,17 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from coordinator.journal import Journal
-from coordinator.settling import extend, settle
-from coordinator.threaded import Threaded
+from coordinator.durable.journal import Journal
+from coordinator.durable.settling import extend, settle
+from coordinator.shell.threaded import Threaded
+from edgefl.base.errors import ConfigError, Interrupted, RunError
+from edgefl.base.events import Closed, Done
 from edgefl.cli.replay import trained_again
-from edgefl.config.schema import RunFile
-from edgefl.errors import ConfigError, Interrupted, RunError
-from edgefl.events import Closed, Done
-from edgefl.protocol.broker import Broker
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.protocol.mqtt import MqttTransport
+from edgefl.job.config.schema import RunFile
 from edgefl.system.disk import FolderDisk
+from edgefl.wire.broker import Broker
+from edgefl.wire.mqtt import MqttTransport
+from tools.in_memory_broker import InMemoryBroker
 
 IMPATIENT = {"cohort": None, "quorum": None, "mode": "buffered", "concurrency": 3, "buffer": 2, "deadline": 5.0}
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from fleets import Fleet, prepared, run_file
 
-from coordinator.threaded import Threaded
-from edgefl.config.local_compute import LocalCompute
-from edgefl.config.schema import RunFile
-from edgefl.models.onnx.bundle import unpack
-from edgefl.models.onnx_backend import OnnxModel
-from edgefl.protocol.in_memory_broker import InMemoryBroker
-from edgefl.run.job import Job
-from edgefl.simulation.loop import simulate
+from coordinator.shell.threaded import Threaded
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run.job import Job
+from edgefl.learn.models.onnx.bundle import unpack
+from edgefl.learn.models.onnx_backend import OnnxModel
+from edgefl.sim.loop import simulate
+from tools.in_memory_broker import InMemoryBroker
 
 ALGORITHMS: tuple[dict[str, Any], ...] = (
     {"name": "fedavg"},

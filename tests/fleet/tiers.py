@@ -12,23 +12,23 @@ from typing import Any
 
 from fleets import Fleet, loop, prepared, run_file, until
 
-from coordinator.device_keys import DeviceKeys
-from coordinator.threaded import Threaded
-from device_agent.backends import maker
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.threaded import Threaded
+from device_agent.shell.backends import maker
 from device_agent.start import Host as AgentHost
-from edgefl.config.gateway import GatewayFile
-from edgefl.config.local_compute import LocalCompute
-from edgefl.config.reader import parse
-from edgefl.config.schema import RunFile
-from edgefl.events import as_json
-from edgefl.protocol.in_memory_broker import InMemoryBroker, InMemoryClient
-from edgefl.protocol.signing import Signer
-from edgefl.run.job import RunState
+from edgefl.base.events import as_json
+from edgefl.job.config.gateway import GatewayFile
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run.job import RunState
 from edgefl.system.background import Threads
 from edgefl.system.disk import FolderDisk
 from edgefl.system.reactor import serve
+from edgefl.wire.signing import Signer
 from gateway.service import Site
 from gateway.start import Host, run_of
+from tools.in_memory_broker import InMemoryBroker, InMemoryClient
 
 __all__ = ["DIRECT", "SITE", "Tiers", "loop", "run_file", "tiered", "until"]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.errors import StoreError
+from edgefl.base.errors import StoreError
 from edgefl.system import faults
 from edgefl.system.disk import Disk, FolderDisk
 from edgefl.system.memory_disk import SECTOR, MemoryDisk, PowerCut

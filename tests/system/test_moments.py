@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from edgefl.errors import ConfigError
+from edgefl.base.errors import ConfigError
 from edgefl.system.moments import ago, day, moment, shown
 
 ZONE = timezone(timedelta(hours=1))
@@ -24,6 +24,8 @@ NOW = datetime(2026, 11, 17, 15, 30, tzinfo=ZONE)  # a Tuesday
         ("2026-11-17T14:30", (2026, 11, 17, 14, 30)),
         ("2026-11-17 14:30", (2026, 11, 17, 14, 30)),
         ("90min", (2026, 11, 17, 14, 0)),
+        ("10m", (2026, 11, 17, 15, 20)),
+        ("120s", (2026, 11, 17, 15, 28)),
         ("2 d", (2026, 11, 15, 15, 30)),
         ("1.5h", (2026, 11, 17, 14, 0)),
     ],

@@ -1,17 +1,20 @@
 """A log of records: what was appended is read again, a torn end is nobody's loss, and damage is not passed over."""
 
+import json
 import logging
 from math import inf
 from random import Random
-from typing import Any
+from struct import pack
+from typing import Any, get_args
+from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.errors import StoreError
+from edgefl.base.errors import StoreError
 from edgefl.system.memory_disk import MemoryDisk, PowerCut
-from edgefl.system.record_log import MAGIC, Record, RecordLog
+from edgefl.system.record_log import MAGIC, Bodies, Record, RecordLog
 
 NAME = "test.log"
 RECORDS = st.lists(
@@ -69,6 +72,7 @@ def test_after_a_power_cut_every_promised_batch_is_there_and_perhaps_the_one_in_
     disk.crash(Random(seed))
     again = RecordLog(disk, NAME)
     left = [Record(placed.note, again.body(placed)) for placed in list(again.read())]
+    assert [placed.note for placed in RecordLog(disk, NAME).read("last")] == [record.note for record in left]
     again.recover()
     assert left in [[record for batch in batches[:count] for record in batch] for count in (promised, promised + 1)]
     again.append(Record({"goes": "on"}))
@@ -149,3 +153,101 @@ def test_a_batch_that_did_not_fit_is_not_there_and_the_next_one_is() -> None:
         log.append(Record({"number": 2}, bytes(100)))
     log.append(Record({"number": 3}))
     assert [record.note["number"] for record in read(disk)] == [1, 3]
+
+
+# ── bodies that are skipped ──────────────────────────────────────────────────────────────────────────────────
+
+
+class CountingDisk(MemoryDisk):
+    """Counts the bytes that are read."""
+
+    bytes_read = 0
+
+    def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
+        data = super().read(name, start, size)
+        self.bytes_read += len(data or b"")
+        return data
+
+
+@given(RECORDS)
+def test_notes_are_the_same_whether_bodies_are_read_or_not(batches: list[list[Record]]) -> None:
+    disk, following = MemoryDisk(), []
+    log = RecordLog(disk, NAME)
+    reader = RecordLog(disk, NAME)
+    for batch in batches:
+        log.append(*batch)
+        following += reader.read_on("last")
+    expected = [record.note for batch in batches for record in batch]
+    for bodies in get_args(Bodies):
+        other = RecordLog(disk, NAME)
+        placed = list(other.read(bodies))
+        assert ([one.note for one in placed], other.end, other.torn) == (expected, log.end, False)
+        assert following == placed
+
+
+def test_a_reader_of_notes_reads_the_bodies_of_the_last_batch_alone() -> None:
+    disk = CountingDisk()
+    log = RecordLog(disk, NAME)
+    for number in range(20):
+        log.append(Record({"number": number}, bytes(1 << 20)))
+    for bodies, least, most in (("none", 0, 1), ("last", 1, 2), ("all", 20, 21)):
+        disk.bytes_read = 0
+        assert len(list(RecordLog(disk, NAME).read(bodies))) == 20  # type: ignore[arg-type]  # one of its words
+        assert least << 20 <= disk.bytes_read <= most << 20
+
+
+@pytest.mark.parametrize("torn", [0, 700, -1])
+def test_a_torn_body_at_the_end_makes_no_record_and_one_before_it_is_not_looked_at(torn: int) -> None:
+    disk = MemoryDisk()
+    log = RecordLog(disk, NAME)
+    (first,) = log.append(Record({"number": 1}, bytes(2000)))
+    (second,) = log.append(Record({"number": 2}, bytes(2000)))
+    data = bytearray(disk.read(NAME) or b"")
+    for placed in (first, second):
+        data[placed.start + torn % placed.size] ^= 1
+    disk.write(NAME, data)
+    reader = RecordLog(disk, NAME)
+    assert [placed.note for placed in reader.read("last")] == [{"number": 1}]
+    assert reader.torn
+    assert len(list(RecordLog(disk, NAME).read("none"))) == 2
+    with pytest.raises(StoreError, match="damaged"):
+        list(RecordLog(disk, NAME).read())
+
+
+def test_a_file_that_version_0_1_began_is_read_and_goes_on_as_it_is() -> None:
+    disk, at = MemoryDisk(), 0
+    for number in range(3):
+        note = json.dumps({"number": number}).encode().ljust(100)
+        records = pack("<IQ", len(note), 5) + note + b"01234"
+        sum = crc32(records, crc32(at.to_bytes(8, "little") + len(records).to_bytes(8, "little")))
+        disk.append(NAME, pack("<4sQI", b"efl1", len(records), sum) + records)
+        at = disk.size(NAME) or 0
+    expected = [Record({"number": number}, b"01234") for number in range(3)]
+    assert read(disk) == expected
+    RecordLog(disk, NAME).append(Record({"number": 3}, b"new"))
+    assert read(disk) == [*expected, Record({"number": 3}, b"new")]
+    assert (disk.read(NAME) or b"").count(b"efl1") == 4
+    assert len(list(RecordLog(disk, NAME).read("none"))) == 4
+    data = bytearray(disk.read(NAME) or b"")
+    data[120] ^= 1  # of a body, which such a file cannot tell from a note
+    disk.write(NAME, data)
+    with pytest.raises(StoreError, match="damaged"):
+        list(RecordLog(disk, NAME).read("none"))
+
+
+def test_a_file_in_the_place_of_one_that_was_read_is_noticed() -> None:
+    disk = MemoryDisk()
+    log = RecordLog(disk, NAME)
+    log.append(Record({"run": "this"}))
+    log.append(Record({"number": 1}))
+    reader = RecordLog(disk, NAME)
+    list(reader.read("last"))
+    log.append(Record({"number": 2}))
+    assert not reader.replaced
+    assert [placed.note for placed in reader.read_on("last")] == [{"number": 2}]
+    disk.remove(NAME)
+    assert reader.replaced
+    other = RecordLog(disk, NAME)
+    for number in range(4):
+        other.append(Record({"run": "other", "number": number}))
+    assert reader.replaced

@@ -1,6 +1,6 @@
 """Attackers in a simulated fleet: a few devices of the plain loop do not send what they should.
 
-`Attacked` is an engine of the loop (`edgefl/simulation/engines.py`), so a run with attackers is a run like any other:
+`Attacked` is an engine of the loop (`edgefl/sim/engines.py`), so a run with attackers is a run like any other:
 
     simulate(job, devices, tell, engine=Attacked(job, devices, attackers, ATTACKS["alie"]))
 
@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgefl.contract import Update
-from edgefl.data.dataset import Dataset
-from edgefl.protocol import tensors
-from edgefl.protocol.codecs import beside
-from edgefl.run.job import Job
-from edgefl.run.work import Result
-from edgefl.simulation.engines import InProcess, Order
-from edgefl.vector import Array, Vector
+from edgefl.base.vector import Array, Vector
+from edgefl.job.run.job import Job
+from edgefl.job.run.work import Result
+from edgefl.learn.contract import Update
+from edgefl.learn.data.dataset import Dataset
+from edgefl.sim.engines import InProcess, Order
+from edgefl.wire import tensors
+from edgefl.wire.codecs import beside
 
 WEIGHT = 1e12  # of a device that claims all
 TIMES = 10.0  # as far backwards as its own update went forwards

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from edgefl.data.catalog import load
+from edgefl.learn.data.catalog import load
 
 PAIRS = (("upcycled.1", "fedprox.1"), ("upcycled.5", "fedprox.5"))
 

@@ -21,19 +21,19 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from edgefl import seeds
-from edgefl.aggregation import merge
-from edgefl.algorithms.fedavg import FedAvg
-from edgefl.algorithms.gradma import GradMA
-from edgefl.config.reader import load
-from edgefl.config.schema import RunFile
-from edgefl.contract import Algorithm, Site, Task
-from edgefl.data.dataset import Dataset
-from edgefl.models.torch_backend import TorchModel
-from edgefl.run import job as jobs
-from edgefl.run.job import Job
-from edgefl.training.walking import shuffled
-from edgefl.vector import State, Vector
+from edgefl.base import seeds
+from edgefl.base.vector import State, Vector
+from edgefl.job.config.reader import load
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job
+from edgefl.learn.aggregation import merge
+from edgefl.learn.algorithms.fedavg import FedAvg
+from edgefl.learn.algorithms.gradma import GradMA
+from edgefl.learn.contract import Algorithm, Site, Task
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.models.torch_backend import TorchModel
+from edgefl.learn.training.walking import shuffled
 
 ROUNDS = 3
 LR, BATCH, STEPS, BETA1, BETA2 = 0.01, 64, 5, 0.5, 0.5

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 
-from edgefl.comparison.comparison import play_prepared
-from edgefl.comparison.variants import variants
-from edgefl.config.reader import read_toml
-from edgefl.config.schema import RunFile
-from edgefl.events import Answered, Fact, Round
-from edgefl.hardware.profiles import assign
-from edgefl.run.job import device_names
+from edgefl.base.events import Answered, Fact, Round
+from edgefl.job.config.reader import read_toml
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run.job import device_names
+from edgefl.lab.comparison.comparison import play_prepared
+from edgefl.lab.comparison.variants import variants
+from edgefl.system.hardware.profiles import assign
 
 FILE = Path(__file__).with_name("asynchronous.toml")
 WAYS = (

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl import seeds
-from edgefl.algorithms.fedavg import FedAvg
-from edgefl.config.reader import load
-from edgefl.config.schema import RunFile
-from edgefl.contract import Algorithm, Site, Task, Update
-from edgefl.data.dataset import Dataset
-from edgefl.evaluation.metrics import evaluate, loss_increase
-from edgefl.run import job as jobs
-from edgefl.run.job import Job, RunState
+from edgefl.base import seeds
+from edgefl.job.config.reader import load
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job, RunState
+from edgefl.learn.algorithms.fedavg import FedAvg
+from edgefl.learn.contract import Algorithm, Site, Task, Update
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.evaluation.metrics import evaluate, loss_increase
 
 
 def increases(seed: int) -> dict[str, list[float]]:

@@ -13,14 +13,14 @@ from math import isfinite
 from pathlib import Path
 from statistics import fmean
 
-from edgefl.comparison.comparison import Comparison, kept_in, play_prepared
-from edgefl.comparison.grid import Family, families
-from edgefl.comparison.outcomes import Played
-from edgefl.comparison.progress import watching
-from edgefl.comparison.sweep import Choice, Trial, sweep, to_test
-from edgefl.config.reader import read_toml
-from edgefl.config.schema import RunFile
-from edgefl.events import Evaluated, Fact, Round
+from edgefl.base.events import Evaluated, Fact, Round
+from edgefl.job.config.reader import read_toml
+from edgefl.job.config.schema import RunFile
+from edgefl.lab.comparison.comparison import Comparison, kept_in, play_prepared
+from edgefl.lab.comparison.grid import Family, families
+from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.progress import watching
+from edgefl.lab.comparison.sweep import Choice, Trial, sweep, to_test
 
 HERE, OUT = Path(__file__).parent, Path("runs", "methods")
 SEEDS = (1, 2, 3)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import sources
 
-from edgefl.privacy import objective_epsilon, upcycled_epsilon
+from edgefl.learn.privacy import objective_epsilon, upcycled_epsilon
 
 UPDATES = {"fedprox": 80, "upcycled": 40}
 SIGMA = {"fedprox": 1.0, "upcycled": 0.8}

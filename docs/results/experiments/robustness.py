@@ -27,15 +27,16 @@ from attacks import ATTACKS, TARGET, Attacked, stamped
 from robustness_page import Play, Result
 from small_mlp import SmallMlp
 
-from edgefl import robust, seeds
-from edgefl.config.reader import parse, toml_value
-from edgefl.config.schema import RunFile
-from edgefl.data.dataset import Dataset
-from edgefl.errors import ConfigError, Diverged
-from edgefl.events import Fact, Round
-from edgefl.run import job as jobs
-from edgefl.run.job import Job, RunState
-from edgefl.simulation.loop import simulate
+from edgefl.base import seeds
+from edgefl.base.errors import ConfigError, Diverged
+from edgefl.base.events import Fact, Round
+from edgefl.job.config.reader import parse, toml_value
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job, RunState
+from edgefl.learn import robust
+from edgefl.learn.data.dataset import Dataset
+from edgefl.sim.loop import simulate
 
 OUT = Path("runs", "robustness")
 SEEDS = (18, 19, 20)

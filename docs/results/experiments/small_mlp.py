@@ -5,8 +5,8 @@ from math import prod, sqrt
 
 import numpy as np
 
-from edgefl import seeds
-from edgefl.vector import Array, Layout, Vector
+from edgefl.base import seeds
+from edgefl.base.vector import Array, Layout, Vector
 
 
 class SmallMlp:

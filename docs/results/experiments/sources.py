@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from edgefl import seeds
-from edgefl.data.catalog import data_root, load
-from edgefl.data.dataset import Dataset
-from edgefl.data.partition import dirichlet
-from edgefl.data.source import Source
-from edgefl.vector import Array
+from edgefl.base import seeds
+from edgefl.base.vector import Array
+from edgefl.learn.data.catalog import data_root, load
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.partition import dirichlet
+from edgefl.learn.data.source import Source
 
 TEST = slice(None, None, 5)
 

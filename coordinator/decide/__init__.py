@@ -1,0 +1,1 @@
+"""Pure decisions: state and event in, state, actions and facts out."""

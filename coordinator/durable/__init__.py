@@ -1,0 +1,1 @@
+"""What survives a restart: journal, checkpoints, and where a run begins again."""

@@ -1,0 +1,1 @@
+"""What is decided is carried out here: messages, models, background work."""

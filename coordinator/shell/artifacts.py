@@ -1,0 +1,247 @@
+"""Everything large, which the core knows by a digest or a number: the job, its models at the broker, the answers."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from coordinator.decide import gateways, staleness
+from coordinator.decide import vocabulary as words
+from coordinator.decide.staleness import Latecomer, Policy
+from coordinator.durable.journal import Kept
+from coordinator.durable.saving import Saving
+from coordinator.durable.stored import Shelf, reader
+from coordinator.shell import merging
+from coordinator.shell.guards import check
+from coordinator.shell.publisher import Publication, Publisher
+from edgefl.base.errors import WireError
+from edgefl.base.events import Done
+from edgefl.base.schedule import Purpose
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run import reported_loss, reporting, statistics
+from edgefl.job.run.answer_schema import AnswerSchema, body_limit
+from edgefl.job.run.job import Job, RunState
+from edgefl.job.run.work import unpack_answer
+from edgefl.learn.contract import Update
+from edgefl.learn.evaluation import counts
+from edgefl.system.background import Work
+from edgefl.system.clock import Clock
+from edgefl.system.disk import Disk
+from edgefl.wire.frames import SEAL, Unread
+from edgefl.wire.messages import SMALL, Answer, Assignment
+from edgefl.wire.sealing import Opener
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Transport
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Aside:
+    """An answer as it came, until its verdict."""
+
+    answer: Answer
+    unread: Unread
+    kept: Kept
+    update: Update | None = None
+    place: Callable[[], memoryview] | None = None  # where the journal has it
+
+
+class Artifacts:
+    """Of one run. Until the job is prepared there are no models, and no answer can be opened."""
+
+    def __init__(self, run: RunFile, run_id: str, transport: Transport, signer: Signer, *, seal: bool = False) -> None:
+        self.run, self.run_id, self.transport, self.signer = run, run_id, transport, signer
+        self.seal, self.opener = seal, Opener(signer)  # what came sealed is opened even if open answers will do
+        self.standing: merging.Standing | None = None
+        self.answer_schema: AnswerSchema | None = None
+        self.publisher: Publisher | None = None
+        self.body_limit = 0  # bytes that the body of an answer may have
+        self.saving = Saving()
+        self.aside: dict[bytes, Aside] = {}
+        self.taken: dict[bytes, Aside] = {}  # accepted, and not written yet
+        self.shelf = Shelf()  # those that count, by digest
+
+    # ---- the job and its models --------------------------------------------------------------------------------
+
+    @property
+    def job(self) -> Job | None:
+        return self.publisher.job if self.publisher else None
+
+    @property
+    def run_state(self) -> RunState | None:
+        return self.standing.run_state if self.standing else None
+
+    def prepared(self, event: merging.Prepared, now: float) -> words.Prepared:
+        """The job is there."""
+        job, fleet = event.job, self.run.broker.fleet
+        self.standing, self.answer_schema = event.standing, event.answer_schema
+        self.publisher = Publisher(self.transport, fleet, job, run_id=self.run_id, signer=self.signer)
+        self.body_limit = self._body_limit(job)
+        self.shelf = event.updates
+        run_state = event.standing.run_state
+        done = jobs.finished(job, run_state)
+        return words.Prepared(now, run_state.round, self._model(), done, event.recalled, event.told)
+
+    def merged(self, event: merging.Merged, now: float) -> words.Merged:
+        """The next model is there."""
+        self.standing = event.standing
+        run_state, (_, publisher) = event.standing.run_state, self._here()
+        done = jobs.finished(publisher.job, run_state)
+        return words.Merged(now, run_state.round, self._model(), done, event.reports)
+
+    def frame_limit(self) -> int:
+        """What a frame may weigh, now that the model is known, and what the algorithm adds to an answer."""
+        return min(self.run.wire.limit_mb << 20, SMALL + self.body_limit + SEAL)
+
+    def _body_limit(self, job: Job) -> int:
+        counted = 2 * 8 * counts.numbers(job.classes, job.targets, job.form) if self.run.judged_by_devices else 0
+        counted += 8 * (1 + 2 * job.sample[0] + job.classes) if self.run.schedule.describes else 0
+        return body_limit(self.answer_schema, job.model.layout, job.up) + counted + reported_loss.BYTES
+
+    def summary(self, leave: words.Leave) -> Done:
+        """The whole run."""
+        here, publisher = self._here()
+        total, refused = leave.total, dict(leave.refusals)
+        counted = {"bytes_up": total.bytes_up, "bytes_down": total.bytes_down, "late": total.late}
+        return reporting.summary(publisher.job, here.run_state, **counted, refused=refused, seconds=leave.seconds)
+
+    def _model(self) -> words.Model | None:
+        """The model of the next round, as the core knows it; None: there is no next one."""
+        here, publisher = self._here()
+        if here.frame is None:
+            return None
+        before = publisher.published.get(here.run_state.round)
+        previous = 0 if here.previous is None else len(before.frame if before else here.previous)
+        return words.Model(here.run_state.round + 1, len(here.frame), previous)
+
+    def publish(self, in_use: Collection[int] = ()) -> tuple[str, ...]:
+        """Have the model of the next round ready, beside those in use; the ids of all that may stand at the broker."""
+        here, publisher = self._here()
+        if here.previous is not None:
+            publisher.publish(here.run_state.round, here.previous)
+        if here.frame is not None:
+            publisher.publish(here.run_state.round + 1, here.frame, in_use)
+        return tuple(publication.id for publication in publisher.all())
+
+    def publish_again(self, device: str, model: str, now: float, *, whole: bool) -> None:
+        """A device did not find this."""
+        if self.publisher and self.publisher.asked_again(model, now, whole=whole):
+            log.warning("published again for=%s model=%s whole=%s", device, model, whole)
+
+    def model(self, round: int) -> Publication:
+        """The model of a round."""
+        return self._here()[1].published[round]
+
+    def stand(self, model: Publication) -> None:
+        """Have it at the broker, for whoever fetches it."""
+        self._here()[1].stand(model)
+
+    def task(self, round: int, opening: int) -> Assignment:
+        """What all devices of a round are asked to do."""
+        here, publisher = self._here()
+        job, evaluation = publisher.job, self.run.evaluation
+        run_state = replace(here.run_state, round=round - 1)  # a task that is said again may be of an earlier round
+        return Assignment(
+            job=self.run.run.name,
+            run_id=self.run_id,
+            round=round,
+            attempt=opening,
+            model=publisher.published[round].id,
+            previous=publisher.published[round - 1].id if here.previous is not None else None,
+            graphs=publisher.graphs.id if publisher.graphs else None,
+            overtime=self.run.buffered or self.run.rounds.late != "drop",
+            purpose=jobs.purpose(job, run_state),
+            evaluates=evaluation.least if jobs.evaluates(job, run_state) else None,
+            held_back=evaluation.held_back if self.run.judged_by_devices else None,
+            seal=self.opener.key if self.seal else None,
+        )
+
+    def purpose(self, round: int) -> Purpose:
+        """What a round is for."""
+        return self.run.schedule.purpose(round)
+
+    def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock, *, journaled: bool) -> Work:
+        """The work of merging these answers, which are nobody's afterwards; `journaled`: and can be merged again."""
+        here, publisher = self._here()
+        arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
+        ages = {id: merge.round - kept.round for id, kept in merge.answers.items()}
+        behind = {id: Latecomer(kept.round, self.shelf.take(kept.digest)) for id, kept in merge.late.items()}
+        updates, late_ones = staleness.fold(policy, merge.round, arrived, behind)
+        about = publisher.job, here.run_state, arrived, updates, late_ones, merge
+        return partial(merging.Merging(*about, ages, journaled).work, disk, clock, self.saving)
+
+    def _here(self) -> tuple[merging.Standing, Publisher]:
+        assert self.standing is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both
+        return self.standing, self.publisher
+
+    # ---- answers -----------------------------------------------------------------------------------------------
+
+    def put_aside(self, device: str, digest: bytes, answer: Answer, unread: Unread, frame: bytes | bytearray) -> None:
+        """Until the core says what becomes of it."""
+        self.aside[digest] = Aside(answer, unread, Kept(answer.round, device, digest, frame))
+
+    def look_into(self, digest: bytes, now: float) -> words.Usable | words.Unusable:
+        """Open an answer: can its numbers be used?"""
+        try:
+            update = self._open(digest)
+        except WireError as error:
+            return words.Unusable(now, digest, error.code, str(error))
+        return words.Usable(now, digest, update.loss)
+
+    def _open(self, digest: bytes) -> Update:
+        here, publisher = self._here()
+        aside = self.aside[digest]
+        answer, publication = aside.answer, publisher.published.get(aside.answer.round)
+        if publication is not None and answer.model != publication.id:
+            raise WireError(
+                "update.model", f"trained from model {answer.model}, round {answer.round} has {publication.id}"
+            )
+        job, purpose = publisher.job, self.purpose(answer.round)
+        if purpose not in {answer.purpose, "evaluate"}:
+            raise WireError("update.purpose", f"to {answer.purpose} is not what round {answer.round} asked for")
+        if against := gateways.objection(answer.device, answer.devices, self.run):
+            raise WireError("update.devices", against[1])
+        if self.seal and not aside.unread.sealed:
+            raise WireError("update.unsealed", "an open answer to a task that asked for a sealed one")
+        body = aside.unread.body(self.body_limit, self.opener)
+        update = unpack_answer(answer, body, job.model.layout.size, job.up, known=True)
+        check(answer.device, update, here.length)  # and whether its numbers are finite
+        if purpose == "describe":
+            statistics.check(self.run.task, update.extra, job.sample, job.classes)
+        if self.answer_schema and purpose == "train":
+            self.answer_schema.check(update.extra)
+        if update.seen:
+            counts.check(update.seen, job.classes, job.targets, job.form)
+        aside.update = update
+        return update
+
+    def accepted(self, actions: Iterable[words.Action]) -> Kept | None:
+        """The answer that these actions accept, as it came; from now on the same one may come again."""
+        for action in actions:
+            if isinstance(action, (words.Accept, words.Late)):
+                if action.digest not in self.taken:
+                    self.taken[action.digest] = self.aside.pop(action.digest)
+                return self.taken[action.digest].kept
+        return None
+
+    def written(self, answer: Kept, place: Callable[[], memoryview]) -> None:
+        """The journal has it, and can read it again from there."""
+        self.taken[answer.digest].place = place
+
+    def keep(self, digest: bytes) -> None:
+        """It counts."""
+        aside = self.taken.pop(digest)
+        assert aside.update is not None  # noqa: S101 - the core has no verdict before it was opened
+        load = reader(self._here()[1].job, aside.answer, aside.place, self.opener) if aside.place else None
+        self.shelf.put(digest, aside.update, load)
+
+    def put_away(self, digest: bytes) -> None:
+        """It does not; one that came before it, and was the same, may."""
+        self.aside.pop(digest, None)
+
+    def forget(self, *digests: bytes) -> None:
+        """They counted, and do not any more."""
+        for digest in digests:
+            self.shelf.drop(digest)

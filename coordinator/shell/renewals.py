@@ -1,0 +1,44 @@
+"""New certificates for devices whose own end soon. The fleet's authority signs, outside the loop.
+
+Who may have one: a member, for whom less than `SOON` of a certificate's time is left. So nobody can fill the list of
+members with certificates that he does not need.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from coordinator.decide import vocabulary as words
+from edgefl.base.errors import ConfigError
+from edgefl.fleet import authority
+from edgefl.fleet.administration import DEVICE, Fleet
+from edgefl.system.background import Put, Work
+
+log = logging.getLogger(__name__)
+
+SOON = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Renewals:
+    """Of one fleet, whose authority is on this machine."""
+
+    fleet: str
+
+    def work(self, device: str, request: str, at: float) -> Work:
+        """Have this request signed; `Certified` tells, or that it cannot be."""
+
+        def sign(put: Put) -> None:
+            now = authority.clock()
+            try:
+                fleet, key = Fleet(self.fleet), authority.requested_key(request.encode())
+                member = fleet.members.active().get(device)
+                if member is None or member.expires is None or member.expires - now > DEVICE * SOON:
+                    log.info("no new certificate device=%s why=%s", device, "it needs none" if member else "no member")
+                    return
+                put(words.Certified(at, device, fleet.renew(device, key, now, member.key).decode()))
+            except ValueError as error:
+                put(words.Misbehaved(at, device, "renewal.malformed", f"its request cannot be read ({error})"))
+            except ConfigError as error:  # the operator's files: the run does not depend on them
+                log.warning("no new certificate device=%s why=%s", device, error)
+
+        return sign

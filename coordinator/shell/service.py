@@ -1,0 +1,313 @@
+"""The coordinator's shell: it carries out what `core.step` decides. One event at a time; nothing waits here.
+
+    transport, background, clock ──▶ handle(event) ──▶ core.step ──▶ journal ──▶ actions performed, facts told
+
+An event is taken in when the journal has it, and not before: while the disk is full later ones wait in here, and a
+device without a receipt keeps its update. Messages become events in hearing.py; what is large is in artifacts.py.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from coordinator.decide import core
+from coordinator.decide import vocabulary as words
+from coordinator.decide.rounds import Rounds
+from coordinator.decide.state import online, recalling, unfinished
+from coordinator.durable import saving
+from coordinator.durable.beginning import begin, identify
+from coordinator.durable.decided import TOGETHER, Decided, happened, only_looks
+from coordinator.durable.journal import Journal
+from coordinator.shell import merging
+from coordinator.shell.artifacts import Artifacts
+from coordinator.shell.asking import Asking
+from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.hearing import Hearing
+from coordinator.shell.inbox import Inbox
+from coordinator.shell.outbox import Outbox, start_number
+from coordinator.shell.performing import perform
+from coordinator.shell.renewals import Renewals
+from coordinator.shell.retained_cleanup import RetainedCleanup
+from edgefl.base.errors import Interrupted, StoreError
+from edgefl.base.events import Fact, Tell
+from edgefl.base.records import replace
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run.job import Job, RunState
+from edgefl.system.background import Background, Crashed, Put, Work
+from edgefl.system.clock import Clock
+from edgefl.system.disk import Disk
+from edgefl.system.reactor import Woken
+from edgefl.watch.story import write_log
+from edgefl.wire.sealing import Opener
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Connected, Disconnected, Message, Transport, Undelivered
+
+log = logging.getLogger(__name__)
+
+RETRY = 1.0  # seconds between two attempts to write to a full disk
+MEMBERS = 1.0  # seconds between two looks at the list of members
+NEVER_DEFERRED = (Woken, words.Stop, Crashed, saving.Stuck)  # taken in though the journal cannot be written
+
+
+class Coordinator:
+    """One run over one transport: a reactor. `prepare` makes the job when the first device is there.
+
+    With a disk, everything a device was promised is in the journal before the promise is made, and a coordinator
+    that is started again on the same disk goes on with the round in hand; `book` is the journal there, if that is open
+    already. `seal` asks for sealed answers; unless said, the run file does. A gateway has its own `artifacts` and way
+    of `preparing`: what it hands out is not its own.
+    """
+
+    def __init__(
+        self,
+        run: RunFile,
+        transport: Transport,
+        prepare: Callable[[], Job],
+        *,
+        put: Put,
+        clock: Clock,
+        background: Background,
+        disk: Disk | None = None,
+        book: Journal | None = None,
+        tell: Tell = lambda _: None,
+        signer: Signer | None = None,
+        device_keys: DeviceKeys | None = None,
+        run_id: str | None = None,
+        renewals: Renewals | None = None,
+        seal: bool | None = None,
+        artifacts: Callable[..., Artifacts] = Artifacts,
+        preparing: Callable[[Rounds | None, Opener], Work] | None = None,
+    ) -> None:
+        self.name, self.transport, self.disk = run.run.name, transport, disk
+        self.put, self.clock, self.background, self.tell = put, clock, background, tell
+        self.journal = book or (Journal(disk, clock=clock) if disk else None)
+        self.run_id = identify(run, self.journal, run_id)
+        self.state = begin(run, self.journal, clock.now(), clock.wall())
+        self.signer = signer or Signer.new()
+        fleet, limit, start = run.broker.fleet, run.wire.limit_mb << 20, start_number(self.journal, int(clock.wall()))
+        self.outbox = Outbox(transport, fleet, self.name, self.run_id, signer=self.signer, start=start)
+        self.inbox = Inbox(self.outbox, run.guards, limit, lambda device: online(self.state, device))
+        self.retained_cleanup = RetainedCleanup(transport, fleet, self.name, limit)
+        sealed = run.wire.seal is True if seal is None else seal
+        self.artifacts = artifacts(run, self.run_id, transport, self.signer, seal=sealed)
+        self.preparing = preparing or (lambda known, opener: merging.preparing(prepare, self.journal, known, opener))
+        self.asking = Asking(run, self.artifacts, self.outbox)
+        keys = device_keys or DeviceKeys(listed=run.devices)
+        self.hearing = Hearing(self.outbox, self.inbox, keys, self.artifacts, self.retained_cleanup)
+        self.pending: deque[words.Event] = deque()  # not taken in yet: the journal cannot be written
+        self.deferred: deque[Any] = deque()  # came meanwhile
+        self.undone: list[Decided] = []  # steps that wait to be written together
+        self.commit_at: float | None = None  # when they do no longer
+        self.handed_out: words.Event | None = None  # what opened a round, for which devices were asked at once
+        self.stuck: list[Work] = []  # to be started again
+        self.retry_at: float | None = None  # when they are
+        self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
+        self.renewals = renewals  # where the fleet has an authority
+        self.members_at = clock.now() if keys.members else None  # when to look whether somebody was sent away
+        self.error: Exception | None = None
+        self.ended = False
+
+    # ---- the reactor -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._look_at_members(self.clock.now())
+        self.transport.start(self.put)
+
+    def handle(self, event: Any) -> None:
+        """What follows from this event, at once."""
+        if self._deaf(event):
+            self.deferred.append(event)
+            return
+        self._take(event)
+        while self.deferred and not self._deaf(self.deferred[0]):
+            self._take(self.deferred.popleft())
+
+    def deadline(self) -> float | None:
+        """When it wants to be woken if nothing happens before."""
+        hears = self.commit_at, core.deadline(self.state), self.inbox.deadline(), self.members_at
+        due = (self.retry_at, *(() if self.pending else hears))
+        return min([one for one in due if one is not None], default=None)
+
+    def result(self) -> RunState:
+        """The state at the end, or what ended it."""
+        if self.error is None and self.artifacts.run_state is not None:
+            return self.artifacts.run_state
+        raise self.error or interrupted(self.name, self.state.rounds, durable=self.disk is not None)
+
+    def close(self) -> None:
+        """Let go of everything, however it ended."""
+        if self.ended:
+            return
+        self.ended = True
+        self.background.close()
+        self.transport.close()
+        self.artifacts.saving.finish()
+        try:
+            if self.journal:
+                self.journal.note(*self.unwritten)
+        except StoreError as error:
+            log.warning("the end of the story is not written why=%s", error)
+
+    # ---- what comes in -----------------------------------------------------------------------------------------
+
+    def _deaf(self, event: Any) -> bool:
+        """Whether this has to wait: for the disk, or for what was promised before a restart."""
+        if not self.pending and not recalling(self.state):
+            return False
+        return not isinstance(event, NEVER_DEFERRED) and (bool(self.pending) or isinstance(event, Message))
+
+    def _take(self, event: Any) -> None:  # noqa: PLR0912, C901  one event, one case
+        now = self.clock.now()
+        match event:
+            case Message():
+                if heard := self.hearing.event(event, self.state.conduct, now):
+                    self.feed(heard)
+            case Woken():
+                self._woken(now)
+            case Connected():
+                self.feed(words.Connected(now))
+            case Disconnected():
+                self.feed(words.Disconnected(now, str(event)))
+            case Undelivered(topic, reason):
+                log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
+            case merging.Prepared():
+                prepared = self.artifacts.prepared(event, now)
+                self.inbox.allow(self.artifacts.frame_limit())
+                self.feed(prepared)
+            case merging.Merged(save=save, looks=looks):
+                self.feed(self.artifacts.merged(event, now))
+                for work in (*([save] if save else []), *looks):
+                    self.background.start(work)
+            case merging.Looked(reports):
+                self.feed(words.Looked(now, reports))
+            case words.Certified() | words.Misbehaved() | words.Handed():
+                self.feed(event)
+            case saving.Stuck(reason, work):
+                self._pause(reason, now, work)
+            case saving.Unstuck():
+                self.feed(words.Paused(now, ""))
+            case Crashed(error):
+                self._end(error, words.Failed(now))
+            case words.Stop() if unfinished(self.state):
+                self._end(interrupted(self.name, self.state.rounds, durable=self.disk is not None), words.Stop(now))
+
+    def _woken(self, now: float) -> None:
+        if self.retry_at is not None and now >= self.retry_at:
+            self.retry_at, works, self.stuck = None, self.stuck, []
+            for work in works:
+                self.background.start(work)
+            self._go_on()
+            if not works and not self.pending:  # what is started again says for itself when it is done
+                self.feed(words.Paused(now, ""))
+        if not self.pending:
+            self.feed(words.Woken(now, flushed=self.transport.backlog() == 0))
+            if self.members_at is not None and now >= self.members_at:
+                self.members_at = now + MEMBERS
+                self._look_at_members(now)
+                for revoked in self.hearing.revoked(now):
+                    self.feed(revoked)
+            self.inbox.remind(now)
+
+    def _look_at_members(self, now: float) -> None:
+        devices, expired = self.hearing.proofs.keys.enrolled()
+        if devices != self.state.enrolled or {id for id, _, _ in expired} != self.state.expired:
+            self.feed(words.Enrolled(now, devices, expired))
+
+    def _end(self, error: Exception, event: words.Event) -> None:
+        """Whatever is not written down by now was never promised."""
+        self.error = self.error or error
+        self.pending.clear()
+        try:
+            self._write(*self.undone)
+            self._carry_out()
+        except StoreError:
+            self.state, self.undone = self.undone[0].before, []
+        self.feed(event)
+
+    # ---- the core ----------------------------------------------------------------------------------------------
+
+    def feed(self, event: words.Event) -> None:
+        """One event into the core, behind those that the journal has not."""
+        self.pending.append(event)
+        if len(self.pending) == 1:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while self.pending:
+            state, actions, facts = core.step(self.state, self.pending[0])
+            if only_looks(actions):  # which promises nothing, and is not worth writing
+                self.pending.popleft()
+                self.state = state
+                perform(self, actions[0])
+                continue
+            told = tuple([replace(fact, at=self.clock.wall()) for fact in facts])
+            answer = self.artifacts.accepted(actions)
+            held = (self.undone[-1].held if self.undone else 0) + (len(answer.frame) if answer else 0)
+            decided = Decided(self.state, state, actions, told, answer, held)
+            waits, follows = self._may_wait(decided), decided.follows
+            if follows:  # devices need not wait for the disk
+                self._hand_out(actions)
+            try:
+                if not waits:
+                    self._write(*self.undone, decided)
+            except StoreError as error:
+                self._pause(str(error), self.clock.now())
+                return
+            self.pending.popleft()
+            self.state = state
+            self.undone.append(replace(decided, actions=()) if follows else decided)
+            if not waits:
+                self._carry_out()
+
+    def _hand_out(self, actions: tuple[words.Action, ...]) -> None:
+        """Ask devices for the round that follows from what is written; once, however often the disk has no room."""
+        if self.handed_out is not self.pending[0]:
+            self.handed_out = self.pending[0]
+            for action in actions:
+                perform(self, action)
+
+    def _may_wait(self, decided: Decided) -> bool:
+        """Whether this can be written together with what comes in a moment."""
+        if self.journal is None or not (decided.changes or self.undone) or not decided.may_wait:
+            return False
+        now = self.clock.now()
+        self.commit_at = self.commit_at or now + TOGETHER
+        return now < self.commit_at
+
+    def _write(self, *decided: Decided) -> None:
+        """Before anything comes of it: what the rounds were told, and the answers. Mere facts can wait for that."""
+        if self.journal is None:
+            return
+        entries, story = happened(self.unwritten, decided)
+        places = self.journal.write_all(entries) if entries else []
+        for entry, place in zip(entries, places, strict=True):
+            if entry.answer:
+                self.artifacts.written(entry.answer, place)
+        self.unwritten = deque(story, self.unwritten.maxlen)
+
+    def _carry_out(self) -> None:
+        """Everything that was decided is written."""
+        decided, self.undone, self.commit_at = self.undone, [], None
+        for one in decided:
+            for action in one.actions:
+                perform(self, action)
+            self.say(*one.facts)
+
+    def _pause(self, reason: str, now: float, *works: Work) -> None:
+        """Try again in a moment."""
+        self.stuck += works
+        self.retry_at = self.retry_at or now + RETRY
+        self.state, _, facts = core.step(self.state, words.Paused(now, reason))
+        self.say(*(replace(fact, at=self.clock.wall()) for fact in facts))
+
+    def say(self, *facts: Fact) -> None:
+        for fact in facts:
+            write_log(log, fact)
+            self.tell(fact)
+
+
+def interrupted(run: str, s: Rounds, *, durable: bool) -> Interrupted:
+    """The run was ended before its time."""
+    where = "before the first round" if s.phase == "starting" else f"in round {s.round}"
+    return Interrupted(f"run '{run}' was interrupted {where}" + "; the same command goes on with it" * durable)

@@ -1,0 +1,1 @@
+"""What a device decides is carried out here."""

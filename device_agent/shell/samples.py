@@ -1,0 +1,192 @@
+"""The device's samples from task to task: what was added since the last one is used by the next.
+
+Files are read again when the size or the time of one has changed, a function is called again before every task. The
+parts of a trial never change.
+
+    usable   ── new data cannot be read, or do not fit ─▶ stale    trains on the samples it has; `trouble` says why
+    stale    ── they can be read again ─▶ usable
+    missing  ── they can be read for the first time ─▶ usable      cannot train; `trouble` says why
+
+Broken data are a state and never an exception that ends the agent: a logger may have written half a row, a disk may be
+mounted late. `trouble` is announced to coordinators, so it quotes no values of cells.
+
+What is held back is never trained on: models are evaluated on it, where a run asks for that. A trial's part holds
+nothing back of its own; there a task says which share of it is set aside. Of the rows that are held back those are
+`counted` on which models are evaluated (counted_rows.py).
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from device_agent.decide.verdict import Verdict
+from edgefl.base.errors import IN_THE_LOG, ConfigError, EdgeflError, coded
+from edgefl.learn.data.dataset import Dataset
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Parts: TypeAlias = tuple[Dataset, Dataset | None]  # to train on, and held back
+NONE = Dataset(np.empty((0, 1), np.float32), np.empty(0, np.int64), 0)
+
+
+class Samples:
+    """What a device holds. `read` gives the newest; `version` tells, without reading, whether they are still `seen`."""
+
+    def __init__(
+        self,
+        data: Dataset,
+        held_back: Dataset | None = None,
+        read: Callable[[], Parts] | None = None,
+        version: Callable[[], object] = lambda: None,
+        seen: object = None,
+        *,
+        describes: bool = True,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.data, self.held_back = data, held_back
+        self.counted = held_back  # those held back on which models are evaluated
+        self._choose: Callable[[Dataset], Dataset] = lambda rows: rows
+        self.describes = describes  # whether sums over them may be told
+        self.trouble = ""  # why the newest data cannot be used, in words that may travel; empty: they can
+        self.read_at = wall()  # when `data` were read: seconds since 1970
+        self._read, self._version, self._seen, self._wall = read, version, seen, wall
+        self._keeps_reading = True
+        self._complaint = ""
+
+    @classmethod
+    def opened(
+        cls,
+        read: Callable[[], Parts],
+        version: Callable[[], object] = lambda: None,
+        *,
+        describes: bool = True,
+        changes: bool = True,
+        wall: Callable[[], float] = time.time,
+    ) -> "Samples":
+        """Return what can be read now, or `missing` samples; unless it `changes`, it is read until it is usable."""
+        samples = cls(NONE, None, read, version, describes=describes, wall=wall)
+        samples._keeps_reading = changes
+        samples._take_first()
+        return samples
+
+    def count_on(self, choose: Callable[[Dataset], Dataset]) -> None:
+        """Have models evaluated on the rows that `choose` returns, of all that are held back."""
+        self._choose = choose
+        self._count()
+
+    @property
+    def missing(self) -> str:
+        """Why there is nothing to train on; empty if there is."""
+        return "" if len(self.data) else self.trouble
+
+    def current(self, fitted: Callable[[Dataset], Dataset]) -> Dataset:
+        """The newest data that fit: `fitted` makes them what a task needs, or raises a ConfigError."""
+        if self.missing:
+            raise ConfigError(f"no usable data: {self._complaint}", told=f"no usable data: {self.trouble}")
+        try:
+            fresh = self._fresh()
+            if fresh is not None:
+                ready = fitted(fresh[0])
+                log.info("data read again samples=%d before=%d", len(fresh[0]), len(self.data))
+                self._take(fresh)
+                return ready
+        except EdgeflError as error:
+            self._complain(error)
+        return fitted(self.data)
+
+    def look(self) -> None:
+        """Look again at data that could not be used: read them if they have changed since."""
+        if not self.trouble or self._read is None:
+            return
+        if self.missing:
+            self._take_first()
+            return
+        try:
+            version = _guarded(self._version)
+            if version is not None and version == self._seen:
+                return
+            self._seen = version
+            fresh = _guarded(self._read)
+        except EdgeflError as error:
+            self._complain(error)
+            return
+        if fresh[0].shape == self.data.shape:
+            log.info("the data can be used again samples=%d", len(fresh[0]))
+            self.trouble = self._complaint = ""
+            self._seen = None  # the next task takes them, and looks whether they fit
+
+    def changed(self) -> bool:
+        """Whether there may be something new: it has to be read to know."""
+        if self._read is None:
+            return False
+        try:
+            version = _guarded(self._version)
+        except EdgeflError:  # it cannot be read any more, which `current` will say
+            return True
+        return version is None or version != self._seen
+
+    def _take_first(self) -> None:
+        try:
+            fresh = self._fresh()
+        except EdgeflError as error:
+            self._complain(error)
+            return
+        if fresh is None:
+            return
+        if self.trouble:
+            log.info("there are usable data samples=%d", len(fresh[0]))
+        self._take(fresh)
+        if not self._keeps_reading:
+            self._read = None
+
+    def _take(self, fresh: Parts) -> None:
+        (self.data, self.held_back), self.read_at = fresh, self._wall()
+        self._count()
+        self.trouble = self._complaint = ""
+
+    def _count(self) -> None:
+        self.counted = None if self.held_back is None else self._choose(self.held_back)
+
+    def _complain(self, error: EdgeflError) -> None:
+        """Keep in mind why the newest data are not used; the same is logged once."""
+        self.trouble, why = error.told, Verdict(str(error), error.told).logged
+        if self._complaint == why:
+            return
+        self._complaint = why
+        if self.missing:
+            log.warning("no usable data, this device does not train until there are why=%s", why)
+        else:
+            log.warning("new data are not used, the old ones stay samples=%d why=%s", len(self.data), why)
+        log.debug("reading the data failed", exc_info=error)
+
+    def _fresh(self) -> Parts | None:
+        """What is new, if anything is."""
+        if self._read is None:
+            return None
+        version = _guarded(self._version)  # before reading: what changes meanwhile is new again the next time
+        if version is not None and version == self._seen:
+            return None
+        self._seen = version
+        fresh = _guarded(self._read)
+        return None if _same(fresh[0], self.data) else fresh
+
+
+def _guarded(read: Callable[[], T]) -> T:
+    """Call what reads an operator's data, which may raise anything: a file of any kind, or a function of their own."""
+    try:
+        return read()
+    except EdgeflError:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        told = f"{coded(error)}: reading it failed; {IN_THE_LOG}"
+        raise ConfigError(f"reading the data ended with a {kind}: {error}", told=told) from error
+
+
+def _same(a: Dataset, b: Dataset) -> bool:
+    one, other = ((d.classes, d.class_names, d.target_names, d.x.shape, d.x.dtype, d.form) for d in (a, b))
+    return one == other and np.array_equal(a.y, b.y) and np.array_equal(a.x, b.x)

@@ -1,0 +1,617 @@
+"""The agent: a thin shell around the session. It carries out what the session decides, one thing after another.
+
+It is a reactor (edgefl/system/reactor.py): whoever owns it hands it events and wakes it at its deadline. What the disk
+has no room for is tried again at the deadline, and all that comes later waits behind it: a commit that is not written
+keeps its update, and an update whose price is not booked is not sent.
+"""
+
+import logging
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from logging import DEBUG, INFO, WARNING
+from typing import Any, TypeAlias
+
+from device_agent.decide import session
+from device_agent.decide import vocabulary as words
+from device_agent.decide.order import Order, Train
+from device_agent.decide.replay import Replays
+from device_agent.decide.session import Session, step
+from device_agent.decide.verdict import Verdict, judged
+from device_agent.durable import identity, own_models
+from device_agent.durable.birth import born
+from device_agent.durable.counted_rows import CountedRows
+from device_agent.durable.failures import MOST, Failures
+from device_agent.durable.own_models import Draft, OwnModels
+from device_agent.durable.privacy_ledger import PrivacyLedger
+from device_agent.durable.spool import Held, Spools
+from device_agent.durable.states import States
+from device_agent.durable.trust import Trust, Wanted
+from device_agent.shell.allowance import KNOWN, UNDONE, Booking
+from device_agent.shell.attendance import Attendance
+from device_agent.shell.backends import MakeModel
+from device_agent.shell.data_watch import DataLooked, DataWatch
+from device_agent.shell.descriptions import Describing, Descriptions
+from device_agent.shell.hearing import Hearing, Stranger
+from device_agent.shell.model_cache import ModelCache
+from device_agent.shell.outbox import Outbox
+from device_agent.shell.renewal import Renewal
+from device_agent.shell.samples import Samples
+from device_agent.shell.training import Failed, Outcome, Progressed, Trained, Trainer, Training
+from device_agent.shell.workers import DoWork, InProcess
+from edgefl.base.errors import StoreError, WireError
+from edgefl.base.printable import printable
+from edgefl.base.vector import State
+from edgefl.job.config.agent_file import LIMIT_MB
+from edgefl.job.config.allowance import Allowance
+from edgefl.job.run.work import Worker
+from edgefl.learn.data.dataset import Dataset
+from edgefl.system.background import Background, Crashed
+from edgefl.system.clock import Clock
+from edgefl.system.disk import Disk
+from edgefl.system.reactor import Woken
+from edgefl.wire import chunks, messages, topics
+from edgefl.wire.messages import (
+    TEXT,
+    Absent,
+    Assignment,
+    Busy,
+    Declined,
+    Enclosed,
+    JobState,
+    Missing,
+    Receipt,
+    Refusal,
+    Renewed,
+    Vitals,
+    Working,
+)
+from edgefl.wire.sealing import SYSTEM, Entropy, sealed
+from edgefl.wire.signed import Speaker
+from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
+
+log = logging.getLogger(__name__)
+
+RETRY = 1.0  # seconds between two attempts to write to a full disk
+OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
+
+Event: TypeAlias = TransportEvent | Outcome | DataLooked | words.Stopped
+
+
+class Agent:
+    """One device, from `start` until it has `ended`; `exit` is then its code and the reason."""
+
+    def __init__(
+        self,
+        *,
+        device: str,
+        fleet: str,
+        site: str = "",
+        transport: Transport,
+        data: Dataset | Samples,
+        make_model: MakeModel,
+        back_end: str,
+        disk: Disk,
+        clock: Clock,
+        background: Background,
+        put: Callable[[Any], None],
+        once: bool = False,
+        run: str | None = None,
+        connect_timeout: float = 0.0,
+        broker: str = "",
+        coordinator: str | None = None,
+        models: str | None = None,
+        limit_mb: int = LIMIT_MB,
+        allowed: Collection[str] = (),
+        train: Train | None = None,
+        trainer: Training | None = None,
+        speaks_for: Callable[[], int] = lambda: 1,
+        heard: Callable[[JobState], None] = lambda _: None,
+        work: DoWork = Worker.work,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        host: str | None = None,
+        signer: Signer | None = None,
+        renewal: Renewal | None = None,
+        entropy: Entropy = SYSTEM,
+        machine: Callable[[], Vitals] | None = None,
+        unmet: Callable[[Vitals], str] | None = None,
+        allowance: Allowance | None = None,
+        boot: str = "",
+        own_models: int = own_models.MOST,
+        own_models_mb: int = own_models.LIMIT_MB,
+    ) -> None:
+        self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
+        self.severed = False  # whether the bridge from the site that it is at is gone
+        self.birth = born(disk, new_id, clock.wall())
+        self.speaker = Speaker(signer or identity.signer(disk), fleet, self.birth.number)
+        self.outbox = Outbox(transport, fleet, device, self.speaker)
+        self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
+        self.samples.count_on(CountedRows(disk).of)
+        self.data_watch = DataWatch(device, self.samples, background)
+        self.connect_timeout, self.broker = connect_timeout, broker
+        self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
+        self.trainer: Training = trainer or Trainer(background, clock)
+        self.train = train or InProcess(device, self.samples, make_model, self.allowed, work)
+        self.heard = heard  # of every state that counts
+        self.entropy = entropy  # for seals
+        self.model_cache = ModelCache(transport, fleet, Trust(disk, fleet, coordinator, models), limit_mb << 20, clock)
+        self.hearing = Hearing(
+            fleet, device, self.birth.installation, self.model_cache.trust, Replays(disk, fleet, clock)
+        )
+        self.renewal = renewal  # of its certificate, where it has one
+        self.refusals: Counter[str] = Counter()
+        self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
+        self.attendance = Attendance(
+            device=device,
+            fleet=fleet,
+            site=site,
+            birth=self.birth,
+            key=self.speaker.key,
+            outbox=self.outbox,
+            samples=self.samples,
+            clock=clock,
+            complain=self._complain,
+            back_end=back_end,
+            host=host,
+            speaks_for=speaks_for,
+            machine=machine,
+            unmet=unmet,
+            tells_vitals=allowance is None or allowance.epsilon is None,
+        )
+        self.spools = Spools(disk, session.MOST_HELD)
+        spooled = self.spools.take()
+        self.held = {held.digest.hex(): held for held in spooled.values()}
+        self.ledger, self.failures = PrivacyLedger(disk), Failures(disk, boot)
+        about_data = self.samples, self.allowed
+        self.booking = Booking(allowance or Allowance(), self.ledger, self.failures, *about_data)
+        self.trains = trainer is None  # others train for a gateway, and book what it costs their data
+        self.states = States(disk, device, self.ledger)
+        self.own_models = OwnModels(disk, own_models, own_models_mb << 20)
+        self.own_models.tidy(self.held)
+        self.order: Order | None = None  # that is in training
+        self.descriptions = Descriptions(disk)
+        updates = {held.run_key: _resumed(held) for held in spooled.values()}
+        self.session = Session(held=updates, once=once, only=run)
+        self.listened_at = 0.0
+        self.events: deque[Event] = deque()  # what came and waits for its turn
+        self.actions: deque[words.Action] = deque()  # what follows from the event in hand, and is not yet done
+        self.full: StoreError | None = None  # why nothing goes on
+        self.retry_at: float | None = None
+        self.give_up_at: float | None = None
+        self.last_seen = Disconnected("no answer")
+        self.exit: tuple[int, str] | None = None
+
+    # ---- the reactor -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect."""
+        gone = self.outbox.presence(self.attendance.presence(online=False))
+        self.give_up_at = self.clock.now() + self.connect_timeout if self.connect_timeout else None
+        self.transport.start(self.put, Will(topics.presence(self.fleet, self.device), gone))
+
+    def handle(self, event: Event | Woken | Crashed) -> None:
+        """Do what follows from one event; nothing after the end."""
+        match event:
+            case Crashed(error):
+                raise error
+            case _ if self.ended:
+                pass
+            case Woken():
+                self._woken()
+            case words.Stopped() if self.full:
+                self._end(1, str(self.full))
+            case _:
+                self.events.append(event)
+                self._go_on()
+
+    def deadline(self) -> float | None:
+        """When it wants to be woken: a disk that is full holds up all else but the operator."""
+        times = [self.retry_at] if self.full else [self.give_up_at]
+        if not self.full:
+            times.append(self.data_watch.deadline(self.clock.now()))
+        if self.severed and not self.full:
+            times.append(self._listens_at())
+        if self.session.online and not self.full:
+            times += [*self.attendance.deadlines(), self._listens_at(), self.model_cache.deadline()]
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def ended(self) -> bool:
+        return self.exit is not None
+
+    def _woken(self) -> None:
+        now = self.clock.now()
+        if not self.full:
+            self.data_watch.woken(now)
+        if self.full:
+            self._go_on()
+        elif self.give_up_at is not None and now >= self.give_up_at:
+            remedy = self.last_seen.remedy or "start it, or correct agent.broker"
+            self._end(2, f"broker {self.broker} is not reachable ({self.last_seen.reason}): {remedy}")
+        elif self.severed:
+            if now >= self._listens_at():
+                self._listen()
+        elif self.session.online:
+            self.attendance.woken(now)
+            if now >= self._listens_at():
+                self._listen()
+            for model, silent in self.model_cache.stalled():
+                self._feed(words.ModelOverdue(model, silent))
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Whatever is to be done, in order."""
+        if self.full and self.retry_at is not None and self.clock.now() < self.retry_at:
+            return
+        self.full = None
+        while not self.full and not self.ended and (self.actions or self.events):
+            if self.actions:
+                self._attempt(self.actions, self._perform)
+            else:
+                self._attempt(self.events, self._receive)
+
+    def _attempt(self, queue: deque[Any], do: Callable[[Any], None]) -> None:
+        """Do what is first in the queue; if the disk is full it stays there."""
+        first = queue.popleft()
+        try:
+            do(first)
+        except StoreError as error:
+            log.warning("paused why=%s", error)
+            queue.appendleft(first)
+            self.full, self.retry_at = error, self.clock.now() + RETRY
+
+    def _feed(self, event: words.Event) -> None:
+        self.session, actions = step(self.session, event)
+        self.actions.extendleft(reversed(actions))  # what follows from this comes before what was still to be done
+        if self.model_cache.underway:
+            self.model_cache.keep(_wanted(self.session.task) if self.session.task else ())
+
+    def _end(self, code: int, reason: str) -> None:
+        self.exit = code, reason
+        self.trainer.cancel()
+        with suppress(StoreError):  # else a task that was cancelled counts as one that failed
+            self.failures.end()
+        self.outbox.announce(self.attendance.presence(online=False))
+        self.hearing.replays.sync()
+
+    # ---- what comes in -----------------------------------------------------------------------------------------
+
+    def _receive(self, event: Event) -> None:  # noqa: C901, PLR0912  one event, one case
+        match event:
+            case Message():
+                try:
+                    self._message(event)
+                except WireError as error:
+                    self.refusals[error.code] += 1
+                    self._complain(f"ignored topic={printable(event.topic)} code={error.code} why={error}")
+            case Connected():
+                log.log(DEBUG if self.attendance.twin.certain else INFO, "connected device=%s", self.device)
+                self.attendance.connected()
+                self.give_up_at, self.severed = None, False
+                self._listen()
+                self._feed(words.Connected())
+            case Disconnected(taken_over=taken_over):
+                level = DEBUG if self.attendance.twin.certain else WARNING
+                log.log(level, "disconnected device=%s broker=%s reason=%s", self.device, self.broker, event)
+                self.last_seen, self.severed = event, False
+                self._feed(words.Disconnected())
+                if taken_over:
+                    self._complain(
+                        f"another client took over the connection of '{self.device}', which comes back:"
+                        " if this happens again, look for a copy of this device, or for somebody else at the broker"
+                    )
+            case Undelivered(topic, reason):
+                log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
+            case Trained() | Failed() | Progressed() if event.number != self.trainer.number:
+                log.debug("of a training that was cancelled round=%d", event.round)
+            case Trained(_, round, done):
+                self.failures.end()
+                if vitals := self._vitals():  # a machine is never hotter
+                    self._working(round, done.steps, vitals)
+                self._trained(done.frame, done.kept, done.own)
+            case Failed(_, round, reason, told, mistake):
+                self.order = None
+                if self.booking.hides and told == KNOWN:
+                    self.failures.end()
+                elif self.booking.hides:
+                    self._count_failure()
+                    told = UNDONE
+                self._failed(round, Verdict(reason, told, mistake))
+                self._announce_data()
+            case Progressed(_, round, steps):
+                self._working(round, steps, self._vitals())
+            case DataLooked():
+                self.data_watch.looked()
+                self._announce_data()
+            case words.Stopped():
+                self._feed(event)
+
+    def _message(self, message: Message) -> None:
+        match topics.parts(message.topic):
+            case (job, "dev", self.device, "down"):
+                self._hear(job, self.hearing.message, message.payload)
+            case (job, "model", "round"):
+                self._hear(job, self.hearing.call, message.payload)
+            case (_, "model", id, *_, last):
+                self._model(id, last, message.payload)
+            case ("presence", self.device) if message.payload:
+                self.attendance.echo(message)
+            case ("site", self.attendance.site) if message.payload in (b"0", b"1"):
+                self._bridge(there=message.payload == b"1", retained=message.retained)
+            case (job, "state") if message.payload:
+                self._state(job, self.hearing.state(job, message.payload))
+
+    def _bridge(self, *, there: bool, retained: bool) -> None:
+        """What a cut line is to others, a cut bridge is to us: what was said meanwhile is lost, and said again."""
+        if not there and not self.severed:
+            log.warning("the site is cut off site=%s", self.attendance.site)
+            self.severed = True
+            self._feed(words.Disconnected())
+        elif there and (self.severed or not retained):
+            log.info("the site is there again site=%s", self.attendance.site)
+            self.severed = False
+            self._feed(words.Connected())
+
+    def _hear(
+        self,
+        job: str,
+        heard: Callable[[str, bytes | memoryview], messages.ToDevice | None],
+        payload: bytes | memoryview,
+    ) -> None:
+        try:
+            content = heard(job, payload)
+        except Stranger as error:  # another coordinator, who is told and nobody else
+            told = Declined(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
+            self.outbox.say(error.run_id, told)
+            raise
+        if content is not None:
+            self._said(job, content)
+
+    def _said(self, job: str, message: messages.ToDevice) -> None:
+        match message:
+            case Assignment() if message.installation in (None, self.birth.installation):
+                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
+                self.attendance.pause.over()  # somebody works with us
+                task = _tasked(message)
+                if message.enclosed:
+                    self._unfold(task, message.enclosed)
+                self._feed(task)
+            case Receipt():
+                log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
+                self._feed(words.Receipted(message.round, message.digest.hex(), message.verdict))
+            case Refusal() if message.installation in (None, self.birth.installation) and message.key in (
+                None,
+                self.speaker.key,
+            ):
+                self._feed(words.Refused(message.code, message.reason))
+            case Renewed(certificate=certificate) if self.renewal:
+                self.renewal.take(certificate)
+            case Missing():
+                self._feed(words.Resend(message.digest.hex(), message.indexes))
+            case _:
+                log.debug("not for this installation job=%s", job)
+
+    def _unfold(self, task: words.Tasked, enclosed: Enclosed) -> None:
+        """Take in the model that came with the task; one that is not the task's is fetched as any other."""
+        try:
+            self.model_cache.enclose(_wanted(task)[0], enclosed)
+        except WireError as error:
+            self.refusals[error.code] += 1
+            self._complain(f"ignored the model that came with a task code={error.code} why={error}")
+
+    def _state(self, job: str, state: JobState) -> None:
+        if state.protocol != topics.PROTOCOL:
+            self._complain(
+                f"job '{job}' speaks protocol {state.protocol}, this agent {topics.PROTOCOL}, which waits for others:"
+                " install the same version of edgefl on both sides"
+            )
+            return
+        self.heard(state)
+        self.transport.spread(state.spread)
+        self._feed(words.StateSeen(state.job, state.run_id, state.round, state.phase))
+        if state.phase == "finished":
+            self.model_cache.forget(state.run_id)
+        elif self.renewal and (request := self.renewal.request()):
+            self.outbox.say(state.run_id, messages.Renewal(job=job, request=request))
+
+    def _model(self, id: str, last: str, payload: bytes | memoryview) -> None:
+        """A piece of a model."""
+        try:
+            if self.model_cache.take(id, last, payload):
+                self._arrived()
+        except WireError as error:
+            if last == "manifest" and (download := self.model_cache.underway.get(id)):
+                self._feed(words.ModelDisbelieved(id, download.refused, error.told))
+            raise
+
+    def _arrived(self) -> None:
+        if (task := self.session.task) and self.model_cache.has(_wanted(task)):
+            self._feed(words.ModelArrived(task))
+
+    def _trained(self, data: bytes | bytearray, kept: State, own: State) -> None:
+        task, digest = self.session.task, chunks.digest(data)
+        if task is None:
+            return
+        if own and self.order is not None:
+            self._keep_own(self.order, own, digest.hex())  # before the update may be sent: its receipt finds the draft
+        self.order = None
+        about = task.job, task.run_key, task.round, task.attempt, task.model
+        held = Held(*about, data, digest, kept, task.seal, task.purpose)
+        try:
+            held = self.spools.put(held)
+        except StoreError as error:  # still worth sending: it only does not survive a power cut
+            log.warning("the update is held in memory only: %s", error)
+        self.held[digest.hex()] = held
+        log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
+        self._feed(words.Trained(task.round, digest.hex()))
+        if not kept:
+            self.actions.append(words.Sync(task.run_key))  # behind the answer, which need not wait for it: see Spool
+        self._announce_data()
+
+    def _failed(self, round: int, verdict: Verdict) -> None:
+        if verdict.mistake:  # somebody's, and not the end: the next run may want something else
+            self._complain(verdict.logged)
+        self._feed(words.TrainingFailed(round, verdict.told, verdict.reason if verdict.mistake else ""))
+
+    def _count_failure(self) -> None:
+        """Write down that a task could not be done, before its coordinator is told."""
+        key = self.model_cache.trust.key or ""
+        self.failures.end(failed_for=key)
+        count = self.failures.of(key)
+        log.warning("a task could not be done, which tells something of the data: %d of %d key=%s", count, MOST, key)
+        if count >= MOST:
+            log.warning(
+                "this device works no more for the coordinator with key %s: %d of its tasks could not be done. If that"
+                " was no attack, stop the agent, delete %s and start it again",
+                key,
+                count,
+                self.failures.where,
+            )
+
+    def _keep_own(self, order: Order, arrays: State, digest: str) -> None:
+        """Keep the device's own model: as a draft until its update is taken, or at once where nothing was trained."""
+        draft = Draft(self.device, order.item.manifest, order.task.round, order.graphs, arrays)
+        if order.task.purpose == "train":
+            self.own_models.draft(draft, digest)
+        else:
+            self.own_models.renew(draft)
+
+    def _announce_data(self) -> None:
+        if self.attendance.outdated() and self.session.online:
+            self.actions.append(words.Announce())  # behind the answer
+
+    # ---- what is to be done ------------------------------------------------------------------------------------
+
+    def _perform(self, action: words.Action) -> None:  # noqa: C901, PLR0912  one action, one line or two
+        match action:
+            case words.Announce():
+                self.attendance.announce()
+            case words.AnnounceLater(messages.NOT_IN_RUN, reason):
+                if reason not in self.complaints:  # nothing is wrong with this device, and nothing to be done
+                    self.complaints.append(reason)
+                    log.info("%s", reason)
+            case words.AnnounceLater(code, reason):
+                self.attendance.announce_later(f"refused by a coordinator, tried again later code={code}: {reason}")
+            case words.Fetch(task):
+                if why := self.attendance.unfit():
+                    self._feed(words.Unfit(task.round, why))
+                else:
+                    self.model_cache.fetch(_wanted(task))
+                    self._arrived()
+            case words.AskAgain(task, model, forged):
+                self.outbox.say(task.run_id, Absent(job=task.job, model=model, forged=forged))
+            case words.Train(task):
+                self._train(task)
+            case words.CancelTraining(_):
+                self.order = None
+                self.trainer.cancel()
+            case words.Send(_, digest):
+                self.outbox.send(self.held[digest])
+            case words.Offer(_, digest):
+                self.outbox.offer(self.held[digest])
+            case words.SendChunks(digest, missing):
+                if not self.outbox.sending():
+                    self.outbox.send(self.held[digest], missing)
+            case words.Sync(run_key):
+                self._sync(run_key)
+            case words.Commit(_, digest):
+                self.own_models.settle(self.held[digest].run_key, digest)
+                self.states.commit(self.held[digest])
+            case words.Forget(_, digest):
+                self.own_models.drop(self.held[digest].run_key, digest)
+                self.spools.clear(self.held[digest].run_key)
+                del self.held[digest]
+            case words.Decline(task, reason):
+                self.outbox.say(task.run_id, Declined(job=task.job, round=task.round, reason=reason[:TEXT]))
+            case words.Busy(task, reason):
+                self.outbox.say(task.run_id, Busy(job=task.job, round=task.round, reason=reason[:TEXT]))
+            case words.Note(text):
+                log.info("%s", text)
+            case words.Quit(code, reason):
+                self._end(code, reason)
+
+    def _sync(self, run_key: str) -> None:
+        try:
+            self.spools.sync(run_key)
+        except StoreError as error:
+            log.warning("the update may not survive a power cut: %s", error)
+
+    def _train(self, task: words.Tasked) -> None:
+        if not self.model_cache.has(_wanted(task)):  # crowded out by what other runs need
+            self._feed(words.TrainingFailed(task.round, "its model is no longer here"))
+            return
+        graphs = self.model_cache[task.graphs].frame if task.graphs else None
+        earlier = self.model_cache[task.previous].frame if task.previous else None
+        state = self.states.of(task.run_key)
+        keeps = self.own_models.most > 0 and (task.purpose == "train" or self.own_models.has(task.run_key))
+        order = Order(task, self.model_cache[task.model], earlier, graphs, state, self.model_cache.limit, keeps=keeps)
+        self.order = order if keeps else None
+        seal = partial(sealed, to=task.seal, entropy=self.entropy) if task.seal else None
+        if self.trains:
+            try:
+                order = self.booking.book(order, self.model_cache.trust.key or "")
+            except StoreError:  # the disk is full: tried again
+                raise
+            except Exception as error:  # noqa: BLE001 - a run may name what cannot be made; nothing was begun
+                verdict = judged(error)
+                for line in verdict.trace.splitlines():
+                    log.warning("  %s", line)
+                self.order = None
+                self._failed(task.round, verdict)
+                return
+        train = self.train
+        if task.purpose == "describe":
+            train = Describing(train, self.descriptions, self.samples, self.device)
+        self.trainer.start(order, train, seal)
+
+    # ---- words -------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Ask the broker for what is said to this device, and for what stands there: states, and its own presence.
+
+        Again from time to time: of what a broker has lost on its way nothing else would ever tell.
+        """
+        mine = topics.down(self.fleet, "+", self.device), topics.presence(self.fleet, self.device)
+        bridge = (topics.site(self.fleet, self.attendance.site),) if self.attendance.site else ()
+        all_hear = topics.state(self.fleet, "+"), topics.round(self.fleet, "+")
+        self.transport.subscribe(*all_hear, *mine, *bridge)
+        self.listened_at = self.clock.now()
+        self.attendance.expect_echo()
+
+    def _listens_at(self) -> float:
+        return self.listened_at + (OPEN if session.known(self.session) else QUIET)
+
+    def _vitals(self) -> Vitals | None:
+        run = self.session.task.run_key if self.session.task else ""
+        return self.attendance.vitals(run) if self.session.online else None
+
+    def _working(self, round: int, steps: int, vitals: Vitals | None) -> None:
+        if (task := self.session.task) and not self.booking.hides:
+            self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps, vitals=vitals))
+
+    def _complain(self, what: str) -> None:
+        """Say what somebody has to do something about: once, however often it is seen."""
+        if what not in self.complaints:
+            self.complaints.append(what)
+            log.warning("%s", what)
+
+
+def _resumed(held: Held) -> session.Update:
+    """An update from before a restart: some of it may have been sent."""
+    about = held.job, held.run_id, held.round, held.model, held.attempt
+    task = words.Tasked(*about, seal=held.seal, purpose=held.purpose)
+    return session.Update(task, held.digest.hex(), offered=True)
+
+
+def _tasked(task: Assignment) -> words.Tasked:
+    needs, budget = (task.previous, task.graphs), (task.batches, task.seconds)
+    about = task.job, task.run_id, task.round, task.model, str(task.attempt), task.overtime, task.counted
+    return words.Tasked(*about, *needs, *budget, task.seal, task.purpose, task.evaluates, task.held_back)
+
+
+def _wanted(task: words.Tasked) -> tuple[Wanted, ...]:
+    """What must be at hand for it."""
+    return tuple(Wanted(task.job, task.run_id, round, id) for round, id in task.needs)

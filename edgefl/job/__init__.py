@@ -1,0 +1,1 @@
+"""What a run file means, and what a worker does with it."""

@@ -1,0 +1,137 @@
+"""What a run does with its fleet's own statistics: its model takes raw units, its classes weigh what they should.
+
+Devices are asked once, before the first round (`edgefl/base/schedule.py`), and told the result with every model: in the
+plan's additions, under names that no algorithm uses. So the loop, an emulated fleet and real devices apply the same
+numbers, and a restart finds them in the run's state.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgefl.base.errors import ConfigError
+from edgefl.base.vector import Array, State
+from edgefl.learn.contract import Update
+from edgefl.learn.data import description
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.losses import Loss, weighted
+from edgefl.learn.models.base import Model
+from edgefl.learn.models.normalised import Normalised
+
+if TYPE_CHECKING:  # devices work with this module as well, and never read a run file
+    from edgefl.job.config.schema import Learning
+
+NAME = "fleet"  # of what is kept in the run's state
+_TOLD = "fleet/"  # begins the names of what is told
+SHOWN = 64  # features, or classes, whose numbers a fact tells
+
+
+def asked(task: "Learning") -> State:
+    """What devices are told when they shall describe their data: what of it."""
+    return {"features": _flag(task.normalise == "fleet"), "classes": _flag(task.class_weights == "balanced")}
+
+
+def answer(data: Dataset, told: State, *, silent: bool = False, described: State | None = None) -> State:
+    """Return what a device says of its data: what it `described` with all numbers, if there is such a thing."""
+    features, classes = (bool(told.get(key, _flag(False)).any()) for key in ("features", "classes"))
+    classes = classes and bool(data.classes)
+    if described and not silent:
+        return description.part(described, features=features, classes=classes)
+    return description.describe(data, features=features, classes=classes, silent=silent)
+
+
+def check(task: "Learning", told: Mapping[str, Array], sample: tuple[int, ...], classes: int) -> None:
+    """Refuse what no device of this run can have said."""
+    channels = sample[0] if task.normalise == "fleet" else 0
+    description.check(told, channels, classes if task.class_weights == "balanced" else 0)
+
+
+def merged(answers: Mapping[str, Update], sample: tuple[int, ...], *, cap: float, majority: bool) -> State:
+    """What the whole fleet says; nobody counts for more than `cap` times the median device."""
+    values = int(np.prod(sample[1:], dtype=np.int64))
+    return description.merged({name: one.extra for name, one in answers.items()}, values, cap=cap, majority=majority)
+
+
+def told(states: Mapping[str, State], weights: Array | None) -> State:
+    """What every device is told of it: mean and scale of the features, and what classes weigh."""
+    known, news = states.get(NAME, {}), State()
+    if known.get("mean", np.zeros(0)).size:
+        news |= {_TOLD + key: known[key] for key in ("mean", "scale")}
+    if weights is None and known.get("classes", np.zeros(0)).size:
+        weights = description.balanced(known["classes"])
+    return news if weights is None else news | {_TOLD + "weights": weights.astype(np.float32)}
+
+
+def applied(extra: State, model: Model, loss: Loss) -> tuple[State, Model, Loss]:
+    """What is left of a plan's additions, and the model and the loss with what was told."""
+    news = {key.removeprefix(_TOLD): value for key, value in extra.items() if key.startswith(_TOLD)}
+    if not news:
+        return extra, model, loss
+    if {"mean", "scale"} <= news.keys():
+        model = Normalised(model, news["mean"], news["scale"])
+    if "weights" in news:
+        loss = weighted(loss, news["weights"])
+    return {key: value for key, value in extra.items() if not key.startswith(_TOLD)}, model, loss
+
+
+def raw_unit_constants(extra: State) -> State:
+    """Return the mean and the scale of the features that devices were told; nothing where the model takes none."""
+    known = {key: extra[_TOLD + key] for key in ("mean", "scale") if _TOLD + key in extra}
+    return known if len(known) == 2 else {}
+
+
+def constants(states: Mapping[str, State]) -> dict[str, list[float]] | None:
+    """Mean and scale of the features as a checkpoint has them, if the model takes raw units."""
+    known = states.get(NAME, {})
+    if not known.get("mean", np.zeros(0)).size:
+        return None
+    return {key: [float(value) for value in known[key]] for key in ("mean", "scale")}
+
+
+def read(known: Mapping[str, Sequence[float]] | None) -> State:
+    """The same, as a run's state has them."""
+    return {key: np.array(values, np.float32) for key, values in (known or {}).items()}
+
+
+def raw_units(model: Model, known: State) -> Model:
+    """The model that takes raw units, if these constants make it one."""
+    return Normalised(model, known["mean"], known["scale"]) if known else model
+
+
+def class_weights(task: "Learning", classes: int, names: tuple[str, ...] | None) -> Array | None:
+    """What the run file says that each class weighs, by name or number; those it does not name weigh one."""
+    if not isinstance(task.class_weights, dict):
+        return None
+    known = {name: i for i, name in enumerate(names or ())} | {str(i): i for i in range(classes)}
+    weights = np.ones(classes, np.float32)
+    for name, weight in task.class_weights.items():
+        if name not in known:
+            raise ConfigError(
+                f"task.class_weights names '{name}', which is no class of the run; it has {', '.join(list(known)[:20])}"
+            )
+        weights[known[name]] = weight
+    return weights
+
+
+def fact(state: State, silent: int, weights: Array | None) -> dict[str, Any]:
+    """What is told of it, as a fact's fields."""
+    mean, scale, counts = (state.get(key, np.zeros(0)) for key in ("mean", "scale", "classes"))
+    return {
+        "devices": int(state["devices"][0]),
+        "samples": int(state["samples"][0]),
+        "silent": silent,
+        "features": len(mean),
+        "mean": _numbers(mean),
+        "deviation": _numbers(1 / scale),
+        "class_counts": _numbers(counts),
+        "class_weights": None if weights is None else _numbers(weights),
+    }
+
+
+def _numbers(values: Array) -> tuple[float, ...] | None:
+    return tuple(float(f"{value:.6g}") for value in values[:SHOWN].tolist()) if len(values) else None
+
+
+def _flag(value: bool) -> Array:
+    return np.array([value], np.uint8)

@@ -1,0 +1,1 @@
+"""What a researcher uses: the Python interface, comparison, sweep, planning."""

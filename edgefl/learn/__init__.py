@@ -1,0 +1,1 @@
+"""Learning: algorithms, selection, training, privacy, tasks, evaluation, data and models."""

@@ -1,0 +1,94 @@
+"""A round of many answers, without a network: `python -m edgefl.ops.bench.merge PARAMS ANSWERS FOLDER sums|rows`.
+
+Each answer goes the way of a real one, into the journal and onto the shelf, then all are merged: by the mean, or by SGC
+as well, which looks at all of them at once. It prints how many MB this took beyond what there was before; of rows,
+which are maps of files, those that the kernel cannot take back.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+
+import numpy as np
+
+from coordinator.decide.rounds import Rounds, Rules
+from coordinator.durable.journal import Journal, Kept
+from coordinator.durable.stored import Shelf, reader, rows_for
+from edgefl.base.errors import RunError
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job
+from edgefl.job.run.work import ModelRef, Worker, unpack_answer
+from edgefl.learn.aggregation import Mean
+from edgefl.learn.algorithms.fedgc import Sgc
+from edgefl.learn.contract import Task
+from edgefl.ops.bench.noop import NOTHING, Noop, register
+from edgefl.ops.bench.still import still_job
+from edgefl.system.disk import FolderDisk
+from edgefl.wire.messages import TO_COORDINATOR, Answer, read
+
+STATUS = Path("/proc/self/status")
+BETWEEN = 0.01  # seconds from one look to the next
+
+
+class Peak(Thread):
+    """Looks at this process's memory until it is told to stop."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(daemon=True)
+        self.what, self.over = what, Event()
+        self.first = self.most = self.now()
+
+    def now(self) -> float:
+        """MB, as the kernel counts them."""
+        lines = STATUS.read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(self.what))
+
+    def run(self) -> None:
+        while not self.over.wait(BETWEEN):
+            self.most = max(self.most, self.now())
+
+    def extra(self) -> float:
+        """What there was more of than at the beginning."""
+        self.over.set()
+        self.join()
+        return self.most - self.first
+
+
+def main(params: int, answers: int, folder: Path, kind: str) -> None:
+    """Measure, and print it as JSON."""
+    register()
+    job = still_job("merge", params, 1, answers)
+    job = replace(job, stages=(Mean(), Sgc(margin=0.0))) if kind == "rows" else job
+    run_state = jobs.begin(job)
+    peak = Peak("RssAnon:" if kind == "rows" else "VmRSS:")
+    peak.start()
+    with TemporaryDirectory(dir=folder) as place:
+        shelf, disk = Shelf(), FolderDisk(Path(place))
+        _answer(job, shelf, Journal(disk), answers)
+        updates = {f"device-{i:05d}": shelf.take(i.to_bytes(32, "big")) for i in range(answers)}
+        after = jobs.advance(job, run_state, rows_for(job, updates, disk), population=answers)
+    if not np.allclose(after.params, 1, rtol=1e-3):
+        raise RunError("every parameter should be 1 after a round: an answer was lost")
+    sys.stdout.write(json.dumps({"extra": peak.extra(), "sha256": after.sha256()}) + "\n")
+
+
+def _answer(job: Job, shelf: Shelf, journal: Journal, answers: int) -> None:
+    """So many answers, each as it comes from a device, into the journal and onto the shelf."""
+    rounds = Rounds(Rules(rounds=1, seed=0, cohort=answers, quorum=answers, deadline=1.0))
+    most = job.run.wire.limit_mb << 20
+    for i in range(answers):
+        device, digest = f"device-{i:05d}", i.to_bytes(32, "big")
+        worker = Worker(job.name, device, Noop(), job.device_model, NOTHING, job.loss, job.up, 0)
+        frame = worker.work(Task(1, job.start), ModelRef("run", "model"), {}).frame
+        place = journal.write((), rounds, Kept(1, device, digest, frame))
+        answer, opened = read(TO_COORDINATOR, frame, most)
+        assert isinstance(answer, Answer)  # noqa: S101 - we have just made it
+        update = unpack_answer(answer, opened.body, job.model.layout.size, job.up)
+        shelf.put(digest, update, reader(job, answer, place, None))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,100 @@
+"""A whole run without a network, in the driver that its run file asks for: the plain loop, or an emulated fleet."""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from time import time
+from typing import TypeAlias
+
+from edgefl.base.errors import ConfigError, Diverged
+from edgefl.base.events import Fact, Resumed, Tell
+from edgefl.job.config.schema import RunFile
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job, RunState, Watch
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.split import Split
+from edgefl.sim.early_end import EarlyEnd
+from edgefl.sim.engines import engine
+from edgefl.sim.loop import simulate
+from edgefl.sim.loop_memory import Ended, Keeper, LoopMemory, forget, unasked
+
+Prepare: TypeAlias = Callable[[RunFile, Path | None], tuple[Job, Split]]
+
+
+def play(
+    run: RunFile,
+    root: Path | None,
+    tell: Tell,
+    *,
+    emulated: bool = False,
+    workers: int | None = None,
+    prepare: Prepare = jobs.prepare,
+    watch: Watch = jobs.unwatched,
+    keeper: Keeper | None = None,
+    ended: Ended = unasked,
+) -> RunState:
+    """Play the run to its end; `prepare` may hand out a job that is there already, `watch` sees every state.
+
+    A `keeper` knows where the run stood when it was interrupted, if it was, and is shown where it stands; `ended` is
+    shown what devices keep at the end. Learning
+    that diverges is a result: the run ends with its last finite model, and `Done.stopped` says so.
+    """
+    job, held = prepare(run, root)
+    devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
+    since = keeper.recall(job) if keeper else None
+    if since:
+        tell(Resumed(since.run_state.round + 1, at=time()))
+    early, last = EarlyEnd(job, since), list[RunState]()
+
+    def heard(fact: Fact) -> None:
+        early.add(fact)
+        tell(fact)
+
+    def seen(run_state: RunState) -> None:
+        last[:] = [run_state]
+        if keeper:
+            keeper.watch(run_state)
+        watch(run_state)
+
+    try:
+        run_state = _driven(
+            job, devices, heard, seen, emulated=emulated, workers=workers, keeper=keeper, since=since, ended=ended
+        )
+    except Diverged as error:
+        if not last:
+            raise  # the model that it should begin with is none
+        run_state, done = early.diverged(last[0], error)
+        tell(done)
+    if keeper:
+        keeper.end(job, run_state)
+    return run_state
+
+
+def on_virtual_clock(run: RunFile, *, emulated: bool = False) -> bool:
+    """Whether the run is that of an emulated fleet: by its file, or because somebody wants it to be."""
+    return emulated or bool(run.fleet and run.fleet.takes_time)
+
+
+def _driven(
+    job: Job,
+    devices: Mapping[str, Dataset],
+    tell: Tell,
+    watch: Watch,
+    *,
+    emulated: bool,
+    workers: int | None,
+    keeper: Keeper | None = None,
+    since: LoopMemory | None = None,
+    ended: Ended = unasked,
+) -> RunState:
+    with engine(job, devices, workers) as training:
+        if on_virtual_clock(job.run, emulated=emulated):
+            from edgefl.sim.emulator import emulate  # noqa: PLC0415 - the services come with it
+
+            with keeper.journalled(training) if keeper else nullcontext(training) as trained:
+                return emulate(job, devices, tell, engine=trained, watch=watch, ended=ended)
+        if job.run.budget.needs_a_clock:
+            raise ConfigError("[budget] seconds and joules need a virtual clock: give [fleet] profiles, or --emulate")
+        keep = partial(keeper.offer, job) if keeper else forget
+        return simulate(job, devices, tell, engine=training, watch=watch, keep=keep, since=since, ended=ended)

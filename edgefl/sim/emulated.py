@@ -1,0 +1,210 @@
+"""An emulated device: a real agent on a machine of so many steps per second, behind a line of so many bytes.
+
+A machine has hours in which its line is up, may break down over its work, and is then back after a while with what was
+on its disk. Training is done for real, by the engine, and takes its steps times the machine's pace.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from math import ceil, inf
+from typing import Any
+
+from device_agent.decide.order import Watch
+from device_agent.shell.service import Agent
+from device_agent.shell.training import Failed, Trained
+from edgefl.base import seeds
+from edgefl.base.vector import State
+from edgefl.job.config.schema import EmulatedFleet, RunFile
+from edgefl.job.run.job import Job
+from edgefl.job.run.work import Done, ModelRef, Worker
+from edgefl.learn.contract import Algorithm, Batched, Budget, Task
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.training.local import LocalTraining
+from edgefl.sim.engines import Engine, Order
+from edgefl.sim.network import VirtualBroker
+from edgefl.sim.stragglers import cut
+from edgefl.sim.world import Process, World
+from edgefl.system.hardware.profiles import Availability, Hardware, assign, reference_seconds
+from edgefl.system.memory_disk import MemoryDisk
+from edgefl.wire import simulated_keys
+
+REBOOT = 60.0  # virtual seconds until a device that broke down is back
+FORWARD = 1 / 3  # of a step: what a batch takes that is only looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a device is made of."""
+
+    hardware: Hardware
+    dropout: float
+    availability: Availability | None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all devices share."""
+
+    job: Job
+    world: World
+    broker: VirtualBroker
+    engine: Engine
+    coordinator: str  # its key
+    executor: Executor | None = None  # for training several of them at a time
+    failures: dict[int, Exception] = field(default_factory=dict)  # by round: the first training that failed
+
+
+@dataclass(slots=True)
+class Device:
+    """One machine, and the agent on it while it is up."""
+
+    name: str
+    data: Dataset
+    kind: Kind
+    around: Surroundings
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    process: Process | None = None
+    agent: Agent | None = None
+    offline_until: float = 0.0
+    trainings: int = 0  # so far; names the draw of a breakdown
+    failure: Exception | None = None  # of the last training that failed
+    joules: float = 0.0  # that its work took so far, finished or not
+    looking: float = 0.0  # virtual seconds that the last task took beside its steps, to evaluate models
+
+    # ---- its life ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> bool:
+        """Switch it on, somewhere in the middle of its hours; gives back whether its line is up."""
+        hours, world = self.kind.availability, self.around.world
+        if hours is not None:
+            moment = seeds.stream(self._seed, self.name, "availability").random() * (hours.on + hours.off)
+            self.offline_until = hours.on + hours.off - moment if moment >= hours.on else 0.0
+            world.later(self.offline_until + hours.on - (moment if moment < hours.on else 0.0), self._goes_offline)
+        self.boot()
+        return self.offline_until <= world.now
+
+    def boot(self) -> None:
+        """Start the agent on whatever is on the disk."""
+        around = self.around
+        self.process = process = around.world.process(self.name)
+        client = around.broker.client(self.name, self.kind.hardware.line, process)
+        client.blocked = self.offline_until
+        self.agent = agent = Agent(
+            device=self.name,
+            fleet=around.job.run.broker.fleet,
+            transport=client,
+            data=self.data,
+            make_model=lambda _manifest, _graphs: around.job.device_model,
+            back_end="torch" if around.job.graphs is None else "onnx",
+            disk=self.disk,
+            clock=process.clock,
+            background=process.background(self._seconds, around.executor),
+            put=process.put,
+            coordinator=around.coordinator,
+            limit_mb=around.job.run.wire.limit_mb,
+            allowed=_named(around.job.run),
+            work=self._work,
+            new_id=lambda: sha256(self.name.encode()).hexdigest()[:32],
+            host="",
+            signer=simulated_keys.signer(self._seed, self.name),
+            entropy=simulated_keys.entropy(self._seed, self.name),
+            own_models=0,  # a simulation gives them to its caller (api/history.py)
+        )
+        process.run(agent)
+
+    def _goes_offline(self) -> None:
+        """Its line is down for a while; it works on."""
+        hours, world = self.kind.availability, self.around.world
+        if hours is not None:
+            self.offline_until = world.now + hours.off
+            self.around.broker.cut(self.name, seconds=hours.off)
+            world.later(hours.off + hours.on, self._goes_offline)
+
+    def _breaks_down(self, training: int) -> None:
+        """What it had in hand is lost, unless it has something else in hand by now; the disk is not."""
+        if training == self.trainings and self.process is not None:
+            self.process.kill()
+            self.around.world.later(REBOOT, self.boot)
+
+    # ---- its work ----------------------------------------------------------------------------------------------
+
+    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, _watch: Watch) -> Done:
+        """Train, at this machine's pace; what fails is declined as on a real device, and kept for the emulator."""
+        pace = self.kind.hardware.pace(self._seed, task.round, self.name)
+        most = cut(self.around.job, task.round, self.name, len(worker.data))
+        order = Order(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
+        self.looking = FORWARD * pace * _looks(worker, task)
+        try:
+            (done,) = self.around.engine.train(model_ref, [order])
+        except Exception as error:
+            self.failure = error
+            raise
+        return done
+
+    def _seconds(self, events: Sequence[Any]) -> float:
+        """How long the training took, by what it told; for ever, if the machine breaks down over it."""
+        failed = next((event for event in events if isinstance(event, Failed)), None)
+        if failed is not None and self.failure is not None:
+            self.around.failures.setdefault(failed.round, self.failure)
+        trained = next((event for event in events if isinstance(event, Trained)), None)
+        if trained is None:
+            return 0.0
+        self.trainings += 1
+        rng = seeds.stream(self._seed, trained.round, self.name, self.trainings, "dropout")
+        if self.kind.dropout and rng.random() < self.kind.dropout:
+            seconds = float(rng.random()) * self.around.job.run.rounds.deadline
+            self.joules += self.kind.hardware.training_joules(seconds)
+            self.around.world.later(seconds, partial(self._breaks_down, self.trainings))
+            return inf
+        seconds = trained.done.steps * trained.done.seconds_per_step + self.looking
+        self.joules += self.kind.hardware.training_joules(seconds)
+        return seconds
+
+    @property
+    def _seed(self) -> int:
+        return self.around.job.run.run.seed
+
+
+def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
+    """What each device of a run is: an ideal one, unless its file says otherwise."""
+    fleet = job.run.fleet or EmulatedFleet()
+    counts = fleet.profiles or {"ideal": len(devices)}
+    profiles = assign(counts, tuple(devices), job.run.run.seed)
+    reference = reference_seconds(job.model.layout.trainable, _batch(job.algorithm), fleet.ms_per_step)
+    by_device = {}
+    for name in devices:
+        profile = fleet.registry[profiles[name]]
+        dropout = fleet.dropout if profile.dropout is None else profile.dropout
+        by_device[name] = Kind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
+    return by_device
+
+
+def _looks(worker: Worker, task: Task) -> int:
+    """How many batches of what is set aside are shown to models: to the received one and, after training, its own."""
+    if task.evaluates is None or worker.held_back is None or len(worker.held_back) < task.evaluates:
+        return 0
+    return ceil(len(worker.held_back) / _batch(worker.algorithm)) * (2 if task.purpose == "train" else 1)
+
+
+def _batch(algorithm: Algorithm) -> int:
+    return algorithm.batch if isinstance(algorithm, Batched) else LocalTraining().batch
+
+
+def _named(run: RunFile) -> set[str]:
+    """Code that the run names by its place: an emulated device may run it, if the operator named it (user_code.py)."""
+    tables = run.algorithm, run.wire.up or {}, run.wire.down or {}
+    names = {
+        run.task.loss,
+        run.wire.codec,
+        *(value for table in tables for value in table.values() if isinstance(value, str)),
+    }
+    return {name for name in names if ":" in name}
+
+
+def _at_most(budget: Budget, batches: int | None) -> Budget:
+    if batches is None or (budget.batches is not None and budget.batches <= batches):
+        return budget
+    return replace(budget, batches=batches)

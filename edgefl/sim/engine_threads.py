@@ -1,0 +1,76 @@
+"""Several devices at a time in threads of this process: data are there once, and nothing is copied between them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import replace
+from queue import SimpleQueue
+
+from edgefl.job.run.job import Job
+from edgefl.job.run.work import Done, ModelRef, Result, Worker
+from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.models.base import Model
+from edgefl.sim.engines import Order, done, plan, result, workers
+from edgefl.system import blas
+
+
+class Threads:
+    """As many models as may compute at the same time; whoever trains borrows one."""
+
+    def __init__(self, job: Job, devices: Mapping[str, Dataset], parallel: int, executor: ThreadPoolExecutor) -> None:
+        self._workers, self._executor, self.parallel = workers(job.run, job.device_model, devices), executor, parallel
+        self._idle: SimpleQueue[Model] = SimpleQueue()
+        for model in (job.device_model, *(plan(job).model() for _ in range(parallel - 1))):
+            self._idle.put(model)
+
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+        """In the thread of whoever asks: an emulated fleet has threads of its own."""
+        return [self._done(model_ref, order) for order in orders]
+
+    def results(self, orders: Sequence[Order]) -> list[Result]:
+        """Whoever asks works too; each takes the next device until there is none, so nobody is woken in between."""
+        done: dict[int, Result | Exception] = {}
+        left = iter(enumerate(orders))
+
+        def work() -> None:
+            for i, order in left:
+                try:
+                    done[i] = self._result(order)
+                except Exception as error:  # noqa: BLE001, PERF203 - the first in the order of devices is raised
+                    done[i] = error
+                    list(left)  # nobody begins another one; those before it are done or in hand
+
+        with blas.one_thread():
+            others = [self._executor.submit(work) for _ in range(self.parallel - 1)]
+            work()
+            wait(others)
+        return [_raised(done[i]) for i in range(len(orders))]
+
+    def _done(self, model_ref: ModelRef, order: Order) -> Done:
+        with self._equipped(order) as worker:
+            return done(worker, model_ref, order)
+
+    def _result(self, order: Order) -> Result:
+        with self._equipped(order) as worker:
+            return result(worker, order)
+
+    @contextmanager
+    def _equipped(self, order: Order) -> Iterator[Worker]:
+        model = self._idle.get()
+        try:
+            yield replace(self._workers[order.device], model=model)
+        finally:
+            self._idle.put(model)
+
+
+def _raised(outcome: Result | Exception) -> Result:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+@contextmanager
+def threads(job: Job, devices: Mapping[str, Dataset], parallel: int) -> Iterator[Threads]:
+    """So many threads; they end with the block."""
+    with ThreadPoolExecutor(parallel, "training") as executor:
+        yield Threads(job, devices, parallel, executor)

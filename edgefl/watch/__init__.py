@@ -1,0 +1,1 @@
+"""Readers of facts: overview, terminal, page, report, status, exporters."""

@@ -1,0 +1,28 @@
+"""What an exporter is: somebody who is told facts, slow or not, in a thread that is not the run's."""
+
+from typing import ClassVar, Protocol, runtime_checkable
+
+from edgefl.base.events import Fact
+
+
+class Exporter(Protocol):
+    """Is told the facts that it wants, one after another. What it raises is tried again with the same fact."""
+
+    wants: ClassVar[tuple[type[Fact], ...]]
+
+    def __call__(self, fact: Fact) -> None: ...
+
+    def close(self) -> None:
+        """Nothing comes any more; what is not sent yet should be."""
+        ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """An exporter that also has something to say when nothing happens."""
+
+    def deadline(self) -> float | None:
+        """When it wants to be woken, in seconds since 1970."""
+        ...
+
+    def woken(self, now: float) -> None: ...

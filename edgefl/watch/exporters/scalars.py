@@ -1,0 +1,28 @@
+"""A round, or what devices saw of its model, as figures with names: for tools that draw curves."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from math import isfinite
+from typing import TypeAlias
+
+from edgefl.base.events import Evaluated, Round
+from edgefl.learn.evaluation import counters
+
+Report: TypeAlias = Round | Evaluated
+NOT_A_FIGURE = {"round", "at"}  # these say where on the curve
+FLEET = "fleet/"  # before what devices saw on data of their own
+
+
+def scalars(fact: Report, class_names: Sequence[str] | None = None) -> dict[str, float]:
+    """Every figure of the fact that is a number, under the fact's own name for it; one for each class."""
+    named = {one.name: getattr(fact, one.name) for one in fields(fact) if one.name not in NOT_A_FIGURE}
+    figures = {name: value for name, value in named.items() if isinstance(value, int | float)}
+    figures |= {f"scores/{name}": value for name, value in (fact.scores or {}).items() if value is not None}
+    for index, share in enumerate(fact.per_class or ()):
+        if share is not None:
+            name = class_names[index] if class_names and index < len(class_names) else str(index)
+            figures[f"per_class/{name}"] = share
+    if isinstance(fact, Round):
+        figures |= {name: value for name, value in counters.named(fact).items() if value is not None}
+    before = FLEET if isinstance(fact, Evaluated) else ""
+    return {f"{before}{name}": float(value) for name, value in figures.items() if isfinite(value)}

@@ -1,0 +1,88 @@
+"""metrics.jsonl: a line for each round, each evaluation by devices and the end, each once.
+
+A run that was extended goes on behind its first end, and has another one: the last counts.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from edgefl.base.errors import StoreError
+from edgefl.base.events import Described, Done, Evaluated, Fact, Round, as_json, from_json
+from edgefl.system.disk import Disk
+from edgefl.system.json_text import parse_json
+
+log = logging.getLogger(__name__)
+
+METRICS = "metrics.jsonl"
+Line: TypeAlias = tuple[str, int]
+Report: TypeAlias = Described | Round | Evaluated | Done
+
+
+class MetricsFile:
+    """Is told every fact, and writes down those that belong there and are not there yet."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        there = list(_lines(disk.read(METRICS) or b""))
+        self._written, self._size = {number(fact) for fact, _ in there}, sum(size for _, size in there)
+        self._unwritten: list[bytes] = []
+
+    def __call__(self, *facts: Fact) -> None:
+        for fact in facts:
+            if isinstance(fact, Report) and number(fact) not in self._written:
+                self._written.add(number(fact))
+                self._unwritten.append(json.dumps(as_json(fact)).encode() + b"\n")
+        if self._unwritten:
+            self._write(b"".join(self._unwritten))
+
+    def _write(self, lines: bytes) -> None:
+        """All of it, or nothing: on a full disk it is tried again with the next fact.
+
+        It is durable at once: after a power cut only the rounds of the newest checkpoint are told again.
+        """
+        try:
+            if (self._disk.size(METRICS) or 0) > self._size:
+                self._disk.truncate(METRICS, self._size)
+            self._disk.append(METRICS, lines)
+        except StoreError as error:
+            log.warning("metrics wait why=%s", error)
+        else:
+            self._size += len(lines)
+            self._unwritten.clear()
+
+
+class MetricsReader:
+    """Reads a file that grows: each time what is new."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk, self._size = disk, 0
+
+    def read_on(self) -> list[Report]:
+        """The lines that have come since, as far as they are whole."""
+        lines = list(_lines(self._disk.read(METRICS, self._size) or b""))
+        self._size += sum(size for _, size in lines)
+        return [fact for fact, _ in lines]
+
+
+def reports(disk: Disk) -> list[Report]:
+    """What stands there, as far as it can be read."""
+    return MetricsReader(disk).read_on()
+
+
+def _lines(known: bytes) -> Iterator[tuple[Report, int]]:
+    """Each line that is there, and how many bytes it takes: up to the first that a power cut spoiled."""
+    for line in known.splitlines(keepends=True):
+        try:
+            fact = from_json(parse_json(line.decode()))
+        except (ValueError, TypeError, KeyError):
+            return
+        if not line.endswith(b"\n") or not isinstance(fact, Report):
+            return
+        yield fact, len(line)
+
+
+def number(fact: Report) -> Line:
+    """Which line this is: that of a round, of the model after it, or of the end after so many."""
+    return type(fact).__name__.lower(), fact.rounds if isinstance(fact, Done) else fact.round

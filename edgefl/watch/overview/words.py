@@ -1,0 +1,124 @@
+"""A fact in words, for people: one line, without its time."""
+
+from dataclasses import fields
+
+from edgefl.base import events
+from edgefl.base.events import Fact
+from edgefl.base.printable import printable
+from edgefl.learn.evaluation import wording
+from edgefl.system.hardware.vitals import described
+from edgefl.system.moments import date
+
+LINE = 300  # letters of somebody's own words
+VERDICTS = {
+    "late": "{device} answered round {round} too late: {reason}",
+    "ignored": "an answer of {device} to round {round} is not counted: {reason}",
+    "refused": "an answer of {device} to round {round} cannot be used: {reason}",
+}
+TOLD: dict[type[Fact], str] = {
+    events.Joined: "{device} is there",
+    events.DataMended: "{device} can use its data again",
+    events.Declined: "{device} declined round {round}: {reason}",
+    events.Busy: "{device} works for another run first, then on round {round}: {reason}",
+    events.Refused: "a message of {device} cannot be used ({code}): {reason}",
+    events.Quarantined: "{device} is not heard for a while: {reason}",
+    events.Released: "{device} is heard again",
+    events.Certified: "{device} has a new certificate",
+    events.Asked: "round {round} asks {devices}",
+    events.Extended: "the time of round {round} is up, and goes on for {missing}",
+    events.Abandoned: "round {round} is given up: {reason}",
+    events.Resumed: "the coordinator is back, in round {round}",
+    events.Connected: "the broker is there",
+    events.Disconnected: "the broker is gone: {reason}",
+    events.Interrupted: "no coordinator is at work on the run",
+    events.Paused: "nothing goes on: {reason}",
+    events.Failed: "the run failed: {reason}",
+    events.Done: "finished after {rounds} rounds, model {model_sha256:.16}",
+    events.Changed: "{key} is {now} from now on; it was {before}",
+}
+
+
+def words(fact: Fact) -> str:  # noqa: C901, PLR0911, PLR0912  one fact, one line
+    """What happened, in words."""
+    told = {one.name: getattr(fact, one.name) for one in fields(fact)}
+    told = {name: ", ".join(value) if is_names(value) else value for name, value in told.items()}
+    match fact:
+        case events.Lost(device=device, reason=reason):
+            return f"{device} is gone" + (f": {reason}" if reason else "")
+        case events.DataBroken(device=device):
+            return f"{device} {trouble_of(fact)}"
+        case events.Enrolled():
+            return f"{len(fact.devices)} devices belong to the run: {told['devices']}"
+        case events.Expired(device=device, ended=ended, remedy=remedy):
+            return f"{device} cannot connect: its certificate expired on {date(ended)}" + (
+                f": {remedy}" if remedy else ""
+            )
+        case events.Refused(device=device, barred=True, reason=reason):
+            return f"{device} does not take part: {reason}"
+        case events.Answered(verdict="accepted", took=took, steps=steps, seconds_per_step=pace):
+            took_so = "" if took is None else f", {took:.1f} s after it was asked"
+            paced = "" if pace is None else f", {1000 * pace:.1f} ms a step"
+            return f"{fact.device} answered round {fact.round}{took_so}: {steps} steps{paced}"
+        case events.Answered(verdict=verdict):
+            return VERDICTS[verdict].format(**told)
+        case events.Closed(missing=missing, late=late):
+            without = f", without {', '.join(missing)}" if missing else ""
+            more = f", and late ones of {', '.join(late)}" if late else ""
+            return f"round {fact.round} is closed with the answers of {told['devices']}{more}{without}"
+        case events.Evaluating():
+            return f"the run {wording.evaluating(fact)}"
+        case events.Described():
+            return wording.described(fact)
+        case events.Inherited():
+            return f"the run {wording.inherited(fact)}"
+        case events.LeftOut(device=device, times=times):
+            kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(times.items()))
+            return f"{device} did so {sum(times.values()):,} times more in this hour: {kinds}"
+        case events.Vitals(device=device):
+            return f"{device} fares so: {described(fact)}"
+        case events.Evaluated(round=round):
+            return f"devices evaluated the model after round {round}: {wording.evaluated(fact)}"
+        case events.Asked(round=round, purpose="evaluate"):
+            return f"{told['devices']} are asked to evaluate the last model"
+        case events.Round():
+            scores = wording.scores(fact)
+            return f"round {fact.round} is merged after {fact.seconds:.1f} s" + (f": {scores}" if scores else "")
+        case _ if type(fact) in TOLD:
+            return TOLD[type(fact)].format(**told)
+        case _:
+            plain = " ".join(
+                f"{name}={value}" for name, value in events.as_json(fact).items() if name not in ("event", "at")
+            )
+            return f"{type(fact).__name__.lower()} {plain}"
+
+
+def trouble_of(fact: events.DataBroken) -> str:
+    """What is wrong with the data of a device."""
+    if fact.samples_from is None:
+        return f"has no usable data: {fact.reason}"
+    return f"trains on samples from {date(fact.samples_from)}: {fact.reason}"
+
+
+def about(fact: Fact, device: str) -> str:
+    """What it means to this device."""
+    match fact:
+        case events.Asked(purpose="evaluate"):
+            return "asked to evaluate the last model"
+        case events.Asked(round=round):
+            return f"asked for round {round}"
+        case events.Extended(round=round):
+            return f"the time of round {round} is up, and it gets more"
+        case events.Closed(round=round):
+            return f"round {round} is closed without it"
+        case _:
+            return words(fact).removeprefix(f"{device} ")
+
+
+def cut(text: str) -> str:
+    """As much of it as a line holds, and nothing that cannot be seen."""
+    return printable(text[:LINE])
+
+
+def is_names(value: object) -> bool:
+    """Whether these are names of devices, or of classes."""
+    return isinstance(value, tuple) and all(isinstance(one, str) for one in value)

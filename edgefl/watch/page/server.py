@@ -1,0 +1,123 @@
+"""The page's server: one thread beside the run. Nothing that happens in it reaches the run."""
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+from threading import Thread
+from typing import cast
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from edgefl.base.errors import ConfigError
+from edgefl.job.config.page import Page
+from edgefl.watch.page import token as tokens
+from edgefl.watch.page.app import Runs, build
+from edgefl.watch.page.feed import Feed
+from edgefl.watch.page.listening import MOST, listening
+from edgefl.watch.page.token import Token
+
+log = logging.getLogger(__name__)
+
+EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - a name is told instead
+PATIENCE = 10.0  # seconds that a request may take to arrive
+FAREWELL = 2  # seconds that answers may still take when the run has ended
+
+
+class Impatient(H11Protocol):
+    """A connection that ends when a request takes longer than PATIENCE, from its first byte to its last.
+
+    The first one counts from the connection. Between two requests uvicorn's own time of keeping alive holds.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast("asyncio.Transport", transport))  # over TCP it is one
+        self._deadline = self.loop.call_later(PATIENCE, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_deadline()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if not self._incomplete():
+            self._end_deadline()
+        elif self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(PATIENCE, self.transport.abort)
+
+    def _incomplete(self) -> bool:
+        """Return whether a request has begun and not ended."""
+        begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        return begun or self.conn.their_state is h11.SEND_BODY
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class Server:
+    """Serves from its making until it is closed."""
+
+    def __init__(self, page: Page, feed: Feed, runs: Runs, name: str | None = None) -> None:
+        self.page, self.feed = page, feed
+        self.name = name or socket.gethostname()  # of this machine, for others
+        self.token: Token | None = None
+        self.token_file: Path | None = None
+        if page.token or not page.local:
+            self.token_file = page.token or tokens.default_file()
+            self.token = tokens.opened(self.token_file)
+        self._socket, self.as_asked = listening(page.host, page.port)
+        self.port: int = self._socket.getsockname()[1]
+        try:
+            config = uvicorn.Config(
+                build(feed, runs, self.token, self._socket.admit),
+                http=Impatient,
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                log_level=logging.ERROR,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=MOST,
+                timeout_keep_alive=15,
+                timeout_graceful_shutdown=FAREWELL,
+                ssl_certfile=page.certificate,
+                ssl_keyfile=page.key,
+            )
+            config.load()
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            self._socket.close()
+            raise ConfigError(
+                f"page.certificate = '{page.certificate}', page.key = '{page.key}': cannot be used ({error})"
+            ) from None
+        self._server = uvicorn.Server(config)
+        self._thread = Thread(target=self._serve, name="page", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """What to type into a browser."""
+        scheme = "https" if self.page.certificate else "http"
+        host = self.name if self.page.host in EVERYWHERE else self.page.host
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def close(self) -> None:
+        """Tell whoever watches that it is over, and let go of everything."""
+        self.feed.close()
+        self._server.should_exit = True
+        self._thread.join(FAREWELL + 3)
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        except Exception:
+            log.exception("the page has ended; the run goes on without it")
+        finally:
+            self._socket.close_all()

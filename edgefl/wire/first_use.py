@@ -1,0 +1,27 @@
+"""Trust on first use stays on loopback: across a network whoever speaks first would be believed for ever."""
+
+from typing import NamedTuple
+
+from edgefl.wire.address import Address
+
+WHERE = "`edgefl coordinator key run.toml` prints it on the server, and the coordinator shows it when it starts"
+
+
+class Missing(NamedTuple):
+    """The key of the coordinator is not known where it must be."""
+
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.remedy}"
+
+
+def missing_key(broker: Address, key: str | None) -> Missing | None:
+    """What an agent with this broker and this `agent.coordinator` lacks before it may connect; nothing, if it may."""
+    if key or broker.local:
+        return None
+    return Missing(
+        f"agent.coordinator is not set, and whoever speaks first at {broker} would be believed",
+        f'write coordinator = "ed25519:..." under [agent] (or set EDGEFL_AGENT__COORDINATOR); {WHERE}',
+    )

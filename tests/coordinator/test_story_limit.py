@@ -1,0 +1,166 @@
+"""What one device puts into the story is bounded, whatever it does; the rest is counted."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_core import HERE, RULES, feed, joined, opened
+from test_shell import Hand
+
+from coordinator.decide import core, story_limit
+from coordinator.decide.devices import SETTLING
+from coordinator.decide.rounds import Declined
+from coordinator.decide.state import State
+from coordinator.decide.story_limit import FACTS, HOUR, StoryLimit, recalled
+from coordinator.decide.vocabulary import Announced, Event, Stop, Woken
+from coordinator.durable.journal import Journal
+from edgefl.base import events
+from edgefl.base.events import Fact
+from edgefl.wire import topics
+from edgefl.wire.messages import Presence
+
+AWAY = replace(HERE, online=False)
+KINDS: list[type[Fact]] = [events.Joined, events.Lost, events.DataMended]
+
+
+def written(s: State, happened: list[Event]) -> tuple[State, list[Fact], list[Fact]]:
+    """The facts that go into the story, and all that are told."""
+    story: list[Fact] = []
+    told: list[Fact] = []
+    for event in happened:
+        s, _, facts = core.step(s, event)
+        told += facts
+        story += [fact for place, fact in enumerate(facts) if fact.lasting and place not in s.left_out]
+    return s, story, told
+
+
+def flapping(device: str, times: int, *, since: float = 100.0, every: float = 0.2) -> list[Event]:
+    """It comes and goes, and is there at the end."""
+    return [Announced(since + every * n, device, AWAY if n % 2 else HERE) for n in range(2 * times + 1)]
+
+
+def of(kind: type[Fact], facts: list[Fact]) -> list[Fact]:
+    return [fact for fact in facts if isinstance(fact, kind)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(KINDS), st.floats(0, 400)), max_size=150))
+def test_of_each_hour_so_much_is_written_down_and_nothing_is_forgotten(
+    happened: list[tuple[str, type[Fact], float]],
+) -> None:
+    limit, at, story = StoryLimit(), 0.0, list[tuple[str, str, float]]()
+    left_out, everything = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for device, kind, passed in happened:
+        at += passed
+        if limit.due is not None and at >= limit.due:
+            limit, summaries = limit.ended(at, lambda _device: False)
+            for one in summaries:
+                left_out.update({(one.device, name): number for name, number in one.times.items()})
+        what = device, kind.__name__.lower()
+        limit, places = limit.admitted([kind(device)], at, heeded=False)  # type: ignore[call-arg]
+        everything[what] += 1
+        if not places:
+            story.append((*what, at))
+    for what in everything:
+        moments = [at for device, kind, at in story if (device, kind) == what]
+        for number, moment in enumerate(moments):
+            assert sum(moment <= other < moment + HOUR for other in moments[number:]) <= 2 * FACTS
+    _, summaries = limit.ended(at + HOUR, lambda _device: False)
+    for one in summaries:
+        left_out.update({(one.device, name): number for name, number in one.times.items()})
+    assert Counter((device, kind) for device, kind, _ in story) + left_out == everything
+
+
+def test_a_device_that_comes_and_goes_costs_so_many_facts_and_is_told_of_in_one() -> None:
+    times = 2000
+    s, story, told = written(opened(), flapping("c", times))
+    assert (len(of(events.Joined, told)), len(of(events.Lost, told))) == (times + 1, times), (
+        "who watches sees all of it"
+    )
+    assert (len(of(events.Joined, story)), len(of(events.Lost, story))) == (FACTS, FACTS)
+    s, story, _ = written(s, [Woken(s.story.due or 0.0)])
+    assert of(events.LeftOut, story) == [
+        events.LeftOut("c", {"joined": times + 1 - FACTS, "lost": times - FACTS}, there=True)
+    ]
+    assert (s.story.due, dict(s.story.hours)) == (None, {})
+    s, story, _ = written(s, flapping("c", 1, since=2 * HOUR))
+    assert len(of(events.Joined, story)) == 2, "another hour"
+
+
+def test_others_are_written_down_as_ever() -> None:
+    s, _, _ = written(opened(), flapping("c", 100))
+    _, story, _ = written(s, joined("d", at=150.0))
+    assert [fact.device for fact in of(events.Joined, story)] == ["d"]  # type: ignore[attr-defined]
+
+
+def test_the_rounds_hear_once_a_minute_where_such_a_device_is() -> None:
+    s, fed = opened(), 0
+    for event in flapping("c", 1000):
+        if s.unsteady_due is not None and event.at >= s.unsteady_due:
+            s, _, _ = core.step(s, Woken(s.unsteady_due))
+            fed += len(s.fed)
+        s, _, _ = core.step(s, event)
+        fed += len(s.fed)
+    assert fed <= 2 * FACTS + 2 + 400 / SETTLING + 1
+    assert core.deadline(s) <= s.unsteady_due
+    s, _, _ = core.step(s, Woken(s.unsteady_due or 0.0))
+    assert ("c" in s.rounds.present, s.unsteady) == (True, frozenset())
+    s, _, _ = feed(s, Announced(600.0, "c", AWAY))
+    assert "c" in s.rounds.present
+    s, _, _ = feed(s, Woken(600.0 + SETTLING))
+    assert "c" not in s.rounds.present
+
+
+def test_words_to_a_round_are_written_down_as_long_as_the_round_heeds_them() -> None:
+    rules = replace(RULES, cohort=60, quorum=60, start_with=60)
+    names = [f"device-{number}" for number in range(60)]
+    s = opened(rules, *names)
+    for name in names:
+        s, story, _ = written(s, [Declined(name, 1, 20.0, "too warm")] * 100)
+        assert len(of(events.Declined, story)) == 1 + FACTS
+
+
+def test_names_without_end_take_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = StoryLimit()
+    monkeypatch.setattr(story_limit, "DEVICES", 10)
+    for number in range(100):
+        for _ in range(FACTS + 1):
+            limit, _ = limit.admitted([events.Joined(f"device-{number}")], float(number), heeded=False)
+    assert len(limit.hours) == 10
+
+
+def test_after_a_restart_the_hour_goes_on() -> None:
+    wall = 1e9
+    story = [events.Joined("a", at=wall - 600 + number) for number in range(FACTS)]
+    limit = recalled([events.Joined("a", at=wall - HOUR - 1), *story], at=5.0, wall=wall)
+    limit, left_out = limit.admitted([events.Joined("a"), events.Joined("b")], 5.0, heeded=False)
+    assert (left_out, limit.due) == ({0}, 5.0 - 600 + HOUR)
+
+
+def test_a_run_that_ends_tells_what_was_left_out() -> None:
+    s, _, _ = written(opened(), flapping("c", 50))
+    _, story, _ = written(s, [Stop(200.0)])  # the step before its last word
+    assert of(events.LeftOut, story) == [events.LeftOut("c", {"joined": 51 - FACTS, "lost": 50 - FACTS}, there=True)]
+
+
+def test_the_journal_grows_by_so_much_and_a_restart_begins_no_other_hour() -> None:
+    hand = Hand()
+    puppet, _ = hand.devices()
+    hand.go(work=True)
+    sizes = []
+    for life in range(3):
+        if life:
+            hand = Hand(hand.disk, hand.broker)  # takes the session over; its clock was set back
+            hand.go(work=True)
+        for number in range(300):
+            here = bool(number % 2)
+            said = puppet.presence(Presence(online=here, installation="a", birth=1, samples=10))
+            puppet.transport.publish(topics.presence("default", "a"), said, retain=True)
+            hand.go()
+            hand.time += 0.3
+        sizes.append(hand.disk.size("journal-000001.log") or 0)
+        assert len(hand.kinds(events.Lost)) >= 150
+    story = list(Journal(hand.disk, reading=True).story("a"))
+    assert (len(of(events.Joined, story)), len(of(events.Lost, story))) == (FACTS, FACTS)
+    assert sizes[2] - sizes[0] < 4000, sizes

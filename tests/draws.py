@@ -1,0 +1,29 @@
+"""How Hypothesis draws: the same in every run of `make test`, and other examples at night (`make nightly`).
+
+`EDGEFL_NIGHT=1` draws new examples. Hypothesis prints an example that fails with the line that replays it, and keeps
+it in `.hypothesis` until it passes; write it into its test as an `@example`.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+from hypothesis.internal.conjecture import providers
+
+NIGHT = "EDGEFL_NIGHT"
+
+
+def set_up() -> None:
+    """Choose the profile; call it before tests are imported, for their own settings begin with it."""
+    anywhere = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # how fast a machine is says nothing
+    settings.register_profile("the same every time", derandomize=True, **anywhere)
+    # Where CI is set, Hypothesis itself switches random draws and the database off; the night needs both.
+    kept = DirectoryBasedExampleDatabase(".hypothesis/examples")
+    settings.register_profile("night", derandomize=False, database=kept, print_blob=True, **anywhere)
+    if os.environ.get(NIGHT):
+        settings.load_profile("night")
+        return
+    settings.load_profile("the same every time")
+    # It also draws constants of our modules, of those that are imported by then. No setting says otherwise.
+    assert callable(providers.is_local_module_file)
+    providers.is_local_module_file = lambda _: False

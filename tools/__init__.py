@@ -1,0 +1,1 @@
+"""What only developers need: it stands above everything, is tested like everything, and is installed nowhere."""

@@ -1,0 +1,50 @@
+"""A real agent that trains in its box on made-up samples.
+
+`python -m tools.bench.training_agent URL NAME FOLDER SEED`.
+"""
+
+import signal
+import sys
+from pathlib import Path
+
+from device_agent.box.keeper import Box
+from device_agent.box.zygote import Zygote
+from device_agent.shell.backends import maker
+from device_agent.shell.samples import Samples
+from device_agent.start import KEPT, Host
+from edgefl.job.config.agent_file import LIMIT_MB
+from edgefl.job.config.local_compute import LocalCompute
+from edgefl.system import logs, resident_memory
+from edgefl.system.disk import FolderDisk
+from edgefl.wire.address import parse
+from edgefl.wire.mqtt import MqttTransport
+
+
+def main(url: str, name: str, folder: Path, seed: int) -> None:
+    """Serve until SIGTERM."""
+    logs.set_up("warning")
+    resident_memory.one_heap(KEPT)
+    zygote = Zygote()  # before anything else, as in `device_agent/start.py`
+    from tools.bench.peers.training import samples
+
+    data, compute = Samples(samples(seed)), LocalCompute()
+    agent = Host(
+        device=name,
+        fleet="bench",
+        transport=MqttTransport(parse(url), name),
+        box=Box(zygote, name, compute, data, LIMIT_MB << 20),
+        data=data,
+        make_model=maker(compute),
+        back_end="onnx",
+        disk=FolderDisk(folder / name),
+        connect_timeout=30.0,
+    )
+    signal.signal(signal.SIGTERM, agent.stop)
+    resident_memory.release_code()
+    code, reason = agent.run()
+    if code:
+        sys.exit(reason)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,82 @@
+"""A round, or a whole run, made once more from nothing but the journal: told apart from how a coordinator does it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from coordinator.decide import staleness
+from coordinator.decide.budgets import SHARE
+from coordinator.decide.staleness import Latecomer, Policy
+from coordinator.durable.journal import Journal, Kept
+from edgefl.base import events
+from edgefl.job.run import job as jobs
+from edgefl.job.run.job import Job, RunState
+from edgefl.learn.contract import Personal, Update
+from edgefl.learn.data.dataset import Dataset
+from edgefl.sim.answer_order import Course, recorded, steps
+from edgefl.sim.loop import opened_update, simulate
+from edgefl.system.disk import Disk
+from edgefl.wire.frames import Unseal
+
+
+def divided(answers: Iterable[Kept], round: int, counted: frozenset[str]) -> tuple[dict[str, Kept], dict[str, Kept]]:
+    """By device: the answers that count in this round, and the late ones that are merged with them."""
+    fresh = {kept.device: kept for kept in answers if kept.round == round and kept.device in counted}
+    return fresh, {kept.device: kept for kept in answers if kept.round < round}
+
+
+def together(answers: Iterable[Kept], _round: int, counted: frozenset[str]) -> tuple[dict[str, Kept], dict[str, Kept]]:
+    """The same where rounds wait for nobody: whenever they began, none of them is late."""
+    return {kept.device: kept for kept in answers if kept.device in counted}, {}
+
+
+def merged_again(  # noqa: PLR0917 - all that a merge depends on
+    job: Job,
+    before: RunState,
+    policy: Policy,
+    population: int,
+    fresh: Mapping[str, Kept],
+    behind: Mapping[str, Kept],
+    unseal: Unseal,
+) -> RunState:
+    """The state after the round, and after those behind it that need no device."""
+    latecomers = {device: Latecomer(kept.round, _update(job, kept, unseal)) for device, kept in behind.items()}
+    arrived = {device: _update(job, kept, unseal) for device, kept in fresh.items()}
+    updates, late_ones = staleness.fold(policy, before.round + 1, arrived, latecomers)
+    judged = jobs.judged(job, before, arrived)
+    return [judged, *jobs.onward(job, judged, updates, population=population, late=late_ones)][-1]
+
+
+def by_the_record(job: Job, disk: Disk, devices: Mapping[str, Dataset]) -> tuple[RunState, list[events.Evaluated]]:
+    """What the plain loop makes of the order of answers in a run's facts, and of the steps behind each: its end, and
+    what devices saw on the way.
+    """
+    told: list[events.Evaluated] = []
+
+    def keep(fact: events.Fact) -> None:
+        if isinstance(fact, events.Evaluated):
+            told.append(fact)
+
+    return simulate(job, devices, keep, order={course.round: course for course in courses(disk)}), told
+
+
+def courses(disk: Disk) -> Iterator[Course]:
+    """Whom each round asked and who answered it, by the facts of a run."""
+    return recorded(Journal(disk, reading=True).story())
+
+
+def idle(job: Job, disk: Disk, trains: Mapping[str, int], paces: Mapping[str, float]) -> str:
+    """Whose answer has fewer steps than were asked for, though there was time for one more."""
+    if isinstance(job.algorithm, Personal):  # who walks twice answers for one walk: how long a step takes is his word
+        return ""
+    time = SHARE * job.run.rounds.deadline
+    turns = [turn for course in courses(disk) for turn in course.turns if turn.steps]
+    lazy = {
+        f"{turn.device} in round {turn.began}"
+        for turn in turns
+        if (turn.steps or 0) < steps(job, trains, turn.began, turn.device)
+        and ((turn.steps or 0) + 1) * paces[turn.device] <= time
+    }
+    return ", ".join(sorted(lazy))
+
+
+def _update(job: Job, kept: Kept, unseal: Unseal) -> Update:
+    return opened_update(job, bytes(kept.frame), unseal)
