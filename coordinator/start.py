@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.durable import checkpoint, identity, journal
-from coordinator.durable.past import complete_metrics
+from coordinator.durable.existing_run import settled
 from coordinator.durable.resuming import Stated
-from coordinator.durable.settling import settled
+from coordinator.durable.run_history import complete_metrics
 from coordinator.shell import known_runs
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.exporting import read, reads_tokens
@@ -43,8 +43,8 @@ from edgefl.system.service_manager import ServiceManager
 from edgefl.system.software import versions
 from edgefl.watch.expiries import expiry
 from edgefl.watch.exporters.opening import Exporters, flattened
+from edgefl.watch.fleet_inventory import Sightings
 from edgefl.watch.metrics_file import METRICS, reports
-from edgefl.watch.sightings import Sightings
 from edgefl.watch.view import View
 from edgefl.wire import broker
 from edgefl.wire.address import Address, parse

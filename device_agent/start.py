@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from device_agent.box.keeper import Box
-from device_agent.box.zygote import Zygote
+from device_agent.box.fork_client import Box
+from device_agent.box.fork_server import Zygote
 from device_agent.decide.conditions import silent, unmet
 from device_agent.decide.vocabulary import Stopped
 from device_agent.durable import identity

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.decide import vocabulary as site_words
+from coordinator.decide import vocabulary as site_vocabulary
 from coordinator.decide.state import but
 from coordinator.durable.journal import Journal
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.merging import Prepared
 from coordinator.shell.outbox import Outbox, start_number
 from coordinator.shell.service import Coordinator
-from device_agent.decide import vocabulary as words
+from device_agent.decide import vocabulary
 from device_agent.decide.order import Order, Train
 from device_agent.shell.backends import MakeModel
 from device_agent.shell.service import Agent
@@ -154,7 +154,7 @@ class Gateway:
                 self._at_site(run_key, inner)
             case ToSite():
                 log.debug("of a run that was begun afresh")
-            case words.Stopped():
+            case vocabulary.Stopped():
                 self.agent.handle(event)
             case Woken():
                 self.agent.handle(event)
@@ -163,7 +163,7 @@ class Gateway:
         if self.agent.ended:
             for run_key in list(self.played):
                 if not self.played[run_key].shell.error:
-                    self._at_site(run_key, site_words.Stop(self.clock.now()))
+                    self._at_site(run_key, site_vocabulary.Stop(self.clock.now()))
 
     def deadline(self) -> float | None:
         """When one of them wants to be woken."""
@@ -213,7 +213,7 @@ class Gateway:
             case _:
                 one.shell.handle(event)
         if isinstance(event, Prepared) and one.shell.state.rounds.round < one.errand.task.round:
-            one.shell.handle(site_words.Handed(self.clock.now(), one.artifacts.take(one.errand)))
+            one.shell.handle(site_vocabulary.Handed(self.clock.now(), one.artifacts.take(one.errand)))
         if one.shell.ended:
             self._left(run_key, one)
 
@@ -314,7 +314,7 @@ class Gateway:
         one.errand, one.sum, one.counted = errand, None, 0
         model = one.artifacts.take(errand)
         _note(one.shell, errand)
-        one.shell.handle(site_words.Handed(self.clock.now(), model))
+        one.shell.handle(site_vocabulary.Handed(self.clock.now(), model))
 
     def _hand_over(self, order: relay.Order, errand: Errand) -> None:
         one = self.played[order.run_key]
@@ -329,7 +329,7 @@ class Gateway:
         one.over = True
         now = self.clock.now()
         running = one.shell.state.phase == "running"
-        one.shell.handle(site_words.Handed(now, None) if running else site_words.Stop(now))
+        one.shell.handle(site_vocabulary.Handed(now, None) if running else site_vocabulary.Stop(now))
 
     def _say_goodbye(self, run_key: str, _put: Put) -> None:
         """Of a run that ended while this gateway was away: its devices wait for a word, and nobody else has one."""

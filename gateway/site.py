@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.decide import vocabulary as words
+from coordinator.decide import vocabulary
 from coordinator.decide.rounds import Rounds
 from coordinator.decide.staleness import Policy
 from coordinator.decide.vocabulary import Recalled
 from coordinator.durable import recovery
+from coordinator.durable.answer_store import Shelf
 from coordinator.durable.journal import Journal
-from coordinator.durable.stored import Shelf
 from coordinator.shell.artifacts import Artifacts
 from coordinator.shell.merging import Prepared, Standing
 from coordinator.shell.publisher import Publication
@@ -60,13 +60,13 @@ class SiteArtifacts(Artifacts):
         self.errand = errand
         self.standing = standing(errand)
 
-    def take(self, errand: Errand) -> words.Model:
+    def take(self, errand: Errand) -> vocabulary.Model:
         """From now on this is asked for; its model as the core knows it."""
         self.errand, self.standing = errand, standing(errand)
         before = len(errand.previous.frame) if errand.previous else 0
-        return words.Model(errand.task.round, len(errand.item.frame), before)
+        return vocabulary.Model(errand.task.round, len(errand.item.frame), before)
 
-    def prepared(self, event: Prepared, now: float) -> words.Prepared:
+    def prepared(self, event: Prepared, now: float) -> vocabulary.Prepared:
         told = super().prepared(event, now)
         if self.publisher and self.errand.graphs:
             self.publisher.graphs = publication(0, self.errand.graphs)
@@ -92,7 +92,15 @@ class SiteArtifacts(Artifacts):
     def purpose(self, round: int) -> Purpose:
         return self.errand.task.purpose if round == self.errand.task.round else super().purpose(round)
 
-    def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock, *, journaled: bool) -> Work:  # noqa: ARG002
+    def merge(
+        self,
+        merge: vocabulary.Merge,
+        policy: Policy,  # noqa: ARG002 - a site adds up; the run's stages are the coordinator's
+        disk: Disk | None,  # noqa: ARG002
+        clock: Clock,  # noqa: ARG002
+        *,
+        journaled: bool,  # noqa: ARG002
+    ) -> Work:
         """Add the answers up; within their bounds, as the coordinator would have it."""
         arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
         trainable, caps = self._here()[1].job.model.layout.trainable, self.run.guards.caps()

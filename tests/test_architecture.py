@@ -148,7 +148,7 @@ def test_what_is_decided_is_decided_without_anything_large_or_outside(name):
 
 
 @pytest.mark.parametrize(
-    "path", ["coordinator/shell/service.py", "coordinator/shell/hearing.py", "coordinator/shell/artifacts.py"]
+    "path", ["coordinator/shell/service.py", "coordinator/shell/inbound.py", "coordinator/shell/artifacts.py"]
 )
 def test_a_shell_is_handed_its_clock_and_its_threads(path):
     assert not top(ever(ROOT / path)) & {"time", "threading", "queue", "concurrent", "asyncio", "socket"}

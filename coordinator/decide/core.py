@@ -10,7 +10,7 @@
     preparing ── Stop, Failed ────────────────▶ leaving
     running   ── Stop, Failed ────────────────▶ leaving
 
-The picture is checked against what the machine does (tests/coordinator/test_pictures.py). Its events and actions are in
+The picture is checked against what the machine does (tests/coordinator/test_diagrams.py). Its events and actions are in
 vocabulary.py, its state in state.py. What concerns devices is decided in devices.py, what follows from the word of the
 round machine in round_actions.py. Inside stand smaller machines: `rounds` (whom rounds ask, when they close; `buffered`
 where they wait for nobody, `modes` chooses), `roster`
@@ -21,15 +21,15 @@ House rules
   2. Every answer gets a verdict, as an action: Accept, Late, Ignore or Refuse. It is opened only if it can count.
   3. Time is told by the events (`at`, on a clock that only grows). `deadline` says when a `Woken` is due.
   4. A state with other rounds than the one before is written down before anything is done about it; devices alone are
-     asked for the next round meanwhile, if that follows from what was written when the last one closed (decided.py).
+     asked for the next round meanwhile, if that follows from what was written when the last one closed
+     (group_commit.py).
   5. A fact is told where it is decided, and has its time from the shell. What one device can bring about without end is
      told to whoever watches; of it so much is written down in an hour (story_limit.py).
 """
 
 from math import inf
 
-from coordinator.decide import devices, modes, rounds
-from coordinator.decide import vocabulary as words
+from coordinator.decide import devices, modes, rounds, vocabulary
 from coordinator.decide.round_actions import answer_fact, ask, confirm, feed, ignored
 from coordinator.decide.state import State, Step, but, doing, is_due, online, say_state, telling, then, unfinished
 from edgefl.base import events
@@ -44,7 +44,7 @@ POLL = 0.05  # seconds between two looks at them
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def step(s: State, event: words.Event) -> Step:
+def step(s: State, event: vocabulary.Event) -> Step:
     """The state after this event, what is to be done about it, and what there is to tell."""
     after, actions, facts = _step(but(s, fed=(), left_out=frozenset()) if s.fed or s.left_out else s, event)
     story, left_out = after.story.admitted(facts, event.at, heeded=bool(after.fed))
@@ -56,71 +56,73 @@ def step(s: State, event: words.Event) -> Step:
     return after, actions, facts
 
 
-def _step(s: State, event: words.Event) -> Step:  # noqa: PLR0911, PLR0912, C901  one event, one line
+def _step(s: State, event: vocabulary.Event) -> Step:  # noqa: PLR0911, PLR0912, C901  one event, one line
     match event:
         case _ if not unfinished(s):
             return _ending(s, event)
-        case words.Connected(at):
+        case vocabulary.Connected(at):
             return devices.connected(but(s, away=""), at)
-        case words.Disconnected(reason=reason):
+        case vocabulary.Disconnected(reason=reason):
             return but(s, away=reason, listened=None), (), (events.Disconnected(reason),)
-        case words.Announced(retained=True) if devices.known_so(s, event) or event.announcement.site in s.severed:
+        case vocabulary.Announced(retained=True) if devices.known_so(s, event) or event.announcement.site in s.severed:
             return s, (), ()
-        case words.Announced():
+        case vocabulary.Announced():
             return devices.announced(s, event)
         case rounds.Declined(device, round, at, reason):
             return telling(events.Declined(device, round, reason), feed(devices.heard(s, device), event, at))
         case rounds.Busy(device, round, at, reason):
             return telling(events.Busy(device, round, reason), feed(devices.heard(s, device), event, at))
-        case words.Begun(_, device):
+        case vocabulary.Begun(_, device):
             return devices.heard(s, device), (), (events.Sending(device),)
-        case words.Progressed(_, device, round, steps, vitals):
+        case vocabulary.Progressed(_, device, round, steps, vitals):
             facts = events.Progressed(device, round, steps), *([vitals] if vitals else [])
             return devices.heard(s, device), (), facts
-        case words.Offered():
+        case vocabulary.Offered():
             return _offered(devices.heard(s, event.device), event)
-        case words.Answered():
+        case vocabulary.Answered():
             return _answered(devices.heard(s, event.device), event)
-        case words.Usable(at, digest, loss) if digest in s.opened:
+        case vocabulary.Usable(at, digest, loss) if digest in s.opened:
             s, answer = _closed(s, digest)
             pace, seconds = answer.seconds_per_step or None, answer.seconds_per_step * answer.steps or None
             return feed(s, rounds.Answered(answer.device, answer.round, at, pace, seconds, loss), at, answer)
-        case words.Unusable(digest=digest) if digest in s.opened:
+        case vocabulary.Unusable(digest=digest) if digest in s.opened:
             return _unusable(*_closed(s, digest), event)
-        case words.Misbehaved(at, device, code, reason, frame):  # unless refused, it would be offered again and again
-            refused = (words.Refuse(device, s.rounds.round, frame, reason),) if frame else ()
+        case vocabulary.Misbehaved(
+            at, device, code, reason, frame
+        ):  # unless refused, it would be offered again and again
+            refused = (vocabulary.Refuse(device, s.rounds.round, frame, reason),) if frame else ()
             return doing(refused, devices.misbehaved(s, device, code, reason, at))
-        case words.Revoked():
+        case vocabulary.Revoked():
             return devices.revoked(s, event)
-        case words.Enrolled():
+        case vocabulary.Enrolled():
             return devices.enrolled(s, event)
-        case words.SiteLost(at, site):
+        case vocabulary.SiteLost(at, site):
             return devices.severed(s, site, at)
-        case words.SiteBack(site=site):
+        case vocabulary.SiteBack(site=site):
             return devices.restored(s, site)
-        case words.Expiring(_, device, request):
-            return devices.heard(s, device), (words.Certify(device, request),), ()
-        case words.Certified(_, device, certificate):
-            return s, (words.HandOver(device, certificate),), (events.Certified(device),)
-        case words.Prepared() if s.phase == "preparing":
+        case vocabulary.Expiring(_, device, request):
+            return devices.heard(s, device), (vocabulary.Certify(device, request),), ()
+        case vocabulary.Certified(_, device, certificate):
+            return s, (vocabulary.HandOver(device, certificate),), (events.Certified(device),)
+        case vocabulary.Prepared() if s.phase == "preparing":
             return _prepared(s, event)
-        case words.Merged() if s.phase == "running":
+        case vocabulary.Merged() if s.phase == "running":
             return _merged(s, event)
-        case words.Handed() if s.phase == "running":
+        case vocabulary.Handed() if s.phase == "running":
             return _handed(s, event)
-        case words.Looked(at, reports) if s.phase == "running":
+        case vocabulary.Looked(at, reports) if s.phase == "running":
             return _perhaps_over((but(s, unlooked=s.unlooked - 1), (), reports), at)
-        case words.Paused(reason=reason):
+        case vocabulary.Paused(reason=reason):
             facts = (events.Paused(reason),) if reason and not s.paused else ()
             return but(s, paused=reason), (), facts
-        case words.Searched():
+        case vocabulary.Searched():
             return but(s, searched=True), (), ()
-        case words.Woken(at):
+        case vocabulary.Woken(at):
             return _woken(s, at)
-        case words.Stop(at) | words.Failed(at):
-            standing: words.Standing = "finished" if s.rounds.phase == "finished" else "gathering"
+        case vocabulary.Stop(at) | vocabulary.Failed(at):
+            standing: vocabulary.Standing = "finished" if s.rounds.phase == "finished" else "gathering"
             s, confirmed, _ = confirm(s, s.unconfirmed.keys())
-            return _leave(but(s, stopped=True), (*confirmed, say_state(s, standing), words.ClearModels()), at)
+            return _leave(but(s, stopped=True), (*confirmed, say_state(s, standing), vocabulary.ClearModels()), at)
         case _:
             return s, (), ()
 
@@ -144,22 +146,22 @@ def waiting(s: State) -> str:
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _offered(s: State, offer: words.Offered) -> Step:
+def _offered(s: State, offer: vocabulary.Offered) -> Step:
     device, round, digest = offer.device, offer.round, offer.digest
     if not offer.ours:
         why = f"'{device}' spoke to another run of this job"
         foreign = devices.misbehaved(s, devices.NAMELESS, "update.foreign", why, offer.at)
-        return doing((words.Refuse(device, round, digest, "of another run"),), foreign)
+        return doing((vocabulary.Refuse(device, round, digest, "of another run"),), foreign)
     match modes.verdict(s.rounds, device, round):
         case rounds.Ignore(reason=reason):
-            return s, (words.Ignore(device, round, digest, reason),), ()
+            return s, (vocabulary.Ignore(device, round, digest, reason),), ()
         case _:
-            return s, (words.Resend(device, digest, offer.size),), ()
+            return s, (vocabulary.Resend(device, digest, offer.size),), ()
 
 
-def _answered(s: State, answer: words.Answered) -> Step:
+def _answered(s: State, answer: vocabulary.Answered) -> Step:
     device, round, digest = answer.device, answer.round, answer.digest
-    came = s.since_merge + words.Totals(bytes_up=answer.size)
+    came = s.since_merge + vocabulary.Totals(bytes_up=answer.size)
     if answer.foreign:
         return _refused(but(s, since_merge=came), answer, "update.foreign", answer.foreign, "of another run")
     if s.phase in ("idle", "preparing"):
@@ -168,24 +170,24 @@ def _answered(s: State, answer: words.Answered) -> Step:
         case rounds.Ignore(reason=reason):  # not opened, not looked at: it costs and teaches nothing
             return ignored(but(s, since_merge=came), answer, reason)
         case _:
-            look = words.Open(device, digest)
+            look = vocabulary.Open(device, digest)
             return but(s, since_merge=came, opened={**s.opened, digest: answer}), (look,), ()
 
 
-def _closed(s: State, digest: bytes) -> tuple[State, words.Answered]:
+def _closed(s: State, digest: bytes) -> tuple[State, vocabulary.Answered]:
     """The answer that was looked into."""
     rest = {other: answer for other, answer in s.opened.items() if other != digest}
     return but(s, opened=rest), s.opened[digest]
 
 
-def _unusable(s: State, answer: words.Answered, event: words.Unusable) -> Step:
+def _unusable(s: State, answer: vocabulary.Answered, event: vocabulary.Unusable) -> Step:
     declined = rounds.Declined(answer.device, answer.round, event.at, event.reason)
     refused = _refused(s, answer, event.code, event.reason)
     return then(refused, lambda s: feed(s, declined, event.at))
 
 
-def _refused(s: State, answer: words.Answered, code: str, reason: str, message: str = "") -> Step:
-    verdict = words.Refuse(answer.device, answer.round, answer.digest, message or reason)
+def _refused(s: State, answer: vocabulary.Answered, code: str, reason: str, message: str = "") -> Step:
+    verdict = vocabulary.Refuse(answer.device, answer.round, answer.digest, message or reason)
     told = answer_fact(s, answer, "refused", reason)
     return doing((verdict,), telling(told, devices.misbehaved(s, answer.device, code, reason, answer.at)))
 
@@ -193,11 +195,11 @@ def _refused(s: State, answer: words.Answered, code: str, reason: str, message: 
 # ── rounds ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _prepared(s: State, event: words.Prepared) -> Step:
+def _prepared(s: State, event: vocabulary.Prepared) -> Step:
     at, recalled, resumed, held = event.at, event.recalled, s.resumed, s.held
     s = but(s, phase="running", model=event.model, resumed=False, held=False)
     s = but(s, models_since=event.model.round if event.model else 0)
-    publish: tuple[words.Action, ...] = (words.Publish(),) if event.model else ()
+    publish: tuple[vocabulary.Action, ...] = (vocabulary.Publish(),) if event.model else ()
     if not resumed:
         return doing(publish, telling(event.told, _open(s, at) if held else (s, (), ())))
     s = but(devices.unheard(s, s.unheard, at), answers=recalled.answers, late=recalled.late)
@@ -210,10 +212,10 @@ def _prepared(s: State, event: words.Prepared) -> Step:
     now = feed(s, rounds.Resumed(at), at)
     if s.rounds.phase == "merging":
         now = then(now, lambda s: (_since_closing(s, recalled), (), ()))
-    return _perhaps_over(doing((words.Tell(event.told), *publish), now), at)
+    return _perhaps_over(doing((vocabulary.Tell(event.told), *publish), now), at)
 
 
-def _since_closing(s: State, recalled: words.Recalled) -> State:
+def _since_closing(s: State, recalled: vocabulary.Recalled) -> State:
     """With the answers that came after the round in hand was closed: the next has them, as late ones or not."""
     return but(s, **{"answers" if modes.waits_for_nobody(s.rounds) else "late": recalled.later})
 
@@ -225,21 +227,21 @@ def _open(s: State, at: float) -> Step:
     return ask(s, ids, (s.rounds.round, s.rounds.opening), s.model, at) if s.model and ids else (s, (), ())
 
 
-def _merged(s: State, event: words.Merged) -> Step:
+def _merged(s: State, event: vocabulary.Merged) -> Step:
     at = event.at
     s = but(s, model=event.model, since=at)
     now = feed(s, rounds.Merged(event.round, at, done=event.done), at)
     in_use = frozenset(work.round for work in now[0].rounds.work.values())
-    publish: tuple[words.Action, ...] = (words.Publish(in_use),) if event.model else ()
+    publish: tuple[vocabulary.Action, ...] = (vocabulary.Publish(in_use),) if event.model else ()
     return _perhaps_over(doing(publish, telling(event.reports, now)), at)
 
 
-def _handed(s: State, event: words.Handed) -> Step:
+def _handed(s: State, event: vocabulary.Handed) -> Step:
     """A gateway: its round is the one that it was asked for, whatever became of the last one."""
     at, model = event.at, event.model
     s = but(s, model=model or s.model, since=at, paused="")
     now = feed(s, rounds.Overtaken(model.round if model else s.rounds.rules.rounds + 1, at), at)
-    return _perhaps_over(doing((words.Publish(),) if model else (), now), at)
+    return _perhaps_over(doing((vocabulary.Publish(),) if model else (), now), at)
 
 
 # ── time, and the end ────────────────────────────────────────────────────────────────────────────────────────
@@ -261,7 +263,7 @@ def _woken(s: State, at: float) -> Step:
     if is_due(s.conduct.deadline(), at):
         now = then(now, lambda s: devices.released(s, at))
     if is_due(devices.listens(s), at):
-        now = then(now, lambda s: (but(s, listened=at), (words.ListenAgain(),), ()))
+        now = then(now, lambda s: (but(s, listened=at), (vocabulary.ListenAgain(),), ()))
     if is_due(s.look_due, at) or is_due(s.quiet_due, at):
         now = then(now, lambda s: _tell_why(s, at))
     return now
@@ -291,28 +293,28 @@ def _perhaps_over(now: Step, at: float) -> Step:
         return now
     s, confirmed, _ = confirm(s, s.unconfirmed.keys())
     s = but(s, phase="clearing", end_due=at if s.searched else at + SEARCH)
-    return s, (*actions, *confirmed, say_state(s, "finished"), words.ClearModels()), facts
+    return s, (*actions, *confirmed, say_state(s, "finished"), vocabulary.ClearModels()), facts
 
 
-def _ending(s: State, event: words.Event) -> Step:
+def _ending(s: State, event: vocabulary.Event) -> Step:
     """The run is over: nothing that devices say changes anything, and they read so when they ask the broker."""
     match event:
-        case words.Connected() if s.phase != "ended":
-            return s, (words.Listen(), say_state(s)), (events.Connected(),)
-        case words.Disconnected(reason=reason):
+        case vocabulary.Connected() if s.phase != "ended":
+            return s, (vocabulary.Listen(), say_state(s)), (events.Connected(),)
+        case vocabulary.Disconnected(reason=reason):
             return s, (), (events.Disconnected(reason),)
-        case words.Searched(at) if s.phase == "clearing":
-            return _leave(s, (words.ClearLeftovers(), say_state(s)), at)
-        case words.Woken(at) if s.phase == "clearing" and is_due(s.end_due, at):
+        case vocabulary.Searched(at) if s.phase == "clearing":
+            return _leave(s, (vocabulary.ClearLeftovers(), say_state(s)), at)
+        case vocabulary.Woken(at) if s.phase == "clearing" and is_due(s.end_due, at):
             # The last word twice: nobody else says it.
-            return _leave(s, (words.ClearLeftovers(), say_state(s)), at)
-        case words.Woken(at, flushed) if s.phase == "leaving":
+            return _leave(s, (vocabulary.ClearLeftovers(), say_state(s)), at)
+        case vocabulary.Woken(at, flushed) if s.phase == "leaving":
             return _leaving(s, at, flushed)
         case _:
             return s, (), ()
 
 
-def _leave(s: State, actions: tuple[words.Action, ...], at: float) -> Step:
+def _leave(s: State, actions: tuple[vocabulary.Action, ...], at: float) -> Step:
     s, _, facts = _left_out(s, inf)  # before the last word of the story
     return but(s, phase="leaving", end_due=at + FLUSH, poll_due=at), actions, facts
 
@@ -322,4 +324,4 @@ def _leaving(s: State, at: float, flushed: bool) -> Step:
         return but(s, poll_due=at + POLL), (), ()
     s = but(s, phase="ended", end_due=None, poll_due=None)
     total = s.total + s.since_merge
-    return s, (words.Leave(not s.stopped, total, s.refusals, at - s.began),), ()
+    return s, (vocabulary.Leave(not s.stopped, total, s.refusals, at - s.began),), ()

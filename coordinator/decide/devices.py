@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from coordinator.decide import roster, rounds
-from coordinator.decide import vocabulary as words
+from coordinator.decide import roster, rounds, vocabulary
 from coordinator.decide.round_actions import feed, prepare
 from coordinator.decide.state import State, Step, but, doing, each, online, recalling, say_state, telling, then
 from edgefl.base import events
@@ -22,7 +21,7 @@ def connected(s: State, at: float) -> Step:
     s = but(unheard(s, s.rounds.present, at), listened=at, announced=(0, -1))
     if s.resumed:  # who was asked in an earlier life is not known
         s = but(s, astray=s.rounds.round)
-    actions: tuple[words.Action, ...] = (words.Listen(), say_state(s), words.PublishAgain())
+    actions: tuple[vocabulary.Action, ...] = (vocabulary.Listen(), say_state(s), vocabulary.PublishAgain())
     facts: tuple[Fact, ...] = (events.Connected(),)
     if not s.resumed or s.phase != "idle":
         return s, actions, facts
@@ -45,7 +44,7 @@ def unheard(s: State, devices: frozenset[str], at: float) -> State:
     return but(s, unheard=devices, unheard_due=due)
 
 
-def announced(s: State, event: words.Announced) -> Step:
+def announced(s: State, event: vocabulary.Announced) -> Step:
     """Somebody says that he is there, or is gone; whether the name is his is looked at first."""
     at, id, new = event.at, event.device, event.announcement
     claimed = _claim(s, event)
@@ -63,23 +62,25 @@ def announced(s: State, event: words.Announced) -> Step:
     samples_from = new.samples_from if new.online else None
     broken = events.DataBroken(id, new.trouble, samples_from, new.version, new.host)
     if not new.online and new.trouble:  # it is there, and cannot train
-        return doing((words.Meet(id),), telling((broken, *vitals), _gone(s, id, at)))
+        return doing((vocabulary.Meet(id),), telling((broken, *vitals), _gone(s, id, at)))
     data: tuple[Fact, ...] = (events.DataMended(id),) if mended else (broken,) if new.trouble else ()
     if not new.online:
         good = data if new.resting else ()  # a last will says nothing about data
         lost = events.Lost(id, new.resting, bool(new.resting))
-        return doing((words.Meet(id),), telling((*good, *vitals, lost), _gone(s, id, at)))
+        return doing((vocabulary.Meet(id),), telling((*good, *vitals, lost), _gone(s, id, at)))
     trains_with = f"gateway for {new.speaks_for} devices" if new.speaks_for > 1 else new.back_end
     joined = events.Joined(id, new.samples, new.host, new.version, trains_with, stale=bool(new.trouble))
-    return doing((words.Meet(id),), telling((joined, *data, *vitals), then(prepare(s), lambda s: _came(s, id, at))))
+    return doing(
+        (vocabulary.Meet(id),), telling((joined, *data, *vitals), then(prepare(s), lambda s: _came(s, id, at)))
+    )
 
 
-def _turned_away(s: State, event: words.Announced, code: str, reason: str) -> Step:
+def _turned_away(s: State, event: vocabulary.Announced, code: str, reason: str) -> Step:
     """Say to a device that announces itself why it may not take part; tell of it once for each reason."""
     id, new = event.device, event.announcement
     if not new.online:
         return s, (), ()
-    away = words.TurnAway(id, code, reason, new.installation, event.key)
+    away = vocabulary.TurnAway(id, code, reason, new.installation, event.key)
     why = code, "" if event.key else reason  # with somebody else's key they may give any number of reasons
     if s.barred.get(id) == why or (id not in s.barred and len(s.barred) >= BARRED):
         return s, (away,), ()
@@ -87,7 +88,7 @@ def _turned_away(s: State, event: words.Announced, code: str, reason: str) -> St
     return but(s, barred={**s.barred, id: why}), (away,), (refused,)
 
 
-def enrolled(s: State, event: words.Enrolled) -> Step:
+def enrolled(s: State, event: vocabulary.Enrolled) -> Step:
     """Take in who belongs to the run, and whose certificates have ended; tell what is new."""
     expired = {id for id, _, _ in event.expired}
     new = tuple(events.Expired(id, ended, remedy) for id, ended, remedy in event.expired if id not in s.expired)
@@ -95,7 +96,7 @@ def enrolled(s: State, event: words.Enrolled) -> Step:
     return but(s, enrolled=event.devices, expired=frozenset(expired)), (), facts
 
 
-def known_so(s: State, event: words.Announced) -> bool:
+def known_so(s: State, event: vocabulary.Announced) -> bool:
     """Whether the broker says again what is known of a device, and the rounds have taken in."""
     id, new = event.device, event.announcement
     same = id in s.devices and s.devices[id].announced == new and id not in s.unheard
@@ -103,7 +104,7 @@ def known_so(s: State, event: words.Announced) -> bool:
     return same and (id in s.rounds.present or not new.online or waits)
 
 
-def _claim(s: State, event: words.Announced) -> roster.Claim:
+def _claim(s: State, event: vocabulary.Announced) -> roster.Claim:
     if event.refusal is not None:
         taken = roster.taken(s.devices, event.device, event.announcement) if event.key else None
         return taken or roster.Refused(*event.refusal)
@@ -143,10 +144,10 @@ def _lost(s: State, id: str, why: str, at: float) -> Step:
     return telling(events.Lost(id, why), feed(s, rounds.Lost(id, at), at))
 
 
-def revoked(s: State, event: words.Revoked) -> Step:
+def revoked(s: State, event: vocabulary.Revoked) -> Step:
     """It may have an open connection: what it has answered to counts, and it is not asked again."""
     at, id, why = event.at, event.device, event.reason
-    s, actions = _counted(s, "device.revoked"), (words.TurnAway(id, "device.revoked", why), words.Dismiss(id))
+    s, actions = _counted(s, "device.revoked"), (vocabulary.TurnAway(id, "device.revoked", why), vocabulary.Dismiss(id))
     devices = {other: device for other, device in s.devices.items() if other != id}
     lost = _lost(but(s, devices=devices, unheard=s.unheard - {id}), id, why, at)
     return doing(actions, lost)
@@ -174,7 +175,7 @@ def restored(s: State, site: str) -> Step:
     """It is back. Its devices announce themselves; should one not, the broker still knows of it."""
     if site not in s.severed:
         return s, (), ()
-    return but(s, severed=s.severed - {site}), (words.ListenAgain(),), ()
+    return but(s, severed=s.severed - {site}), (vocabulary.ListenAgain(),), ()
 
 
 def heard(s: State, id: str) -> State:
@@ -199,12 +200,14 @@ def misbehaved(s: State, id: str, code: str, reason: str, at: float) -> Step:
         return s, (), (refused, events.Quarantined(id, why))
     why = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
     facts = refused, events.Quarantined(id, why)
-    return doing((words.TurnAway(id, "device.quarantined", why),), telling(facts, feed(s, rounds.Lost(id, at), at)))
+    return doing(
+        (vocabulary.TurnAway(id, "device.quarantined", why),), telling(facts, feed(s, rounds.Lost(id, at), at))
+    )
 
 
 def _counted(s: State, code: str) -> State:
     refusals = {**s.refusals, code: s.refusals.get(code, 0) + 1}
-    return but(s, refusals=refusals, since_merge=s.since_merge + words.Totals(refused=1))
+    return but(s, refusals=refusals, since_merge=s.since_merge + vocabulary.Totals(refused=1))
 
 
 def released(s: State, at: float) -> Step:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from coordinator.decide import modes, rounds
-from coordinator.decide import vocabulary as words
+from coordinator.decide import modes, rounds, vocabulary
 from coordinator.decide.roster import Device
 from coordinator.decide.rounds import Rounds
 from coordinator.decide.state import State, Step, but, each, say_state, then
@@ -16,7 +15,7 @@ CONFIRM = 0.5  # seconds that a receipt waits for a task which says the same
 NOBODY: Mapping[str, int] = {}
 
 
-def feed(s: State, event: rounds.Event, at: float, answer: words.Answered | None = None) -> Step:
+def feed(s: State, event: rounds.Event, at: float, answer: vocabulary.Answered | None = None) -> Step:
     """One event into the round machine, and what follows from it here."""
     before = s.rounds
     after, actions = modes.step(before, event)
@@ -26,12 +25,12 @@ def feed(s: State, event: rounds.Event, at: float, answer: words.Answered | None
     now: Step = but(s, rounds=after, fed=(*s.fed, event)) if moved else s, (), told
     stuck = isinstance(event, rounds.Expired) and moved and after.phase != "merging"
     if stuck and s.listened is not None:  # the word that somebody has left, or come, may be lost
-        now = then(now, lambda s: (but(s, listened=at), (words.ListenAgain(),), ()))
+        now = then(now, lambda s: (but(s, listened=at), (vocabulary.ListenAgain(),), ()))
     return each(now, actions, lambda s, action: _follow(s, action, before, at, answer))
 
 
 def _follow(  # noqa: PLR0911  one action, one case
-    s: State, action: rounds.Action, before: Rounds, at: float, answer: words.Answered | None
+    s: State, action: rounds.Action, before: Rounds, at: float, answer: vocabulary.Answered | None
 ) -> Step:
     match action:
         case rounds.Invite(round, devices, attempt):
@@ -39,28 +38,28 @@ def _follow(  # noqa: PLR0911  one action, one case
         case rounds.SetTimer(seconds=seconds):
             return but(s, timer=action, timer_due=None if s.held else at + seconds), (), ()
         case rounds.Accept(device, round) if answer is not None:
-            return _accepted(s, answer, words.Accept(device, round, answer.digest), at)
+            return _accepted(s, answer, vocabulary.Accept(device, round, answer.digest), at)
         case rounds.Late(device, round) if answer is not None:
-            late = {**s.late, device: words.Kept(round, answer.digest)}
-            s = but(s, late=late, devices=_paced(s, answer), since_merge=s.since_merge + words.Totals(late=1))
+            late = {**s.late, device: vocabulary.Kept(round, answer.digest)}
+            s = but(s, late=late, devices=_paced(s, answer), since_merge=s.since_merge + vocabulary.Totals(late=1))
             told = answer_fact(s, answer, "late", "kept by policy")
-            return s, (words.Late(device, round, answer.digest),), (told,)
+            return s, (vocabulary.Late(device, round, answer.digest),), (told,)
         case rounds.Ignore(reason=reason) if answer is not None:
             return ignored(s, answer, reason)
         case rounds.Merge():
             return _merge(s, action, again=(before.phase, before.round) == ("merging", action.round))
         case rounds.Abandon(round, reason):
             gone = tuple(kept.digest for kept in s.answers.values())
-            return but(s, answers={}, astray=round), (words.Forget(gone),), (events.Abandoned(round, reason),)
+            return but(s, answers={}, astray=round), (vocabulary.Forget(gone),), (events.Abandoned(round, reason),)
         case rounds.Finish():
             return but(s, timer=None, timer_due=None, held=False), (), ()
         case _:
             return s, (), ()
 
 
-def _accepted(s: State, answer: words.Answered, accept: words.Accept, at: float) -> Step:
+def _accepted(s: State, answer: vocabulary.Answered, accept: vocabulary.Accept, at: float) -> Step:
     """The answer counts, and its device will be told so: by its next task, or by a receipt if that takes long."""
-    device, kept = accept.device, words.Kept(accept.round, accept.digest)
+    device, kept = accept.device, vocabulary.Kept(accept.round, accept.digest)
     s = but(
         s,
         devices=_paced(s, answer),
@@ -76,13 +75,13 @@ def _accepted(s: State, answer: words.Answered, accept: words.Accept, at: float)
     return s, (accept, *receipts), (told,)
 
 
-def ignored(s: State, answer: words.Answered, reason: rounds.Reason) -> Step:
-    s = but(s, since_merge=s.since_merge + words.Totals(late=reason == "late"))
-    verdict = words.Ignore(answer.device, answer.round, answer.digest, reason)
+def ignored(s: State, answer: vocabulary.Answered, reason: rounds.Reason) -> Step:
+    s = but(s, since_merge=s.since_merge + vocabulary.Totals(late=reason == "late"))
+    verdict = vocabulary.Ignore(answer.device, answer.round, answer.digest, reason)
     return s, (verdict,), (answer_fact(s, answer, "late" if reason == "late" else "ignored", reason),)
 
 
-def answer_fact(s: State, answer: words.Answered, verdict: events.Verdict, reason: str = "") -> events.Answered:
+def answer_fact(s: State, answer: vocabulary.Answered, verdict: events.Verdict, reason: str = "") -> events.Answered:
     device = s.devices.get(answer.device)
     asked = device is not None and device.asked[0] == answer.round
     return events.Answered(
@@ -97,7 +96,7 @@ def answer_fact(s: State, answer: words.Answered, verdict: events.Verdict, reaso
     )
 
 
-def _paced(s: State, answer: words.Answered) -> Mapping[str, Device]:
+def _paced(s: State, answer: vocabulary.Answered) -> Mapping[str, Device]:
     """All devices, knowing how fast this one was."""
     device = s.devices.get(answer.device)
     if device is None or not answer.seconds_per_step:
@@ -105,7 +104,7 @@ def _paced(s: State, answer: words.Answered) -> Mapping[str, Device]:
     return {**s.devices, answer.device: replace(device, seconds_per_step=answer.seconds_per_step)}
 
 
-def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: words.Model, at: float) -> Step:
+def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: vocabulary.Model, at: float) -> Step:
     """Ask these to work on a round, for the first time or again; the opening is the task's name."""
     (round, opening), counted = task, s.rounds.counted
     if round < s.models_since:  # published in an earlier life: who has it goes on, who has not is asked anew in time
@@ -115,9 +114,9 @@ def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: words.Mode
     fetched = sum(_to_fetch(device, model) for device in here.values()) if round == model.round else 0
     devices = {**s.devices, **{id: _asked(device, round, opening, at) for id, device in here.items()}}
     waited = s.waited if s.waited[0] == s.rounds.round else (s.rounds.round, at - s.since)
-    s = but(s, devices=devices, waited=waited, since_merge=s.since_merge + words.Totals(bytes_down=fetched))
+    s = but(s, devices=devices, waited=waited, since_merge=s.since_merge + vocabulary.Totals(bytes_down=fetched))
     invitees = tuple(
-        words.Invitee(
+        vocabulary.Invitee(
             id, device.announced.installation, counted.get(id, 0), device.seconds_per_step, device.holds == round
         )
         for id, device in here.items()
@@ -127,7 +126,7 @@ def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: words.Mode
     s, state = _say_training(s, s.rounds.round)
     told = events.Asked(round, opening, ids, fetched, s.rounds.purpose)
     bystanders = len(s.rounds.present.difference(here)) if together else 0
-    return s, (*confirmed, *state, words.Ask(round, opening, invitees, together, bystanders)), (told,)
+    return s, (*confirmed, *state, vocabulary.Ask(round, opening, invitees, together, bystanders)), (told,)
 
 
 def _together(s: State, asked: tuple[Device, ...], opening: tuple[int, int]) -> bool:
@@ -150,11 +149,11 @@ def confirm(s: State, devices: AbstractSet[str], implied: Mapping[str, int] = NO
     owed = {id: s.unconfirmed[id] for id in sorted(devices)}
     rest = {id: kept for id, kept in s.unconfirmed.items() if id not in owed}
     unsaid = {id: kept for id, kept in owed.items() if implied.get(id) != kept.round}
-    receipts = tuple(words.Confirm(id, kept.round, kept.digest) for id, kept in unsaid.items())
+    receipts = tuple(vocabulary.Confirm(id, kept.round, kept.digest) for id, kept in unsaid.items())
     return but(s, unconfirmed=rest, confirm_due=s.confirm_due if rest else None), receipts, ()
 
 
-def _to_fetch(device: Device, model: words.Model) -> int:
+def _to_fetch(device: Device, model: vocabulary.Model) -> int:
     """Bytes of the models that the device needs and does not have."""
     if device.holds == model.round:
         return 0
@@ -166,7 +165,7 @@ def _asked(device: Device, round: int, opening: int, at: float) -> Device:
     return replace(device, holds=round, asked=(round, opening), asked_at=since)
 
 
-def _say_training(s: State, round: int) -> tuple[State, tuple[words.Action, ...]]:
+def _say_training(s: State, round: int) -> tuple[State, tuple[vocabulary.Action, ...]]:
     """Tell every device of the round, if somebody may still work for one that is over; others know, or need not."""
     (last_round, fleet), now = s.announced, (round, len(s.fleet))
     if fleet == now[1] and not last_round <= s.astray < round:
@@ -181,21 +180,21 @@ def _merge(s: State, merge: rounds.Merge, *, again: bool) -> Step:
     waited = s.waited[1] if s.waited[0] == merge.round else 0.0
     unmerged = s.late if s.rounds.purpose != "train" else {}  # nothing is, so late ones are nobody's
     late = {} if unmerged else s.late
-    action = words.Merge(merge.round, answers, late, population, s.since_merge, total, s.since, waited)
+    action = vocabulary.Merge(merge.round, answers, late, population, s.since_merge, total, s.since, waited)
     missing = tuple(sorted(set(s.rounds.asked) - s.rounds.answered))
     told = () if again else (events.Closed(merge.round, merge.devices, missing, tuple(sorted(late))),)
     gone = tuple(kept.digest for id, kept in s.answers.items() if id not in answers)
     gone = (*gone, *(kept.digest for kept in unmerged.values()))
-    s = but(s, answers={}, late={}, since_merge=words.NOTHING, total=total, timer=None, timer_due=None)
+    s = but(s, answers={}, late={}, since_merge=vocabulary.NOTHING, total=total, timer=None, timer_due=None)
     slow = (id for id, device in s.devices.items() if device.asked[0] == merge.round and id not in answers)
     waits = not modes.waits_for_nobody(s.rounds)  # if not, whoever is at work is welcome
     astray = merge.round if waits and (missing or any(slow)) else s.astray
     s = but(s, unlooked=s.unlooked + s.looks, population=population, astray=astray)
-    return s, (action, words.Forget(gone)) if gone else (action,), told
+    return s, (action, vocabulary.Forget(gone)) if gone else (action,), told
 
 
 def prepare(s: State) -> Step:
     """Begin to make the job, unless that is done; it takes some seconds, so it is said."""
     if s.phase != "idle":
         return s, (), ()
-    return but(s, phase="preparing"), (words.Prepare(),), (events.Preparing("preparing the model"),)
+    return but(s, phase="preparing"), (vocabulary.Prepare(),), (events.Preparing("preparing the model"),)

@@ -30,7 +30,7 @@ This is how rounds go that wait for their devices; where those that train wait f
 the same state, events and actions (modes.py chooses).
 
 A deadline with too few answers leaves a round open: the silent are asked again, and spares. The picture is checked
-against what the machine does (tests/coordinator/test_pictures.py).
+against what the machine does (tests/coordinator/test_diagrams.py).
 
 Only the first round waits for a fleet to come together. Every other one opens at once with whoever is there, if that is
 a quorum: a device that is away is not waited for. One that was away for a moment only is asked when it is back, as long

@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
-from coordinator.decide import modes, rounds
-from coordinator.decide import vocabulary as words
-from coordinator.decide.conduct import Conduct
+from coordinator.decide import modes, rounds, vocabulary
 from coordinator.decide.roster import Device
 from coordinator.decide.rounds import Event as RoundEvent
 from coordinator.decide.rounds import Rounds, SetTimer
 from coordinator.decide.story_limit import StoryLimit
+from coordinator.decide.strikes import Conduct
 from edgefl.base.events import Fact
 from edgefl.base.records import replace
 
@@ -34,22 +33,24 @@ class State:
     enrolled: tuple[str, ...] = ()  # who belongs to the run, where that is known
     expired: frozenset[str] = frozenset()  # of these, whose certificate has ended
     barred: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # by device: why it may not take part, as told
-    model: words.Model | None = None  # of the round in hand
+    model: vocabulary.Model | None = None  # of the round in hand
     models_since: int = 0  # the first round whose model was published in this life: those before cannot be fetched
     held: bool = False  # a round is open, and its invitations wait for the model
     announced: tuple[int, int] = (0, -1)  # the round that devices were last told of, and how large the fleet was then
     astray: int = 0  # the last round that somebody who was asked may still be at work on, though it is over
     timer: SetTimer | None = None
     timer_due: float | None = None
-    opened: Mapping[bytes, words.Answered] = field(default_factory=dict)  # answers that the shell looks into
-    answers: Mapping[str, words.Kept] = field(default_factory=dict)  # by device: of the round in hand
-    late: Mapping[str, words.Kept] = field(default_factory=dict)  # by device: to be merged with it
-    unconfirmed: Mapping[str, words.Kept] = field(default_factory=dict)  # by device: safe, which it was not told yet
+    opened: Mapping[bytes, vocabulary.Answered] = field(default_factory=dict)  # answers that the shell looks into
+    answers: Mapping[str, vocabulary.Kept] = field(default_factory=dict)  # by device: of the round in hand
+    late: Mapping[str, vocabulary.Kept] = field(default_factory=dict)  # by device: to be merged with it
+    unconfirmed: Mapping[str, vocabulary.Kept] = field(
+        default_factory=dict
+    )  # by device: safe, which it was not told yet
     confirm_due: float | None = None
     unlooked: int = 0  # rounds whose reports wait for a look at every device's model
     population: int = 0  # of the fleet, when the round in hand was closed
-    since_merge: words.Totals = words.NOTHING
-    total: words.Totals = words.NOTHING  # up to the last merge
+    since_merge: vocabulary.Totals = vocabulary.NOTHING
+    total: vocabulary.Totals = vocabulary.NOTHING  # up to the last merge
     refusals: Mapping[str, int] = field(default_factory=dict)  # by code
     began: float = 0.0
     since: float = 0.0  # of the round in hand, its waiting for devices included
@@ -71,7 +72,7 @@ class State:
     poll_due: float | None = None
 
 
-Step: TypeAlias = tuple[State, tuple[words.Action, ...], tuple[Fact, ...]]
+Step: TypeAlias = tuple[State, tuple[vocabulary.Action, ...], tuple[Fact, ...]]
 
 
 def unfinished(s: State) -> bool:
@@ -110,7 +111,7 @@ def then(now: Step, more: Callable[[State], Step]) -> Step:
     return s, (*actions, *did), (*facts, *told)
 
 
-def doing(actions: tuple[words.Action, ...], now: Step) -> Step:
+def doing(actions: tuple[vocabulary.Action, ...], now: Step) -> Step:
     """The step, after these actions."""
     return now[0], (*actions, *now[1]), now[2]
 
@@ -125,8 +126,8 @@ def is_due(moment: float | None, at: float) -> bool:
     return moment is not None and at >= moment
 
 
-def say_state(s: State, standing: words.Standing | None = None) -> words.SayState:
+def say_state(s: State, standing: vocabulary.Standing | None = None) -> vocabulary.SayState:
     """What devices are told of the run; by default, as the rounds stand."""
-    known: dict[rounds.Phase, words.Standing] = {"open": "training", "merging": "training", "finished": "finished"}
+    known: dict[rounds.Phase, vocabulary.Standing] = {"open": "training", "merging": "training", "finished": "finished"}
     stands = standing or known.get(s.rounds.phase, "gathering")
-    return words.SayState(stands, modes.oldest_welcome(s.rounds), len(s.fleet))
+    return vocabulary.SayState(stands, modes.oldest_welcome(s.rounds), len(s.fleet))

@@ -10,7 +10,8 @@ What is written is the event, not what became of it: where the rounds stand is a
 events since, played again through `modes.step`. A segment begins with everything that must be known, so an older one
 is needed only for its answers, all of which were merged when it ended, and for its story. The last KEPT that are full
 are kept; of one before them the story goes to journal.log first, then it is deleted. Whoever closes a round that fills
-a segment saves its model (saving.py), so what was merged after any of the last KEPT such models can be merged again.
+a segment saves its model (checkpoint_writer.py), so what was merged after any of the last KEPT such models can be
+merged again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

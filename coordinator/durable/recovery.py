@@ -9,9 +9,9 @@ from coordinator.decide.rounds import Rounds
 from coordinator.decide.staleness import Latecomer
 from coordinator.decide.vocabulary import Kept, Recalled
 from coordinator.durable import journal
+from coordinator.durable.answer_store import Load, Shelf, reader, rows_for
 from coordinator.durable.checkpoint import Report
 from coordinator.durable.journal import Journal
-from coordinator.durable.stored import Load, Shelf, reader, rows_for
 from edgefl.base.errors import StoreError, WireError
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState

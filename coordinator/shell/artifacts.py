@@ -5,12 +5,11 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from coordinator.decide import gateways, staleness
-from coordinator.decide import vocabulary as words
+from coordinator.decide import gateways, staleness, vocabulary
 from coordinator.decide.staleness import Latecomer, Policy
+from coordinator.durable.answer_store import Shelf, reader
+from coordinator.durable.checkpoint_writer import Saving
 from coordinator.durable.journal import Kept
-from coordinator.durable.saving import Saving
-from coordinator.durable.stored import Shelf, reader
 from coordinator.shell import merging
 from coordinator.shell.guards import check
 from coordinator.shell.publisher import Publication, Publisher
@@ -73,7 +72,7 @@ class Artifacts:
     def run_state(self) -> RunState | None:
         return self.standing.run_state if self.standing else None
 
-    def prepared(self, event: merging.Prepared, now: float) -> words.Prepared:
+    def prepared(self, event: merging.Prepared, now: float) -> vocabulary.Prepared:
         """The job is there."""
         job, fleet = event.job, self.run.broker.fleet
         self.standing, self.answer_schema = event.standing, event.answer_schema
@@ -82,14 +81,14 @@ class Artifacts:
         self.shelf = event.updates
         run_state = event.standing.run_state
         done = jobs.finished(job, run_state)
-        return words.Prepared(now, run_state.round, self._model(), done, event.recalled, event.told)
+        return vocabulary.Prepared(now, run_state.round, self._model(), done, event.recalled, event.told)
 
-    def merged(self, event: merging.Merged, now: float) -> words.Merged:
+    def merged(self, event: merging.Merged, now: float) -> vocabulary.Merged:
         """The next model is there."""
         self.standing = event.standing
         run_state, (_, publisher) = event.standing.run_state, self._here()
         done = jobs.finished(publisher.job, run_state)
-        return words.Merged(now, run_state.round, self._model(), done, event.reports)
+        return vocabulary.Merged(now, run_state.round, self._model(), done, event.reports)
 
     def frame_limit(self) -> int:
         """What a frame may weigh, now that the model is known, and what the algorithm adds to an answer."""
@@ -100,21 +99,21 @@ class Artifacts:
         counted += 8 * (1 + 2 * job.sample[0] + job.classes) if self.run.schedule.describes else 0
         return body_limit(self.answer_schema, job.model.layout, job.up) + counted + reported_loss.BYTES
 
-    def summary(self, leave: words.Leave) -> Done:
+    def summary(self, leave: vocabulary.Leave) -> Done:
         """The whole run."""
         here, publisher = self._here()
         total, refused = leave.total, dict(leave.refusals)
         counted = {"bytes_up": total.bytes_up, "bytes_down": total.bytes_down, "late": total.late}
         return reporting.summary(publisher.job, here.run_state, **counted, refused=refused, seconds=leave.seconds)
 
-    def _model(self) -> words.Model | None:
+    def _model(self) -> vocabulary.Model | None:
         """The model of the next round, as the core knows it; None: there is no next one."""
         here, publisher = self._here()
         if here.frame is None:
             return None
         before = publisher.published.get(here.run_state.round)
         previous = 0 if here.previous is None else len(before.frame if before else here.previous)
-        return words.Model(here.run_state.round + 1, len(here.frame), previous)
+        return vocabulary.Model(here.run_state.round + 1, len(here.frame), previous)
 
     def publish(self, in_use: Collection[int] = ()) -> tuple[str, ...]:
         """Have the model of the next round ready, beside those in use; the ids of all that may stand at the broker."""
@@ -162,7 +161,9 @@ class Artifacts:
         """What a round is for."""
         return self.run.schedule.purpose(round)
 
-    def merge(self, merge: words.Merge, policy: Policy, disk: Disk | None, clock: Clock, *, journaled: bool) -> Work:
+    def merge(
+        self, merge: vocabulary.Merge, policy: Policy, disk: Disk | None, clock: Clock, *, journaled: bool
+    ) -> Work:
         """The work of merging these answers, which are nobody's afterwards; `journaled`: and can be merged again."""
         here, publisher = self._here()
         arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
@@ -182,13 +183,13 @@ class Artifacts:
         """Until the core says what becomes of it."""
         self.aside[digest] = Aside(answer, unread, Kept(answer.round, device, digest, frame))
 
-    def look_into(self, digest: bytes, now: float) -> words.Usable | words.Unusable:
+    def look_into(self, digest: bytes, now: float) -> vocabulary.Usable | vocabulary.Unusable:
         """Open an answer: can its numbers be used?"""
         try:
             update = self._open(digest)
         except WireError as error:
-            return words.Unusable(now, digest, error.code, str(error))
-        return words.Usable(now, digest, update.loss)
+            return vocabulary.Unusable(now, digest, error.code, str(error))
+        return vocabulary.Usable(now, digest, update.loss)
 
     def _open(self, digest: bytes) -> Update:
         here, publisher = self._here()
@@ -217,10 +218,10 @@ class Artifacts:
         aside.update = update
         return update
 
-    def accepted(self, actions: Iterable[words.Action]) -> Kept | None:
+    def accepted(self, actions: Iterable[vocabulary.Action]) -> Kept | None:
         """The answer that these actions accept, as it came; from now on the same one may come again."""
         for action in actions:
-            if isinstance(action, (words.Accept, words.Late)):
+            if isinstance(action, (vocabulary.Accept, vocabulary.Late)):
                 if action.digest not in self.taken:
                     self.taken[action.digest] = self.aside.pop(action.digest)
                 return self.taken[action.digest].kept

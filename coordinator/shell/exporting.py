@@ -24,11 +24,11 @@ from edgefl.learn.evaluation import metrics
 from edgefl.learn.models.base import Model
 from edgefl.learn.models.build import build
 from edgefl.learn.models.onnx.bundle import unpack
+from edgefl.learn.session_objects import is_yours, shown
 from edgefl.learn.tasks import form
 from edgefl.learn.tasks.fields import width
 from edgefl.learn.tasks.form import PLAIN, Form
 from edgefl.learn.tasks.kinds import checked
-from edgefl.learn.yours import is_yours, shown
 from edgefl.system import store
 from edgefl.system.disk import FolderDisk
 

@@ -1,7 +1,7 @@
 """The coordinator's slow work, done in the background: making the job, merging rounds, looking where they forgot.
 
 Each is a function of what it was given, and comes back as an event. What cannot be written yet comes back as `Stuck`
-(saving.py), with what is left to do; whoever owns the background starts that again later.
+(checkpoint_writer.py), with what is left to do; whoever owns the background starts that again later.
 
 Where a round forgot is looked at only after its model is out, while devices work on the next one: the report waits,
 the devices do not.
@@ -15,10 +15,10 @@ from itertools import pairwise
 from coordinator.decide.rounds import Rounds
 from coordinator.decide.vocabulary import NOTHING, Merge, Recalled, Totals
 from coordinator.durable import checkpoint, recovery
+from coordinator.durable.answer_store import Shelf, rows_for
 from coordinator.durable.checkpoint import Report
+from coordinator.durable.checkpoint_writer import Saving, Stuck
 from coordinator.durable.journal import Journal
-from coordinator.durable.saving import Saving, Stuck
-from coordinator.durable.stored import Shelf, rows_for
 from edgefl.base.errors import RunError, StoreError
 from edgefl.base.events import Fact, Round
 from edgefl.base.vector import Array, State, norm

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Literal
 
-from coordinator.decide import vocabulary as words
+from coordinator.decide import vocabulary
 from coordinator.durable.journal import Journal
 from edgefl.wire import calls, chunks, reconnect, topics
 from edgefl.wire.calls import Callee
@@ -48,7 +48,7 @@ class Outbox:
         """Hear once more of everybody's presence, as it stands at the broker."""
         self.transport.subscribe(topics.presence(self.fleet, "+"))
 
-    def state(self, phase: words.Standing, round: int, devices: int) -> None:
+    def state(self, phase: vocabulary.Standing, round: int, devices: int) -> None:
         """Where the job stands, for everybody and for whoever comes later; that it has finished, for a day."""
         job_state = JobState(
             job=self.job, run_id=self.run_id, phase=phase, round=round, spread=reconnect.spread(devices)
@@ -58,17 +58,17 @@ class Outbox:
         sealed = self.speaker.seal("state", job_state.model_dump_json().encode(), job=self.job, run_id=self.run_id)
         self.transport.publish(topic, sealed, retain=True, expires=expires)
 
-    def verdict(self, action: words.Confirm | words.Late | words.Ignore | words.Refuse) -> None:
+    def verdict(self, action: vocabulary.Confirm | vocabulary.Late | vocabulary.Ignore | vocabulary.Refuse) -> None:
         """Tell a device what became of its answer."""
         about = action.device, action.round, action.digest
         match action:
-            case words.Confirm():
+            case vocabulary.Confirm():
                 self.receipt(*about, "accepted")
-            case words.Late():
+            case vocabulary.Late():
                 self.receipt(*about, "accepted", "late, kept by policy")
-            case words.Ignore(reason="duplicate" | "late" as reason):
+            case vocabulary.Ignore(reason="duplicate" | "late" as reason):
                 self.receipt(*about, reason, reason)
-            case words.Ignore(reason=reason) | words.Refuse(reason=reason):
+            case vocabulary.Ignore(reason=reason) | vocabulary.Refuse(reason=reason):
                 self.receipt(*about, "refused", reason)
 
     def receipt(self, device: str, round: int, digest: bytes, verdict: Verdict, reason: str = "") -> None:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from coordinator.durable import past
+from coordinator.durable import run_history
 from coordinator.durable.journal import Journal
 from coordinator.shell import known_runs
 from coordinator.shell.fleet_broker import fleet_of
@@ -69,7 +69,7 @@ def _opened(run: RunFile, book: Journal, folder: Path) -> "Server":
     from edgefl.watch.page.history import History  # noqa: PLC0415
     from edgefl.watch.page.server import Server  # noqa: PLC0415
 
-    overview = past.overview(book.disk, book)
+    overview = run_history.overview(book.disk, book)
     fleet = fleet_of(run)
     name = fleet.read_settings().hosts[0] if fleet else None  # as it stands in the certificate
     return Server(certified(run), Feed(overview), History(folder.parent, folder.name), name=name)

@@ -7,7 +7,7 @@ members with certificates that he does not need.
 import logging
 from dataclasses import dataclass
 
-from coordinator.decide import vocabulary as words
+from coordinator.decide import vocabulary
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import authority
 from edgefl.fleet.administration import DEVICE, Fleet
@@ -35,9 +35,9 @@ class Renewals:
                 if member is None or member.expires is None or member.expires - now > DEVICE * SOON:
                     log.info("no new certificate device=%s why=%s", device, "it needs none" if member else "no member")
                     return
-                put(words.Certified(at, device, fleet.renew(device, key, now, member.key).decode()))
+                put(vocabulary.Certified(at, device, fleet.renew(device, key, now, member.key).decode()))
             except ValueError as error:
-                put(words.Misbehaved(at, device, "renewal.malformed", f"its request cannot be read ({error})"))
+                put(vocabulary.Misbehaved(at, device, "renewal.malformed", f"its request cannot be read ({error})"))
             except ConfigError as error:  # the operator's files: the run does not depend on them
                 log.warning("no new certificate device=%s why=%s", device, error)
 

@@ -11,22 +11,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.decide import core
-from coordinator.decide import vocabulary as words
+from coordinator.decide import core, vocabulary
 from coordinator.decide.rounds import Rounds
 from coordinator.decide.state import online, recalling, unfinished
-from coordinator.durable import saving
-from coordinator.durable.beginning import begin, identify
-from coordinator.durable.decided import TOGETHER, Decided, happened, only_looks
+from coordinator.durable import checkpoint_writer
+from coordinator.durable.group_commit import TOGETHER, Decided, happened, only_looks
 from coordinator.durable.journal import Journal
+from coordinator.durable.starting_point import begin, identify
 from coordinator.shell import merging
+from coordinator.shell.actions import perform
 from coordinator.shell.artifacts import Artifacts
-from coordinator.shell.asking import Asking
 from coordinator.shell.device_keys import DeviceKeys
-from coordinator.shell.hearing import Hearing
+from coordinator.shell.inbound import Hearing
 from coordinator.shell.inbox import Inbox
+from coordinator.shell.invitations import Asking
 from coordinator.shell.outbox import Outbox, start_number
-from coordinator.shell.performing import perform
 from coordinator.shell.renewals import Renewals
 from coordinator.shell.retained_cleanup import RetainedCleanup
 from edgefl.base.errors import Interrupted, StoreError
@@ -38,7 +37,7 @@ from edgefl.system.background import Background, Crashed, Put, Work
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
 from edgefl.system.reactor import Woken
-from edgefl.watch.story import write_log
+from edgefl.watch.fact_lines import write_log
 from edgefl.wire.sealing import Opener
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Connected, Disconnected, Message, Transport, Undelivered
@@ -47,7 +46,12 @@ log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 MEMBERS = 1.0  # seconds between two looks at the list of members
-NEVER_DEFERRED = (Woken, words.Stop, Crashed, saving.Stuck)  # taken in though the journal cannot be written
+NEVER_DEFERRED = (
+    Woken,
+    vocabulary.Stop,
+    Crashed,
+    checkpoint_writer.Stuck,
+)  # taken in though the journal cannot be written
 
 
 class Coordinator:
@@ -95,11 +99,11 @@ class Coordinator:
         self.asking = Asking(run, self.artifacts, self.outbox)
         keys = device_keys or DeviceKeys(listed=run.devices)
         self.hearing = Hearing(self.outbox, self.inbox, keys, self.artifacts, self.retained_cleanup)
-        self.pending: deque[words.Event] = deque()  # not taken in yet: the journal cannot be written
+        self.pending: deque[vocabulary.Event] = deque()  # not taken in yet: the journal cannot be written
         self.deferred: deque[Any] = deque()  # came meanwhile
         self.undone: list[Decided] = []  # steps that wait to be written together
         self.commit_at: float | None = None  # when they do no longer
-        self.handed_out: words.Event | None = None  # what opened a round, for which devices were asked at once
+        self.handed_out: vocabulary.Event | None = None  # what opened a round, for which devices were asked at once
         self.stuck: list[Work] = []  # to be started again
         self.retry_at: float | None = None  # when they are
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
@@ -166,9 +170,9 @@ class Coordinator:
             case Woken():
                 self._woken(now)
             case Connected():
-                self.feed(words.Connected(now))
+                self.feed(vocabulary.Connected(now))
             case Disconnected():
-                self.feed(words.Disconnected(now, str(event)))
+                self.feed(vocabulary.Disconnected(now, str(event)))
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
             case merging.Prepared():
@@ -180,17 +184,19 @@ class Coordinator:
                 for work in (*([save] if save else []), *looks):
                     self.background.start(work)
             case merging.Looked(reports):
-                self.feed(words.Looked(now, reports))
-            case words.Certified() | words.Misbehaved() | words.Handed():
+                self.feed(vocabulary.Looked(now, reports))
+            case vocabulary.Certified() | vocabulary.Misbehaved() | vocabulary.Handed():
                 self.feed(event)
-            case saving.Stuck(reason, work):
+            case checkpoint_writer.Stuck(reason, work):
                 self._pause(reason, now, work)
-            case saving.Unstuck():
-                self.feed(words.Paused(now, ""))
+            case checkpoint_writer.Unstuck():
+                self.feed(vocabulary.Paused(now, ""))
             case Crashed(error):
-                self._end(error, words.Failed(now))
-            case words.Stop() if unfinished(self.state):
-                self._end(interrupted(self.name, self.state.rounds, durable=self.disk is not None), words.Stop(now))
+                self._end(error, vocabulary.Failed(now))
+            case vocabulary.Stop() if unfinished(self.state):
+                self._end(
+                    interrupted(self.name, self.state.rounds, durable=self.disk is not None), vocabulary.Stop(now)
+                )
 
     def _woken(self, now: float) -> None:
         if self.retry_at is not None and now >= self.retry_at:
@@ -199,9 +205,9 @@ class Coordinator:
                 self.background.start(work)
             self._go_on()
             if not works and not self.pending:  # what is started again says for itself when it is done
-                self.feed(words.Paused(now, ""))
+                self.feed(vocabulary.Paused(now, ""))
         if not self.pending:
-            self.feed(words.Woken(now, flushed=self.transport.backlog() == 0))
+            self.feed(vocabulary.Woken(now, flushed=self.transport.backlog() == 0))
             if self.members_at is not None and now >= self.members_at:
                 self.members_at = now + MEMBERS
                 self._look_at_members(now)
@@ -212,9 +218,9 @@ class Coordinator:
     def _look_at_members(self, now: float) -> None:
         devices, expired = self.hearing.proofs.keys.enrolled()
         if devices != self.state.enrolled or {id for id, _, _ in expired} != self.state.expired:
-            self.feed(words.Enrolled(now, devices, expired))
+            self.feed(vocabulary.Enrolled(now, devices, expired))
 
-    def _end(self, error: Exception, event: words.Event) -> None:
+    def _end(self, error: Exception, event: vocabulary.Event) -> None:
         """Whatever is not written down by now was never promised."""
         self.error = self.error or error
         self.pending.clear()
@@ -227,7 +233,7 @@ class Coordinator:
 
     # ---- the core ----------------------------------------------------------------------------------------------
 
-    def feed(self, event: words.Event) -> None:
+    def feed(self, event: vocabulary.Event) -> None:
         """One event into the core, behind those that the journal has not."""
         self.pending.append(event)
         if len(self.pending) == 1:
@@ -260,7 +266,7 @@ class Coordinator:
             if not waits:
                 self._carry_out()
 
-    def _hand_out(self, actions: tuple[words.Action, ...]) -> None:
+    def _hand_out(self, actions: tuple[vocabulary.Action, ...]) -> None:
         """Ask devices for the round that follows from what is written; once, however often the disk has no room."""
         if self.handed_out is not self.pending[0]:
             self.handed_out = self.pending[0]
@@ -298,7 +304,7 @@ class Coordinator:
         """Try again in a moment."""
         self.stuck += works
         self.retry_at = self.retry_at or now + RETRY
-        self.state, _, facts = core.step(self.state, words.Paused(now, reason))
+        self.state, _, facts = core.step(self.state, vocabulary.Paused(now, reason))
         self.say(*(replace(fact, at=self.clock.wall()) for fact in facts))
 
     def say(self, *facts: Fact) -> None:

@@ -1,7 +1,7 @@
 """Training in a box: a process of its own runs the graphs, and can do nothing else.
 
     agent ──────────── forked first of all, before any thread, key or password ───────────▶ zygote
-      │  keeper.py                                                                           │ zygote.py
+      │  fork_client.py                                                                           │ fork_server.py
       │                                                                                      │ has the engine loaded
       │                                                                                      │ forks
       │         order: task, model, graphs, state ──▶                                        ▼

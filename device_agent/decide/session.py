@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
-from device_agent.decide import vocabulary as words
+from device_agent.decide import vocabulary
 
 Phase: TypeAlias = Literal["idle", "fetching", "training", "stopped"]
 
@@ -54,7 +54,7 @@ HOPELESS = 30.0  # seconds without a chunk of a model before others, if any wait
 class Update:
     """What was trained for a task, known by its digest."""
 
-    task: words.Tasked
+    task: vocabulary.Tasked
     digest: str
     offered: bool = False  # it may have been sent, whole or in part
 
@@ -64,8 +64,8 @@ class Session:
     """Everything the machine knows. Spooled updates start it as `Session(held={run: update})`."""
 
     phase: Phase = "idle"
-    task: words.Tasked | None = None  # in hand, unless idle
-    queue: tuple[words.Tasked, ...] = ()  # of other runs, one of each, the oldest first
+    task: vocabulary.Tasked | None = None  # in hand, unless idle
+    queue: tuple[vocabulary.Tasked, ...] = ()  # of other runs, one of each, the oldest first
     held: Mapping[str, Update] = field(default_factory=dict)  # run: what waits for its receipt, the oldest first
     online: bool = False
     answered: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # run: last round and attempt receipted
@@ -76,7 +76,7 @@ class Session:
     only: str | None = None  # ... and only with one of this name
 
 
-Step: TypeAlias = tuple[Session, tuple[words.Action, ...]]
+Step: TypeAlias = tuple[Session, tuple[vocabulary.Action, ...]]
 
 FIELDS = frozenset(one.name for one in fields(Session))
 
@@ -92,51 +92,51 @@ def but(s: Session, **changes: Any) -> Session:
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def step(s: Session, event: words.Event) -> Step:  # noqa: C901, PLR0911, PLR0912  one event, one line
+def step(s: Session, event: vocabulary.Event) -> Step:  # noqa: C901, PLR0911, PLR0912  one event, one line
     """The state after this event, and what is to be done about it."""
     if s.phase == "stopped":
         return s, ()
     match event:
-        case words.Connected():
+        case vocabulary.Connected():
             return _connected(but(s, online=True))
-        case words.Disconnected():
+        case vocabulary.Disconnected():
             return but(s, online=False), ()
-        case words.Tasked():
+        case vocabulary.Tasked():
             return _tasked(s, event)
-        case words.ModelArrived(task):
+        case vocabulary.ModelArrived(task):
             return _arrived(s, task)
-        case words.ModelOverdue(model, silent):
+        case vocabulary.ModelOverdue(model, silent):
             return _overdue(s, model, silent)
-        case words.ModelDisbelieved(model, times, reason):
+        case vocabulary.ModelDisbelieved(model, times, reason):
             return _disbelieved(s, model, times, reason)
-        case words.Trained(round, digest):
+        case vocabulary.Trained(round, digest):
             return _trained(s, round, digest)
-        case words.TrainingFailed(round, reason, mistake):
+        case vocabulary.TrainingFailed(round, reason, mistake):
             return _failed(s, round, reason, mistake)
-        case words.Unfit(round, reason):
+        case vocabulary.Unfit(round, reason):
             return _unfit(s, round, reason)
-        case words.Receipted(round, digest, verdict):
+        case vocabulary.Receipted(round, digest, verdict):
             return _receipted(s, round, digest, verdict)
-        case words.Resend(digest, missing):
+        case vocabulary.Resend(digest, missing):
             held = any(update.digest == digest for update in s.held.values())
-            return s, _online(s, words.SendChunks(digest, missing)) if held else ()
-        case words.StateSeen(phase="finished"):
+            return s, _online(s, vocabulary.SendChunks(digest, missing)) if held else ()
+        case vocabulary.StateSeen(phase="finished"):
             return _finished(s, event)
-        case words.StateSeen():
+        case vocabulary.StateSeen():
             return _seen(s, event)
-        case words.Refused(code, reason):
-            return s, (words.AnnounceLater(code, reason),)
-        case words.Stopped():  # an update that is held stays in the spool
+        case vocabulary.Refused(code, reason):
+            return s, (vocabulary.AnnounceLater(code, reason),)
+        case vocabulary.Stopped():  # an update that is held stays in the spool
             return _quit(s, 0, "stopped")
 
 
-def known(s: Session) -> tuple[words.Tasked, ...]:
+def known(s: Session) -> tuple[vocabulary.Tasked, ...]:
     """Every task that something may still come of: in hand, waiting, or done and held."""
     return (*([s.task] if s.task else []), *s.queue, *(update.task for update in s.held.values()))
 
 
 def _connected(s: Session) -> Step:
-    actions: tuple[words.Action, ...] = (words.Announce(), *_fetching(s))
+    actions: tuple[vocabulary.Action, ...] = (vocabulary.Announce(), *_fetching(s))
     for update in s.held.values():
         s, sent = _send(s, update)
         actions = (*actions, *sent)
@@ -147,20 +147,20 @@ def _send(s: Session, update: Update) -> Step:
     """Whole the first time; after that its coordinator is asked what is missing: no chunk travels twice."""
     if not s.online:
         return s, ()
-    how = words.Offer if update.offered else words.Send
+    how = vocabulary.Offer if update.offered else vocabulary.Send
     s = but(s, held={**s.held, update.task.run_key: replace(update, offered=True)})
     return s, (how(update.task.round, update.digest),)
 
 
-def _fetching(s: Session) -> tuple[words.Action, ...]:
+def _fetching(s: Session) -> tuple[vocabulary.Action, ...]:
     """What the broker has to hear, perhaps again, for the task in hand to go on."""
-    return _online(s, words.Fetch(s.task)) if s.phase == "fetching" and s.task else ()
+    return _online(s, vocabulary.Fetch(s.task)) if s.phase == "fetching" and s.task else ()
 
 
 # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tasked(s: Session, new: words.Tasked) -> Step:
+def _tasked(s: Session, new: vocabulary.Tasked) -> Step:
     mine = next((task for task in known(s) if task.run_key == new.run_key), None)
     answered = s.answered.get(new.run_key, (0, ""))
     if mine is not None and mine.same_work(new):
@@ -168,20 +168,20 @@ def _tasked(s: Session, new: words.Tasked) -> Step:
     if new.round < (latest := max(answered[0], mine.round if mine else 0)):
         return s, _set_back(s, new, latest)
     if (new.round, new.attempt) == answered:
-        return s, (words.Note(f"round {new.round} is already answered"),)
+        return s, (vocabulary.Note(f"round {new.round} is already answered"),)
     return _accepted(s, new)
 
 
-def _set_back(s: Session, new: words.Tasked, latest: int) -> tuple[words.Action, ...]:
+def _set_back(s: Session, new: vocabulary.Tasked, latest: int) -> tuple[vocabulary.Action, ...]:
     """Nobody goes back behind a round that he has had; whoever asks for it, in a new message, has forgotten it."""
     why = (
         f"round {new.round} is older than round {latest}, which this device has had: if the run's folder was restored"
         " from a copy, go on under another run.name, with run.from"
     )
-    return words.Note(why), *_online(s, words.Decline(new, why))
+    return vocabulary.Note(why), *_online(s, vocabulary.Decline(new, why))
 
 
-def _again(s: Session, new: words.Tasked) -> Step:
+def _again(s: Session, new: vocabulary.Tasked) -> Step:
     """The same work, perhaps under a new name."""
     if s.task is not None and s.task.run_key == new.run_key:
         s = but(s, task=new)
@@ -193,19 +193,19 @@ def _again(s: Session, new: words.Tasked) -> Step:
     return s, _waits(s, new)
 
 
-def _accepted(s: Session, new: words.Tasked) -> Step:
+def _accepted(s: Session, new: vocabulary.Tasked) -> Step:
     """New work; what was done or begun for an earlier round of its run is nobody's any more."""
     if len(s.queue) >= MOST_QUEUED and new.run_key not in {task.run_key for task in known(s)}:
-        return s, _online(s, words.Decline(new, f"{MOST_QUEUED} other runs wait for this device already"))
+        return s, _online(s, vocabulary.Decline(new, f"{MOST_QUEUED} other runs wait for this device already"))
     s, settled = _superseded(s, new)
-    cancelled: tuple[words.Action, ...] = ()
+    cancelled: tuple[vocabulary.Action, ...] = ()
     if s.task is not None and s.task.run_key == new.run_key:
         cancelled, s = _cancelled(s), _rest(s)
     s, begun = _next(_queued(s, new))
     return s, (*settled, *cancelled, *begun, *_waits(s, new))
 
 
-def _superseded(s: Session, new: words.Tasked) -> Step:
+def _superseded(s: Session, new: vocabulary.Tasked) -> Step:
     update = s.held.get(new.run_key)
     if update is None:
         return s, ()
@@ -214,18 +214,18 @@ def _superseded(s: Session, new: words.Tasked) -> Step:
     return _let_go(s, new.run_key), (_forget(update),)
 
 
-def _queued(s: Session, new: words.Tasked) -> Session:
+def _queued(s: Session, new: vocabulary.Tasked) -> Session:
     """In the place of an older task of its run, or behind all others."""
     if any(task.run_key == new.run_key for task in s.queue):
         return but(s, queue=tuple(new if task.run_key == new.run_key else task for task in s.queue))
     return but(s, queue=(*s.queue, new))
 
 
-def _waits(s: Session, task: words.Tasked) -> tuple[words.Action, ...]:
+def _waits(s: Session, task: vocabulary.Tasked) -> tuple[vocabulary.Action, ...]:
     """Its coordinator hears of it, if the task has to wait."""
     if task not in s.queue or s.task is None:
         return ()
-    return _online(s, words.Busy(task, f"at work on round {s.task.round} of another run"))
+    return _online(s, vocabulary.Busy(task, f"at work on round {s.task.round} of another run"))
 
 
 def _next(s: Session) -> Step:
@@ -239,10 +239,10 @@ def _next(s: Session) -> Step:
 # ── the model of the task in hand ────────────────────────────────────────────────────────────────────────────
 
 
-def _arrived(s: Session, task: words.Tasked) -> Step:
+def _arrived(s: Session, task: vocabulary.Tasked) -> Step:
     if s.phase != "fetching" or s.task is None or not s.task.same_work(task):
         return s, ()
-    return but(s, phase="training"), (words.Train(s.task),)
+    return but(s, phase="training"), (vocabulary.Train(s.task),)
 
 
 def _overdue(s: Session, model: str, silent: float) -> Step:
@@ -252,7 +252,7 @@ def _overdue(s: Session, model: str, silent: float) -> Step:
         return s, ()
     if s.queue and silent > HOPELESS:
         return _failed(s, task.round, f"model {model} does not come, and other runs wait")
-    return s, _online(s, words.AskAgain(task, model))
+    return s, _online(s, vocabulary.AskAgain(task, model))
 
 
 def _disbelieved(s: Session, model: str, times: int, reason: str) -> Step:
@@ -262,10 +262,10 @@ def _disbelieved(s: Session, model: str, times: int, reason: str) -> Step:
         return s, ()
     if times >= DISBELIEF:
         return _failed(s, task.round, reason)
-    return s, _online(s, words.AskAgain(task, model, forged=True))
+    return s, _online(s, vocabulary.AskAgain(task, model, forged=True))
 
 
-def _fetches(s: Session, model: str) -> words.Tasked | None:
+def _fetches(s: Session, model: str) -> vocabulary.Tasked | None:
     """The task in hand, if it waits for this."""
     waits = s.phase == "fetching" and s.task is not None and model in {id for _, id in s.task.needs}
     return s.task if waits else None
@@ -276,7 +276,7 @@ def _fetches(s: Session, model: str) -> words.Tasked | None:
 
 def _trained(s: Session, round: int, digest: str) -> Step:
     match s:
-        case Session("training", words.Tasked(round=mine) as task) if mine == round:
+        case Session("training", vocabulary.Tasked(round=mine) as task) if mine == round:
             update = Update(task, digest)
             s, crowded = _make_room(s)
             s = but(s, held={**s.held, task.run_key: update}, failures=_without(s.failures, task.run_key))
@@ -284,27 +284,27 @@ def _trained(s: Session, round: int, digest: str) -> Step:
             s, begun = _next(s)
             return s, (*crowded, *sent, *begun)
         case _:
-            return s, (words.Note(f"trained round {round}, which is no longer in hand"),)
+            return s, (vocabulary.Note(f"trained round {round}, which is no longer in hand"),)
 
 
 def _make_room(s: Session) -> Step:
     if len(s.held) < MOST_HELD:
         return s, ()
     run_key, oldest = next(iter(s.held.items()))
-    note = words.Note(f"round {oldest.task.round} of {run_key} waited too long for its receipt")
+    note = vocabulary.Note(f"round {oldest.task.round} of {run_key} waited too long for its receipt")
     return _let_go(s, run_key), (note, _forget(oldest))
 
 
 def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
     match s:
-        case Session("fetching" | "training", words.Tasked(round=mine) as task) if mine == round:
+        case Session("fetching" | "training", vocabulary.Tasked(round=mine) as task) if mine == round:
             if mistake:
                 older = list(_without(s.failures, task.run_key).items())[1 - MOST_FAILURES :]
                 s = but(s, failures={**dict(older), task.run_key: mistake})
             # Offline nobody can be told, and nobody needs to be: whoever comes back is asked again.
-            told = _online(s, words.Decline(task, reason))
+            told = _online(s, vocabulary.Decline(task, reason))
             s, begun = _next(_rest(s))
-            return s, (words.Note(f"round {round} failed: {reason}"), *told, *begun)
+            return s, (vocabulary.Note(f"round {round} failed: {reason}"), *told, *begun)
         case _:
             return s, ()
 
@@ -314,10 +314,10 @@ def _unfit(s: Session, round: int, reason: str) -> Step:
     if s.phase != "fetching":
         return s, ()
     s, declined = _failed(s, round, reason)
-    return s, (*declined, *_online(s, words.Announce())) if declined else ()
+    return s, (*declined, *_online(s, vocabulary.Announce())) if declined else ()
 
 
-def _receipted(s: Session, round: int, digest: str, verdict: words.Verdict) -> Step:
+def _receipted(s: Session, round: int, digest: str, verdict: vocabulary.Verdict) -> Step:
     for run_key, update in s.held.items():
         if update.digest == digest and (verdict == "refused" or update.task.round == round):
             round = update.task.round  # who could not read an update does not know its round
@@ -326,17 +326,20 @@ def _receipted(s: Session, round: int, digest: str, verdict: words.Verdict) -> S
             s = but(_let_go(s, run_key), answered={**s.answered, run_key: (round, update.task.attempt)})
             if not counts:
                 return s, (_forget(update),)
-            return but(s, committed={**s.committed, run_key: round}), (words.Commit(round, digest), _forget(update))
+            return but(s, committed={**s.committed, run_key: round}), (
+                vocabulary.Commit(round, digest),
+                _forget(update),
+            )
     return s, ()  # a receipt that came twice, or for an update that was given up
 
 
-def _seen(s: Session, state: words.StateSeen) -> Step:
+def _seen(s: Session, state: vocabulary.StateSeen) -> Step:
     """A round that is over is neither begun nor trained to its end; an update of it is still offered."""
     if state.run_key not in s.seen:
         s = but(s, seen=(*s.seen, state.run_key)[-MOST_SEEN:])
     over = tuple(task for task in s.queue if task.run_key == state.run_key and task.round < state.round)
     s = but(s, queue=tuple(task for task in s.queue if task not in over))
-    notes = tuple(words.Note(f"round {task.round} is over") for task in over)
+    notes = tuple(vocabulary.Note(f"round {task.round} is over") for task in over)
     if s.task is None or s.task.run_key != state.run_key or s.task.round >= state.round:
         return s, notes
     if s.phase == "training" and s.task.overtime:
@@ -344,7 +347,7 @@ def _seen(s: Session, state: words.StateSeen) -> Step:
     return _give_up(s, f"round {s.task.round} is over")
 
 
-def _finished(s: Session, state: words.StateSeen) -> Step:
+def _finished(s: Session, state: vocabulary.StateSeen) -> Step:
     """With `once` that is the end, if it is our own run and not one from long ago."""
     run_key, ours = state.run_key, state.run_key in s.seen
     failure, update = s.failures.get(run_key), s.held.get(run_key)
@@ -352,9 +355,9 @@ def _finished(s: Session, state: words.StateSeen) -> Step:
         _let_go(s, run_key), failures=_without(s.failures, run_key), seen=tuple(one for one in s.seen if one != run_key)
     )
     s = but(s, queue=tuple(task for task in s.queue if task.run_key != run_key))
-    actions: tuple[words.Action, ...] = (_forget(update),) if update else ()
+    actions: tuple[vocabulary.Action, ...] = (_forget(update),) if update else ()
     if ours:
-        actions = (*actions, words.Note(f"job {state.job} has finished"))
+        actions = (*actions, vocabulary.Note(f"job {state.job} has finished"))
     if ours and s.once and s.only in (None, state.job):
         code, reason = (2, failure) if failure else (0, f"job '{state.job}' has finished")
         s, ended = _quit(s, code, reason)
@@ -368,14 +371,14 @@ def _finished(s: Session, state: words.StateSeen) -> Step:
 def _give_up(s: Session, why: str) -> Step:
     cancelled = _cancelled(s)
     s, begun = _next(_rest(s))
-    return s, (*cancelled, words.Note(why), *begun)
+    return s, (*cancelled, vocabulary.Note(why), *begun)
 
 
 # ── small words ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _quit(s: Session, code: int, reason: str) -> Step:
-    return but(s, phase="stopped"), (*_cancelled(s), words.Quit(code, reason))
+    return but(s, phase="stopped"), (*_cancelled(s), vocabulary.Quit(code, reason))
 
 
 def _rest(s: Session) -> Session:
@@ -390,13 +393,13 @@ def _without(failures: Mapping[str, str], run_key: str) -> Mapping[str, str]:
     return {other: why for other, why in failures.items() if other != run_key}
 
 
-def _cancelled(s: Session) -> tuple[words.Action, ...]:
-    return (words.CancelTraining(s.task.round),) if s.phase == "training" and s.task else ()
+def _cancelled(s: Session) -> tuple[vocabulary.Action, ...]:
+    return (vocabulary.CancelTraining(s.task.round),) if s.phase == "training" and s.task else ()
 
 
-def _forget(update: Update) -> words.Forget:
-    return words.Forget(update.task.round, update.digest)
+def _forget(update: Update) -> vocabulary.Forget:
+    return vocabulary.Forget(update.task.round, update.digest)
 
 
-def _online(s: Session, *actions: words.Action) -> tuple[words.Action, ...]:
+def _online(s: Session, *actions: vocabulary.Action) -> tuple[vocabulary.Action, ...]:
     return actions if s.online else ()

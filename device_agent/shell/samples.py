@@ -22,7 +22,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from device_agent.decide.verdict import Verdict
+from device_agent.decide.failure_reason import Verdict
 from edgefl.base.errors import IN_THE_LOG, ConfigError, EdgeflError, coded
 from edgefl.learn.data.dataset import Dataset
 

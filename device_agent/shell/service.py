@@ -14,14 +14,13 @@ from functools import partial
 from logging import DEBUG, INFO, WARNING
 from typing import Any, TypeAlias
 
-from device_agent.decide import session
-from device_agent.decide import vocabulary as words
+from device_agent.decide import session, vocabulary
+from device_agent.decide.failure_reason import Verdict, judged
 from device_agent.decide.order import Order, Train
 from device_agent.decide.replay import Replays
 from device_agent.decide.session import Session, step
-from device_agent.decide.verdict import Verdict, judged
 from device_agent.durable import identity, own_models
-from device_agent.durable.birth import born
+from device_agent.durable.birth_number import born
 from device_agent.durable.counted_rows import CountedRows
 from device_agent.durable.failures import MOST, Failures
 from device_agent.durable.own_models import Draft, OwnModels
@@ -30,13 +29,13 @@ from device_agent.durable.spool import Held, Spools
 from device_agent.durable.states import States
 from device_agent.durable.trust import Trust, Wanted
 from device_agent.shell.allowance import KNOWN, UNDONE, Booking
-from device_agent.shell.attendance import Attendance
 from device_agent.shell.backends import MakeModel
 from device_agent.shell.data_watch import DataLooked, DataWatch
 from device_agent.shell.descriptions import Describing, Descriptions
-from device_agent.shell.hearing import Hearing, Stranger
+from device_agent.shell.inbound import Hearing, Stranger
 from device_agent.shell.model_cache import ModelCache
 from device_agent.shell.outbox import Outbox
+from device_agent.shell.presence import Attendance
 from device_agent.shell.renewal import Renewal
 from device_agent.shell.samples import Samples
 from device_agent.shell.training import Failed, Outcome, Progressed, Trained, Trainer, Training
@@ -78,7 +77,7 @@ log = logging.getLogger(__name__)
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
 
-Event: TypeAlias = TransportEvent | Outcome | DataLooked | words.Stopped
+Event: TypeAlias = TransportEvent | Outcome | DataLooked | vocabulary.Stopped
 
 
 class Agent:
@@ -177,7 +176,7 @@ class Agent:
         self.session = Session(held=updates, once=once, only=run)
         self.listened_at = 0.0
         self.events: deque[Event] = deque()  # what came and waits for its turn
-        self.actions: deque[words.Action] = deque()  # what follows from the event in hand, and is not yet done
+        self.actions: deque[vocabulary.Action] = deque()  # what follows from the event in hand, and is not yet done
         self.full: StoreError | None = None  # why nothing goes on
         self.retry_at: float | None = None
         self.give_up_at: float | None = None
@@ -201,7 +200,7 @@ class Agent:
                 pass
             case Woken():
                 self._woken()
-            case words.Stopped() if self.full:
+            case vocabulary.Stopped() if self.full:
                 self._end(1, str(self.full))
             case _:
                 self.events.append(event)
@@ -239,7 +238,7 @@ class Agent:
             if now >= self._listens_at():
                 self._listen()
             for model, silent in self.model_cache.stalled():
-                self._feed(words.ModelOverdue(model, silent))
+                self._feed(vocabulary.ModelOverdue(model, silent))
             self._go_on()
 
     def _go_on(self) -> None:
@@ -263,7 +262,7 @@ class Agent:
             queue.appendleft(first)
             self.full, self.retry_at = error, self.clock.now() + RETRY
 
-    def _feed(self, event: words.Event) -> None:
+    def _feed(self, event: vocabulary.Event) -> None:
         self.session, actions = step(self.session, event)
         self.actions.extendleft(reversed(actions))  # what follows from this comes before what was still to be done
         if self.model_cache.underway:
@@ -292,12 +291,12 @@ class Agent:
                 self.attendance.connected()
                 self.give_up_at, self.severed = None, False
                 self._listen()
-                self._feed(words.Connected())
+                self._feed(vocabulary.Connected())
             case Disconnected(taken_over=taken_over):
                 level = DEBUG if self.attendance.twin.certain else WARNING
                 log.log(level, "disconnected device=%s broker=%s reason=%s", self.device, self.broker, event)
                 self.last_seen, self.severed = event, False
-                self._feed(words.Disconnected())
+                self._feed(vocabulary.Disconnected())
                 if taken_over:
                     self._complain(
                         f"another client took over the connection of '{self.device}', which comes back:"
@@ -326,7 +325,7 @@ class Agent:
             case DataLooked():
                 self.data_watch.looked()
                 self._announce_data()
-            case words.Stopped():
+            case vocabulary.Stopped():
                 self._feed(event)
 
     def _message(self, message: Message) -> None:
@@ -349,11 +348,11 @@ class Agent:
         if not there and not self.severed:
             log.warning("the site is cut off site=%s", self.attendance.site)
             self.severed = True
-            self._feed(words.Disconnected())
+            self._feed(vocabulary.Disconnected())
         elif there and (self.severed or not retained):
             log.info("the site is there again site=%s", self.attendance.site)
             self.severed = False
-            self._feed(words.Connected())
+            self._feed(vocabulary.Connected())
 
     def _hear(
         self,
@@ -381,20 +380,20 @@ class Agent:
                 self._feed(task)
             case Receipt():
                 log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
-                self._feed(words.Receipted(message.round, message.digest.hex(), message.verdict))
+                self._feed(vocabulary.Receipted(message.round, message.digest.hex(), message.verdict))
             case Refusal() if message.installation in (None, self.birth.installation) and message.key in (
                 None,
                 self.speaker.key,
             ):
-                self._feed(words.Refused(message.code, message.reason))
+                self._feed(vocabulary.Refused(message.code, message.reason))
             case Renewed(certificate=certificate) if self.renewal:
                 self.renewal.take(certificate)
             case Missing():
-                self._feed(words.Resend(message.digest.hex(), message.indexes))
+                self._feed(vocabulary.Resend(message.digest.hex(), message.indexes))
             case _:
                 log.debug("not for this installation job=%s", job)
 
-    def _unfold(self, task: words.Tasked, enclosed: Enclosed) -> None:
+    def _unfold(self, task: vocabulary.Tasked, enclosed: Enclosed) -> None:
         """Take in the model that came with the task; one that is not the task's is fetched as any other."""
         try:
             self.model_cache.enclose(_wanted(task)[0], enclosed)
@@ -411,7 +410,7 @@ class Agent:
             return
         self.heard(state)
         self.transport.spread(state.spread)
-        self._feed(words.StateSeen(state.job, state.run_id, state.round, state.phase))
+        self._feed(vocabulary.StateSeen(state.job, state.run_id, state.round, state.phase))
         if state.phase == "finished":
             self.model_cache.forget(state.run_id)
         elif self.renewal and (request := self.renewal.request()):
@@ -424,12 +423,12 @@ class Agent:
                 self._arrived()
         except WireError as error:
             if last == "manifest" and (download := self.model_cache.underway.get(id)):
-                self._feed(words.ModelDisbelieved(id, download.refused, error.told))
+                self._feed(vocabulary.ModelDisbelieved(id, download.refused, error.told))
             raise
 
     def _arrived(self) -> None:
         if (task := self.session.task) and self.model_cache.has(_wanted(task)):
-            self._feed(words.ModelArrived(task))
+            self._feed(vocabulary.ModelArrived(task))
 
     def _trained(self, data: bytes | bytearray, kept: State, own: State) -> None:
         task, digest = self.session.task, chunks.digest(data)
@@ -446,15 +445,17 @@ class Agent:
             log.warning("the update is held in memory only: %s", error)
         self.held[digest.hex()] = held
         log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
-        self._feed(words.Trained(task.round, digest.hex()))
+        self._feed(vocabulary.Trained(task.round, digest.hex()))
         if not kept:
-            self.actions.append(words.Sync(task.run_key))  # behind the answer, which need not wait for it: see Spool
+            self.actions.append(
+                vocabulary.Sync(task.run_key)
+            )  # behind the answer, which need not wait for it: see Spool
         self._announce_data()
 
     def _failed(self, round: int, verdict: Verdict) -> None:
         if verdict.mistake:  # somebody's, and not the end: the next run may want something else
             self._complain(verdict.logged)
-        self._feed(words.TrainingFailed(round, verdict.told, verdict.reason if verdict.mistake else ""))
+        self._feed(vocabulary.TrainingFailed(round, verdict.told, verdict.reason if verdict.mistake else ""))
 
     def _count_failure(self) -> None:
         """Write down that a task could not be done, before its coordinator is told."""
@@ -481,56 +482,56 @@ class Agent:
 
     def _announce_data(self) -> None:
         if self.attendance.outdated() and self.session.online:
-            self.actions.append(words.Announce())  # behind the answer
+            self.actions.append(vocabulary.Announce())  # behind the answer
 
     # ---- what is to be done ------------------------------------------------------------------------------------
 
-    def _perform(self, action: words.Action) -> None:  # noqa: C901, PLR0912  one action, one line or two
+    def _perform(self, action: vocabulary.Action) -> None:  # noqa: C901, PLR0912  one action, one line or two
         match action:
-            case words.Announce():
+            case vocabulary.Announce():
                 self.attendance.announce()
-            case words.AnnounceLater(messages.NOT_IN_RUN, reason):
+            case vocabulary.AnnounceLater(messages.NOT_IN_RUN, reason):
                 if reason not in self.complaints:  # nothing is wrong with this device, and nothing to be done
                     self.complaints.append(reason)
                     log.info("%s", reason)
-            case words.AnnounceLater(code, reason):
+            case vocabulary.AnnounceLater(code, reason):
                 self.attendance.announce_later(f"refused by a coordinator, tried again later code={code}: {reason}")
-            case words.Fetch(task):
+            case vocabulary.Fetch(task):
                 if why := self.attendance.unfit():
-                    self._feed(words.Unfit(task.round, why))
+                    self._feed(vocabulary.Unfit(task.round, why))
                 else:
                     self.model_cache.fetch(_wanted(task))
                     self._arrived()
-            case words.AskAgain(task, model, forged):
+            case vocabulary.AskAgain(task, model, forged):
                 self.outbox.say(task.run_id, Absent(job=task.job, model=model, forged=forged))
-            case words.Train(task):
+            case vocabulary.Train(task):
                 self._train(task)
-            case words.CancelTraining(_):
+            case vocabulary.CancelTraining(_):
                 self.order = None
                 self.trainer.cancel()
-            case words.Send(_, digest):
+            case vocabulary.Send(_, digest):
                 self.outbox.send(self.held[digest])
-            case words.Offer(_, digest):
+            case vocabulary.Offer(_, digest):
                 self.outbox.offer(self.held[digest])
-            case words.SendChunks(digest, missing):
+            case vocabulary.SendChunks(digest, missing):
                 if not self.outbox.sending():
                     self.outbox.send(self.held[digest], missing)
-            case words.Sync(run_key):
+            case vocabulary.Sync(run_key):
                 self._sync(run_key)
-            case words.Commit(_, digest):
+            case vocabulary.Commit(_, digest):
                 self.own_models.settle(self.held[digest].run_key, digest)
                 self.states.commit(self.held[digest])
-            case words.Forget(_, digest):
+            case vocabulary.Forget(_, digest):
                 self.own_models.drop(self.held[digest].run_key, digest)
                 self.spools.clear(self.held[digest].run_key)
                 del self.held[digest]
-            case words.Decline(task, reason):
+            case vocabulary.Decline(task, reason):
                 self.outbox.say(task.run_id, Declined(job=task.job, round=task.round, reason=reason[:TEXT]))
-            case words.Busy(task, reason):
+            case vocabulary.Busy(task, reason):
                 self.outbox.say(task.run_id, Busy(job=task.job, round=task.round, reason=reason[:TEXT]))
-            case words.Note(text):
+            case vocabulary.Note(text):
                 log.info("%s", text)
-            case words.Quit(code, reason):
+            case vocabulary.Quit(code, reason):
                 self._end(code, reason)
 
     def _sync(self, run_key: str) -> None:
@@ -539,9 +540,9 @@ class Agent:
         except StoreError as error:
             log.warning("the update may not survive a power cut: %s", error)
 
-    def _train(self, task: words.Tasked) -> None:
+    def _train(self, task: vocabulary.Tasked) -> None:
         if not self.model_cache.has(_wanted(task)):  # crowded out by what other runs need
-            self._feed(words.TrainingFailed(task.round, "its model is no longer here"))
+            self._feed(vocabulary.TrainingFailed(task.round, "its model is no longer here"))
             return
         graphs = self.model_cache[task.graphs].frame if task.graphs else None
         earlier = self.model_cache[task.previous].frame if task.previous else None
@@ -602,16 +603,16 @@ class Agent:
 def _resumed(held: Held) -> session.Update:
     """An update from before a restart: some of it may have been sent."""
     about = held.job, held.run_id, held.round, held.model, held.attempt
-    task = words.Tasked(*about, seal=held.seal, purpose=held.purpose)
+    task = vocabulary.Tasked(*about, seal=held.seal, purpose=held.purpose)
     return session.Update(task, held.digest.hex(), offered=True)
 
 
-def _tasked(task: Assignment) -> words.Tasked:
+def _tasked(task: Assignment) -> vocabulary.Tasked:
     needs, budget = (task.previous, task.graphs), (task.batches, task.seconds)
     about = task.job, task.run_id, task.round, task.model, str(task.attempt), task.overtime, task.counted
-    return words.Tasked(*about, *needs, *budget, task.seal, task.purpose, task.evaluates, task.held_back)
+    return vocabulary.Tasked(*about, *needs, *budget, task.seal, task.purpose, task.evaluates, task.held_back)
 
 
-def _wanted(task: words.Tasked) -> tuple[Wanted, ...]:
+def _wanted(task: vocabulary.Tasked) -> tuple[Wanted, ...]:
     """What must be at hand for it."""
     return tuple(Wanted(task.job, task.run_id, round, id) for round, id in task.needs)

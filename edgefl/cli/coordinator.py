@@ -51,8 +51,8 @@ def start(  # noqa: PLR0917 - options of a command
     The same command goes on with a run that was interrupted, whatever interrupted it. One that has finished is left
     alone (exit code 3).
     """
+    from coordinator.durable.existing_run import finished, has_finished
     from coordinator.durable.resuming import Stated
-    from coordinator.durable.settling import finished, has_finished
     from edgefl.base.errors import Finished
     from edgefl.job.config import origin
     from edgefl.job.config.reader import load
@@ -94,9 +94,9 @@ def extend(  # noqa: PLR0917 - options of a command
 
     It ends with the model that it would have had with so many rounds from the beginning.
     """
+    from coordinator.durable.existing_run import begun
+    from coordinator.durable.existing_run import extend as extend_run
     from coordinator.durable.resuming import Stated
-    from coordinator.durable.settling import begun
-    from coordinator.durable.settling import extend as extend_run
     from coordinator.shell import known_runs
     from coordinator.shell.fleet_broker import located
     from edgefl.job.config.reader import load
@@ -140,11 +140,11 @@ def _coordinate(
     from contextlib import suppress
 
     from coordinator.durable import identity
-    from coordinator.durable.stored import HELD
+    from coordinator.durable.answer_store import HELD
     from coordinator.shell.broker_wait import check_broker, wait_for_broker
     from coordinator.shell.fleet_broker import fleet_of, located
     from coordinator.start import coordinate
-    from edgefl.sim.apart import network_apart
+    from edgefl.sim.torch_process import network_apart
     from edgefl.system.resident_memory import one_heap
     from edgefl.system.service_manager import ServiceManager
     from edgefl.watch.exporters import opening
@@ -195,13 +195,13 @@ def _coordinate(
 
 def tell_devices(fleet: "FleetFolder") -> None:
     """Say how devices come to the fleet that no run has seen yet."""
-    from edgefl.fleet import members, sightings
+    from edgefl.fleet import last_seen, members
 
     names = list(members.read(fleet.members).active())
     if not names:
         typer.echo(f"fleet '{fleet.name}' has no members yet:  {program()} fleet add pi-01", err=True)
         return
-    seen = sightings.read(fleet.seen)
+    seen = last_seen.read(fleet.seen)
     if new := [name for name in names if name not in seen]:
         where = "each device" if len(new) == len(names) else f"{', '.join(new[:5])}{' and others' * (len(new) > 5)}"
         typer.echo(f"on {where}, with its kit:  edgefl agent enrol {new[0]}.kit", err=True)

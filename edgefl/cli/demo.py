@@ -35,7 +35,7 @@ def demo(  # noqa: PLR0917 - options of a command
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
     from edgefl.job.run.local_fleet import Fleet
-    from edgefl.sim.apart import network_apart
+    from edgefl.sim.torch_process import network_apart
     from edgefl.system import logs
     from edgefl.watch.view import choose
 

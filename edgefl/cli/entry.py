@@ -78,7 +78,7 @@ def serve(asked: Start) -> int:
     gc.disable()  # what is imported is there to stay: looking for garbage in it only takes time
     try:
         posix_only("edgefl agent")
-        from device_agent.box.zygote import Zygote
+        from device_agent.box.fork_server import Zygote
         from edgefl.system.resident_memory import one_heap
 
         one_heap()

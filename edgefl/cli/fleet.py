@@ -200,11 +200,11 @@ def list_(fleet: FleetName = "default", json: Json = False) -> None:
 def forget(name: DeviceName, fleet: FleetName = "default") -> None:
     """Take a device out of the list, with all that was seen of it; one that comes again is seen again."""
     from edgefl.base.errors import ConfigError
-    from edgefl.fleet import members, sightings
+    from edgefl.fleet import last_seen, members
     from edgefl.fleet.folder import FleetFolder
 
     folder = FleetFolder(fleet)
-    known = sightings.forget(folder.seen, name)
+    known = last_seen.forget(folder.seen, name)
     if folder.exists() and name in members.read(folder.members).active():
         typer.echo(f"'{name}' is still a member, and may come again:  {program()} fleet revoke {name}")
     elif not known:

@@ -22,13 +22,13 @@ def page(  # noqa: PLR0917 - options of a command
 
     from pydantic import ValidationError
 
-    from coordinator.durable import past
+    from coordinator.durable import run_history
     from edgefl.base.errors import ConfigError
     from edgefl.job.config.page import Page, place
     from edgefl.system import logs
 
     logs.set_up(log)
-    disk = past.run_disk(run)
+    disk = run_history.run_disk(run)
     try:
         from coordinator.shell.page import notes
         from edgefl.ops.folder_page import FolderPage

@@ -32,7 +32,7 @@ def replay(  # noqa: PLR0917 - the options of the command
 ) -> None:
     """Tell the story of a run, event by event."""
     from coordinator.durable import journal
-    from coordinator.durable.past import lines
+    from coordinator.durable.run_history import lines
     from edgefl.base.errors import ConfigError
     from edgefl.base.printable import printable
     from edgefl.job.config.reader import load
@@ -59,8 +59,8 @@ def replay(  # noqa: PLR0917 - the options of the command
 
 def trained_again(folder: Path, root: Path | None, prepare: "Callable[[RunFile], Prepared] | None" = None) -> str:
     """That the model follows from the order of answers, in one line; a RunError if it does not."""
+    from coordinator.durable.existing_run import begun
     from coordinator.durable.journal import Journal
-    from coordinator.durable.settling import begun
     from edgefl.base.errors import ConfigError, RunError
     from edgefl.base.events import Done
     from edgefl.job.run import job as jobs

@@ -18,7 +18,7 @@ def report(
     """
     from edgefl.cli.program import shown
     from edgefl.ops import reporting
-    from edgefl.ops.looking import known_run
+    from edgefl.ops.run_lookup import known_run
 
     folder = known_run(run).folder
     typer.echo(shown(reporting.write(folder, out or folder / reporting.NAME)))

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:  # the command imports when it runs: --help is instant
     from rich.console import Console
 
-    from edgefl.ops.looking import Looked
+    from edgefl.ops.run_lookup import Looked
 
 
 UNCUT = 10_000  # columns for whoever reads what is not a terminal
@@ -46,13 +46,13 @@ def status(  # noqa: PLR0917 - options of a command
     from rich.console import Console
 
     from edgefl.base.errors import ConfigError
-    from edgefl.ops import looking
+    from edgefl.ops import run_lookup
 
     if (on or since or until) and not slow:
         raise ConfigError("--on, --since and --until say when somebody was --slow: say that too")
     span = _span(on, since, until)
     console = Console() if sys.stdout.isatty() else Console(width=UNCUT, highlight=False)
-    runs = [looking.find(run, token_file, ca)] if run else looking.every_run(None if all_ else 5)
+    runs = [run_lookup.find(run, token_file, ca)] if run else run_lookup.every_run(None if all_ else 5)
     if not runs:
         raise ConfigError("no run is known on this machine: name a run's folder, or the address of its page")
     if slow:

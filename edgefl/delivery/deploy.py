@@ -10,7 +10,7 @@ import onnxruntime
 from edgefl.base.errors import RunError
 from edgefl.base.vector import Array, Vector
 from edgefl.base.version import __version__
-from edgefl.delivery.ends import named_ends, on_rows
+from edgefl.delivery.inputs_outputs import named_ends, on_rows
 from edgefl.delivery.onnx_edit import OnnxEdit, name_of, named, node, tensor
 from edgefl.learn.models.base import Model
 from edgefl.learn.models.normalised import Normalised, along

@@ -12,7 +12,7 @@ import onnxruntime
 from edgefl.base.errors import ConfigError, RemoteError
 from edgefl.base.vector import Array
 from edgefl.delivery.card import rows
-from edgefl.delivery.ends import input_names, on_rows, output_names
+from edgefl.delivery.inputs_outputs import input_names, on_rows, output_names
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.evaluation.metrics import errors
 from edgefl.learn.losses import LOSSES, cross_entropy, squared_error

@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from edgefl.fleet import members, sightings
+from edgefl.fleet import last_seen, members
 from edgefl.fleet.folder import FleetFolder
+from edgefl.fleet.last_seen import Sighting
 from edgefl.fleet.members import Member
-from edgefl.fleet.sightings import Sighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Known:
 def known(folder: FleetFolder, now: datetime | None = None) -> list[Known]:
     """Everybody, in the order of their names."""
     at = now or datetime.now(timezone.utc)
-    seen = sightings.read(folder.seen)
+    seen = last_seen.read(folder.seen)
     if not folder.exists() and not seen:
         folder.read_settings()  # says that there is no such fleet, and what makes one
     listed = members.read(folder.members).members if folder.exists() else {}

@@ -12,9 +12,9 @@ from edgefl.base import seeds
 from edgefl.base.errors import ConfigError
 from edgefl.base.vector import Array
 from edgefl.learn.losses import OURS, Loss
+from edgefl.learn.session_objects import shown
 from edgefl.learn.tasks import fields
 from edgefl.learn.tasks.fields import Field, Fields
-from edgefl.learn.yours import shown
 
 SAMPLES = 4  # of one trial
 LOOKED_AT = 16  # numbers of the gradient of each output

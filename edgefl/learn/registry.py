@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from edgefl.base.errors import ConfigError, nearest
-from edgefl.base.mistakes import explain
+from edgefl.base.validation_errors import explain
 from edgefl.system import user_code, user_files
 
 if TYPE_CHECKING:

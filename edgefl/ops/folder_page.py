@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Event, Thread
 
-from coordinator.durable.past import Follower
+from coordinator.durable.run_history import Follower
 from coordinator.shell.known_runs import lock_of
 from edgefl.base.errors import StoreError
 from edgefl.base.events import Interrupted, Waiting

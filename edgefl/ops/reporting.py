@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from coordinator.durable import past
+from coordinator.durable import run_history
 from coordinator.durable.journal import Journal
 from coordinator.start import products
 from edgefl.base.errors import CodeRefused, EdgeflError
@@ -34,9 +34,9 @@ def write(folder: Path, out: Path) -> Path:
 
 def gather(folder: Path) -> Contents:
     """All that a report is made from."""
-    disk = past.run_disk(folder)
+    disk = run_history.run_disk(folder)
     book = Journal(disk, reading=True)
-    overview = past.overview(disk, book)
+    overview = run_history.overview(disk, book)
     table: dict[str, Any] = parse_json(book.get("run") or "{}")
     run, private = table.get("run", {}), table.get("privacy") is not None
     spent, unknown = _spent(table, overview) if private else (None, "")

@@ -11,16 +11,16 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Requ
 
 from pydantic import TypeAdapter, ValidationError
 
-from coordinator.durable import journal, past
+from coordinator.durable import journal, run_history
 from coordinator.durable.segments import SEGMENTS
 from edgefl.base.errors import ConfigError, EdgeflError, RunError
 from edgefl.system.disk import Disk
 from edgefl.system.json_text import parse_json
 from edgefl.watch.metrics_file import METRICS
+from edgefl.watch.overview.answer_times import Pace, Turn
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.overview.rows import DeviceRow, Snapshot
 from edgefl.watch.overview.snapshot import cleaned, read
-from edgefl.watch.overview.turns import Pace, Turn
 from edgefl.wire.address import is_loopback
 
 LIMIT = 64 << 20  # bytes of an answer
@@ -57,7 +57,7 @@ class FolderSource:
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self._stamp: list[tuple[str, int | None]] = []
-        self._overview, self._follower = Overview(), past.Follower(disk)
+        self._overview, self._follower = Overview(), run_history.Follower(disk)
 
     def snapshot(self) -> Snapshot:
         return self._now().snapshot()

@@ -13,15 +13,15 @@ from rich.text import Text
 
 from edgefl.base.events import Evaluated, Vitals
 from edgefl.learn.evaluation import wording
-from edgefl.ops.looking import Looked, look_again
+from edgefl.ops.run_lookup import Looked, look_again
 from edgefl.ops.sources import DeviceStory
 from edgefl.system.hardware.vitals import described
 from edgefl.system.moments import ago, shown
 from edgefl.watch.device_table import ranked, words
+from edgefl.watch.overview.answer_times import Pace, Turn
 from edgefl.watch.overview.rows import ABSENT, DeviceRow, Snapshot
 from edgefl.watch.overview.troubles import not_in_run, trouble_with
-from edgefl.watch.overview.turns import Pace, Turn
-from edgefl.watch.picture import picture
+from edgefl.watch.terminal_view import picture
 
 TROUBLES = 20  # devices that need a person have a line each
 NOTES = 5  # what went wrong lately

@@ -28,7 +28,7 @@ from edgefl.learn.algorithms.gradma import Memory
 from edgefl.learn.algorithms.registry import describe
 from edgefl.learn.contract import Budget, Task, Update
 from edgefl.learn.data.dataset import Dataset
-from edgefl.learn.data.made_up import made_up
+from edgefl.learn.data.generated import made_up
 from edgefl.learn.data.split import Split
 from edgefl.learn.selection.base import Candidate, drawn
 from edgefl.sim.engines import RUN_ID, workers

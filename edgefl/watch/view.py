@@ -35,7 +35,7 @@ from edgefl.base.printable import printable
 from edgefl.learn.evaluation import wording
 from edgefl.learn.evaluation.wording import size
 from edgefl.watch.overview.overview import Overview
-from edgefl.watch.picture import picture
+from edgefl.watch.terminal_view import picture
 
 
 class View(Protocol):

@@ -13,8 +13,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from device_agent.box.keeper import Box
-from device_agent.box.zygote import Zygote
+from device_agent.box.fork_client import Box
+from device_agent.box.fork_server import Zygote
 
 VILLAIN = """
 import ctypes, fcntl, gc, os, random, resource, socket, struct, subprocess, time

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.durable.existing_run import begun
 from coordinator.durable.journal import Journal
-from coordinator.durable.settling import begun
 from edgefl.base.errors import CodeRefused, ConfigError, RemoteError
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
@@ -294,7 +294,7 @@ def test_what_the_operator_named_is_allowed_and_nothing_beside_it() -> None:
     assert all(map(user_code.is_allowed, ["mine.stages:Halve", "mine.sgd:Twice"]))
 
 
-@pytest.mark.parametrize("model", ["edgefl.learn.yours:Any", "edgefl.learn.models.zoo:mlp", "os:system"])
+@pytest.mark.parametrize("model", ["edgefl.learn.session_objects:Any", "edgefl.learn.models.zoo:mlp", "os:system"])
 def test_a_place_of_ours_is_a_place_like_any_other(model: str) -> None:
     with pytest.raises(CodeRefused):
         build(model, (4,), 2, 0)
@@ -329,12 +329,12 @@ MAY_READ_OWN = {
 # Who imports a module whose name is not written there.
 MAY_IMPORT = {
     "edgefl/__init__.py",  # what edgefl offers, from its own list
-    "edgefl/learn/models/doors.py",  # a module of edgefl.learn.models
+    "edgefl/learn/models/torch_imports.py",  # a module of edgefl.learn.models
     "edgefl/learn/registry.py",  # ours, from the list it was made with
     "edgefl/system/slim_imports.py",
     "edgefl/system/user_code.py",  # the gate
     "device_agent/box/inside.py",  # one of two engines
-    "device_agent/box/zygote.py",  # modules of its own list
+    "device_agent/box/fork_server.py",  # modules of its own list
 }
 
 
@@ -352,7 +352,7 @@ def test_only_what_reads_the_operator_s_own_words_lets_code_be_named() -> None:
     assert not [path for path in SOURCES if "user_code import" in path.read_text()], "by its full name, to be seen here"
     assert users("user_code.allow", "user_code.allow_in") == MAY_ALLOW
     assert users("read_own") == MAY_READ_OWN
-    assert users("user_code.PLACES") == {"device_agent/box/zygote.py"}, "who hands them to its own process"
+    assert users("user_code.PLACES") == {"device_agent/box/fork_server.py"}, "who hands them to its own process"
 
 
 def test_only_the_gate_imports_what_is_named_elsewhere() -> None:
@@ -379,4 +379,4 @@ def test_a_run_file_is_made_of_tables_in_few_places() -> None:
         for path in SOURCES
         if "RunFile.model_validate(" in path.read_text() and "chaos" not in path.parts
     }
-    assert validating == {"coordinator/shell/exporting.py", "edgefl/ops/reporting.py", "edgefl/sim/apart.py"}
+    assert validating == {"coordinator/shell/exporting.py", "edgefl/ops/reporting.py", "edgefl/sim/torch_process.py"}

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from test_forged_updates import OTHER, VICTIM, Siege, parts
 from test_replay import DEVICE, DOWN, STATE, Recorded
 
+from coordinator.shell.authentication import Proofs
 from coordinator.shell.device_keys import DeviceKeys
-from coordinator.shell.proofs import Proofs
 from device_agent.durable.trust import Trust, Wanted
 from edgefl.base.errors import WireError
 from edgefl.system.memory_disk import MemoryDisk

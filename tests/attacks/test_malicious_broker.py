@@ -16,7 +16,7 @@ import pytest
 
 from coordinator.decide.devices import NAMELESS
 from coordinator.shell.device_keys import DeviceKeys
-from device_agent.shell.attendance import Attendance
+from device_agent.shell.presence import Attendance
 from edgefl.base import events
 from edgefl.base.events import Fact
 from edgefl.job.config.schema import RunFile
@@ -27,8 +27,8 @@ from edgefl.system.hardware.line import Line
 from edgefl.wire import chunks, simulated_keys, topics
 from edgefl.wire.messages import Presence
 from edgefl.wire.transport import Message
+from tools.chaos.decoded_payloads import overheard
 from tools.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
-from tools.chaos.overheard import overheard
 from tools.chaos.scenario import Member, Scenario, Weather
 from tools.chaos.softmax import fleet, make_job
 

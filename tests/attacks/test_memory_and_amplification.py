@@ -18,12 +18,11 @@ from fleets import prepared, run_file
 from listening import agent_that_heard, sealed
 from puppet import Puppet, answer
 
-from coordinator.decide import core
-from coordinator.decide import vocabulary as words
-from coordinator.decide.conduct import Conduct
+from coordinator.decide import core, vocabulary
 from coordinator.decide.roster import Announcement
 from coordinator.decide.rounds import Rounds, Rules
 from coordinator.decide.state import State
+from coordinator.decide.strikes import Conduct
 from coordinator.shell.guards import Guard
 from coordinator.shell.inbox import Evicted, Inbox
 from coordinator.shell.outbox import Outbox
@@ -342,8 +341,8 @@ def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatc
     state, here = State(Rounds(rules), Conduct(1, 60.0)), Announcement(True, "x", 1)
     for i in range(50):
         inbox.count(f"pi-{i}", 0.0)
-        state, actions, _ = core.step(state, words.Announced(0.0, f"pi-{i}", here))
-        assert (words.Meet(f"pi-{i}") in actions) == (i < 3), "a place to put its chunks is made for those only"
+        state, actions, _ = core.step(state, vocabulary.Announced(0.0, f"pi-{i}", here))
+        assert (vocabulary.Meet(f"pi-{i}") in actions) == (i < 3), "a place to put its chunks is made for those only"
         assert state.refusals.get("device.too_many", 0) == max(0, i - 2)
     assert list(state.devices) == ["pi-0", "pi-1", "pi-2"]
     assert len(inbox.guard.records) == 5

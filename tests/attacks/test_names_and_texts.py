@@ -16,7 +16,7 @@ from listening import DEVICE, agent_that_heard, sealed
 from puppet import Puppet
 from rich.console import Console
 
-from coordinator.durable import journal, past
+from coordinator.durable import journal, run_history
 from coordinator.shell.threaded import Threaded
 from device_agent.decide import session
 from device_agent.shell.service import Agent
@@ -24,7 +24,7 @@ from edgefl.base import events
 from edgefl.base.events import Fact
 from edgefl.system.disk import FolderDisk
 from edgefl.system.logs import FORMAT, Lines
-from edgefl.watch import story
+from edgefl.watch import fact_lines
 from edgefl.watch.view import LineView, LiveView, json_line, plain_line
 from edgefl.wire import chunks, topics
 from edgefl.wire.frames import pack
@@ -131,7 +131,7 @@ def test_nothing_a_device_says_is_obeyed(tmp_path: Path, capsys: pytest.CaptureF
     assert "declined: [/x] [bold red]\\n2026" in shown, "the table of devices"
     lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("{")]
     assert any(line.startswith("declined: device-03: [/x]") for line in lines)
-    replayed = list(past.lines(FolderDisk(watched.folder)))
+    replayed = list(run_history.lines(FolderDisk(watched.folder)))
     logged = written.getvalue()
     assert "reason=[/x] [bold red]\\n2026" in logged
     for text in (shown, *lines, *replayed, logged):
@@ -160,7 +160,7 @@ def test_a_traceback_does_not_forge_lines() -> None:
 
 
 def test_what_a_journal_quotes_is_no_template() -> None:
-    assert "pi declined round 1: {0} {x}" in story.line(events.Declined("pi", 1, "{0} {x}"))
+    assert "pi declined round 1: {0} {x}" in fact_lines.line(events.Declined("pi", 1, "{0} {x}"))
 
 
 def test_letters_that_a_terminal_has_not_do_not_end_a_command(tmp_path: Path) -> None:

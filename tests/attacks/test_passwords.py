@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.durable.existing_run import settle
 from coordinator.durable.journal import NAME
-from coordinator.durable.settling import settle
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import ConfigError
 from edgefl.cli.app import main

@@ -29,7 +29,7 @@ from receiver import receiving
 
 import device_agent
 import edgefl
-from device_agent.decide.verdict import judged
+from device_agent.decide.failure_reason import judged
 from device_agent.shell.own_samples import samples_of
 from device_agent.shell.samples import Samples
 from edgefl.base.errors import IN_THE_LOG, EdgeflError, RemoteError, coded
@@ -307,9 +307,9 @@ FREE: dict[str, set[str]] = {
         "who",
     },
     "device_agent/box/inside.py": {"setup.compute.memory_mb", "why"},
-    "device_agent/box/keeper.py": {"_how(status)", "_seconds(order, self._compute)", "limit"},
+    "device_agent/box/fork_client.py": {"_how(status)", "_seconds(order, self._compute)", "limit"},
     "device_agent/shell/download.py": {"limit", "manifest.size", "self.id", "why"},
-    "device_agent/shell/hearing.py": {"key", "told", "trusted"},
+    "device_agent/shell/inbound.py": {"key", "told", "trusted"},
     "device_agent/shell/samples.py": {"IN_THE_LOG", "coded(error)", "self.trouble", "told"},
     "device_agent/durable/trust.py": {
         "claim.key",

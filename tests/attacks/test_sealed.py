@@ -15,8 +15,8 @@ from facts import in_json
 from fleets import Fleet, loop, prepared, run_file, until
 from puppet import Puppet, answer, noise
 
+from coordinator.durable.existing_run import settle
 from coordinator.durable.journal import Journal
-from coordinator.durable.settling import settle
 from coordinator.shell import service
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import Interrupted, StoreError

@@ -19,7 +19,7 @@ from typing import Any
 
 from netns import enter
 
-from coordinator.durable import checkpoint, saving, segments
+from coordinator.durable import checkpoint, checkpoint_writer, segments
 from coordinator.shell import service
 from coordinator.start import coordinate
 from device_agent.start import open_agent
@@ -91,7 +91,9 @@ def coordinator(table: Mapping[str, Any], log: Path, fault: str, place: Setting,
     """One life of `edgefl coordinator start`."""
     _begin(log, fault, place)
     service.RETRY = RETRY
-    segments.ROUNDS, saving.APART = (8, 3600.0) if place.in_passing else (1, 0.0)  # however fast rounds are here
+    segments.ROUNDS, checkpoint_writer.APART = (
+        (8, 3600.0) if place.in_passing else (1, 0.0)
+    )  # however fast rounds are here
     run = parse(RunFile, dict(table), "chaos", environment={})
     here = partial(jobs.make_network, run)  # torch is imported anyway: a child would import it again
     try:

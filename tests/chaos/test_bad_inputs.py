@@ -16,7 +16,7 @@ FRAMES = "wire/test_frames.py::"
 CHUNKS = "wire/test_chunks.py::"
 DEVICES = "fleet/test_bad_devices.py::"
 UPDATES = "chaos/test_bad_updates.py::test_every_bad_update_is_named_and_costs_nothing"
-MISTAKES = "cli/test_mistakes.py::"
+MISTAKES = "cli/test_validation_errors.py::"
 BUNDLES = "fleet/test_bad_bundles.py::test_a_bad_bundle_is_declined_with_its_code_and_the_agent_stays"
 
 # number: what comes in, what is answered, who proves it

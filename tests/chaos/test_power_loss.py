@@ -17,8 +17,8 @@ from coordinator.decide.rounds import Rounds, Rules
 from coordinator.durable import checkpoint, segments
 from coordinator.durable.checkpoint import Saved
 from coordinator.durable.journal import Journal, Kept
-from device_agent.decide import vocabulary as words
-from device_agent.durable.birth import born
+from device_agent.decide import vocabulary
+from device_agent.durable.birth_number import born
 from device_agent.durable.spool import Held, Spool
 from device_agent.shell.service import Agent
 from device_agent.start import Host
@@ -170,8 +170,8 @@ def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(
     store.save(disk_recorder.root / "job.life.state", {"c": BEFORE}, {})
     agent = _agent(disk_recorder.root)
     receipt = len(disk_recorder.ops)
-    agent._perform(words.Commit(FIRST.round, FIRST.digest.hex()))
-    agent._perform(words.Forget(FIRST.round, FIRST.digest.hex()))
+    agent._perform(vocabulary.Commit(FIRST.round, FIRST.digest.hex()))
+    agent._perform(vocabulary.Forget(FIRST.round, FIRST.digest.hex()))
 
     def check(folder: Path, _: list[str]) -> None:
         kept = store.load(folder / "job.life.state")[0]["c"]

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from coordinator.decide import core
-from coordinator.decide.conduct import Conduct
 from coordinator.decide.devices import CONTENT, LACKING, PATIENCE
 from coordinator.decide.roster import Announcement
 from coordinator.decide.rounds import Declined, Rounds, Rules
 from coordinator.decide.state import State, recalling
+from coordinator.decide.strikes import Conduct
 from coordinator.decide.vocabulary import (
     Accept,
     Action,

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.decide.vocabulary import Merge
 from coordinator.durable import checkpoint
-from coordinator.durable.saving import Saving, Unstuck
+from coordinator.durable.checkpoint_writer import Saving, Unstuck
 from coordinator.shell.merging import Looked, Merged, Merging, Prepared, preparing
 from edgefl.base.errors import EdgeflError, StoreError
 from edgefl.job.config.reader import parse

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.decide import vocabulary as words
+from coordinator.decide import vocabulary
 from coordinator.shell.renewals import SOON, Renewals
 from edgefl.base import events
-from edgefl.fleet import administration, authority, sightings
+from edgefl.fleet import administration, authority, last_seen
 from edgefl.fleet.administration import DEVICE, Fleet
 from edgefl.fleet.members import LOOK, MembersFile
-from edgefl.watch import sightings as recording
-from edgefl.watch.sightings import EVERY, Sightings
+from edgefl.watch import fleet_inventory as recording
+from edgefl.watch.fleet_inventory import EVERY, Sightings
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_who_is_replaced_while_its_request_is_looked_at_gets_none(
 
 def test_a_request_that_cannot_be_read_is_held_against_its_device(fleet: Fleet) -> None:
     [event] = answered("-----BEGIN CERTIFICATE REQUEST-----")
-    assert isinstance(event, words.Misbehaved)
+    assert isinstance(event, vocabulary.Misbehaved)
     assert (event.device, event.code) == ("pi-01", "renewal.malformed")
 
 
@@ -145,7 +145,7 @@ def test_who_was_seen_stands_in_the_file_and_an_older_sighting_does_not_replace_
     first(events.Answered("pi-01", 1, 10, at=1e9 + 2))
     first.write(), second.write()
     Sightings(folder, "three").write()
-    known = sightings.read(folder)
+    known = last_seen.read(folder)
     assert {name: (one.at.timestamp(), one.version) for name, one in known.items()} == {
         "pi-01": (1e9 + 2, "0.2"),
         "pi-02": (1e9 + 1, "0.1"),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.decide.rounds import Joined, Rounds, step
-from coordinator.durable.beginning import rules
 from coordinator.durable.journal import Journal
+from coordinator.durable.starting_point import rules
 from coordinator.shell.threaded import Threaded
 from coordinator.start import coordinate
 from edgefl.base import events

@@ -15,7 +15,7 @@ from certificates import LASTING, Authority
 from typer.testing import CliRunner
 
 from coordinator.decide.rounds import Rounds, Rules
-from coordinator.durable import past
+from coordinator.durable import run_history
 from coordinator.durable.journal import Journal
 from coordinator.shell import known_runs
 from edgefl.base import events
@@ -323,7 +323,9 @@ def test_text_of_a_page_moves_no_cursor(folder):
 
 
 def test_why_an_unfinished_run_waits_is_known_from_its_folder(folder):
-    assert past.overview(past.run_disk(folder)).run.waiting.startswith("round 2: 0 of 2 answered, 1 declined (pi-2)")
+    assert run_history.overview(run_history.run_disk(folder)).run.waiting.startswith(
+        "round 2: 0 of 2 answered, 1 declined (pi-2)"
+    )
 
 
 def test_what_is_not_a_terminal_gets_whole_reasons(folder):

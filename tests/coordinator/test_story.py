@@ -11,8 +11,8 @@ from edgefl.base import events
 from edgefl.base.events import FACTS
 from edgefl.cli.app import app
 from edgefl.system.disk import FolderDisk
-from edgefl.watch.overview.words import words
-from edgefl.watch.story import line, log_line
+from edgefl.watch.fact_lines import line, log_line
+from edgefl.watch.overview.sentences import words
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,13 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from coordinator.decide import core
-from coordinator.decide import vocabulary as words
-from coordinator.decide.conduct import Conduct
+from coordinator.decide import core, vocabulary
 from coordinator.decide.rounds import Rounds, Rules, waiting
+from coordinator.decide.strikes import Conduct
 from edgefl.base import events
 from edgefl.base.events import Abandoned, Declined, Fact, Preparing, Refused, Round, Waiting, from_json
 from edgefl.system import logs
-from edgefl.watch import device_table, picture
+from edgefl.watch import device_table, terminal_view
 from edgefl.watch.device_table import Standing, ranked
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.overview.rows import DeviceRow, OpenRound, Snapshot
@@ -116,7 +115,7 @@ def test_a_long_note_keeps_within_the_frame_and_a_repeated_one_is_counted():
         live.tell(Refused("a", "wire.malformed", "x" * 900, at=NOW))
     shown = lines(live)
     assert {len(line) for line in shown} == {80}
-    assert sum("xxx" in line or "cannot be used" in line for line in shown) == picture.NOTE_LINES
+    assert sum("xxx" in line or "cannot be used" in line for line in shown) == terminal_view.NOTE_LINES
     live.tell(Refused("a", "wire.malformed", "short", at=NOW))
     live.tell(Refused("a", "wire.malformed", "short", at=NOW))
     assert any("a message of a cannot be used (wire.malformed): short (2 times)" in line for line in lines(live))
@@ -138,10 +137,10 @@ def test_a_resumed_run_shows_its_own_round_before_its_reports_are_told_again():
 
 def test_what_is_waited_for_is_told_once_when_it_lasts(capsys):
     rules = Rules(rounds=5, seed=1, cohort=3, quorum=2, deadline=60.0)
-    state, _, _ = core.step(core.State(Rounds(rules, "gathering", 2), Conduct(3, 60.0)), words.Connected(0.0))
+    state, _, _ = core.step(core.State(Rounds(rules, "gathering", 2), Conduct(3, 60.0)), vocabulary.Connected(0.0))
     told: list[Fact] = []
     while (due := core.deadline(state)) is not None and due < 60:
-        state, _, facts = core.step(state, words.Woken(due))
+        state, _, facts = core.step(state, vocabulary.Woken(due))
         told += facts
     reason = "round 2 needs 2 devices, have 0"
     assert told == [Waiting(reason), Waiting(reason, lasts=True)]
@@ -163,10 +162,10 @@ def test_old_notes_fade_and_go():
     live = watched(device("a"))
     live.tell(Abandoned(1, "nobody came", at=NOW))
     (note,) = live.overview.snapshot().notes
-    assert picture.note_lines(note, NOW, 76, live.console)[0].style == "yellow"
-    assert picture.note_lines(note, NOW + picture.FADED + 1, 76, live.console)[0].style == "dim"
+    assert terminal_view.note_lines(note, NOW, 76, live.console)[0].style == "yellow"
+    assert terminal_view.note_lines(note, NOW + terminal_view.FADED + 1, 76, live.console)[0].style == "dim"
     assert any("nobody came" in line for line in lines(live))
-    live.wall = lambda: NOW + picture.OLD + 1
+    live.wall = lambda: NOW + terminal_view.OLD + 1
     assert not any("nobody came" in line for line in lines(live))
 
 

@@ -4,12 +4,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from coordinator.decide import core, modes, rounds
-from coordinator.decide import vocabulary as words
-from coordinator.decide.conduct import Conduct
+from coordinator.decide import core, modes, rounds, vocabulary
 from coordinator.decide.roster import Announcement
 from coordinator.decide.rounds import Rounds, Rules
 from coordinator.decide.state import State, unfinished
+from coordinator.decide.strikes import Conduct
 from edgefl.base import events
 from edgefl.base.events import Fact
 
@@ -47,15 +46,15 @@ class Walk:
     state: State
     now: float = 0.0
     number: int = 0
-    todo: list[words.Event] = field(default_factory=list)  # what the shell will come back with
+    todo: list[vocabulary.Event] = field(default_factory=list)  # what the shell will come back with
     held: dict[bytes, str] = field(default_factory=dict)  # answers that count, until they are merged
     done: Counter[bytes] = field(default_factory=Counter)
     facts: list[Fact] = field(default_factory=list)
     merges: list[int] = field(default_factory=list)  # the rounds that were merged
-    spent: words.Totals = words.NOTHING
+    spent: vocabulary.Totals = vocabulary.NOTHING
     moves: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def feed(self, event: words.Event) -> tuple[words.Action, ...]:
+    def feed(self, event: vocabulary.Event) -> tuple[vocabulary.Action, ...]:
         before = self.state
         self.state, actions, facts = core.step(before, event)
         if self.state.phase != before.phase:
@@ -67,41 +66,45 @@ class Walk:
         return actions
 
     def check(
-        self, before: State, event: words.Event, actions: tuple[words.Action, ...], facts: tuple[Fact, ...]
+        self, before: State, event: vocabulary.Event, actions: tuple[vocabulary.Action, ...], facts: tuple[Fact, ...]
     ) -> None:
-        verdicts = [one for one in actions if isinstance(one, words.Accept | words.Late | words.Ignore | words.Refuse)]
-        opened = [one for one in actions if isinstance(one, words.Open)]
+        verdicts = [
+            one
+            for one in actions
+            if isinstance(one, vocabulary.Accept | vocabulary.Late | vocabulary.Ignore | vocabulary.Refuse)
+        ]
+        opened = [one for one in actions if isinstance(one, vocabulary.Open)]
         told = [fact for fact in facts if isinstance(fact, events.Answered)]
         match event:
-            case words.Answered() if unfinished(before):
+            case vocabulary.Answered() if unfinished(before):
                 assert len(verdicts) + len(opened) == 1, "opened, or a verdict at once"
                 assert len(told) == len(verdicts)
-            case words.Usable() | words.Unusable() if unfinished(before):
+            case vocabulary.Usable() | vocabulary.Unusable() if unfinished(before):
                 assert (len(verdicts), len(told)) == (1, 1), "whatever was opened gets a verdict, and is told"
-            case words.Offered():
+            case vocabulary.Offered():
                 assert not told
             case _:
                 assert (verdicts, opened, told) == ([], [], [])
         assert (self.state.rounds != before.rounds) == bool(self.state.fed), "what is written down says how it came"
-        if isinstance(event, words.Woken) and self.state.phase not in ("leaving", "ended"):
+        if isinstance(event, vocabulary.Woken) and self.state.phase not in ("leaving", "ended"):
             due = core.deadline(self.state)
             assert due is None or due > event.at, f"it would be woken again at once: {self.state}"
 
-    def perform(self, action: words.Action) -> None:
+    def perform(self, action: vocabulary.Action) -> None:
         match action:
-            case words.Prepare():
-                model = words.Model(self.state.rounds.round, 100)
-                self.todo.append(words.Prepared(0.0, self.state.rounds.round - 1, model))
-            case words.Open(digest=digest):
-                bad = words.Unusable(self.now, digest, "update.norm", "too long")
-                self.feed(words.Usable(self.now, digest) if self.random.random() < 0.8 else bad)
-            case words.Accept(digest=digest) | words.Late(digest=digest):
+            case vocabulary.Prepare():
+                model = vocabulary.Model(self.state.rounds.round, 100)
+                self.todo.append(vocabulary.Prepared(0.0, self.state.rounds.round - 1, model))
+            case vocabulary.Open(digest=digest):
+                bad = vocabulary.Unusable(self.now, digest, "update.norm", "too long")
+                self.feed(vocabulary.Usable(self.now, digest) if self.random.random() < 0.8 else bad)
+            case vocabulary.Accept(digest=digest) | vocabulary.Late(digest=digest):
                 assert digest not in self.held
                 self.held[digest] = action.device
-            case words.Forget(digests):
+            case vocabulary.Forget(digests):
                 for digest in digests:
                     del self.held[digest]
-            case words.Merge(answers=answers, late=late):
+            case vocabulary.Merge(answers=answers, late=late):
                 assert len(answers) >= self.state.rounds.rules.quorum or modes.waits_for_nobody(self.state.rounds)
                 for kept in (*answers.values(), *late.values()):
                     del self.held[kept.digest]
@@ -110,11 +113,11 @@ class Walk:
                 self.spent += action.spent
                 assert action.total == self.spent
                 last = action.round >= self.state.rounds.rules.rounds
-                model = None if last else words.Model(action.round + 1, 100)
+                model = None if last else vocabulary.Model(action.round + 1, 100)
                 report = (events.Round(action.round),)
-                self.todo.append(words.Merged(0.0, action.round, model, last, () if self.state.looks else report))
+                self.todo.append(vocabulary.Merged(0.0, action.round, model, last, () if self.state.looks else report))
                 if self.state.looks:
-                    self.todo.append(words.Looked(0.0, report))
+                    self.todo.append(vocabulary.Looked(0.0, report))
 
     def step(self) -> None:
         """Something happens."""
@@ -124,38 +127,38 @@ class Walk:
             event = self.todo.pop(0)
             self.feed(type(event)(self.now, *(getattr(event, name) for name in event.__slots__[1:])))
         elif due is not None and due <= self.now:
-            self.feed(words.Woken(self.now, flushed=self.random.random() < 0.5))
+            self.feed(vocabulary.Woken(self.now, flushed=self.random.random() < 0.5))
         else:
             self.feed(self.something())
 
-    def something(self) -> words.Event:
+    def something(self) -> vocabulary.Event:
         random, now, device = self.random, self.now, self.random.choice(DEVICES)
         round = max(0, self.state.rounds.round + random.choice([0, 0, 0, 0, -1, 1]))
         self.number += 1
         digest = self.number.to_bytes(32, "big")
-        answer = words.Answered(now, device, round, digest, 50, 3, random.choice([0.0, 0.1]))
+        answer = vocabulary.Answered(now, device, round, digest, 50, 3, random.choice([0.0, 0.1]))
         away = Announcement(online=False, installation="i", birth=1)
         return random.choice(
             [
-                *[words.Announced(now, device, HERE, random.random() < 0.2)] * 6,
-                words.Announced(now, device, away),
-                words.Announced(now, device, Announcement(online=True, installation="other", birth=1)),
+                *[vocabulary.Announced(now, device, HERE, random.random() < 0.2)] * 6,
+                vocabulary.Announced(now, device, away),
+                vocabulary.Announced(now, device, Announcement(online=True, installation="other", birth=1)),
                 *[answer] * 9,
-                words.Answered(now, device, round, digest, 50, foreign="of somebody else"),
-                words.Offered(now, device, round, digest, 50, ours=random.random() < 0.8),
+                vocabulary.Answered(now, device, round, digest, 50, foreign="of somebody else"),
+                vocabulary.Offered(now, device, round, digest, 50, ours=random.random() < 0.8),
                 rounds.Declined(device, round, now, "too warm"),
                 rounds.Busy(device, round, now, "at work"),
-                words.Begun(now, device),
-                words.Progressed(now, device, round, 3),
-                words.Misbehaved(now, device, "wire.malformed", "nonsense"),
-                words.Connected(now),
-                words.Disconnected(now, "gone"),
-                words.Searched(now),
-                words.Paused(now, random.choice(["", "full"])),
-                words.Woken(now, flushed=random.random() < 0.5),
-                words.Stop(now) if random.random() < 0.2 else words.Connected(now),
-                words.Handed(now, None) if random.random() < 0.1 else words.Connected(now),
-                words.Failed(now) if random.random() < 0.2 else words.Connected(now),
+                vocabulary.Begun(now, device),
+                vocabulary.Progressed(now, device, round, 3),
+                vocabulary.Misbehaved(now, device, "wire.malformed", "nonsense"),
+                vocabulary.Connected(now),
+                vocabulary.Disconnected(now, "gone"),
+                vocabulary.Searched(now),
+                vocabulary.Paused(now, random.choice(["", "full"])),
+                vocabulary.Woken(now, flushed=random.random() < 0.5),
+                vocabulary.Stop(now) if random.random() < 0.2 else vocabulary.Connected(now),
+                vocabulary.Handed(now, None) if random.random() < 0.1 else vocabulary.Connected(now),
+                vocabulary.Failed(now) if random.random() < 0.2 else vocabulary.Connected(now),
             ]
         )
 

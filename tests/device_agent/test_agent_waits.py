@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from idle_agents import Later, Stopped, idle_agent
 
-from device_agent.decide import session
-from device_agent.decide import vocabulary as words
+from device_agent.decide import session, vocabulary
 from device_agent.decide.order import Item, Order
 from device_agent.decide.vocabulary import Tasked
 from device_agent.durable.privacy_ledger import NAME
@@ -200,7 +199,7 @@ def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, d
     hold(agent)
     disk.capacity = disk.used
     tell(agent, receipt())
-    agent.handle(words.Stopped())
+    agent.handle(vocabulary.Stopped())
     code, reason = agent.exit
     assert code == 1
     assert "cannot be written" in reason

@@ -8,7 +8,7 @@ import pytest
 from test_virtual_agent import BATCHES, SIGNER, Asks, switched_on
 
 from device_agent.decide.conditions import silent, unmet
-from device_agent.shell.attendance import REST
+from device_agent.shell.presence import REST
 from device_agent.shell.training import Progressed
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import AgentFile

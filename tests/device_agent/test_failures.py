@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from idle_agents import idle_agent
 from test_agent_waits import PRIVATE, at_hand, sent, tell
 
-from device_agent.decide import vocabulary as words
+from device_agent.decide import vocabulary
 from device_agent.durable.failures import MOST, NAME, Failures
 from device_agent.durable.privacy_ledger import PrivacyLedger
 from device_agent.shell.allowance import KNOWN, UNDONE
@@ -168,7 +168,7 @@ def test_an_agent_that_is_stopped_in_the_middle_of_a_task_has_not_failed() -> No
     disk = MemoryDisk()
     agent = private_agent(disk)
     begin(agent, 1)
-    agent.handle(words.Stopped())
+    agent.handle(vocabulary.Stopped())
     assert json.loads(disk.read(NAME) or b"") == {"failures": {}, "begun": None}
 
 

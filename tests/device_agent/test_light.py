@@ -66,7 +66,7 @@ BOXED = """
 import sys
 from edgefl.system.slim_imports import slim
 slim()
-import device_agent.box.zygote
+import device_agent.box.fork_server
 print(*sys.modules)
 """
 

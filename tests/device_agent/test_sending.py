@@ -5,8 +5,8 @@ from math import inf
 import pytest
 from idle_agents import idle_agent
 
-from device_agent.decide import vocabulary as words
-from device_agent.durable.birth import Birth, born
+from device_agent.decide import vocabulary
+from device_agent.durable.birth_number import Birth, born
 from device_agent.durable.spool import Held, Spool
 from device_agent.shell.service import Agent
 from edgefl.system.disk import FolderDisk
@@ -43,9 +43,9 @@ def sent(agent: Agent) -> list[object]:
 def test_an_update_is_sent_whole_and_then_only_offered(tmp_path):
     agent = idle_agent(tmp_path)
     agent.held[HELD.digest.hex()] = HELD
-    agent._perform(words.Send(3, HELD.digest.hex()))
+    agent._perform(vocabulary.Send(3, HELD.digest.hex()))
     assert sent(agent) == [0, 1, 2]
-    agent._perform(words.Offer(3, HELD.digest.hex()))
+    agent._perform(vocabulary.Offer(3, HELD.digest.hex()))
     assert sent(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
 
 
@@ -55,29 +55,29 @@ def test_a_message_carries_what_the_line_brings_to_the_broker_in_a_second(tmp_pa
     agent.held[HELD.digest.hex()] = HELD
     for speed, messages in ((inf, [0]), (2 * chunks.CHUNK + chunks.HEAD + chunks.AROUND, [0, 2]), (1.0, [0, 1, 2])):
         agent.transport.line = speed
-        agent._perform(words.Send(3, HELD.digest.hex()))
+        agent._perform(vocabulary.Send(3, HELD.digest.hex()))
         assert sent(agent) == messages
     agent.transport.line = inf
-    agent._perform(words.SendChunks(HELD.digest.hex(), (0, 2)))
+    agent._perform(vocabulary.SendChunks(HELD.digest.hex(), (0, 2)))
     assert sent(agent) == [0, 2]
 
 
 def test_an_update_from_before_a_power_cut_is_offered_first(tmp_path):
     Spool(FolderDisk(tmp_path)).put(HELD)
     agent = idle_agent(tmp_path)
-    agent._perform(words.Offer(3, HELD.digest.hex()))
+    agent._perform(vocabulary.Offer(3, HELD.digest.hex()))
     assert sent(agent) == [Holding(job="job", run_id="life", round=3, digest=HELD.digest, size=250)]
-    agent._perform(words.SendChunks(HELD.digest.hex(), (1, 2, 7)))
+    agent._perform(vocabulary.SendChunks(HELD.digest.hex(), (1, 2, 7)))
     assert sent(agent) == [1, 2]
 
 
 def test_chunks_that_are_still_on_their_way_are_not_sent_again(tmp_path):
     agent = idle_agent(tmp_path)
     agent.held[HELD.digest.hex()] = HELD
-    agent._perform(words.Send(3, HELD.digest.hex()))
-    agent._perform(words.SendChunks(HELD.digest.hex(), (1, 2)))
+    agent._perform(vocabulary.Send(3, HELD.digest.hex()))
+    agent._perform(vocabulary.SendChunks(HELD.digest.hex(), (1, 2)))
     assert sent(agent) == [0, 1, 2]
-    agent._perform(words.SendChunks(HELD.digest.hex(), (2,)))
+    agent._perform(vocabulary.SendChunks(HELD.digest.hex(), (2,)))
     assert sent(agent) == [2]
 
 

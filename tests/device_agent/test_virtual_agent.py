@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tiny import Tiny, clouds
 
-from device_agent.decide import vocabulary as words
+from device_agent.decide import vocabulary
 from device_agent.shell.data_watch import DataLooked
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
@@ -305,7 +305,7 @@ def test_a_stop_is_the_operators():
     process = world.process("pi")
     agent = switched_on(process, broker, MemoryDisk())
     world.run(until=lambda: agent.session.online)
-    process.put(words.Stopped())
+    process.put(vocabulary.Stopped())
     world.run(limit=60.0)
     assert (agent.exit, process.alive) == ((0, "stopped"), False)
     assert not json.loads(signed.opened(broker.retained[topics.presence("default", "pi")].payload).payload)["online"]

@@ -6,7 +6,7 @@ from typing import Any
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from coordinator.durable.past import lines
+from coordinator.durable.run_history import lines
 from coordinator.shell.threaded import Threaded
 from edgefl.system.disk import FolderDisk
 from tools.in_memory_broker import InMemoryBroker

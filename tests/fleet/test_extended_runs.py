@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fleets import Fleet, loop, prepared, run_file
 
+from coordinator.durable.existing_run import extend, settle
 from coordinator.durable.journal import Journal
-from coordinator.durable.settling import extend, settle
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import ConfigError, Interrupted
 from edgefl.base.events import Changed, Evaluated, Fact, Round

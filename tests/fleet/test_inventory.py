@@ -13,12 +13,12 @@ from edgefl.base import events
 from edgefl.base.errors import ConfigError
 from edgefl.cli.app import app
 from edgefl.cli.coordinator import tell_devices
-from edgefl.fleet import inventory, sightings
+from edgefl.fleet import inventory, last_seen
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
 from edgefl.fleet.folder import FleetFolder
-from edgefl.fleet.sightings import Sighting
-from edgefl.watch.sightings import Sightings
+from edgefl.fleet.last_seen import Sighting
+from edgefl.watch.fleet_inventory import Sightings
 
 BEGIN = datetime(2026, 11, 17, tzinfo=timezone.utc)
 AT = BEGIN.timestamp()
@@ -104,10 +104,10 @@ def test_whom_somebody_forgets_is_not_written_again_until_it_comes_again():
     assert edgefl("forget", "pi-1").stdout == "forgot what was seen of 'pi-1'\n"
     seen(events.Answered("pi-2", 1, 9, at=AT + 100))
     seen.write()
-    assert set(sightings.read(FleetFolder("default").seen)) == {"pi-2"}
+    assert set(last_seen.read(FleetFolder("default").seen)) == {"pi-2"}
     seen(events.Answered("pi-1", 1, 9, at=AT + 200))
     seen.write()
-    assert set(sightings.read(FleetFolder("default").seen)) == {"pi-1", "pi-2"}
+    assert set(last_seen.read(FleetFolder("default").seen)) == {"pi-1", "pi-2"}
     result = edgefl("forget", "pi-9")
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception).startswith("no device 'pi-9' was seen in fleet 'default'")
@@ -134,17 +134,17 @@ def test_what_cannot_be_read_is_begun_anew_and_what_an_earlier_version_wrote_is_
     file = FleetFolder("default").seen
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text('{"pi-1": {"at": "2026-01-31T12:00:00Z", "version": "0.1.0"}}')
-    assert sightings.read(file)["pi-1"].version == "0.1.0"
+    assert last_seen.read(file)["pi-1"].version == "0.1.0"
     file.write_text('{"pi-1": {"at": "2026-01-31T12:00:00Z", "of_tomorrow": 1}}')
-    assert "pi-1" in sightings.read(file)
+    assert "pi-1" in last_seen.read(file)
     file.write_text('{"pi-1": ')
     serve("run", events.Joined("pi-2", 5, at=AT))
-    assert set(sightings.read(file)) == {"pi-2"}
+    assert set(last_seen.read(file)) == {"pi-2"}
 
 
 def _write(state, number):
     for i in range(20):
-        sightings.write(state, {f"pi-{number}-{i}": Sighting(at=BEGIN + timedelta(seconds=i), runs=(f"run-{number}",))})
+        last_seen.write(state, {f"pi-{number}-{i}": Sighting(at=BEGIN + timedelta(seconds=i), runs=(f"run-{number}",))})
 
 
 def test_coordinators_that_write_at_the_same_time_lose_nobody(tmp_path):
@@ -156,7 +156,7 @@ def test_coordinators_that_write_at_the_same_time_lose_nobody(tmp_path):
     for writer in writers:
         writer.join(60)
         assert writer.exitcode == 0
-    assert len(sightings.read(file)) == 80
+    assert len(last_seen.read(file)) == 80
 
 
 MOMENTS = st.integers(0, 5).map(lambda seconds: BEGIN + timedelta(seconds=seconds))
@@ -173,8 +173,8 @@ SIGHTINGS = st.builds(
 def test_a_device_was_last_seen_at_its_last_sighting_and_served_every_run(tmp_path_factory, seen):
     file = tmp_path_factory.mktemp("seen") / "seen.json"
     for sighting in seen:
-        sightings.write(file, {"pi": sighting})
-    known = sightings.read(file)["pi"]
+        last_seen.write(file, {"pi": sighting})
+    known = last_seen.read(file)["pi"]
     assert known.at == max(one.at for one in seen)
     assert (known.first or known.at) == min(one.at for one in seen)
     assert set(known.runs) == {run for one in seen for run in one.runs}
@@ -182,19 +182,19 @@ def test_a_device_was_last_seen_at_its_last_sighting_and_served_every_run(tmp_pa
 
 
 def test_the_inventory_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(sightings, "DEVICES", 3)
-    monkeypatch.setattr(sightings, "RUNS", 2)
+    monkeypatch.setattr(last_seen, "DEVICES", 3)
+    monkeypatch.setattr(last_seen, "RUNS", 2)
     file = tmp_path / "seen.json"
     for i in range(6):
-        sightings.write(
+        last_seen.write(
             file,
             {
                 f"pi-{i}": Sighting(at=BEGIN + timedelta(days=i)),
                 "pi": Sighting(at=BEGIN + timedelta(days=9), runs=(str(i),)),
             },
         )
-    assert set(sightings.read(file)) == {"pi-4", "pi-5", "pi"}
-    assert sightings.read(file)["pi"].runs == ("4", "5")
+    assert set(last_seen.read(file)) == {"pi-4", "pi-5", "pi"}
+    assert last_seen.read(file)["pi"].runs == ("4", "5")
 
 
 def test_a_start_names_only_devices_that_no_run_has_seen(capsys):

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from test_processes import EDGEFL, WITHOUT_TORCH, start
 
 from coordinator.durable import checkpoint
-from coordinator.durable.settling import extend, settle
+from coordinator.durable.existing_run import extend, settle
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import ConfigError, Interrupted
 from edgefl.base.events import Done, Evaluated, Fact, Round, timeless

@@ -18,7 +18,7 @@ from logged import logged
 from secured_fleet import EDGEFL, Secured
 
 from device_agent import enrol
-from edgefl.fleet import sightings
+from edgefl.fleet import last_seen
 from edgefl.fleet.authority import clock, read_certificate
 
 ROOT = Path(__file__).parents[2]
@@ -112,4 +112,4 @@ def test_a_certificate_that_ends_soon_is_renewed_and_a_revoked_device_is_out(liv
     asked = [one for one in living.facts("asked") if one["at"] > at + OUT]
     assert asked
     assert not [one for one in asked if "pi-02" in one["devices"]]
-    assert set(sightings.read(secured.fleet.folder.seen)) == set(NAMES)
+    assert set(last_seen.read(secured.fleet.folder.seen)) == set(NAMES)

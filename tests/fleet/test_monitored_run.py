@@ -10,7 +10,7 @@ import pytest
 from fleets import until
 from receiver import Receiver, receiving
 
-from coordinator.durable import past
+from coordinator.durable import run_history
 from edgefl.base.events import Lost, Vitals
 from edgefl.system.disk import FolderDisk
 from edgefl.wire.broker import Broker
@@ -126,7 +126,7 @@ def test_a_run_whose_coordinator_is_killed_is_told_of_once(
     assert len(told) <= rounds + 1, "the one that was being told when it was killed may come again"
     (message,) = receiver.messages()
     assert (message["event"], message["round"]) == ("run_finished", rounds)
-    story = list(past.facts(FolderDisk(folder)))
+    story = list(run_history.facts(FolderDisk(folder)))
     told = {fact.device: fact for fact in story if isinstance(fact, Vitals)}
     assert {"device-00", "device-01"} <= set(told)
     assert all(fact.memory_free and fact.load is not None for fact in told.values())

@@ -9,9 +9,9 @@ import pytest
 from fleets import Fleet, run_file, until
 from secured_fleet import Secured, broker, make
 
-from device_agent.durable.birth import Birth
+from device_agent.durable.birth_number import Birth
 from device_agent.durable.identity import NAME
-from device_agent.shell.twin import CERTAIN, Twin
+from device_agent.shell.duplicate_identity import CERTAIN, Twin
 from edgefl.base.errors import Interrupted
 from edgefl.wire.messages import Presence
 from edgefl.wire.mqtt import MqttTransport

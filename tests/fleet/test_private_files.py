@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, prepared, run_file
 
-from coordinator.durable.settling import settle
+from coordinator.durable.existing_run import settle
 from coordinator.shell.threaded import Threaded
 from edgefl.base.events import Fact
 from edgefl.job.run import local_fleet as processes

@@ -7,7 +7,7 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
-from coordinator.durable.settling import settle
+from coordinator.durable.existing_run import settle
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import Interrupted
 from edgefl.job.config.schema import RunFile

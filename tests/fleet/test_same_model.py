@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fleets import Fleet, loop, prepared, run_file
 
-from coordinator.durable import stored
+from coordinator.durable import answer_store
 from edgefl.job.run.job import device_names
 from edgefl.learn.algorithms.registry import algorithm_registry
 from edgefl.learn.selection.registry import SELECTIONS
@@ -43,7 +43,7 @@ def over(connect: Callable[[str], Transport], run: Any, folder: Path) -> str:
 @pytest.fixture
 def merged_from_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the answers of a large cohort are: none stays in memory."""
-    monkeypatch.setattr(stored, "HELD", 0)
+    monkeypatch.setattr(answer_store, "HELD", 0)
 
 
 @pytest.mark.usefixtures("merged_from_the_journal")

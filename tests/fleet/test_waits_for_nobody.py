@@ -7,8 +7,8 @@ import pytest
 from facts import in_json
 from fleets import Fleet, prepared, run_file
 
+from coordinator.durable.existing_run import extend, settle
 from coordinator.durable.journal import Journal
-from coordinator.durable.settling import extend, settle
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import ConfigError, Interrupted, RunError
 from edgefl.base.events import Closed, Done

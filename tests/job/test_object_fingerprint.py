@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from edgefl.job.run.object_fingerprint import fingerprint
 from edgefl.learn.data.dataset import Dataset
-from edgefl.learn.models.given import copies
+from edgefl.learn.models.user_networks import copies
 
 HELPED = """
 {comment}

@@ -18,7 +18,7 @@ from edgefl.learn.evaluation import wording
 from edgefl.learn.evaluation.metrics import Evaluation
 from edgefl.learn.tasks.form import Form
 from edgefl.system.memory_disk import MemoryDisk
-from edgefl.watch.overview.course import better
+from edgefl.watch.overview.round_progress import better
 
 TABLE: dict[str, Any] = {
     "run": {"name": "tiny", "rounds": 9},

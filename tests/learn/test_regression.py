@@ -29,7 +29,7 @@ from edgefl.learn.data.labels import of_device
 from edgefl.learn.evaluation import wording
 from edgefl.sim.drivers import play
 from edgefl.system.disk import FolderDisk
-from edgefl.watch.picture import heights
+from edgefl.watch.terminal_view import heights
 from edgefl.watch.view import LineView, LiveView, plain_line
 
 SCORES = {"mae", "rmse", "r2", "loss"}

@@ -7,7 +7,7 @@ from inspect import Parameter, signature
 import pytest
 from with_tools import with_tools
 
-from coordinator.durable import stored
+from coordinator.durable import answer_store
 from edgefl.learn.algorithms.registry import ALGORITHMS
 from edgefl.learn.selection.registry import SELECTIONS
 from tools.chaos.campaign import search
@@ -16,7 +16,7 @@ from tools.chaos.play import play
 from tools.chaos.scenario import KINDS, draw
 
 SEEDS, PART = 200, 25
-IN_MEMORY = stored.HELD
+IN_MEMORY = answer_store.HELD
 ONCE_BROKEN = (
     1474,  # a restart in which nobody was there ended a coordinator's patience
     524,  # a slow device made as many steps as it had the time for, and the plain loop all of them
@@ -39,7 +39,9 @@ TELL += "with planted('models-left-behind'): print([play(seed).story for seed in
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
 def test_whatever_goes_wrong_no_rule_is_broken(first: int, monkeypatch: pytest.MonkeyPatch):
     for seed in range(first, first + PART):
-        monkeypatch.setattr(stored, "HELD", IN_MEMORY if seed % 2 else 0)  # every other one merges from the journal
+        monkeypatch.setattr(
+            answer_store, "HELD", IN_MEMORY if seed % 2 else 0
+        )  # every other one merges from the journal
         outcome = play(seed)
         assert not outcome.violation, f"{outcome.story}\n\npython -m tools.chaos --seed {seed}: {outcome.violation}"
 

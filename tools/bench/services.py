@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from coordinator.durable import identity
-from coordinator.durable.stored import HELD
+from coordinator.durable.answer_store import HELD
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.threaded import Threaded
 from device_agent import enrol
 from edgefl.base.errors import RunError
 from edgefl.base.events import Fact, Round
 from edgefl.fleet.members import MembersFile
+from edgefl.ops.bench.empty_jobs import still_job
 from edgefl.ops.bench.noop import register
 from edgefl.ops.bench.secured import SecuredFleet
-from edgefl.ops.bench.still import still_job
 from edgefl.system.processes import Child
 from edgefl.system.resident_memory import one_heap
 from edgefl.wire.address import Address

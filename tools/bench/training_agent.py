@@ -7,8 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from device_agent.box.keeper import Box
-from device_agent.box.zygote import Zygote
+from device_agent.box.fork_client import Box
+from device_agent.box.fork_server import Zygote
 from device_agent.shell.backends import maker
 from device_agent.shell.samples import Samples
 from device_agent.start import KEPT, Host

@@ -38,8 +38,8 @@ from edgefl.wire.messages import Answer, Assignment, Call, JobState, Receipt
 from edgefl.wire.sealing import Opener
 from tools.chaos import buffered_rules
 from tools.chaos.buffered_rules import trains
+from tools.chaos.decoded_payloads import Listener, Said, overheard
 from tools.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine
-from tools.chaos.overheard import Listener, Said, overheard
 from tools.chaos.remerge import by_the_record, divided, idle, merged_again, together
 
 Told = tuple[str, int, str]  # a run, a round, a device

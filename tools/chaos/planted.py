@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from coordinator.decide import budgets, buffered, core, rounds
-from coordinator.decide import vocabulary as words
-from coordinator.decide.conduct import Conduct
+from coordinator.decide import budgets, buffered, core, rounds, vocabulary
+from coordinator.decide.strikes import Conduct
 from coordinator.durable import checkpoint, journal, recovery
-from coordinator.shell import asking, merging
+from coordinator.shell import invitations, merging
 from coordinator.shell.outbox import Outbox
 from coordinator.shell.publisher import Publisher
 from coordinator.shell.service import Coordinator
@@ -22,7 +21,7 @@ from device_agent.decide.vocabulary import Send, Tasked
 from device_agent.durable import states
 from device_agent.durable.privacy_ledger import PrivacyLedger
 from device_agent.durable.spool import Spool
-from device_agent.shell.attendance import Attendance
+from device_agent.shell.presence import Attendance
 from device_agent.shell.service import Agent
 from edgefl.base.errors import StoreError
 from edgefl.system.memory_disk import MemoryDisk
@@ -58,7 +57,7 @@ def _receipt_before_journal() -> Change:
 
     def promised(self: Coordinator, *decided: Any) -> None:
         for action in (action for one in decided for action in one.actions):
-            if isinstance(action, words.Accept):
+            if isinstance(action, vocabulary.Accept):
                 self.outbox.receipt(action.device, action.round, action.digest, "accepted")
         write(self, *decided)
 
@@ -366,7 +365,7 @@ def _forgotten_while_merging() -> Change:
 
 
 def _half_the_time() -> Change:
-    return asking, "budget", lambda pace, deadline: budgets.budget(pace, deadline / 2)
+    return invitations, "budget", lambda pace, deadline: budgets.budget(pace, deadline / 2)
 
 
 BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {

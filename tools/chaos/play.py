@@ -13,7 +13,7 @@ from time import process_time
 from typing import Any
 
 from coordinator.decide import core
-from coordinator.durable import saving, segments
+from coordinator.durable import checkpoint_writer, segments
 from coordinator.shell.device_keys import DeviceKeys
 from device_agent.shell.service import OPEN
 from edgefl.base.events import Fact
@@ -22,9 +22,9 @@ from edgefl.sim.network import ACROSS, Fate, Passing, VirtualBroker
 from edgefl.sim.world import Process, World
 from edgefl.system.memory_disk import PowerCut
 from edgefl.wire import chunks, simulated_keys, topics
+from tools.chaos.decoded_payloads import kind
 from tools.chaos.invariants import Invariants, Violation
 from tools.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine, Surroundings
-from tools.chaos.overheard import kind
 from tools.chaos.progress import EVERY, Progress
 from tools.chaos.scenario import Fault, Scenario, draw
 from tools.chaos.story import Story
@@ -350,12 +350,12 @@ def _pieces(size: int) -> Iterator[None]:
 @contextmanager
 def _segments(rounds: int) -> Iterator[None]:
     """A segment of a journal is full after so many rounds, and models between are not saved, if there are any."""
-    before = segments.ROUNDS, saving.APART
-    segments.ROUNDS, saving.APART = rounds, 0.0 if rounds == 1 else 3600.0
+    before = segments.ROUNDS, checkpoint_writer.APART
+    segments.ROUNDS, checkpoint_writer.APART = rounds, 0.0 if rounds == 1 else 3600.0
     try:
         yield
     finally:
-        segments.ROUNDS, saving.APART = before
+        segments.ROUNDS, checkpoint_writer.APART = before
 
 
 @contextmanager

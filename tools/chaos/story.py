@@ -8,7 +8,7 @@ from typing import Any
 
 from edgefl.base import events
 from edgefl.wire.transport import Message
-from tools.chaos.overheard import Said, overheard, piece
+from tools.chaos.decoded_payloads import Said, overheard, piece
 
 KEPT = 400  # lines
 SHOWN = 80

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from edgefl.base.errors import ConfigError, nearest
-from edgefl.base.mistakes import explain
+from edgefl.base.validation_errors import explain
 from edgefl.learn import losses
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Algorithm, Stage, traits_of

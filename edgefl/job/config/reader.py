@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from edgefl.base.errors import CodeRefused, ConfigError
-from edgefl.base.mistakes import explain
+from edgefl.base.validation_errors import explain
 from edgefl.job.config.section import Section
 from edgefl.system import user_code, user_files
 from edgefl.system.json_text import DEEPEST, nested

@@ -12,7 +12,7 @@ from edgefl.base.vector import Layout, State
 from edgefl.job.run.job import Job, RunState
 from edgefl.job.run.work import UNKNOWN
 from edgefl.learn.contract import Budget, Site, Task
-from edgefl.learn.data.made_up import made_up
+from edgefl.learn.data.generated import made_up
 from edgefl.wire.codecs import Codec
 
 log = logging.getLogger(__name__)

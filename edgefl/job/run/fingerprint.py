@@ -16,7 +16,7 @@ from edgefl.base.version import CODE
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import first_model
 from edgefl.job.run.object_fingerprint import fingerprint
-from edgefl.learn import yours
+from edgefl.learn import session_objects
 from edgefl.learn.data import files
 from edgefl.learn.data.catalog import FOLDERS, data_root
 from edgefl.system import user_code, user_files
@@ -48,7 +48,10 @@ def words(run: RunFile, root: Path | None = None) -> dict[str, Any]:
     theirs: dict[str, list[str]] = {}  # by name: wherever they are
     for file in _theirs(run):
         theirs.setdefault(file.name, []).append(_version(file))
-    objects = {f"your {name.partition(':')[2]}": fingerprint(yours.found(name)) for name in yours.only_here(table)}
+    objects = {
+        f"your {name.partition(':')[2]}": fingerprint(session_objects.found(name))
+        for name in session_objects.only_here(table)
+    }
     return {**_flat(table), **folder, **theirs, **objects, OURS: _ours()}
 
 

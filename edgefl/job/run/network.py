@@ -17,7 +17,7 @@ from edgefl.base.vector import Array, State, Vector
 from edgefl.job.config.schema import RunFile
 from edgefl.learn import losses
 from edgefl.learn.contract import traits_of
-from edgefl.learn.data.made_up import made_up
+from edgefl.learn.data.generated import made_up
 from edgefl.learn.models import processor
 from edgefl.learn.models.agreement import check_agreement
 from edgefl.learn.models.base import Model

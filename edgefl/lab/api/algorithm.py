@@ -9,7 +9,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.job.config.reader import toml_value
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Algorithm
-from edgefl.learn.yours import Hold, place
+from edgefl.learn.session_objects import Hold, place
 from edgefl.system import user_code
 
 # A name, perhaps with hyper-parameters ("fedprox:mu=0.1"); a table; an algorithm, or its class.

@@ -15,8 +15,8 @@ from edgefl.lab.api.playing import surroundings
 from edgefl.lab.api.sweeping import sweep
 from edgefl.lab.comparison import comparison
 from edgefl.lab.comparison.comparison import LEVELS
-from edgefl.learn.models.given import ModelLike
-from edgefl.learn.yours import holding
+from edgefl.learn.models.user_networks import ModelLike
+from edgefl.learn.session_objects import holding
 
 
 @explained

@@ -13,9 +13,9 @@ from edgefl.learn.data import custom
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.labels import REAL_TARGETS
 from edgefl.learn.data.source import Source, checked, one_of_five
-from edgefl.learn.models.given import is_module
+from edgefl.learn.models.user_networks import is_module
+from edgefl.learn.session_objects import Hold
 from edgefl.learn.tasks.fields import Named, unpack
-from edgefl.learn.yours import Hold
 
 # A name as in a run file; (x, y) or (x, y, group); clients {name: (x, y)}; a torch Dataset; a Hugging Face dataset;
 # {"train": ..., "test": ...} of these; a Source or a Dataset of ours. x may be several arrays: a tuple, or by name.

@@ -15,11 +15,11 @@ from edgefl.lab.api.data import DataLike, given_data
 from edgefl.lab.api.fleet import FleetLike, fleet_of
 from edgefl.lab.api.network import model_word
 from edgefl.lab.api.torch_losses import torch_loss
-from edgefl.learn import yours
+from edgefl.learn import session_objects
 from edgefl.learn.losses import Loss
-from edgefl.learn.models.given import ModelLike
+from edgefl.learn.models.user_networks import ModelLike
+from edgefl.learn.session_objects import Hold
 from edgefl.learn.tasks.kinds import kind_of
-from edgefl.learn.yours import Hold
 from edgefl.system import user_code
 
 ORIGIN = "edgefl.simulate"  # stands in messages, where a run file would
@@ -60,13 +60,13 @@ class Described:
     @property
     def only_here(self) -> list[str]:
         """What no other process would find."""
-        return yours.only_here(self.file.model_dump())
+        return session_objects.only_here(self.file.model_dump())
 
 
 @contextmanager
 def described(description: Description) -> Iterator[Described]:
     """The run while the block lasts: so long its objects have names."""
-    with yours.holding() as hold:
+    with session_objects.holding() as hold:
         yield _described(description, hold)
 
 
@@ -129,7 +129,7 @@ def _loss(loss: Any, hold: Hold) -> str:
         return known
     if not callable(loss):
         raise ConfigError(f"loss = {type(loss).__name__}: give a name, or a function of logits and labels")
-    return yours.place(loss) or hold(str(getattr(loss, "__name__", "loss")), loss)
+    return session_objects.place(loss) or hold(str(getattr(loss, "__name__", "loss")), loss)
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

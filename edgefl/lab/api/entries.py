@@ -15,7 +15,7 @@ from edgefl.lab.comparison import grid as grids
 from edgefl.lab.comparison.grid import Family, Setting
 from edgefl.lab.comparison.variants import Variant, variant
 from edgefl.learn.algorithms import registry
-from edgefl.learn.yours import Hold
+from edgefl.learn.session_objects import Hold
 from edgefl.system import user_code
 
 Algorithms: TypeAlias = str | Sequence[AlgorithmLike] | Mapping[str, AlgorithmLike]

@@ -12,8 +12,8 @@ from edgefl.base.vector import Array
 from edgefl.learn.evaluation import counters
 from edgefl.learn.evaluation.figures import judged_by
 from edgefl.learn.evaluation.judged_rounds import judged_rounds
-from edgefl.learn.models.given import StateDict, state_dict
-from edgefl.learn.yours import shown
+from edgefl.learn.models.user_networks import StateDict, state_dict
+from edgefl.learn.session_objects import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,8 +3,8 @@
 from typing import Any
 
 from edgefl.base.errors import ConfigError
-from edgefl.learn.models.given import called_plainly, copies, is_module, needs_nothing
-from edgefl.learn.yours import Hold, place
+from edgefl.learn.models.user_networks import called_plainly, copies, is_module, needs_nothing
+from edgefl.learn.session_objects import Hold, place
 
 
 def model_word(model: Any, hold: Hold) -> str:

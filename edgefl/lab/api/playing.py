@@ -13,7 +13,7 @@ from edgefl.lab.api.description import Described
 from edgefl.lab.comparison import comparison
 from edgefl.lab.comparison.preparing import Preparation, briefly
 from edgefl.lab.comparison.progress import watching
-from edgefl.learn.yours import only_here
+from edgefl.learn.session_objects import only_here
 from edgefl.system.locks import own
 
 

@@ -15,7 +15,7 @@ from edgefl.lab.api.history import History
 from edgefl.lab.api.keywords import explained
 from edgefl.lab.api.simulating import simulate
 from edgefl.lab.api.sweeping import Sweep, sweep
-from edgefl.learn.models.given import ModelLike
+from edgefl.learn.models.user_networks import ModelLike
 from edgefl.system import store
 
 

@@ -18,7 +18,7 @@ from edgefl.lab.api.history import History
 from edgefl.lab.api.keywords import explained
 from edgefl.lab.api.running import Callback, Running, Stopped, noted
 from edgefl.learn.losses import Loss
-from edgefl.learn.models.given import ModelLike
+from edgefl.learn.models.user_networks import ModelLike
 from edgefl.sim.cautions import cautious
 from edgefl.sim.drivers import play
 

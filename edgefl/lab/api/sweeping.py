@@ -18,8 +18,8 @@ from edgefl.lab.api.keywords import explained
 from edgefl.lab.api.playing import surroundings
 from edgefl.lab.comparison import sweep as sweeps
 from edgefl.lab.comparison.comparison import LEVELS
-from edgefl.learn.models.given import ModelLike
-from edgefl.learn.yours import holding
+from edgefl.learn.models.user_networks import ModelLike
+from edgefl.learn.session_objects import holding
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,7 +11,7 @@ from inspect import isclass
 from typing import Any
 
 from edgefl.base.errors import ConfigError
-from edgefl.learn.models.given import is_module
+from edgefl.learn.models.user_networks import is_module
 
 SAME = {
     "cross_entropy": "cross_entropy",

@@ -22,9 +22,9 @@ from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.limit import DataLimit
 from edgefl.learn.data.packed import by_name, named_arrays, packed_inputs, packed_labels, several
 from edgefl.learn.data.source import Source, arrays, check, one_of_five, pixels
+from edgefl.learn.session_objects import shown
 from edgefl.learn.tasks.fields import Fields
 from edgefl.learn.tasks.form import Form
-from edgefl.learn.yours import shown
 from edgefl.system import user_code, user_files
 
 log = logging.getLogger(__name__)

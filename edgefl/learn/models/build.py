@@ -14,12 +14,12 @@ import numpy as np
 from edgefl.base.errors import ConfigError, EdgeflError, nearest
 from edgefl.base.vector import Vector
 from edgefl.learn.models import processor
-from edgefl.learn.models.doors import door
 from edgefl.learn.models.source_lines import model_line, reason
+from edgefl.learn.models.torch_imports import door
+from edgefl.learn.session_objects import shown
 from edgefl.learn.tasks.fields import in_words
 from edgefl.learn.tasks.form import PLAIN, Form
 from edgefl.learn.tasks.kinds import KINDS
-from edgefl.learn.yours import shown
 from edgefl.system import user_code
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ Whoever makes tensors is handed the device that this gives; nothing else decides
 """
 
 from edgefl.base.errors import ConfigError, nearest
-from edgefl.learn.models.doors import door
+from edgefl.learn.models.torch_imports import door
 from edgefl.learn.products import ON_CPU, Products
 from edgefl.system import gpu
 

@@ -58,7 +58,7 @@ def trainees(case: Case, folder: Path, repeats: int) -> Iterator[Comparison]:
     ours, reference = list[Trainee](), list[Trainee]()
     for turn in range(repeats):
         for kind, seen in (("onnx", ours), ("torch", reference)):
-            command = python("edgefl.ops.bench.trainee", kind, case.network, str(graphs))
+            command = python("edgefl.ops.bench.training_process", kind, case.network, str(graphs))
             seen.append(_watch(command, folder / f"{kind}-{turn}.log"))
 
     def both(what: str, unit: str, name: str, bar: float | None = None, limit: float | None = None) -> Comparison:
@@ -74,7 +74,7 @@ def boxed(case: Case, rounds: int, folder: Path) -> Iterator[Comparison]:
     """A whole agent with its box, beside the same in one process: memory, and a round."""
     graphs = folder / "graphs"
     graphs.write_bytes(pack(exported(case)))
-    command = python("edgefl.ops.bench.boxed", case.network, str(graphs), str(rounds))
+    command = python("edgefl.ops.bench.boxed_process", case.network, str(graphs), str(rounds))
     numbers = _numbers(command, folder / "boxed.log")
     whole = [numbers["pss_mb"]]
     yield Comparison(f"{case.network}, agent and box, memory (PSS)", "MB", whole, [numbers["here_mb"]], limit=100.0)

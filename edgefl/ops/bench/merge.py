@@ -15,8 +15,8 @@ from threading import Event, Thread
 import numpy as np
 
 from coordinator.decide.rounds import Rounds, Rules
+from coordinator.durable.answer_store import Shelf, reader, rows_for
 from coordinator.durable.journal import Journal, Kept
-from coordinator.durable.stored import Shelf, reader, rows_for
 from edgefl.base.errors import RunError
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job
@@ -24,8 +24,8 @@ from edgefl.job.run.work import ModelRef, Worker, unpack_answer
 from edgefl.learn.aggregation import Mean
 from edgefl.learn.algorithms.fedgc import Sgc
 from edgefl.learn.contract import Task
+from edgefl.ops.bench.empty_jobs import still_job
 from edgefl.ops.bench.noop import NOTHING, Noop, register
-from edgefl.ops.bench.still import still_job
 from edgefl.system.disk import FolderDisk
 from edgefl.wire.messages import TO_COORDINATOR, Answer, read
 

@@ -19,7 +19,7 @@ from edgefl.base.events import (
     Waiting,
 )
 from edgefl.job.config.export import Alarm, Webhook
-from edgefl.watch.overview.words import trouble_of
+from edgefl.watch.overview.sentences import trouble_of
 
 HEARD: tuple[type[Fact], ...] = (
     *(Started, Resumed, Joined, Lost, DataBroken, DataMended, Certificate, Waiting, Round, Done, Failed),

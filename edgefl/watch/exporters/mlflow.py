@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from edgefl.base.events import Done, Evaluated, Evaluating, Fact, Failed, Round, Started
 from edgefl.job.config.export import Mlflow
-from edgefl.watch.exporters.exported import kind_of
+from edgefl.watch.exporters.progress_file import kind_of
 from edgefl.watch.exporters.scalars import scalars
 
 PACKAGE = "mlflow"

@@ -11,7 +11,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.base.events import Evaluated, Fact, Round, Started
 from edgefl.job.config.export import Export
 from edgefl.watch.exporters import mlflow, tensorboard, wandb
-from edgefl.watch.exporters.aside import Aside
+from edgefl.watch.exporters.background import Aside
 from edgefl.watch.exporters.mlflow import MlflowRun
 from edgefl.watch.exporters.tensorboard import TensorBoardFiles
 from edgefl.watch.exporters.wandb import WandbRun

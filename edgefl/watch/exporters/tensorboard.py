@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from edgefl.base.events import Evaluated, Evaluating, Fact, Round, Started
-from edgefl.watch.exporters.exported import Exported
+from edgefl.watch.exporters.progress_file import Exported
 from edgefl.watch.exporters.scalars import scalars
 
 PACKAGE = "tensorboard"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from edgefl.base.events import Done, Evaluated, Evaluating, Fact, Failed, Round, Started
 from edgefl.job.config.export import Wandb
-from edgefl.watch.exporters.exported import Exported
+from edgefl.watch.exporters.progress_file import Exported
 from edgefl.watch.exporters.scalars import FLEET, scalars
 
 PACKAGE = "wandb"

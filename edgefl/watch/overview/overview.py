@@ -16,13 +16,13 @@ from dataclasses import replace
 from edgefl.base import events
 from edgefl.base.events import Fact, as_json
 from edgefl.watch.overview import standing
+from edgefl.watch.overview.answer_times import Pace, Turns, paces, within
 from edgefl.watch.overview.changed import Changed
-from edgefl.watch.overview.course import Course, better, figures, with_latecomer
 from edgefl.watch.overview.notes import Notes
+from edgefl.watch.overview.round_progress import Course, better, figures, with_latecomer
 from edgefl.watch.overview.rows import ABSENT, DeviceRow, DeviceState, Kind, OpenRound, RoundRow, RunRow, Snapshot
+from edgefl.watch.overview.sentences import about, cut, trouble_of, words
 from edgefl.watch.overview.standing import AboutRun
-from edgefl.watch.overview.turns import Pace, Turns, paces, within
-from edgefl.watch.overview.words import about, cut, trouble_of, words
 from edgefl.wire.messages import NOT_IN_RUN
 
 ROUNDS = 4000  # rows; beyond them older ones are thinned out

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from edgefl.base.errors import RemoteError
 from edgefl.base.printable import printable
 from edgefl.system.json_text import parse_json
+from edgefl.watch.overview.answer_times import Pace
 from edgefl.watch.overview.rows import FORMAT, VERSION, Snapshot
-from edgefl.watch.overview.turns import Pace
 
 
 def plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from edgefl.base import events
 from edgefl.watch.overview.rows import Change, RunRow
-from edgefl.watch.overview.words import cut
+from edgefl.watch.overview.sentences import cut
 
 CHANGES = 100  # of the run file are kept
 

@@ -7,8 +7,8 @@ from edgefl.learn.evaluation import figures as judging
 from edgefl.learn.evaluation import wording
 from edgefl.learn.evaluation.wording import size
 from edgefl.system.moments import shown
+from edgefl.watch.overview.answer_times import Pace
 from edgefl.watch.overview.rows import RoundRow, Snapshot
-from edgefl.watch.overview.turns import Pace
 from edgefl.watch.report import figures
 from edgefl.watch.report.contents import Contents
 from edgefl.watch.report.html import folded, listing, paragraph, table, tiles

@@ -21,7 +21,8 @@ TENSORS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
 
 def source(data: Any, test: Any = None, loss: str | None = None) -> Any:
     held: list[Any] = []
-    data_of_run = given_data(data, test, loss, lambda _, thing: held.append(thing) or "edgefl.learn.yours:data")
+    kept = "edgefl.learn.session_objects:data"
+    data_of_run = given_data(data, test, loss, lambda _, thing: held.append(thing) or kept)
     return held[0](), data_of_run
 
 

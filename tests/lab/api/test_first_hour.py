@@ -123,7 +123,7 @@ def test_a_mistake_is_one_line_that_says_what_to_do(mistake: str) -> None:
     with pytest.raises(ConfigError, match=words) as error:
         make()
     assert "\n" not in str(error.value)
-    assert "edgefl.learn.yours" not in str(error.value)
+    assert "edgefl.learn.session_objects" not in str(error.value)
 
 
 def test_a_frame_of_pandas_needs_to_know_its_label() -> None:

@@ -16,7 +16,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.base.events import Done, Joined, Round
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
-from edgefl.learn import yours
+from edgefl.learn import session_objects
 from edgefl.learn.aggregation import Mean
 from edgefl.learn.algorithms.fedprox import FedProx
 from edgefl.learn.contract import STRICT
@@ -103,7 +103,7 @@ def test_names_end_with_the_run() -> None:
     simulate(model=Net(), rounds=1)
     with pytest.raises(ConfigError):
         simulate(model=Net(), settings={"wire.codec": "nothing"})
-    assert not {name for name in vars(yours) if name.startswith(("Net", "data"))}
+    assert not {name for name in vars(session_objects) if name.startswith(("Net", "data"))}
 
 
 # ---- algorithms and losses -----------------------------------------------------------------------------------------

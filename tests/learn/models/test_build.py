@@ -8,7 +8,7 @@ import torch
 from edgefl.base.errors import ConfigError
 from edgefl.learn.models import build as building
 from edgefl.learn.models.build import build_module
-from edgefl.learn.models.doors import NO_TORCH
+from edgefl.learn.models.torch_imports import NO_TORCH
 from edgefl.system import user_code
 
 USER_CODE = """

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.durable import stored
+from coordinator.durable import answer_store
 from edgefl.base.errors import ConfigError
 from edgefl.cli.app import app
 from edgefl.ops.bench import device, memory, merge, report
@@ -84,8 +84,8 @@ def test_a_round_of_the_memory_bench_is_the_same_from_memory_and_from_the_journa
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     told = []
-    for held in (stored.HELD, 0):
-        monkeypatch.setattr(stored, "HELD", held)
+    for held in (answer_store.HELD, 0):
+        monkeypatch.setattr(answer_store, "HELD", held)
         merge.main(3000, 7, tmp_path, kind)
         told.append(json.loads(capsys.readouterr().out))
     assert told[0]["sha256"] == told[1]["sha256"]

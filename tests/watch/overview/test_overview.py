@@ -13,8 +13,8 @@ from edgefl.base.events import Fact, Round
 from edgefl.watch.overview import notes, standing
 from edgefl.watch.overview import overview as module
 from edgefl.watch.overview.overview import Overview
+from edgefl.watch.overview.sentences import words
 from edgefl.watch.overview.snapshot import plain, read
-from edgefl.watch.overview.words import words
 
 STARTED = events.Started("sensors", "1f2e", "mqtt://b", "ed25519:k", "fedgc", 5, 60.0, at=1.0)
 ASKED = (

@@ -8,10 +8,10 @@ from test_overview import STARTED, told
 from edgefl.base import events
 from edgefl.base.events import Fact
 from edgefl.watch.exporters.prometheus import standing_of, text
+from edgefl.watch.overview.answer_times import Pace, Turn, paces
 from edgefl.watch.overview.rows import DeviceRow
 from edgefl.watch.overview.snapshot import plain, read
 from edgefl.watch.overview.troubles import NOT_IN_RUN, not_in_run, trouble_with
-from edgefl.watch.overview.turns import Pace, Turn, paces
 
 MARCH = 1772539200.0  # 3 March 2026, 12:00 UTC
 NOW = MARCH + 86400.0

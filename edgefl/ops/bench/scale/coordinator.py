@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from coordinator.durable import identity
-from coordinator.durable.stored import HELD
+from coordinator.durable.answer_store import HELD
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import RunError
 from edgefl.base.events import Asked, Fact, Lost, Round
 from edgefl.job.config.schema import Run
 from edgefl.job.run.job import Job, RunState
+from edgefl.ops.bench.empty_jobs import still_job, unjudged
 from edgefl.ops.bench.line import serve
 from edgefl.ops.bench.noop import register
-from edgefl.ops.bench.still import still_job, unjudged
 from edgefl.system import logs, resident_memory
 from edgefl.wire.address import Address, parse
 from edgefl.wire.mqtt import MqttTransport

@@ -1,4 +1,4 @@
-"""Objects of your own program, under names that a run file can have: `edgefl.learn.yours:Net`.
+"""Objects of your own program, under names that a run file can have: `edgefl.learn.session_objects:Net`.
 
 A run file names models, data, losses and algorithms by their place. What has none, because it was made in a notebook or
 is no factory but an object, gets one in this module while the run lasts. Another process does not find it here.

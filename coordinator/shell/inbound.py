@@ -9,16 +9,15 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TypeAlias, TypeVar
 
-from coordinator.decide import gateways, rounds
-from coordinator.decide import vocabulary as words
-from coordinator.decide.conduct import Conduct
+from coordinator.decide import gateways, rounds, vocabulary
 from coordinator.decide.devices import NAMELESS
 from coordinator.decide.roster import Announcement
+from coordinator.decide.strikes import Conduct
 from coordinator.shell.artifacts import Artifacts
+from coordinator.shell.authentication import Proofs
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.inbox import Inbox
 from coordinator.shell.outbox import Outbox
-from coordinator.shell.proofs import Proofs
 from coordinator.shell.retained_cleanup import RetainedCleanup
 from edgefl.base import events
 from edgefl.base.errors import WireError
@@ -43,7 +42,7 @@ from edgefl.wire.signed import Envelope, Unproven
 from edgefl.wire.transport import Message
 
 T = TypeVar("T")
-_Hear: TypeAlias = Callable[[str, Message, float], words.Event | None]
+_Hear: TypeAlias = Callable[[str, Message, float], vocabulary.Event | None]
 
 log = logging.getLogger(__name__)
 
@@ -58,15 +57,15 @@ class Hearing:
         self.inbox, self.artifacts, self.retained_cleanup = inbox, artifacts, retained_cleanup
         self.proofs = Proofs(outbox.fleet, outbox.job, keys)
 
-    def event(self, message: Message, conduct: Conduct, now: float) -> words.Event | None:
+    def event(self, message: Message, conduct: Conduct, now: float) -> vocabulary.Event | None:
         """What the message means; whoever is in quarantine is not listened to."""
         match topics.parts(message.topic):
             case ("site", site) if message.payload in (b"0", b"1"):
-                return words.SiteBack(now, site) if message.payload == b"1" else words.SiteLost(now, site)
+                return vocabulary.SiteBack(now, site) if message.payload == b"1" else vocabulary.SiteLost(now, site)
             case ("presence", device) if message.payload:
                 hear: _Hear = self._presence
             case (self.name, "dev", device, "up") if conduct.quarantined(device, now):
-                return words.Misbehaved(now, device, "device.quarantined", "it is not heard now")
+                return vocabulary.Misbehaved(now, device, "device.quarantined", "it is not heard now")
             case (self.name, "dev", device, "up"):
                 hear = self._up
             case _:
@@ -85,22 +84,22 @@ class Hearing:
         """From now on it does not."""
         self.proofs.known.pop(id, None)
 
-    def revoked(self, now: float) -> list[words.Revoked]:
+    def revoked(self, now: float) -> list[vocabulary.Revoked]:
         """Devices that have taken part, and may not any more."""
         proofs = self.proofs
-        return [words.Revoked(now, id, proofs.keys.remedy(id)) for id in proofs.unwelcome()]
+        return [vocabulary.Revoked(now, id, proofs.keys.remedy(id)) for id in proofs.unwelcome()]
 
-    def misbehaved(self, device: str, error: WireError, now: float) -> words.Misbehaved:
+    def misbehaved(self, device: str, error: WireError, now: float) -> vocabulary.Misbehaved:
         """Something that cannot be used: held against whoever signed it, and nobody else."""
         nobody = isinstance(error, Unproven) or self.proofs.keys.of(device) is None
-        return words.Misbehaved(now, NAMELESS if nobody else device, error.code, str(error))
+        return vocabulary.Misbehaved(now, NAMELESS if nobody else device, error.code, str(error))
 
-    def _leftover(self, message: Message, now: float) -> words.Event | None:
+    def _leftover(self, message: Message, now: float) -> vocabulary.Event | None:
         before = self.retained_cleanup.searched
         self.retained_cleanup.hear(message)
-        return words.Searched(now) if self.retained_cleanup.searched and not before else None
+        return vocabulary.Searched(now) if self.retained_cleanup.searched and not before else None
 
-    def _presence(self, id: str, message: Message, now: float) -> words.Event | None:
+    def _presence(self, id: str, message: Message, now: float) -> vocabulary.Event | None:
         envelope = self.proofs.of_presence(id, message.payload)
         keys, refusal, key = self.proofs.keys, None, None
         if why := keys.not_in_run(id, envelope.key):
@@ -125,7 +124,7 @@ class Hearing:
         if refusal is None:
             refusal = gateways.objection(id, presence.speaks_for, self.artifacts.run)
         announcement = Announcement(**{one.name: getattr(presence, one.name) for one in fields(Announcement)})
-        return words.Announced(now, id, announcement, message.retained, refusal, key, _vitals(id, presence.vitals))
+        return vocabulary.Announced(now, id, announcement, message.retained, refusal, key, _vitals(id, presence.vitals))
 
     def _read(self, id: str, envelope: Envelope, now: float) -> Presence:
         try:
@@ -141,7 +140,7 @@ class Hearing:
         except WireError as error:
             raise Unproven(code or error.code, why or str(error)) from None
 
-    def _up(self, id: str, message: Message, now: float) -> words.Event | None:
+    def _up(self, id: str, message: Message, now: float) -> vocabulary.Event | None:
         envelope = self.proofs.of_message(id, message.payload)
         part = envelope.payload
         if envelope.run_id == self.run_id:
@@ -156,7 +155,7 @@ class Hearing:
         self.proofs.fits(id, part)
         match gathered:
             case "begun":
-                return words.Begun(now, id)
+                return vocabulary.Begun(now, id)
             case (digest, frame) if envelope.run_id != self.run_id:
                 return self._foreign(id, digest, frame, now)
             case (digest, frame):
@@ -172,7 +171,7 @@ class Hearing:
             self.inbox.ask_for_all(id, part)
         raise Unproven(error.code, str(error)) from None
 
-    def _foreign(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> words.Event:
+    def _foreign(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> vocabulary.Event:
         """Of another run of this job: perhaps the device has not heard of its end, perhaps somebody replays it."""
         message = peek(TO_COORDINATOR, data)[0]
         why = f"device '{id}' spoke to another run of this job"
@@ -180,9 +179,9 @@ class Hearing:
             raise Unproven("update.foreign", why)
         self._nameless(lambda: self.inbox.count(NAMELESS, now), "update.foreign", why)
         known_as = message.digest if isinstance(message, Holding) else digest
-        return words.Offered(now, id, message.round, known_as, len(data), ours=False)
+        return vocabulary.Offered(now, id, message.round, known_as, len(data), ours=False)
 
-    def _frame(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> words.Event | None:
+    def _frame(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> vocabulary.Event | None:
         try:
             message, unread = peek(TO_COORDINATOR, data)
         except WireError as error:
@@ -194,7 +193,7 @@ class Hearing:
         self.inbox.count(id, now)
         return self._short(id, message, now)
 
-    def _short(self, id: str, message: ToCoordinator, now: float) -> words.Event | None:
+    def _short(self, id: str, message: ToCoordinator, now: float) -> vocabulary.Event | None:
         match message:
             case Declined(to=key) if key not in (None, self.key):
                 log.debug("declined a task of another coordinator device=%s", id)
@@ -203,20 +202,20 @@ class Hearing:
             case Busy(round=round, reason=reason):
                 return rounds.Busy(id, round, now, reason)
             case Working(round=round, steps=steps, vitals=vitals):
-                return words.Progressed(now, id, round, steps, _vitals(id, vitals))
+                return vocabulary.Progressed(now, id, round, steps, _vitals(id, vitals))
             case Holding():
                 ours = (message.job, message.run_id) == (self.name, self.run_id)
-                return words.Offered(now, id, message.round, message.digest, message.size, ours)
+                return vocabulary.Offered(now, id, message.round, message.digest, message.size, ours)
             case Renewal(request=request):
-                return words.Expiring(now, id, request)
+                return vocabulary.Expiring(now, id, request)
             case Absent(model=model, forged=forged):
                 self.artifacts.publish_again(id, model, now, whole=not forged)
         return None
 
-    def _answered(self, id: str, digest: bytes, answer: Answer, size: int, now: float) -> words.Answered:
+    def _answered(self, id: str, digest: bytes, answer: Answer, size: int, now: float) -> vocabulary.Answered:
         ours = (answer.device, answer.job, answer.run_id) == (id, self.name, self.run_id)
         foreign = "" if ours else f"it is of device '{answer.device}', job '{answer.job}', run '{answer.run_id}'"
-        return words.Answered(now, id, answer.round, digest, size, answer.steps, answer.seconds_per_step, foreign)
+        return vocabulary.Answered(now, id, answer.round, digest, size, answer.steps, answer.seconds_per_step, foreign)
 
 
 def _vitals(id: str, vitals: Vitals | None) -> events.Vitals | None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.durable import stored
-from coordinator.durable.stored import Shelf, Stored
+from coordinator.durable import answer_store
+from coordinator.durable.answer_store import Shelf, Stored
 from edgefl.learn import robustness
 from edgefl.learn.aggregation import mean
 from edgefl.learn.contract import Update
@@ -82,7 +82,7 @@ def test_replacing_a_field_makes_an_ordinary_update() -> None:
 
 
 def test_a_shelf_holds_so_many_bytes_and_of_the_rest_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "HELD", 2 * 4 * SIZE)
+    monkeypatch.setattr(answer_store, "HELD", 2 * 4 * SIZE)
     plain = Update(np.ones(SIZE, np.float32), 1.0, 1)
     shelf = Shelf()
     for i in range(4):
@@ -103,7 +103,7 @@ def test_a_body_lies_where_numbers_can_be_used_and_stays_when_its_file_goes(tmp_
     places = [log.append(Record({"n": "x" * i}, numbers.tobytes()))[0] for i in range(3)]
     views = [np.frombuffer(log.body(place), np.float32) for place in places]
     assert all(place.start % 64 == 0 for place in places)
-    assert all(stored._lies_in_a_file(view) for view in views)
+    assert all(answer_store._lies_in_a_file(view) for view in views)
     disk.remove("log")
     assert all(np.array_equal(view, numbers) for view in views)
 
@@ -114,8 +114,8 @@ def test_rows_of_a_stage_that_wants_all_of_them_lie_on_the_disk(kind: type, tmp_
     if kind is FolderDisk:
         disk.write("first", b"")
     large = Update(np.arange(9000, dtype=np.float32), 2.0, 1, {"c": np.ones(3)})
-    row = stored._mapped(Stored.of(large, Reader(large)), disk)
+    row = answer_store._mapped(Stored.of(large, Reader(large)), disk)
     np.testing.assert_array_equal(row.delta, large.delta)
     assert (row.weight, row.extra["c"].tolist()) == (2.0, [1, 1, 1])
-    assert stored._lies_in_a_file(row.delta) == (kind is FolderDisk)
+    assert answer_store._lies_in_a_file(row.delta) == (kind is FolderDisk)
     assert [name for name in disk.names() if name != "first"] == []

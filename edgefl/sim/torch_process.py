@@ -2,7 +2,7 @@
 
 The child ends with its work, and torch with it; what is left is a file that a process without torch can go on with.
 
-    python -m edgefl.sim.apart order.json network.safetensors
+    python -m edgefl.sim.torch_process order.json network.safetensors
 """
 
 import json
@@ -32,7 +32,7 @@ def network_apart(run: RunFile, root: Path | None = None, *, rehearse: bool = Fa
         order, file, output = (scratch.path / name for name in (ORDER, NETWORK, OUTPUT))
         about = {"run": run.model_dump(mode="json"), "root": root and str(root), "rehearse": rehearse}
         store.write_atomically(order, json.dumps(about).encode())
-        child = Child(python("edgefl.sim.apart", str(order), str(file)), output)
+        child = Child(python("edgefl.sim.torch_process", str(order), str(file)), output)
         try:
             child.gone.wait()
         finally:

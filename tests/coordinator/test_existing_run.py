@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from coordinator.decide.rounds import Answered, Invite, Joined, Resumed, Rounds, step
-from coordinator.durable.beginning import rules
+from coordinator.durable.existing_run import finished, settle
 from coordinator.durable.journal import Journal
 from coordinator.durable.resuming import Stated, changes, rounds_in_force
-from coordinator.durable.settling import finished, settle
+from coordinator.durable.starting_point import rules
 from edgefl.base.errors import ConfigError, Finished
 from edgefl.base.events import Changed, as_json
 from edgefl.cli.app import app

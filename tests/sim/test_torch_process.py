@@ -18,8 +18,8 @@ from edgefl.learn.aggregation import Mean
 from edgefl.learn.contract import Traits
 from edgefl.learn.models.onnx_backend import OnnxModel
 from edgefl.learn.models.state_names import StateNames
-from edgefl.sim import apart
-from edgefl.sim.apart import network_apart
+from edgefl.sim import torch_process
+from edgefl.sim.torch_process import network_apart
 
 TABLE = {
     "run": {"name": "apart", "rounds": 2, "seed": 3},
@@ -45,7 +45,7 @@ import sys
 from edgefl.learn.aggregation import Mean
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
-from edgefl.sim.apart import network_apart
+from edgefl.sim.torch_process import network_apart
 run = RunFile.model_validate({TABLE!r})
 job = jobs.prepare(run, None, network_apart(run))[0]
 print(jobs.begin(job).sha256(), jobs.begin(job).evaluation.loss, "torch" in sys.modules)
@@ -71,7 +71,7 @@ def test_what_the_child_complains_of_is_the_operators_one_line_whatever_lies_in_
 def test_a_child_that_crashed_leaves_its_traceback_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(apart, "python", lambda *_: [sys.executable, "-c", "int('seven')"])
+    monkeypatch.setattr(torch_process, "python", lambda *_: [sys.executable, "-c", "int('seven')"])
     with pytest.raises(ConfigError, match=r"^ValueError: .* 'seven'$"):
         network_apart(RunFile.model_validate(TABLE))
     assert "Traceback" in caplog.text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
 
 from edgefl.base.vector import Array
 from edgefl.learn.models.copies import copied
-from edgefl.learn.models.doors import door
+from edgefl.learn.models.torch_imports import door
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

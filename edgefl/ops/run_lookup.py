@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.durable.past import run_disk
+from coordinator.durable.run_history import run_disk
 from coordinator.shell import known_runs
 from coordinator.shell.known_runs import KnownRun
 from edgefl.base.errors import EdgeflError, RunError

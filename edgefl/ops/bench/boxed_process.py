@@ -1,4 +1,4 @@
-"""A process as heavy as an agent with its box: `python -m edgefl.ops.bench.boxed NETWORK GRAPHS ROUNDS`.
+"""A process as heavy as an agent with its box: `python -m edgefl.ops.bench.boxed_process NETWORK GRAPHS ROUNDS`.
 
 It trains rounds in a box, then in turns in the box and in its own process, and says as JSON what that took: memory is
 that of agent, zygote and box together, pages they share counted once (PSS), and that of one process that does it all.
@@ -25,8 +25,8 @@ def main(network: str, graphs: Path, rounds: int) -> None:
     """Train, and say so."""
     gc.disable()  # as at the door
     import device_agent.start  # noqa: F401 - its weight is what we measure
-    from device_agent.box.keeper import Box, cpu_seconds
-    from device_agent.box.zygote import Zygote
+    from device_agent.box.fork_client import Box, cpu_seconds
+    from device_agent.box.fork_server import Zygote
     from edgefl.system import resident_memory
 
     gc.freeze()

@@ -14,10 +14,10 @@ from threading import Lock
 from typing import Any
 
 from device_agent.box.channel import Channel, Gone, Parcel, packed, pair, unpacked
+from device_agent.box.fork_server import Zygote
 from device_agent.box.inside import Setup
-from device_agent.box.zygote import Zygote
+from device_agent.decide.failure_reason import Undone, Verdict
 from device_agent.decide.order import Cancellation, Cancelled, Order, Watch
-from device_agent.decide.verdict import Undone, Verdict
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import check_enough, fitted, trained_on
 from edgefl.base.errors import RemoteError, WireError

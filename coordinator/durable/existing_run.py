@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 from coordinator.decide.rounds import Rounds, continued, reopened
 from coordinator.durable import checkpoint, journal
-from coordinator.durable.beginning import rules
 from coordinator.durable.resuming import CONTENTS, DATA, ON_THE_WIRE, Change, Stated, changes, rounds_in_force
+from coordinator.durable.starting_point import rules
 from edgefl.base.errors import CodeRefused, ConfigError, Finished, StoreError
 from edgefl.base.events import Changed
 from edgefl.job.config.reader import parse

@@ -5,7 +5,7 @@ more than connections that are lost. What gives the other one away is what it sa
 not by us.
 """
 
-from device_agent.durable.birth import Birth
+from device_agent.durable.birth_number import Birth
 from edgefl.wire.messages import Presence
 
 CERTAIN = 3  # connections: what stands there at the first may be of an earlier installation, its last will comes late

@@ -10,11 +10,11 @@ import socket
 from collections.abc import Callable
 from logging import DEBUG, WARNING
 
-from device_agent.durable.birth import Birth
-from device_agent.shell import twin
+from device_agent.durable.birth_number import Birth
+from device_agent.shell import duplicate_identity
+from device_agent.shell.duplicate_identity import Twin
 from device_agent.shell.outbox import Outbox
 from device_agent.shell.samples import Samples
-from device_agent.shell.twin import Twin
 from edgefl.base.errors import WireError
 from edgefl.base.version import __version__
 from edgefl.system.clock import Clock
@@ -144,7 +144,7 @@ class Attendance:
         if ours:
             self.twin.heard(presence, by_us=message.payload in self.outbox.presences)
         if self.twin.certain:
-            self.complain(twin.words(self.device, presence.host))
+            self.complain(duplicate_identity.words(self.device, presence.host))
         if not message.retained:
             self._answer(presence, ours=ours)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from coordinator.decide import vocabulary as words
+from coordinator.decide import vocabulary
 from coordinator.decide.budgets import budget
 from coordinator.shell.artifacts import Artifacts
 from coordinator.shell.outbox import Outbox
@@ -21,7 +21,7 @@ class Asking:
     def __init__(self, run: RunFile, artifacts: Artifacts, outbox: Outbox) -> None:
         self.run, self.artifacts, self.outbox = run, artifacts, outbox
 
-    def ask(self, ask: words.Ask) -> None:
+    def ask(self, ask: vocabulary.Ask) -> None:
         """Tell everybody who is asked what to do."""
         task, model = self.artifacts.task(ask.round, ask.opening), self.artifacts.model(ask.round)
         callees = [self._callee(invitee) for invitee in ask.devices]
@@ -40,7 +40,7 @@ class Asking:
             del own["device"]
             self.outbox.say(one.device, task.model_copy(update=own))
 
-    def _callee(self, invitee: words.Invitee) -> Callee:
+    def _callee(self, invitee: vocabulary.Invitee) -> Callee:
         work = budget(invitee.seconds_per_step, self.run.rounds.deadline)
         return Callee(invitee.device, invitee.installation, invitee.counted, work.batches, work.seconds)
 

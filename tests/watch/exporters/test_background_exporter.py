@@ -9,7 +9,7 @@ import pytest
 from stories import EVALUATING, ROUNDS, STARTED
 
 from edgefl.base.events import Evaluating, Fact, Round, Started
-from edgefl.watch.exporters.aside import Aside
+from edgefl.watch.exporters.background import Aside
 
 
 class Keeps:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from edgefl.base import events
 from edgefl.base.events import Fact
 from edgefl.base.printable import printable
-from edgefl.watch.overview.words import is_names, words
+from edgefl.watch.overview.sentences import is_names, words
 
 ALARMING = events.Refused, events.Quarantined, events.Paused, events.Resumed
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.decide import conduct
-from coordinator.decide.conduct import Conduct
+from coordinator.decide import strikes
+from coordinator.decide.strikes import Conduct
 
 
 def struck(known: Conduct, device: str, *times: float) -> tuple[Conduct, list[bool]]:
@@ -44,7 +44,7 @@ def test_one_device_does_not_answer_for_another():
 
 
 def test_names_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(conduct, "RECORDS", 5)
+    monkeypatch.setattr(strikes, "RECORDS", 5)
     known, _ = struck(Conduct(2, 60.0), "pi", 0.0, 0.0)
     for i in range(50):
         known, _ = known.struck(f"ghost-{i}", 1.0)

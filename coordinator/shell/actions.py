@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coordinator.decide import vocabulary as words
+from coordinator.decide import vocabulary
 from edgefl.base.errors import WireError
 from edgefl.wire.messages import TEXT, Refusal, Renewed
 
@@ -15,63 +15,63 @@ if TYPE_CHECKING:
     from coordinator.shell.service import Coordinator
 
 
-def perform(here: "Coordinator", action: words.Action) -> None:  # noqa: PLR0912, PLR0915, C901  one action, one case
+def perform(here: "Coordinator", action: vocabulary.Action) -> None:  # noqa: PLR0912, PLR0915, C901  one action, one case
     """Do it."""
     match action:
-        case words.Listen():
+        case vocabulary.Listen():
             here.outbox.listen()
             here.retained_cleanup.search()
-        case words.ListenAgain():
+        case vocabulary.ListenAgain():
             here.outbox.listen_again()
-        case words.SayState(standing, round, fleet):
+        case vocabulary.SayState(standing, round, fleet):
             here.outbox.state(standing, round, fleet)
-        case words.Prepare():
+        case vocabulary.Prepare():
             known = here.state.rounds if here.state.resumed else None
             here.background.start(here.preparing(known, here.artifacts.opener))
-        case words.Publish(in_use):
+        case vocabulary.Publish(in_use):
             here.retained_cleanup.clear(here.artifacts.publish(in_use))
-        case words.PublishAgain() if here.artifacts.publisher:
+        case vocabulary.PublishAgain() if here.artifacts.publisher:
             here.artifacts.publisher.again()
-        case words.Meet(device):
+        case vocabulary.Meet(device):
             here.hearing.meet(device)
-        case words.Ask():
+        case vocabulary.Ask():
             here.asking.ask(action)
-        case words.Open(digest=digest):
+        case vocabulary.Open(digest=digest):
             here.feed(here.artifacts.look_into(digest, here.clock.now()))
-        case words.Accept(digest=digest):
+        case vocabulary.Accept(digest=digest):
             here.artifacts.keep(digest)
-        case words.Late(digest=digest):
+        case vocabulary.Late(digest=digest):
             here.artifacts.keep(digest)
             here.outbox.verdict(action)
-        case words.Confirm():
+        case vocabulary.Confirm():
             here.outbox.verdict(action)
-        case words.Ignore() | words.Refuse():
+        case vocabulary.Ignore() | vocabulary.Refuse():
             here.artifacts.put_away(action.digest)
             _affordable(here, action.device, lambda now: _unwanted(here, action, now))
-        case words.Resend(device, digest, size):
+        case vocabulary.Resend(device, digest, size):
             _affordable(here, device, lambda now: here.inbox.ask_for(device, digest, size, now))
-        case words.TurnAway(device, code, reason, installation, key):
+        case vocabulary.TurnAway(device, code, reason, installation, key):
             here.outbox.say(device, Refusal(code=code, reason=reason[:TEXT], installation=installation, key=key))
-        case words.Dismiss(device):
+        case vocabulary.Dismiss(device):
             here.hearing.dismiss(device)
             here.outbox.clear_presence(device)
-        case words.Certify(device, request) if here.renewals:
+        case vocabulary.Certify(device, request) if here.renewals:
             here.background.start(here.renewals.work(device, request, here.clock.now()))
-        case words.HandOver(device, certificate):
+        case vocabulary.HandOver(device, certificate):
             here.outbox.say(device, Renewed(certificate=certificate))
-        case words.Merge():
+        case vocabulary.Merge():
             policy = here.state.rounds.rules.late
             journaled = here.journal is not None and not here.journal.full
             here.background.start(here.artifacts.merge(action, policy, here.disk, here.clock, journaled=journaled))
-        case words.Forget(digests):
+        case vocabulary.Forget(digests):
             here.artifacts.forget(*digests)
-        case words.Tell(facts):
+        case vocabulary.Tell(facts):
             here.say(*(replace(fact, at=fact.at or here.clock.wall()) for fact in facts))
-        case words.ClearModels() if here.artifacts.publisher:
+        case vocabulary.ClearModels() if here.artifacts.publisher:
             here.artifacts.publisher.clear()
-        case words.ClearLeftovers():
+        case vocabulary.ClearLeftovers():
             here.retained_cleanup.clear(())
-        case words.Leave(finished):
+        case vocabulary.Leave(finished):
             over = finished and not here.error
             done = (replace(here.artifacts.summary(action), at=here.clock.wall()),) if over else ()
             here.unwritten.extend(done)
@@ -79,8 +79,8 @@ def perform(here: "Coordinator", action: words.Action) -> None:  # noqa: PLR0912
             here.say(*done)
 
 
-def _unwanted(here: "Coordinator", action: words.Ignore | words.Refuse, now: float) -> None:
-    if isinstance(action, words.Ignore):
+def _unwanted(here: "Coordinator", action: vocabulary.Ignore | vocabulary.Refuse, now: float) -> None:
+    if isinstance(action, vocabulary.Ignore):
         here.inbox.count(action.device, now)  # an answer that counts costs the device nothing
     here.outbox.verdict(action)
 

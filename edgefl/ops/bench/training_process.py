@@ -1,4 +1,4 @@
-"""A process as heavy as a training agent: `python -m edgefl.ops.bench.trainee onnx|torch NETWORK GRAPHS`.
+"""A process as heavy as a training agent: `python -m edgefl.ops.bench.training_process onnx|torch NETWORK GRAPHS`.
 
 It imports what an agent imports, as an agent does, builds the network, takes some steps, and says as JSON what that
 took.

@@ -11,7 +11,7 @@ may wait as well: a round that takes no longer than that is written in one go.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from coordinator.decide import vocabulary as words
+from coordinator.decide import vocabulary
 from coordinator.decide.state import State
 from coordinator.durable.journal import Happened, Kept
 from edgefl.base.events import Fact
@@ -26,7 +26,7 @@ class Decided:
 
     before: State
     state: State
-    actions: tuple[words.Action, ...]
+    actions: tuple[vocabulary.Action, ...]
     facts: tuple[Fact, ...]
     answer: Kept | None = None  # the one that it accepts
     held: int = 0  # bytes of all answers that wait to be written with it, its own included
@@ -47,18 +47,20 @@ class Decided:
         """Whether it opens the next round and does nothing else, so that it is the same whenever it is made again."""
         now, before = self.state.rounds, self.before.rounds
         opens = before.phase == "merging" and now.phase == "open" and not now.rules.buffered
-        return opens and all(isinstance(action, words.Publish | words.SayState | words.Ask) for action in self.actions)
+        return opens and all(
+            isinstance(action, vocabulary.Publish | vocabulary.SayState | vocabulary.Ask) for action in self.actions
+        )
 
     @property
     def may_wait(self) -> bool:
         """Whether it can be written a moment later, together with others."""
-        quiet = self.follows or {words.Accept}.issuperset(map(type, self.actions))
+        quiet = self.follows or {vocabulary.Accept}.issuperset(map(type, self.actions))
         return quiet and not self.closes and self.held <= MOST
 
 
-def only_looks(actions: tuple[words.Action, ...]) -> bool:
+def only_looks(actions: tuple[vocabulary.Action, ...]) -> bool:
     """Whether an answer is looked into, and nothing else comes of a step: what it is worth comes back as an event."""
-    return len(actions) == 1 and isinstance(actions[0], words.Open)
+    return len(actions) == 1 and isinstance(actions[0], vocabulary.Open)
 
 
 def happened(story: Iterable[Fact], decided: Iterable[Decided]) -> tuple[list[Happened], list[Fact]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from edgefl.base import events
 from edgefl.base.errors import StoreError
 from edgefl.base.events import Fact
-from edgefl.fleet import sightings
-from edgefl.fleet.sightings import Sighting
-from edgefl.watch.overview.words import about, cut, trouble_of
+from edgefl.fleet import last_seen
+from edgefl.fleet.last_seen import Sighting
+from edgefl.watch.overview.sentences import about, cut, trouble_of
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Sightings:
         if not news:
             return
         try:
-            sightings.write(self.file, news)
+            last_seen.write(self.file, news)
         except StoreError as error:
             log.warning("who was seen is not written why=%s", error)
         else:

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from coordinator.durable.saving import APART, Saving, Stuck, Unstuck
+from coordinator.durable.checkpoint_writer import APART, Saving, Stuck, Unstuck
 from edgefl.base.errors import StoreError
 from edgefl.job.run.job import RunState
 

@@ -18,7 +18,7 @@ from edgefl.base.errors import ConfigError, StoreError
 from edgefl.base.events import Fact, Started, Waiting
 from edgefl.system.disk import Disk, FolderDisk
 from edgefl.system.json_text import parse_json
-from edgefl.watch import story
+from edgefl.watch import fact_lines
 from edgefl.watch.metrics_file import Line, MetricsFile, MetricsReader, Report, number
 from edgefl.watch.overview.overview import Overview
 from edgefl.wire.address import parse
@@ -85,38 +85,38 @@ class _Reader:
     def look(self) -> list[Fact]:
         """The facts that are new."""
         figures = {number(fact): fact for fact in self._metrics.read_on() if number(fact) not in self._reported}
-        story = self._book.read_on() if self._looked else list(self._book.story())
+        facts = self._book.read_on() if self._looked else list(self._book.story())
         if self._looked:
-            story = [fact for fact in story if not (isinstance(fact, Report) and number(fact) in self._reported)]
+            facts = [fact for fact in facts if not (isinstance(fact, Report) and number(fact) in self._reported)]
         self._looked = True
-        told = [*self._started(story), *_completed(story, figures)]
-        told += self._waiting(story)
+        told = [*self._started(facts), *_completed(facts, figures)]
+        told += self._waiting(facts)
         self._reported |= {number(fact) for fact in told if isinstance(fact, Report)}
         return told
 
-    def _started(self, story: list[Fact]) -> Iterator[Started]:
+    def _started(self, facts: list[Fact]) -> Iterator[Started]:
         """What the run is: nobody tells it that again."""
         text = self._book.get("run")
         if text is None or self._began:
             return
         self._began, run = True, parse_json(text)
-        at = story[0].at if story else 0.0
+        at = facts[0].at if facts else 0.0
         broker, algorithm = str(parse(run["broker"]["url"])), str(run["algorithm"]["name"])
         about = run["run"]["rounds"], run["rounds"]["deadline"]
         yield Started(run["run"]["name"], self._book.get("run_id") or "", broker, "", algorithm, *about, at=at)
 
-    def _waiting(self, story: list[Fact]) -> Iterator[Waiting]:
+    def _waiting(self, facts: list[Fact]) -> Iterator[Waiting]:
         """Why it waits, or waited when its coordinator ended: that is never written down."""
         state = self._book.rounds()
         reason = modes.waiting(state) if state is not None and not self._book.get("done") else ""
         if reason and reason != self._reason:
-            yield Waiting(reason, at=story[-1].at if story else 0.0)
+            yield Waiting(reason, at=facts[-1].at if facts else 0.0)
         self._reason = reason
 
 
-def _completed(story: Iterable[Fact], figures: dict[Line, Report]) -> Iterator[Fact]:
+def _completed(facts: Iterable[Fact], figures: dict[Line, Report]) -> Iterator[Fact]:
     """The story with its figures; reports that the journal does not have stand in their place."""
-    for fact in story:
+    for fact in facts:
         told = figures.pop(number(fact), fact) if isinstance(fact, Report) else fact
         for line in [line for line, report in figures.items() if report.at < fact.at]:
             yield figures.pop(line)
@@ -127,4 +127,4 @@ def _completed(story: Iterable[Fact], figures: dict[Line, Report]) -> Iterator[F
 def lines(disk: Disk, device: str | None = None, round: int | None = None, *, as_json: bool = False) -> Iterator[str]:
     """One line for each thing that happened; whose run it is may be at work meanwhile."""
     for fact in Journal(disk, reading=True).story(device, round):
-        yield json.dumps(events.as_json(fact)) if as_json else story.line(fact)
+        yield json.dumps(events.as_json(fact)) if as_json else fact_lines.line(fact)

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from coordinator.durable.journal import Journal
-from coordinator.durable.past import Follower, complete_metrics, facts, overview, run_disk
+from coordinator.durable.run_history import Follower, complete_metrics, facts, overview, run_disk
 from edgefl.base import events
 from edgefl.base.errors import ConfigError
 from edgefl.base.events import Done, Round, as_json

@@ -2,10 +2,10 @@
 
 import uuid
 
-from coordinator.decide.conduct import Conduct
 from coordinator.decide.rounds import Rounds, Rules
 from coordinator.decide.state import State
 from coordinator.decide.story_limit import HOUR, StoryLimit, recalled
+from coordinator.decide.strikes import Conduct
 from coordinator.durable.journal import Journal
 from edgefl.job.config.schema import RunFile
 from edgefl.learn.contract import traits_of
