@@ -78,15 +78,15 @@ def models() -> dict[str, str]:
 
 def commands(group: Any, words: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """Return the options and arguments of every command, with their defaults."""
-    found = {}
+    surface: dict[str, list[str]] = {}
     for name, command in getattr(group, "commands", {}).items():
         here = (*words, name)
-        found[" ".join(here)] = sorted(
+        surface[" ".join(here)] = sorted(
             f"{'/'.join([*p.opts, *p.secondary_opts])} = {p.default!r}{' required' if p.required else ''}"
             for p in command.params
         )
-        found |= commands(command, here)
-    return found
+        surface |= commands(command, here)
+    return surface
 
 
 def surface_of_commands() -> dict[str, list[str]]:

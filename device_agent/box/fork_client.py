@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
@@ -127,9 +127,12 @@ class Box:
         with self._lock:
             if self._unwanted:
                 raise Cancelled
-            channel, theirs = pair()
-            with theirs:
-                self.pid = self._zygote.start(engine, theirs)
+            with ExitStack() as until_started:
+                channel, theirs = pair()
+                until_started.callback(channel.close)
+                with theirs:
+                    self.pid = self._zygote.start(engine, theirs)
+                until_started.pop_all()
         self._has_graphs = self._has_samples = None
         self._lent = (0, 0)
         channel.end.settimeout(STARTING)
