@@ -1,4 +1,4 @@
-"""Networks that people use, of torchvision and of Hugging Face, each exported and held to torch: `make architectures`.
+"""Networks of torchvision and of Hugging Face, each exported and held to torch: `architectures` of the Makefile here.
 
 They are as their libraries make them, with random weights; those of Hugging Face and the vision transformers are
 configured small, so every kind of layer is there, a few times. Dropout is off, since torch draws other masks.

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of frame decoder, chunk assembler and config reader: `make fuzz`, which installs atheris.
+"""Fuzzing of frame decoder, chunk assembler and config reader, guided by coverage: `fuzz` of scripts/Makefile.
 
 The first byte of an input says who reads the rest: f frames, c chunks, t configuration. What is found is put into
 `corpus/`, where `test_corpus.py` plays it for ever after.
@@ -64,7 +64,7 @@ def main() -> int:
     try:
         import atheris
     except ImportError:
-        print("atheris is not installed: use `make fuzz`, which installs it")
+        print("atheris is not installed: use `make -f scripts/Makefile fuzz`, which installs it")
         return 2
     atheris.instrument_all()
     atheris.Setup(sys.argv, one_input)

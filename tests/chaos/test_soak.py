@@ -1,4 +1,4 @@
-"""`make soak`: 200 emulated devices and 20 real agents, 300 rounds; the coordinator's memory must not grow."""
+"""`soak` of scripts/Makefile: 200 emulated devices, 20 real agents, 300 rounds; the coordinator's memory stays."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from fleet import Fleet
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.timeout(7200),
-    pytest.mark.skipif(os.environ.get("EDGEFL_SOAK") != "1", reason="takes many minutes: make soak"),
+    pytest.mark.skipif(os.environ.get("EDGEFL_SOAK") != "1", reason="takes many minutes: scripts/Makefile soak"),
 ]
 
 REAL, EMULATED = 20, 200

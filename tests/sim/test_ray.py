@@ -32,7 +32,7 @@ TABLE: dict[str, Any] = {
 }
 
 cluster_only = pytest.mark.skipif(
-    os.environ.get("EDGEFL_RAY") != "1", reason="starts a Ray cluster: EDGEFL_RAY=1, or make ray"
+    os.environ.get("EDGEFL_RAY") != "1", reason="starts a Ray cluster: EDGEFL_RAY=1, or make -f scripts/Makefile ray"
 )
 
 

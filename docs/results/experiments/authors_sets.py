@@ -1,7 +1,8 @@
 """Upcycled-FL on the sets it was published with: `python authors_sets.py SHARE` prints ours beside the paper's values.
 
-Reads what `make upcycled` left in runs/upcycled-SET-SHARE, SHARE being that of the stragglers. Accuracies are those on
-the test samples after the last round, in per cent. The paper's table has 90 % stragglers; of 30 % it has curves alone.
+Reads what `upcycled` of the Makefile here left in runs/upcycled-SET-SHARE, SHARE being that of the stragglers.
+Accuracies are those on the test samples after the last round, in per cent. The paper's table has 90 % stragglers; of
+30 % it has curves alone.
 """
 
 import json

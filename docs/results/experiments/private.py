@@ -1,4 +1,4 @@
-"""Upcycled-FL and FedProx, both private: `python private.py MECHANISM SET...` prints what `make private` left.
+"""Upcycled-FL and FedProx, both private: `python private.py MECHANISM SET...` prints what `make private` here left.
 
 Epsilon is told three times: the upper bound for the device that spent most, the same by the paper's formula, which is
 no bound, and the mean of that formula over all devices, which is what the paper prints. Loss and accuracy are those on

@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 
 PAGE = Path(__file__).parents[1] / "robustness.md"
 TABLES, CHOICE = (
-    "tables: made by `make robustness`",
-    "choice: made by `make robustness-choice`",
+    "tables: made by `make -f docs/results/experiments/Makefile robustness`",
+    "choice: made by `make -f docs/results/experiments/Makefile robustness-choice`",
 )  # the parts of the page
 
 

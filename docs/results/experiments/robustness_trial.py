@@ -1,7 +1,7 @@
 """Other seeds, another defence: `python robustness_trial.py 3,4,5 norm_clip multi_krum:share=0.15 momentum:beta=0.8`.
 
 Plays 20 % of attackers, every attack, against no defence, `majority` and these stages, and prints what the worst of
-them costs; without stages the first two alone. Runs are kept beside those of `make robustness`; no page is written.
+them costs; without stages the first two alone. Runs are kept beside those of the Makefile; no page is written.
 """
 
 import logging
