@@ -205,7 +205,7 @@ class InMemoryBroker:
 
     def _deliver(self, *, messages: bool) -> int:
         with self._lock:
-            if self._pumping:  # whoever is at it will carry on with what is new
+            if self._pumping:  # the thread that delivers will carry on with what is new
                 return 0
             self._pumping = True
         delivered = 0
@@ -269,5 +269,5 @@ class InMemoryBroker:
                 if client.session == session:
                     client.received += len(message.payload)
                     return client, message
-            self._pumping = False  # inside the lock: whoever queues after this delivers for itself
+            self._pumping = False  # inside the lock: a thread that queues after this delivers for itself
             return None

@@ -8,8 +8,8 @@ EdgeflError
 ├── StoreError     the disk's                                   exit code 1
 ├── RunError       the run's: it could not finish               exit code 1
 │   └── Diverged   a loss or a model is not finite
-├── Finished       nobody's: the run has ended long ago         exit code 3
-└── Interrupted    nobody's: somebody pressed Ctrl-C            exit code 130
+├── Finished       no fault: the run has ended before           exit code 3
+└── Interrupted    no fault: stopped on request (Ctrl-C)        exit code 130
 
 A message names the thing, the value that was seen and what to do about it. A bug of ours is none of these:
 it is not caught, and it shows its traceback.
@@ -100,13 +100,13 @@ class Diverged(RunError):  # noqa: N818 - what happened, as Interrupted
 
 
 class Finished(EdgeflError):  # noqa: N818 - it is not an error either
-    """Nobody's: the run came to its end before, and is not trained again by accident."""
+    """The run has ended before; it is not trained again by accident."""
 
     exit_code = 3
 
 
 class Interrupted(EdgeflError):  # noqa: N818 - it is not an error
-    """Nobody's: somebody wanted an end, and everything was left in order."""
+    """Stopped on request; the state on disk is consistent."""
 
     exit_code = 130
 

@@ -4,7 +4,7 @@
     1 .. rounds   train      devices train; where the run is judged by them, they evaluate the model they received too
     rounds + 1    evaluate   devices only evaluate, so that the last model is judged like those before it
 
-A round that does not train makes no model: whoever answers it counts for nothing but what he saw.
+A round that does not train makes no model: an answer counts for its figures alone.
 """
 
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ class Layout:
 
     The last `buffers` tensors are statistics (BatchNorm's running mean and variance): they travel and are
     averaged with the rest, but never enter a gradient, a dot product, momentum or noise. `norms` names the tensors of
-    layers that normalise, where the network is at hand; on the wire and in checkpoints nobody says.
+    layers that normalise, where the network is at hand; messages and checkpoints do not name them.
     """
 
     names: tuple[str, ...]

@@ -92,7 +92,7 @@ def extend(  # noqa: PLR0917 - options of a command
 ) -> None:
     """Give a run more rounds, and go on with it: one that has finished, or one that was interrupted.
 
-    It ends with the model that it would have had with so many rounds from the beginning.
+    It ends with the model that it would have had with this number of rounds from the beginning.
     """
     from coordinator.durable.existing_run import begun
     from coordinator.durable.existing_run import extend as extend_run
@@ -230,7 +230,7 @@ def forget(
     device: Annotated[str, typer.Argument(help="The name of the device.", show_default=False)],
     set_: Sets = None,
 ) -> None:
-    """Forget a device's key: whoever comes next with its name is let in. For a device that was installed anew."""
+    """Forget a device's key: the next device with its name is let in. For a device that was installed anew."""
     from coordinator.durable import identity
     from coordinator.shell.device_keys import DeviceKeys
     from coordinator.shell.fleet_broker import fleet_of, located

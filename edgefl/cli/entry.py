@@ -1,4 +1,4 @@
-"""The door to the command line. An agent walks straight through, everybody else is read by the parser.
+"""The entry of the command line. `edgefl agent start` goes straight through, all other commands to the parser.
 
 `edgefl agent start` runs for months on a small device, and the parser with all its commands would stay in memory with
 it: 7 MB. So its few options are read here when they are plain; anything else, `--help` and mistakes included, is the

@@ -82,7 +82,7 @@ def choose_and_test(
 
 @contextmanager
 def working_in(folder: Path) -> Iterator[None]:
-    """Nobody else writes into the folder meanwhile; an interruption says what is kept there."""
+    """Lock the folder for other writers while the block runs; an interruption says what is kept there."""
     from edgefl.base.errors import Interrupted
     from edgefl.system.locks import own
 

@@ -16,7 +16,7 @@ def page(  # noqa: PLR0917 - options of a command
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
     log: Log = "warning",
 ) -> None:
-    """Show a run that has finished, or somebody else's that goes on, until Ctrl-C."""
+    """Show a run that has finished, or one that another process plays, until Ctrl-C."""
     import signal
     from queue import SimpleQueue
 

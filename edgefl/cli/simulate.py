@@ -124,7 +124,7 @@ def _line(fact: Fact) -> None:
 
 
 def _forgot(fact: Round) -> str:
-    """How much was forgotten, and where if anybody looked; a regression has no classes to forget."""
+    """Return how much was forgotten, and where if that was measured; a regression has no classes to forget."""
     if fact.forgetting is None:
         return ""
     lost = f"  forgetting {fact.forgetting:6.3f}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the command imports when it runs: --help is instant
     from edgefl.ops.run_lookup import Looked
 
 
-UNCUT = 10_000  # columns for whoever reads what is not a terminal
+UNCUT = 10_000  # columns where the output is not a terminal
 
 
 def status(  # noqa: PLR0917 - options of a command

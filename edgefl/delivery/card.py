@@ -120,7 +120,7 @@ def rows(facts: Mapping[str, str]) -> Form:
 
 
 def is_regression(facts: Mapping[str, str], outputs: int) -> bool:
-    """Whether a model with this card and so many outputs gives real numbers: one output always is one."""
+    """Return whether a model with this card and this number of outputs gives real numbers; one output always does."""
     return outputs == 1 or facts.get("targets") == str(outputs)
 
 

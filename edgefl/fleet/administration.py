@@ -169,7 +169,7 @@ class Fleet:
             current = self.members
             if name not in current.active():
                 raise ConfigError(f"'{name}' is not a member of fleet '{self.folder.name}'")
-            if key not in (None, current.members[name].key):  # replaced meanwhile: whoever asked was sent away
+            if key not in (None, current.members[name].key):  # replaced meanwhile: the device that asked was revoked
                 raise ConfigError(f"'{name}' has another key by now")
             issued = self.authority.client(name, tls_key, now, DEVICE)
             self._write(current.with_certificate(name, _noted(issued), now), now)
@@ -208,7 +208,7 @@ class Fleet:
             return renewed
 
     def _write(self, members: Members, now: datetime) -> None:
-        """The members, and what the broker makes of them: first what shuts somebody out."""
+        """Write the members and the broker's files; what revokes a member comes first."""
         files = self.folder.broker
         _place(files / mosquitto.ACL, mosquitto.acl(self.folder.name, members.active()).encode())
         listed = files / mosquitto.REVOKED

@@ -1,8 +1,8 @@
 """The fleet's authority: an own CA that says who is who at the broker. P-256 throughout; nothing outside is asked.
 
 A certificate's common name is the user at the broker, and for a device its `agent.id`. Serial numbers are drawn at
-random and written down by whoever asks for the certificate (members.py); a revocation list names those that no longer
-count.
+random and written down by the code that asks for the certificate (members.py); a revocation list names those that no
+longer count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The certificate that everybody is given."""
+        """The certificate that every member is given."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
@@ -93,7 +93,7 @@ class Authority:
         lasts: timedelta,
         serial: int | None = None,
     ) -> Issued:
-        """A certificate for whoever has this key: at the broker it is this name's. Its number is drawn unless given."""
+        """Issue a certificate for the owner of this key, under this name. Its number is drawn unless given."""
         return self._issue(name, key, now, lasts, ExtendedKeyUsageOID.CLIENT_AUTH, (), serial)
 
     def server(self, hosts: Sequence[str], key: ec.EllipticCurvePublicKey, now: datetime, lasts: timedelta) -> Issued:
@@ -111,7 +111,7 @@ class Authority:
             last = x509.load_pem_x509_crl(before)
             date = max(date, last.last_update_utc + SECOND)
             number = last.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number + 1
-        until = self.certificate.not_valid_after_utc  # an expired list would shut everybody out
+        until = self.certificate.not_valid_after_utc  # an expired list would shut every member out
         begun = x509.CertificateRevocationListBuilder(self.certificate.subject, date, until)
         begun = begun.add_extension(x509.CRLNumber(number), critical=False)
         begun = begun.add_extension(_by(self.key.public_key()), critical=False)
@@ -161,7 +161,7 @@ def request(name: str, key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def requested_key(pem: bytes) -> ec.EllipticCurvePublicKey:
-    """The key of a request, if whoever sent it has the private half; ValueError if not. Its name is not looked at."""
+    """Return the key of a request; ValueError if its sender lacks the private half. Its name is not looked at."""
     try:
         asked = x509.load_pem_x509_csr(pem)
         key = asked.public_key()
@@ -175,7 +175,7 @@ def requested_key(pem: bytes) -> ec.EllipticCurvePublicKey:
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:
-    """The certificate of a PEM file; ValueError if it is none, or has a key of a kind that nobody knows."""
+    """The certificate of a PEM file; ValueError if it is none, or has a key of an unknown kind."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         certificate.public_key()

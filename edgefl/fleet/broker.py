@@ -1,6 +1,6 @@
 """The fleet's broker as a process of ours: Mosquitto with the fleet's configuration, until a signal ends it.
 
-It reads copies of the fleet's files in a folder of its own: as root we become nobody, and nobody cannot enter an
+It reads copies of the fleet's files in a folder of its own: as root it becomes the user `nobody`, who cannot enter an
 operator's home. SIGHUP makes it read them again (so does `systemctl reload`), and certificates that end soon are
 renewed meanwhile. `lock` in the fleet's broker folder names the process that serves, and is held by it.
 """
@@ -159,7 +159,7 @@ def running(plan: Plan) -> Iterator[Running]:
         reaches = all(parent.stat().st_mode & stat.S_IXOTH for parent in home.parents)
         user = NOBODY if os.geteuid() == 0 and reaches else None
         if user is not None:
-            home.chmod(0o711)  # it stays ours: in a folder of nobody's own, links would lead our writing elsewhere
+            home.chmod(0o711)  # it stays ours: in a folder of the user `nobody`, links would lead our writing elsewhere
         _door(home / DOOR, user)
         plugin = program.plugin(ACL_PLUGIN)
         if refusal := _install(plan, home, user, plugin):
@@ -178,7 +178,7 @@ def running(plan: Plan) -> Iterator[Running]:
 
 
 def _door(folder: Path, user: str | None) -> None:
-    """A folder that only its owner may enter: Mosquitto, which makes the socket there, and whoever runs it."""
+    """A folder that only its owner may enter: Mosquitto, which makes the socket there, and the user who runs it."""
     folder.mkdir(mode=0o700)
     if user is not None:
         shutil.chown(folder, user)

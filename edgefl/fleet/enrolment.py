@@ -1,15 +1,15 @@
 """A device without a certificate comes to its fleet: its keys are made on it and stay there, the server signs.
 
 device                                                    server (TLS 1.3, with the broker's certificate)
-   │ connects, believing nobody yet ─────────────────────▶ │
+   │ connects, trusting no one yet ──────────────────────▶ │
    │◀──────────── the authority's certificate ──────────── │   the token knows its fingerprint
    │ connects again, believing this authority alone ─────▶ │
    │ secret, name, request for a certificate, key, proof ─▶│   the token is used up, then the request is signed
    │◀─────────────────────── membership, or an error ───── │
 
-Every message is four bytes of length and so many bytes, which are bounded. A connection has a few seconds and a thread
-of its own, so that whoever says nothing keeps nobody else waiting; an address has few connections at once, and is not
-heard for a while if it comes too often.
+Every message is four bytes of length and that number of bytes, which is bounded. A connection has a few seconds and a
+thread of its own, so that a silent client keeps no other one waiting; an address has few connections at once, and is
+not heard for a while if it comes too often.
 """
 
 import base64
@@ -62,7 +62,7 @@ class Request(Record):
 
 
 def enrol(token: Token) -> Kit:
-    """Become the member that the token is for; the kit has this device's own keys, which nobody else has seen."""
+    """Become the member that the token is for; the kit has this device's own keys, which never left it."""
     address = f"{token.host}:{token.port}"
     try:
         ca = _authority(token)
@@ -137,7 +137,7 @@ class Visits:
         self._counts: dict[str, tuple[float, int]] = {}
 
     def welcome(self, host: str, present: Sequence[str], now: float) -> bool:
-        """Whether somebody from there is heard, while those who are `present` are still being served."""
+        """Return whether a client from there is served, beside those that are `present`."""
         begun, count = self._counts.pop(host, (now, 0))
         if now - begun >= 60.0:
             begun, count = now, 0
@@ -167,7 +167,7 @@ def _serve(fleet: Fleet, context: ssl.SSLContext, plain: socket.socket, joined: 
 
 
 def admitted(fleet: Fleet, message: bytes, now: datetime) -> tuple[str, bytes]:
-    """Who has joined by this request, and what he is told; a RemoteError if nobody has."""
+    """Return the new member and the reply to it; raise `RemoteError` if the request admits none."""
     try:
         asked = Request.model_validate_json(message)
         tls_key = requested_key(asked.request.encode())
@@ -188,7 +188,7 @@ def admitted(fleet: Fleet, message: bytes, now: datetime) -> tuple[str, bytes]:
 
 
 def _authority(token: Token) -> bytes:
-    """The certificate with the token's fingerprint; whoever else answers is not believed."""
+    """Return the certificate with the token's fingerprint; any other server is not believed."""
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname = False
     anybody.verify_mode = ssl.CERT_NONE  # what comes is looked at, not trusted, and nothing is said

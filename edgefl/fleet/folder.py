@@ -4,7 +4,7 @@ fleets/default.key              the coordinator's Ed25519 key, which signs model
 fleets/default/fleet.json       where the broker is
               /members.json     who belongs to it
               /seen.json        every device that was ever seen; default.seen.json where there are no identities
-              /authority.key    whoever has it can make members; .crt is its certificate
+              /authority.key    its owner can make members; .crt is its certificate
               /coordinator.key  the coordinator at the broker, .crt
               /broker/          all that Mosquitto reads: configuration, ACL, certificates, revocation list
 """
@@ -104,7 +104,7 @@ class FleetFolder:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Whoever else wants to change this fleet waits until the block has ended."""
+        """Hold the lock of this fleet while the block runs; other processes that change it wait."""
         with (self.path / "changing").open("a+") as file:
             portable.close_to_others(file.fileno())
             portable.lock(file.fileno())

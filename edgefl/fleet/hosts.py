@@ -13,6 +13,6 @@ def ours() -> list[str]:
 def _outgoing() -> str:
     """The address that this machine would speak from; nothing is sent to find it."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # an address that nobody has
+        probe.connect(("192.0.2.1", 9))  # an address that no machine has
         return str(probe.getsockname()[0])
     return "127.0.0.1"

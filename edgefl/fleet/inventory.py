@@ -33,7 +33,7 @@ class Known:
 
 
 def known(folder: FleetFolder, now: datetime | None = None) -> list[Known]:
-    """Everybody, in the order of their names."""
+    """Return all devices, in the order of their names."""
     at = now or datetime.now(timezone.utc)
     seen = last_seen.read(folder.seen)
     if not folder.exists() and not seen:

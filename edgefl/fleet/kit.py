@@ -3,7 +3,7 @@
     {"format": "edgefl kit", "version": 1, "name": "pi-01", "fleet": "default", "broker": "mqtts://server.local:8883",
      "coordinator": "ed25519:...", "ca": PEM, "certificate": PEM, "key": PEM, "device_key": PEM, "data": {...} or null}
 
-Whoever has the file is that device, so it has mode 0600, and is deleted once it is installed.
+The owner of the file can act as that device, so it has mode 0600, and is deleted once it is installed.
 """
 
 from pathlib import Path

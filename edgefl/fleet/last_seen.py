@@ -100,7 +100,7 @@ def _save(file: Path, known: Mapping[str, Sighting]) -> None:
 
 @contextmanager
 def _changing(file: Path) -> Iterator[None]:
-    """Whoever else wants to change the file waits until the block has ended."""
+    """Hold the lock of the file while the block runs; other processes that change it wait."""
     try:
         make_folder(file.parent)
         lock = file.with_name(f".{file.name}.lock").open("a+")

@@ -28,7 +28,7 @@ COORDINATOR = "coordinator"  # its name at the broker, which no device may have
 LIMIT = 32 << 20  # bytes; a member takes some 300
 RESERVED = {COORDINATOR: "the coordinator's own name", "fleets": "the name of the folder where fleets are kept"}
 LOOK = 1.0  # seconds between looks at the file, where a look for each question would be too many
-KEPT = 16  # certificates that have expired are forgotten beyond so many
+KEPT = 16  # certificates that have expired are forgotten beyond this number
 
 
 class Record(BaseModel):
@@ -125,7 +125,7 @@ class Members(Record):
 
 
 class MembersFile:
-    """The members on disk; what has changed there is noticed when somebody asks."""
+    """The members on disk; a change there is noticed at the next question."""
 
     def __init__(
         self, path: Path, wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
@@ -156,7 +156,7 @@ class MembersFile:
     def key_of(self, device: str) -> str | None:
         """The key of a member that is heard: it was not sent away, and its certificate has not ended.
 
-        A broker looks at certificates when a connection is made. One that has been open since is ended by nobody else.
+        A broker looks at certificates when a connection is made. Only this check ends one that has been open since.
         """
         return self._key(self.now(), device)
 

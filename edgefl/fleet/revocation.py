@@ -1,7 +1,7 @@
 """Put a device out of its fleet: off the list, without rights, and off the line if it is connected at this moment.
 
-The broker ends no connection because of a list. But at the listener for devices a name has one connection: whoever
-comes with a certificate of that name takes it over. So the authority makes two certificates that live for minutes. One
+The broker ends no connection because of a list. But at the listener for devices a name has one connection: a
+client with a certificate of that name takes it over. So the authority makes two certificates that live for minutes. One
 is revoked together with the device's own and shows when the broker has read the list; the other one takes over.
 """
 
@@ -57,7 +57,7 @@ def revoke(fleet: Fleet, name: str, reload: Callable[[], bool] | None = None) ->
 def lets_revoked_in(fleet: Fleet, address: Address, now: datetime) -> bool:
     """Whether the broker there accepts what was revoked; tried with a certificate of the same number.
 
-    Where nobody was revoked there is nothing to try.
+    Where no certificate was revoked there is nothing to try.
     """
     listed = fleet.members.revoked_serials(now)
     names = {one.number: name for name, member in fleet.members.members.items() for one in member.certificates}

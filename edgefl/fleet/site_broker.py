@@ -1,7 +1,7 @@
 """The broker of a site as a process of ours: Mosquitto with a bridge to the fleet's, until a signal ends it.
 
 It listens on its own socket for the list of the site's members, which the fleet's server tells over the bridge, and
-lets Mosquitto read what follows from it. The last list stays on disk: whoever was put out is out after a restart too,
+lets Mosquitto read what follows from it. The last list stays on disk: a revoked device is out after a restart too,
 though the fleet's broker is not there. SIGHUP makes it read the site's file again.
 
 A device that is put out while it is connected has no rights from then on, and is refused when it comes again.
@@ -144,6 +144,6 @@ def _changes(site: Site, line: MqttTransport, event: int | TransportEvent) -> bo
 
 
 def _say(site: Site, line: MqttTransport) -> None:
-    """Which list is in force, for whoever put somebody out."""
+    """Publish which list is in force, for the command that revokes."""
     topic = sites.read_topic(site.file.fleet, site.file.name)
     line.publish(topic, str(site.members.number).encode(), retain=True)

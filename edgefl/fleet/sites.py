@@ -5,7 +5,7 @@
      "bridge_certificate": PEM, "bridge_key": PEM, "members": {"number": 7, "devices": ["pi-07"], "revoked": PEM}}
 
 A site is a member of the fleet: its bridge has a certificate of the site's name, may speak for the devices of the site
-and for nobody else, and is put out as a device is. Who belongs to the site, and whose certificates no longer count, is
+alone, and is put out as a device is. Who belongs to the site, and whose certificates no longer count, is
 told to it over the bridge whenever that changes: a list that is signed with the coordinator's key and numbered, so that
 no older one takes its place, whoever owns the brokers. It stands at the fleet's broker for a site that is away.
 """
@@ -45,7 +45,7 @@ class SiteMembers(Record):
 
 
 class SiteFile(Record):
-    """What the server of a site is given; whoever has it is that site."""
+    """What the server of a site is given; its owner can act as that site."""
 
     format: Literal["edgefl site"] = "edgefl site"
     version: Literal[1] = 1

@@ -1,7 +1,7 @@
 """One-time tokens: with one a device becomes a member, once, under one name, until it expires.
 
 A token is one word. It says where the server is and by which fingerprint its authority is known, so that a device
-believes nobody else; and it has a secret, of which the server keeps the hash alone (tokens.json).
+believes no other server; and it has a secret, of which the server keeps the hash alone (tokens.json).
 """
 
 import base64
@@ -42,7 +42,7 @@ class Token(Record):
 
 
 class Expected(Record):
-    """A device that somebody with the secret may become."""
+    """A device that the bearer of the secret may become."""
 
     name: str
     expires: datetime
@@ -99,9 +99,9 @@ def issue(
 
 
 def redeem(fleet: Fleet, secret: str, name: str, now: datetime) -> Expected | None:
-    """Who this secret is for, once: from now on nobody has it. None if there is no such token, or no longer.
+    """Use up the token with this secret and return its device; None if there is no such token, or no longer.
 
-    Call it within `folder.changing()` and admit the device there too: who revokes it meanwhile then finds either.
+    Call it within `folder.changing()` and admit the device there too: a revocation meanwhile then finds either.
     """
     digest, waiting = _hash(secret), _waiting(fleet)
     match = [key for key in waiting if hmac.compare_digest(key, digest)]
@@ -113,7 +113,7 @@ def redeem(fleet: Fleet, secret: str, name: str, now: datetime) -> Expected | No
 
 
 def withdraw(fleet: Fleet, name: str) -> None:
-    """Nobody becomes this device by a token that was given before."""
+    """Void the tokens that were made for this device."""
     with fleet.folder.changing():
         waiting = _waiting(fleet)
         left = {key: one for key, one in waiting.items() if one.name != name}

@@ -27,7 +27,7 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)  # an unknown hyper-par
 
 
 def unwatched(_steps: int) -> None:
-    """Nobody is watching."""
+    """Ignore the progress: the default of a watch."""
 
 
 class Noise(Protocol):
@@ -55,7 +55,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much work is asked: at most so many mini-batches, at most so many seconds."""
+    """How much work is asked: a number of mini-batches and a number of seconds, both upper limits."""
 
     batches: int | None = None
     seconds: float | None = None
@@ -71,7 +71,7 @@ class Task:
     extra: State = field(default_factory=dict)
     previous: Vector | None = None  # the model one round earlier, for algorithms that look back; None in round 1
     purpose: Purpose = "train"  # or only to evaluate
-    evaluates: int | None = None  # count what the model does on data set aside, if there are so many samples
+    evaluates: int | None = None  # evaluate the model on data set aside, if at least this many samples are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class Traits:
     without_devices: bool = False  # it can be applied in a free round, when `draft.updates` is empty
     makes_free_rounds: bool = False  # it makes the model's step in a free round
     believes: str = ""  # what it takes a device's word for besides the update: completes a message
-    history: int | None = None  # it weighs old answers itself, by `draft.ages`, of up to so many rounds ago
+    history: int | None = None  # it weighs old answers itself, by `draft.ages`, up to this number of rounds ago
     needs_torch: bool = False  # it asks more of `site.model` than `Model` offers: it is a `TorchModel` then
 
 
@@ -248,7 +248,7 @@ class Outvoting(Protocol):
     """A stage in which no single device matters."""
 
     def needs(self, answers: int) -> int:
-        """How many answers it takes to outvote those that may lie, if there are so many."""
+        """Return how many answers are needed to outvote those that may lie, in a cohort of this size."""
         ...
 
 
@@ -276,5 +276,5 @@ def is_personal(algorithm: object) -> TypeGuard[Personal]:
 
 
 def rate(thing: Algorithm | Stage) -> float | None:
-    """The learning rate, of whoever has one."""
+    """The learning rate, of an algorithm that has one."""
     return thing.lr if isinstance(thing, Descending) else None

@@ -24,7 +24,7 @@ TRIALS = 3  # a kink may lie between the two sides: then another place is asked
 
 
 def check_gradient(name: str, loss: Loss, y: Array, outputs: int, parts: Fields = ()) -> None:
-    """Refuse a loss of the user's whose gradient on rows of so many outputs, with such labels, is not its own."""
+    """Raise `ConfigError` if the analytic gradient of a user's loss differs from the numeric one."""
     if name in OURS or not len(y):
         return
     some = y[np.linspace(0, len(y) - 1, SAMPLES).astype(int)]

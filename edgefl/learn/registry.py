@@ -4,7 +4,7 @@
     elsewhere      `package.module:name`, from beside the run file or wherever Python looks; only if the operator named
                    it (edgefl/system/user_code.py), and never because another file or a message does
 
-Of two with one name ours wins: nobody changes what a run does by installing a package.
+Of two with one name ours wins: installing a package never changes what a run does.
 """
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
@@ -38,7 +38,7 @@ class Registry(MutableMapping[str, T], Generic[T]):
     def __init__(self, group: str, ours: Mapping[str, str | T]) -> None:
         self.group = group
         self._ours: dict[str, str | Theirs | T] = dict(ours)
-        self._all: dict[str, str | Theirs | T] | None = None  # looked up when somebody asks
+        self._all: dict[str, str | Theirs | T] | None = None  # looked up at the first request
 
     def __getitem__(self, name: str) -> T:
         known = self._places(name)

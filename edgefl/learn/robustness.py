@@ -5,10 +5,10 @@
              up to `extra_cap` times the usual one: of each array beside it
 
 What is within its bound stays as it is. Up to `FADES` times the bound it is clipped to it: an honest device that was
-long away, or has data like nobody's, is heard as loud as anybody may be. Beyond that it fades, the further the more: c
+long away, or has data unlike all others, counts as much as any may. Beyond that it fades, the further the more: c
 times where fading begins becomes the c-th part of the bound, and where the update itself is so long, its weight is
 divided by c as well. Arrays beside the update fade from their bound on, which is wide. So the most that can be had is
-the bound, and who shouts is hardly heard.
+the bound, and a very long answer hardly counts.
 
 What is usual is the median of this round's answers or the median of the last rounds' medians, whichever is larger: one
 number per device and round, only of answers that are merged, and none above its bound. A device that answers more
@@ -16,8 +16,8 @@ often, louder or to no purpose moves nothing, as long as fewer than half of the 
 weigh `weight_cap` times as much as the other, and one that claims more than that weighs no less than the other; one
 weight alone is not bounded, nor a length with nothing beside or before it.
 
-A gateway's answer is bounded as the devices that it speaks for would be, were they all alike: one that lies does what
-so many devices that lie could do. How many it may speak for is the operator's word (`guards.speaks_for`).
+A gateway's answer is bounded as the devices that it speaks for would be, were they all alike: a gateway that lies
+does what as many lying devices could do. How many it may speak for is the operator's word (`guards.speaks_for`).
 
 The medians are part of the run's state (`RunState.states["guards"]`): they survive a restart, and are the same in loop,
 emulator and coordinator. Single numbers beside an update are counters: reported, not merged, not bounded.
@@ -107,7 +107,7 @@ def lower_median(numbers: Iterable[float]) -> float:
 
 
 def _weights(claimed: Mapping[str, float], state: State, caps: Caps, fleet: int) -> dict[str, float]:
-    """What each device weighs, or each of those that a gateway speaks for; there are so many in all."""
+    """Return the weight of each device, or of each one that a gateway speaks for, and their number."""
     if len(claimed) < 2 or caps.weight == inf:
         return dict(claimed)
     usual = max(lower_median(claimed.values()), _known(state, WEIGHT))

@@ -14,7 +14,7 @@ Hold: TypeAlias = Callable[[str, Any], str]  # a word for it, and the object (An
 
 @contextmanager
 def holding() -> Iterator[Hold]:
-    """A function that gives names to objects; with the block the names end, and nobody is kept alive by them."""
+    """A function that gives names to objects; the names end with the block, and keep no object alive."""
     names: list[str] = []
 
     def hold(word: str, thing: Any) -> str:
@@ -32,7 +32,7 @@ def holding() -> Iterator[Hold]:
 
 
 def place(thing: Any) -> str | None:
-    """Where any process finds it, `package.module:name`; None if only this one has it."""
+    """Return where any process finds it, `package.module:name`; None if only this one has it."""
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if module in {None, "__main__"} or not name or not str(name).isidentifier():
         return None

@@ -19,7 +19,7 @@ class Crashed:
 
 
 class Background(Protocol):
-    """Somebody who works, one thing after another, in the order they were given.
+    """A worker that does one thing after another, in the order they were given.
 
     Work is called with `put`; whatever it puts reaches the loop of its owner as an event. It owns what it was given and
     reads nothing of its owner's. It never waits: what has to be tried again later is an event, and the owner's timer.
@@ -30,7 +30,7 @@ class Background(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Nobody wants what was begun any more: it was asked to stop, and what it still puts will be ignored."""
+        """Ask the work in hand to stop; what it still puts is ignored."""
         ...
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ class Background(Protocol):
 
 
 class Threads:
-    """A thread of its own, from the first work on. Nobody waits for a result, so it needs none of what a pool has."""
+    """A thread of its own, from the first work on. Results are not waited for, so it needs none of what a pool has."""
 
     def __init__(self, put: Put, name: str) -> None:
         self._put, self._name = put, name

@@ -1,6 +1,6 @@
 """Matrix products of numpy on one thread while we compute: where BLAS cuts a sum depends on how many threads it has.
 
-The setting is one for the whole process, so whoever enters first makes it, and whoever leaves last takes it back.
+The setting is one for the whole process, so the first to enter makes it, and the last to leave takes it back.
 `threadpoolctl` comes with the coordinator's packages. A device has neither it nor products that are large enough to be
 cut, and the command line gives it one thread from the start (`cli.entry`).
 """

@@ -1,4 +1,4 @@
-"""What time it is, for whoever is handed a clock: nobody else asks."""
+"""What time it is. Code that needs the time is handed a clock; no other code asks the system."""
 
 import time
 from typing import Protocol
@@ -12,7 +12,7 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Seconds since 1970, which may jump when somebody sets the clock."""
+        """Seconds since 1970, which may jump when the clock is set."""
         ...
 
 

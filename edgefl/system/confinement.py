@@ -91,7 +91,7 @@ def _limits(memory: int, threads: int) -> bool:
 
 
 def allow_mapping(pid: int, size: int) -> None:
-    """Let a process that was confined map so many bytes more, which are lent to it; below zero: fewer."""
+    """Let a confined process map this number of bytes more, which are lent to it; below zero: fewer."""
     with suppress(OSError, ValueError):
         soft, hard = resource.prlimit(pid, resource.RLIMIT_AS)
         if soft != resource.RLIM_INFINITY:

@@ -7,8 +7,8 @@
     create     as write, but only where there is nothing yet
 
 `FolderDisk` is a real folder; `MemoryDisk` (memory_disk.py) is one that a test can cut the power of. Contents are
-synced without the times of a file, which nobody asks for: to write over what is there then costs no entry in the
-journal of the file system, for which everybody on that disk would wait.
+synced without the times of a file, which are not needed: to write over what is there then costs no entry in the
+journal of the file system, for which every process on that disk would wait.
 """
 
 import os
@@ -38,18 +38,18 @@ class Disk(Protocol):
         ...
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
-        """The bytes of a file from `start` on, `size` of them if so many are there; None: there is no such file."""
+        """Return the bytes of a file from `start` on, at most `size` of them; None: there is no such file."""
         ...
 
     def view(self, name: str, start: int, size: int) -> memoryview:
         """These bytes of a file, read where they lie when they are looked at; fewer, if it is shorter.
 
-        Only for what nobody changes any more. They stay readable when the file is removed.
+        Only for files that no longer change. They stay readable when the file is removed.
         """
         ...
 
     def scratch(self, size: int) -> memoryview:
-        """So many bytes to write to that lie on this disk and not in memory, until nobody holds them any more."""
+        """Return a buffer that lies on this disk and not in memory, until its last reference is gone."""
         ...
 
     def size(self, name: str) -> int | None:
@@ -79,8 +79,8 @@ class Disk(Protocol):
     def overwrite(self, name: str, *parts: Bytes, synced: bool = True) -> None:
         """After this returns, the file is these parts; a power cut before may leave it torn.
 
-        One sync and no rename: on an SD card that is most of what a small file costs. Who leaves it to a `sync` of his
-        own has what outlives the process, and until then no power cut.
+        One sync and no rename: on an SD card that is most of what a small file costs. A caller that syncs later
+        by itself has content that outlives the process, and until then no power cut.
         """
         ...
 
@@ -93,7 +93,7 @@ class Disk(Protocol):
         ...
 
     def sync(self, name: str) -> None:
-        """After this returns, what can be read here survives a power cut: somebody killed may have left it unsynced."""
+        """Make what can be read here survive a power cut: a process that was killed may have left it unsynced."""
         ...
 
     def rename(self, name: str, to: str) -> None:
@@ -110,7 +110,7 @@ class FolderDisk:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._folder = folder, str(folder)
-        self._lasting: set[str] = set()  # names that we have synced ourselves: of others nobody knows
+        self._lasting: set[str] = set()  # names that we have synced ourselves: of others it is not known
 
     def where(self, name: str = "") -> str:
         return str(self.folder / name)
@@ -177,7 +177,7 @@ class FolderDisk:
                     _write_all(file, parts)
                     sync_contents(file)
                 except OSError:
-                    with suppress(OSError):  # whoever goes on after this cuts it again, and durably
+                    with suppress(OSError):  # the next writer cuts it again, and durably
                         os.ftruncate(file, before)
                     raise
 
@@ -234,7 +234,7 @@ class FolderDisk:
             file = os.open(self._path(name), flags | BINARY, OURS)
         try:
             if name not in self._lasting:
-                close_to_others(file)  # whoever made it
+                close_to_others(file)  # by any process
             yield file
         finally:
             os.close(file)

@@ -1,6 +1,6 @@
-"""JSON from a file or from somebody else: whatever is wrong with it is a `ValueError`.
+"""JSON from a file or from the network: whatever is wrong with it is a `ValueError`.
 
-Python's reader goes one call deeper with each bracket, and so does whoever walks what it gives.
+Python's reader goes one call deeper with each bracket, and so does code that walks the result.
 """
 
 import json

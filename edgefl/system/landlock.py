@@ -12,9 +12,9 @@ from pathlib import Path
 CREATE, ADD, RESTRICT = 444, 445, 446  # the same numbers on every architecture
 VERSION, BENEATH = 1, 1
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
-FILES = {1: 13, 2: 14, 3: 15, 5: 16}  # from this version of the interface on there are so many rights to files
+FILES = {1: 13, 2: 14, 3: 15, 5: 16}  # the number of rights to files from each version of the interface on
 TCP = 0b11  # bind and connect, from version 4 on
-ABROAD = 0b11  # sockets without a file and signals, to whoever is not in here with us; from version 6 on
+ABROAD = 0b11  # sockets without a file and signals, to processes outside of this domain; from version 6 on
 
 
 def version() -> int:
@@ -47,7 +47,7 @@ def _allow(rules: int, path: Path) -> None:
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # it is not there, so nobody will read it
+        return  # it is not there, so it cannot be read
     rights = READ_FILE | READ_DIR if path.is_dir() else READ_FILE
     try:
         _call(ADD, rules, BENEATH, struct.pack("<Qi", rights, handle), 0)

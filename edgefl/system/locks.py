@@ -15,7 +15,7 @@ CLOCKS = 2.0  # seconds by which the birth of a process may seem later than what
 
 @contextmanager
 def own(folder: Path, *, private: bool = True, remedy: str = "stop it, or choose another folder") -> Iterator[None]:
-    """Own the folder while the block runs; if it is private, nobody else can read it."""
+    """Own the folder while the block runs; if it is private, no other user can read it."""
     try:
         if private:
             make_private(folder)
@@ -40,7 +40,7 @@ def own(folder: Path, *, private: bool = True, remedy: str = "stop it, or choose
 
 
 def owner(folder: Path) -> int | None:
-    """The process that owns the folder, or None. To look is not to lock: nobody who wants it is kept out meanwhile."""
+    """The process that owns the folder, or None. Looking takes no lock, so it keeps no process out."""
     import psutil  # noqa: PLC0415 - an agent locks its folder too, and has no use for it
 
     try:
@@ -48,4 +48,4 @@ def owner(folder: Path) -> int | None:
         born = psutil.Process(number).create_time() if number > 0 else inf
     except (OSError, ValueError, psutil.Error):
         return None
-    return number if born <= since + CLOCKS else None  # a younger one has only got the number of one that is gone
+    return number if born <= since + CLOCKS else None  # a younger process only reuses the number of one that has ended

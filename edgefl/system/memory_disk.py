@@ -127,7 +127,7 @@ class MemoryDisk:
         self._alive()
         return len(self._names[name].data) if name in self._names else None
 
-    def mode(self, name: str) -> int:  # noqa: ARG002 - nobody else is in this process
+    def mode(self, name: str) -> int:  # noqa: ARG002 - there is no other process
         self._alive()
         return OURS
 
@@ -256,7 +256,7 @@ class MemoryDisk:
 
 
 def _lost(count: int, rng: Random) -> list[bool]:
-    """Which of so many changes a power cut undoes: all, none, those after a moment, or any."""
+    """Return which changes a power cut undoes: all, none, those after a moment, or any."""
     match rng.randrange(4):
         case 0:
             return [True] * count

@@ -1,7 +1,8 @@
 """What Linux has and another system lacks: locks of files, modes, syncs of contents and of names.
 
-Whoever needs one of them asks here. On Windows files have no modes: who may read a file in a user's own folder is said
-by the folder. What only Linux or POSIX can do at all, such as confinement, imports its modules where it uses them.
+Code that needs one of them calls this module. On Windows files have no modes: who may read a file in a user's own
+folder is said by the folder. What only Linux or POSIX can do at all, such as confinement, imports its modules where it
+uses them.
 """
 
 import errno
@@ -17,7 +18,7 @@ LINUX = sys.platform == "linux"
 OURS = 0o600  # mode of a file that only its owner reads
 LOCKED_BYTE = 1 << 30  # of a lock on Windows: behind what is written, so that others can read the file
 ZEROS = bytes(1 << 20)
-AGAIN = 0.05  # seconds between two attempts to lock a file on Windows, which tells nobody that it is free
+AGAIN = 0.05  # seconds between two attempts to lock a file on Windows, which does not tell when it is free
 # Windows would change what is written to a file that was opened by `os.open`: it takes it for text.
 BINARY = getattr(os, "O_BINARY", 0)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -84,7 +85,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def reserve(file: int, size: int) -> None:
-    """Make an open file so many bytes long; a full disk is an error here, and no signal when they are written."""
+    """Make an open file this number of bytes long; a full disk is an error here, and no signal later."""
     if sys.platform == "linux":
         os.posix_fallocate(file, 0, size)
     else:

@@ -5,8 +5,8 @@
     record  length of the note 4 | length of the body 8 | note, JSON | body, raw bytes, at a multiple of 64
 
 The records of one `append` are one batch: together they are there after a power cut, or none of them is. A batch begins
-only after the one before it was synced, so of all batches only the last one can be torn: it was promised to nobody,
-and is cut off. The first one comes with its file, whole or not at all. Anything else that does not agree is damage, and
+only after the one before it was synced, so of all batches only the last one can be torn: no receipt was sent for it, so
+it is cut off. The first one comes with its file, whole or not at all. Anything else that does not agree is damage, and
 is not passed over.
 
 Notes have a checksum of their own, so a reader of notes skips the bodies, but for those that may be torn (`Bodies`).
@@ -111,7 +111,7 @@ class RecordLog:
     def _batch(self, window: "_Window", size: int, bodies: Bodies) -> "_Batch | None":
         try:
             return _batch(window, self.end, size, bodies)
-        except (ValueError, error):  # somebody else made it, with the right checksum
+        except (ValueError, error):  # another program made it, with the right checksum
             raise self.damaged("for it holds what is no record") from None
 
     @property
@@ -121,7 +121,7 @@ class RecordLog:
         return bool(head) and self.disk.read(self.name, at, len(head)) != head
 
     def recover(self) -> None:
-        """Whoever goes on writing what he has read: a torn end goes, and what is there is made to last."""
+        """Prepare a log that was read for further writing: cut off a torn end, sync what is there."""
         size = self.disk.size(self.name)
         if size is None:
             return

@@ -29,7 +29,7 @@ _maps: BinaryIO | None = None
 def one_heap(kept: int = 0) -> None:
     """From here on new threads share one heap. glibc gives each its own, and none gives back what it once had.
 
-    So many bytes of what is freed are kept for what comes next. The kernel, which large pieces come from otherwise,
+    This number of freed bytes is kept for what comes next. The kernel, which large pieces come from otherwise,
     clears them page by page: to receive ten answers of 4 MB took a coordinator 45 ms more that way.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -43,7 +43,7 @@ def one_heap(kept: int = 0) -> None:
 
 @contextmanager
 def freed_kept(kept: int) -> Iterator[None]:
-    """So many bytes of what is freed stay with this process until the block ends, and are given back then.
+    """Keep this number of freed bytes with the process until the block ends, and give them back then.
 
     The answers of a simulated round are freed together; without this they come from the kernel anew in the next one.
     """
@@ -86,7 +86,7 @@ def release_code() -> int:
 
 
 def _unwritten() -> Iterator[tuple[int, int]]:
-    """Where files are mapped that nobody can write to, and nobody did before they were closed: that would be lost."""
+    """Return where files are mapped that no process can write to or has written to: only these can be dropped."""
     for mappings in _mapped():
         for mapping in UNWRITTEN.finditer(mappings):
             yield int(mapping[1], 16), int(mapping[2], 16)

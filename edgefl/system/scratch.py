@@ -60,7 +60,7 @@ def _delete(folder: Path, lock: int) -> None:
 
 
 def _locked(prefix: str, place: str | None) -> tuple[Path, int | None]:
-    """A new folder and its lock; one that somebody took for left behind, before it was locked, is made again."""
+    """A new folder and its lock; one that was cleaned up as a leftover, before it was locked, is made again."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

@@ -2,7 +2,7 @@
 
 The table is what numpy, onnxruntime and torch were seen to need, for memory, threads, time, reading files and speaking
 through a socket that is already open. It has no call that opens a socket, starts a program, forks, writes or makes a
-file by its name, sends a signal to somebody else, or changes a limit.
+file by its name, sends a signal to another process, or changes a limit.
 
 It has no `mremap` either, which glibc tries first when it enlarges memory and can do without: it takes pieces of the
 stack elsewhere, and each of them grows downwards as far as RLIMIT_STACK, which no other limit counts.
@@ -50,7 +50,7 @@ getuid             102  174          geteuid            107  175          getgid
 getegid            108  177          getppid            110  173
 """
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # which column, and what the kernel calls it
-CLONE3 = 435  # its arguments lie in memory, where nobody can look at them: glibc then takes clone
+CLONE3 = 435  # its arguments lie in memory, where a filter cannot look at them: glibc then takes clone
 LONGER = 0x40000000  # calls of the x32 kind have numbers from here on
 
 CLONE_THREAD = 0x00010000

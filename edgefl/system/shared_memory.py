@@ -21,7 +21,7 @@ Described: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]  # kind of number
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Arrays in shared memory; whoever has the handle and the description has the arrays."""
+    """Arrays in shared memory; a process with the handle and the description has the arrays."""
 
     handle: int
     described: Described
@@ -33,7 +33,7 @@ class Shared:
         return os.fstat(self.handle).st_size
 
     def close(self) -> None:
-        """Give the handle away; the arrays stay as long as somebody uses them."""
+        """Close the handle; the arrays stay as long as they are used."""
         os.close(self.handle)
 
 

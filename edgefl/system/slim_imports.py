@@ -21,7 +21,7 @@ def slim() -> None:
 
 
 class _Later(ModuleType):
-    """Stands for a module until somebody takes something from it. (The standard library's lazy loader does not wait
+    """Stands for a module until an attribute of it is used. (The standard library's lazy loader does not wait
     that long before Python 3.12: the next import of the module is enough for it.)
     """
 

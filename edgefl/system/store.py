@@ -1,7 +1,7 @@
 """Named arrays on disk: safetensors, written whole or not at all, and trusted only when their hash agrees.
 
 The hash is that of the whole file and stands in its metadata, so that any reader of safetensors opens it. What is
-written here is for its owner alone, unless it is said to be for everybody.
+written here is for its owner alone, unless the caller makes it readable for all users.
 """
 
 import json
@@ -29,7 +29,7 @@ _UNSEALED = "0" * 64  # stands where the hash will, while it is computed
 _METADATA = "__metadata__"  # the key of a header that is not an array's
 MOST_HEADER = 64 << 20  # bytes of JSON in front of the numbers
 MOST_WORDS = 64 << 20  # bytes of one array of words, each of which takes as much as the longest
-LARGEST_MODEL = 4 << 30  # bytes of a file with a model that somebody gives us
+LARGEST_MODEL = 4 << 30  # bytes of a file with a model from outside
 _ABOUT = "edgefl"  # the one key of the metadata; arrays of words stand there too, because safetensors holds numbers
 _START = b'{"__metadata__":{"edgefl":"{\\"sha256\\": \\"'  # how the header of our files begins, the hash next
 _HASH = slice(8 + len(_START), 8 + len(_START) + len(_UNSEALED))
@@ -60,7 +60,7 @@ def write_atomically(path: Path, data: bytes | bytearray | memoryview, *, privat
 
 
 def new_file(path: Path, *, private: bool) -> BinaryIO:
-    """A new one, not what somebody's link of this name leads to; closed from the beginning: who opens it reads on."""
+    """Make a new file, never the target of a link of this name; it is private from the beginning."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, OURS if private else 0o666)
     if private:
         close_to_others(handle)
@@ -71,7 +71,7 @@ def create_atomically(path: Path, data: bytes | bytearray | memoryview) -> bool:
     """Whether `path` holds exactly `data` because there was nothing before; OSError if it cannot be written."""
     make_folder(path.parent)
     before_write()
-    handle, fresh = mkstemp(dir=path.parent, prefix=f".{path.name}.")  # which nobody else can read
+    handle, fresh = mkstemp(dir=path.parent, prefix=f".{path.name}.")  # which no other user can read
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -165,7 +165,7 @@ def opened(raw: bytes, origin: str) -> tuple[State, dict[str, Any]]:
     try:
         told = parse_json(metadata[_ABOUT])
         return _with_words(arrays, told["words"]), told["about"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # somebody else made it, with the right hash
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # another program made it, with the right hash
         raise StoreError(f"{origin}: not one of our files ({type(error).__name__})") from None
 
 
@@ -175,7 +175,7 @@ def is_sealed(raw: bytes) -> bool:
 
 
 def plain(raw: bytes, origin: str) -> State:
-    """The arrays of a safetensors file that somebody else wrote."""
+    """Return the arrays of a safetensors file that another program wrote."""
     from safetensors import SafetensorError  # noqa: PLC0415 - as in `_packed`
     from safetensors.numpy import load as unpack  # noqa: PLC0415
 

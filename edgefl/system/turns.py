@@ -1,9 +1,10 @@
-"""A shell whose events are carried out by whoever brings them, one after another: nobody is woken for it.
+"""A shell whose events are carried out by the thread that brings them, one after another: no thread is woken.
 
 `reactor.serve` has a thread that waits for events. Where each round brings a few small ones, from the network and back
 from the training, to wake it costs as much as what it does then. Here the thread that brings an event takes the turn,
-if nobody has it, and does what follows; otherwise it leaves the event to whoever has. So still one thing happens at a
-time, in the order in which it was brought. The thread that serves sleeps until the shell's deadline, or its end.
+if it is free, and does what follows; otherwise it leaves the event to the thread that has the turn. So still one thing
+happens at a time, in the order in which it was brought. The thread that serves sleeps until the shell's deadline, or
+its end.
 """
 
 from collections import deque
@@ -22,7 +23,7 @@ class Turns:
     """The events of one shell. What it does in its turn must neither wait for another thread nor take long."""
 
     def __init__(self, clock: Clock, beat: Callable[[], None] = lambda: None, every: float | None = None) -> None:
-        """`beat` is called when the shell was looked after, at least once in so many seconds if `every` is given."""
+        """Call `beat` after each turn of the shell, and at least once in `every` seconds if that is given."""
         self._clock = clock
         self._beat, self._every = beat, inf if every is None else every
         self._events: deque[Any] = deque()
@@ -34,7 +35,7 @@ class Turns:
         self._bell: SimpleQueue[None] = SimpleQueue()  # unlike an Event it may be rung by a signal handler
 
     def put(self, event: Any) -> None:
-        """Something happened; what follows is done here and now, unless somebody is at it."""
+        """Queue an event, and carry it out here and now unless another thread has the turn."""
         self._events.append(event)
         self._take_turns()
 
@@ -54,7 +55,7 @@ class Turns:
             self._shell = shell
         while self._served():
             self._asleep = False
-            with self._turn:  # whoever has it wakes the shell himself, if its time comes meanwhile
+            with self._turn:  # the thread that has the turn wakes the shell itself, if its time comes meanwhile
                 self._due = inf
                 self._work()
             self._take_turns()
@@ -68,12 +69,12 @@ class Turns:
         return self._shell is not None
 
     def _sleep(self) -> None:
-        self._asleep = True  # before the look at when: whoever plans something sooner from now on rings
+        self._asleep = True  # before the deadline is read: a thread that plans something sooner from now on rings
         with suppress(Empty):
             self._bell.get(timeout=max(0.0, min(self._every, self._due - self._clock.now())))
 
     def _take_turns(self) -> None:
-        """All that is to be done, unless somebody is at it: he looks again after he has let go, so nothing is left."""
+        """Drain the queue unless another thread holds the lock; check again after releasing it."""
         while self._events and self._served() and self._turn.acquire(blocking=False):
             try:
                 self._work()
@@ -89,7 +90,7 @@ class Turns:
             while self._events and not shell.ended:
                 shell.handle(self._events.popleft())
                 deadline = self._wake(shell)  # also while others speak: who floods us must not stop the clock
-        except BaseException as error:  # noqa: BLE001 - of whatever thread: whoever serves raises it
+        except BaseException as error:  # noqa: BLE001 - of any thread: the serving thread raises it
             self._error, self._shell = error, None
             self._bell.put(None)
             return

@@ -50,7 +50,7 @@ def is_allowed(place: str) -> bool:
 
 
 def allowed() -> tuple[str, ...]:
-    """Return the places that the operator named, for a process of his that does not have our environment."""
+    """Return the places that the operator named, for a process of theirs that does not have our environment."""
     return tuple(sorted(_allowed()))
 
 

@@ -1,4 +1,4 @@
-"""What our algorithms cost beyond the arithmetic that nobody can avoid."""
+"""What our algorithms cost beyond the arithmetic that cannot be avoided."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -20,7 +20,7 @@ class BareLoop:
         self._cohort, self._batch, self._lr = cohort, batch, lr
 
     def play(self, rounds: int) -> None:
-        """So many rounds: everybody of the cohort trains for one epoch, and the mean is the next model."""
+        """Play the rounds: each device of the cohort trains for one epoch, and the mean is the next model."""
         use_threads(1)
         for _ in range(rounds):
             answers = [self._trained(*self._devices[i]) for i in torch.randperm(len(self._devices))[: self._cohort]]

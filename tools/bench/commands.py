@@ -127,7 +127,7 @@ def algorithms(
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 3,
     json: Json = False,
 ) -> None:
-    """Our algorithms, against the arithmetic that nobody can avoid."""
+    """Our algorithms, against the arithmetic that cannot be avoided."""
     from edgefl.ops.bench.report import show
     from tools.bench.algorithms import Sizes, compare
 

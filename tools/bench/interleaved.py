@@ -18,7 +18,7 @@ class Taken:
 def interleaved(sides: Mapping[str, Work], *, repeats: int, calls: int = 1) -> dict[str, list[Taken]]:
     """What each side took in each of its turns; a turn is one call, which does what counts as `calls` of them.
 
-    A first turn of everybody is not counted.
+    A first turn of each side is not counted.
     """
     taken: dict[str, list[Taken]] = {side: [] for side in sides}
     for work in sides.values():

@@ -1,6 +1,6 @@
 """The reference for the transport: the same bytes in the same chunks by bare paho clients, and nothing else.
 
-A server publishes a model to everybody, each client takes it in and sends as many bytes back; when all have come the
+A server publishes a model to all clients, each takes it in and sends as many bytes back; when all have come the
 next round begins. No hashes, no receipts, no repair. `python -m tools.bench.paho_baseline URL NAME` is a
 client, with `LINE CLIENTS` behind it a server that plays what it is told on its line (`peers/side.py`).
 """
@@ -68,7 +68,7 @@ class Server:
         self._wait("clients to connect")
 
     def play(self, params: int, rounds: int, mark: Callable[[], None]) -> None:
-        """So many rounds with a model of so many float32 numbers."""
+        """Play the rounds, with a model of this number of float32 values."""
         model = bytes(4 * params)
         for _ in range(rounds):
             self.peer.send(DOWN, model)

@@ -92,7 +92,7 @@ class Unsigned(Services):
 
 
 class Secured(Services):
-    """The same as members of a secured fleet: TLS 1.3, a certificate for everybody, what each may read and write."""
+    """The same as members of a secured fleet: TLS 1.3, a certificate for each client, and an ACL."""
 
     def __init__(self, secured: SecuredFleet) -> None:
         self.fleet, self.kits = secured.fleet, secured.kits

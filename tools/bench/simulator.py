@@ -106,7 +106,7 @@ def samples(fleet: Fleet, seed: int) -> Dataset:
 
 
 def job_of(fleet: Fleet) -> Job:
-    """Plain averaging, one epoch, judged by nobody: what is left is training."""
+    """Plain averaging, one epoch, no evaluation: what is left is training."""
     from edgefl.learn.models.onnx_export import export
     from edgefl.learn.models.torch_backend import initial_params
 

@@ -23,7 +23,7 @@ class TrainingServer(Server):
         return self.prepared(order["codec"])
 
     def check(self, run_state: RunState, order: dict[str, Any]) -> None:
-        """Nobody knows beforehand what training ends with."""
+        """Accept any result: what training ends with is not known beforehand."""
 
 
 if __name__ == "__main__":

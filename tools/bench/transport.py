@@ -35,7 +35,7 @@ Samples = list[list[float]]  # of each side
 
 
 class Ours(Protocol):
-    """The real thing, in so many agent processes: `services.py`."""
+    """The real services, with a number of agent processes: `services.py`."""
 
     def command(self, address: Address, name: str, folder: Path) -> list[str]:
         """How to start the agent of this name."""

@@ -1,4 +1,4 @@
-"""Signatures taken away, for the reference of a bench: keys that everybody knows, and that cost next to nothing.
+"""Signatures taken away, for the reference of a bench: keys that are public, and that cost next to nothing.
 
 What is left of a signature is a hash of the statement, so that both sides speak the same protocol. A key holds only
 in a process that has called this for it, and only the bench's own processes do (tests/test_architecture.py).

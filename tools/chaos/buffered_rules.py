@@ -1,4 +1,4 @@
-"""What must be true besides (invariants.py) where rounds wait for nobody.
+"""What must be true besides (invariants.py) where rounds wait for no device.
 
 counted      no answer is merged that began longer ago than the run file allows, and each weighs what its age leaves
 promised     whatever was receipted as accepted is merged in the round in hand then, or in the next if that was closed
@@ -20,7 +20,7 @@ Receipted = tuple[str, int, str, bytes]  # a run, what the answer began with, a 
 
 
 def trains(run: RunFile, round: int) -> bool:
-    """Whether this round of the run waits for nobody."""
+    """Return whether this round of the run waits for no device."""
     return run.buffered and run.schedule.purpose(round) == "train"
 
 

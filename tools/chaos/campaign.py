@@ -60,7 +60,7 @@ class Summary:
 
 
 def played(first: int, count: int, workers: int = 1, bug: str | None = None) -> Iterator[Outcome]:
-    """The outcomes of so many seeds, in order."""
+    """Yield the outcomes of `count` seeds, in order."""
     batches = [(start, min(BATCH, first + count - start)) for start in range(first, first + count, BATCH)]
     if workers == 1:
         for start, size in batches:

@@ -1,4 +1,4 @@
-"""Whoever listens at the broker: what a payload says, without asking whether it is true."""
+"""What a payload at the broker says, decoded without checking its signature."""
 
 from typing import TypeAlias
 

@@ -11,10 +11,10 @@ spent        no more private updates left a device than its ledger counts
 tidy         at the end nothing is left at the broker, and nothing held on a device
 progress     a quorum that is healthy for long enough closes a round (progress.py); once all is mended, every run ends
 judged       what is told of a model is told alike for ever, and is what the journal's answers say of it
-undisturbed  where everybody counted in every round, model and evaluations are those of the plain loop in which each
+undisturbed  where every device counted in every round, model and evaluations are those of the plain loop in which each
              device makes the steps that it had the time for, bit for bit
 
-Where rounds wait for nobody some of these are others: buffered_rules.py.
+Where rounds wait for no device some of these are others: buffered_rules.py.
 """
 
 from collections import defaultdict
@@ -122,7 +122,7 @@ class Invariants:
                 self.over.add(run)
 
     def lost(self, passing: Passing) -> None:
-        """The broker has lost this message: what nobody can make up for is not asked of anybody."""
+        """Relax the rules that the loss of this message makes unattainable."""
         match topics.parts(passing.topic):
             case ("presence", device) if passing.way == "up":
                 self.wills_lost.add(device)
@@ -213,7 +213,7 @@ class Invariants:
             seen.run_state = run_state
 
     def _forward(self, name: str, seen: RunSeen, now: Rounds) -> None:
-        """Rounds stand here, by all that is written: of what is not yet, nobody has heard."""
+        """Return where the rounds stand by what is written; what is not written was not sent either."""
         back = now.round < seen.round and now.phase != "finished"  # without the round that only evaluated
         if back or now.attempt < seen.attempt:
             was = f"round {seen.round}, attempt {seen.attempt}"
@@ -278,7 +278,7 @@ class Invariants:
         self._kept_promises(machine, seen, round)
 
     def _kept_promises(self, machine: CoordinatorMachine, seen: RunSeen, round: int) -> None:
-        """Whoever was told that his answer to this round counts is in it, unless its opening was given up."""
+        """Check that each answer with a receipt for this round is in it, unless its opening was given up."""
         name, merged = machine.name, seen.merged[round]
         if trains(machine.run, round):
             if lost := buffered_rules.lost(self.promises, name, round, seen.merged.values()):
@@ -329,7 +329,7 @@ class Invariants:
     # ---- lives -------------------------------------------------------------------------------------------------
 
     def before_boot(self, machine: Machine, broker: VirtualBroker, broker_since: float) -> None:
-        """A machine that was off for long is about to start: nobody may think that it was there."""
+        """A machine that was off for long is about to start: check that no coordinator takes it for present."""
         now, since = machine.around.world.now, machine.down_since
         if machine.name not in self.devices or since is None or machine.name in self.twins | self.wills_lost:
             return
@@ -349,7 +349,7 @@ class Invariants:
         seen.tidy = now < seen.last_word_by and shell is not None and shell.state.searched
 
     def at_the_end(self, broker: VirtualBroker, broker_since: float) -> None:
-        """All runs have ended, and everybody has had time to hear of it."""
+        """Check what must be true when all runs have ended and all messages have arrived."""
         for name, machine in self.coordinators.items():
             self._ended(machine, self.runs[name])
         tidy = {name for name, seen in self.runs.items() if seen.tidy}
@@ -422,7 +422,7 @@ class Invariants:
         return True
 
     def _same_as_its_record(self, machine: CoordinatorMachine, everybody: dict[str, Dataset], full_disks: bool) -> bool:
-        """The same where rounds wait for nobody: the loop is told in which order answers came."""
+        """The same where rounds wait for no device: the loop is told in which order answers came."""
         if any(device.member.lie for device in self.devices.values()) or self.twins or full_disks:
             return False
         seen, name = self.runs[machine.name], machine.name
@@ -440,7 +440,7 @@ def _plain(fact: events.Evaluated) -> events.Evaluated:
 
 
 def _finished(broker: VirtualBroker, run: str) -> bool:
-    """Whether everybody who asks the broker learns that the run has ended."""
+    """Return whether each client that asks the broker learns that the run has ended."""
     kept = broker.retained.get(topics.state(FLEET, run))
     state = overheard(kept.topic, kept.payload) if kept else None
     return isinstance(state, JobState) and state.phase == "finished"

@@ -40,7 +40,7 @@ from tools.chaos.scenario import Lie, Member, Scenario
 from tools.chaos.softmax import make_job, samples
 
 FLEET = "default"
-AGAIN = 5.0  # seconds after which whoever starts services tries again, where one could not start
+AGAIN = 5.0  # seconds until a service that could not start is started again
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Surroundings:
 
 
 class Machine(ABC):
-    """A disk, and whoever lives on it."""
+    """A disk, and the service that uses it."""
 
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name, self.around = name, around
@@ -95,7 +95,7 @@ class Machine(ABC):
             self.down_since = self.around.world.now
 
     def power_cut(self) -> None:
-        """The machine is off, without a word to anybody; its disk is as such a disk may be found."""
+        """Switch the machine off without a word; its disk is as such a disk may be found."""
         self.kill(silent=True)
         self.disk.crash(Random(f"{self.around.scenario.seed}/crash/{self.name}/{self.lives}"))
 
@@ -160,7 +160,7 @@ class DeviceMachine(Machine):
             self.process.put(Stopped())
 
     def repent(self) -> None:
-        """Whoever made it lie has gone, and somebody has cleared what was lied about and not sent yet."""
+        """End the attack, and clear the false updates that were not sent yet."""
         self.kill()
         for name in self.disk.names("*.spool"):
             self.disk.remove(name)
@@ -225,7 +225,7 @@ class CoordinatorMachine(Machine):
             self.process.put(Stop())
 
     def rot(self) -> None:
-        """The newest checkpoint is damaged while nobody looks."""
+        """Damage the newest checkpoint."""
         for name in checkpoint.generations(self.disk)[-1:]:
             raw = bytearray(self.disk.read(name) or b"")
             raw[len(raw) // 2] ^= 0xFF

@@ -1,6 +1,7 @@
 """Bugs that are put into the real code on purpose: a harness that does not find them would not find others either.
 
-Each is a small change that somebody could make by mistake, applied to the running program and taken back afterwards.
+Each is a small change that a programmer could make by mistake, applied to the running program and taken back
+afterwards.
 """
 
 from collections.abc import Callable, Iterator, Mapping

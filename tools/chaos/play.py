@@ -30,7 +30,7 @@ from tools.chaos.scenario import Fault, Scenario, draw
 from tools.chaos.story import Story
 
 PATIENCE, DEADLINES = 60.0, 6.0  # virtual seconds, and times a round's deadline, in which a mended fleet must get done
-REST = OPEN + 15.0  # virtual seconds after the last run's end, in which everybody hears of it
+REST = OPEN + 15.0  # virtual seconds after the last run's end, in which all devices hear of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Outcome:
 
     seed: int
     violation: str = ""  # the rule and what broke it; empty: all is well
-    story: str = ""  # the last lines of a play, where somebody wants to know
+    story: str = ""  # the last lines of a play, where the story is wanted
     virtual_seconds: float = 0.0
     cpu_seconds: float = 0.0
     events: int = 0
@@ -212,7 +212,7 @@ class Play:
                     machine.process.clock.jump(fault.amount)
 
     def _noise(self, fault: Fault) -> None:
-        """Somebody without a name in the fleet says what nobody can read, where everybody listens."""
+        """Publish unreadable messages on all topics, from a client without a name in the fleet."""
         client = self.broker.client(f"noise-{self.world.now}")
         client.start(lambda _: None)
         garbage = Random(f"{self.scenario.seed}/noise/{fault.at}")
@@ -225,7 +225,7 @@ class Play:
         self.world.later(fault.seconds, client.close)
 
     def _twin(self, fault: Fault) -> None:
-        """Somebody gives another device the same name, and notices after a while."""
+        """Give another device the same name, for a while."""
         original = self.devices[fault.whom]
         known = all(one.shell and fault.whom in one.shell.state.devices for one in self.coordinators.values())
         if not known or f"{fault.whom}*" in self.machines:
@@ -296,7 +296,7 @@ class Play:
         return False
 
     def _lost(self, passing: Passing) -> Fate:
-        """The broker says that it has the message, or that it was sent on, and nobody ever hears of it."""
+        """Let the broker acknowledge a message and lose it."""
         self.struck["lost"] += 1
         what = kind(passing.topic, passing.payload)
         self._note("!", f"lost {what}, {'from' if passing.way == 'up' else 'to'} {passing.client}")
@@ -349,7 +349,7 @@ def _pieces(size: int) -> Iterator[None]:
 
 @contextmanager
 def _segments(rounds: int) -> Iterator[None]:
-    """A segment of a journal is full after so many rounds, and models between are not saved, if there are any."""
+    """Let a segment of a journal be full after this number of rounds; models between are not saved."""
     before = segments.ROUNDS, checkpoint_writer.APART
     segments.ROUNDS, checkpoint_writer.APART = rounds, 0.0 if rounds == 1 else 3600.0
     try:
@@ -360,7 +360,7 @@ def _segments(rounds: int) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What goes wrong here is no warning to anybody."""
+    """Silence the logs: what goes wrong here is on purpose."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

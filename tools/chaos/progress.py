@@ -1,9 +1,9 @@
-"""Progress while things go wrong: a quorum that is healthy gets on, whatever happens to everybody else.
+"""Progress while things go wrong: a quorum that is healthy gets on, whatever happens to the other devices.
 
-Healthy is a machine that runs, is connected, has room on its disk and does not lie; whoever has just started or
-connected, or lost a message, is so from then on. Where a coordinator and a quorum of devices have been healthy for
-`bound` seconds, without a storm between them, a round must have been closed in that time. Where rounds wait for nobody
-one device is enough.
+Healthy is a machine that runs, is connected, has room on its disk and does not lie; one that has just started or
+connected, or lost a message, is healthy from then on. Where a coordinator and a quorum of devices have been healthy for
+`bound` seconds, without a storm between them, a round must have been closed in that time. Where rounds wait for no
+device one device is enough.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def bound(run: RunFile) -> float:
 
 
 class Progress:
-    """Looks now and then how long everybody has been healthy."""
+    """Looks now and then how long each machine has been healthy."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ def divided(answers: Iterable[Kept], round: int, counted: frozenset[str]) -> tup
 
 
 def together(answers: Iterable[Kept], _round: int, counted: frozenset[str]) -> tuple[dict[str, Kept], dict[str, Kept]]:
-    """The same where rounds wait for nobody: whenever they began, none of them is late."""
+    """The same where rounds wait for no device: whenever they began, none of them is late."""
     return {kept.device: kept for kept in answers if kept.device in counted}, {}
 
 
@@ -65,7 +65,9 @@ def courses(disk: Disk) -> Iterator[Course]:
 
 def idle(job: Job, disk: Disk, trains: Mapping[str, int], paces: Mapping[str, float]) -> str:
     """Whose answer has fewer steps than were asked for, though there was time for one more."""
-    if isinstance(job.algorithm, Personal):  # who walks twice answers for one walk: how long a step takes is his word
+    if isinstance(
+        job.algorithm, Personal
+    ):  # a method with two walks answers for one: it reports the time of its own step
         return ""
     time = SHARE * job.run.rounds.deadline
     turns = [turn for course in courses(disk) for turn in course.turns if turn.steps]

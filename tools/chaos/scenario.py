@@ -27,7 +27,7 @@ LOST = (  # what a broker may lose, though it said that it has it
 LIES: tuple[Lie, ...] = ("torn", "not a number", "huge", "round", "run", "name", "model", "stale")
 SAMPLES = 8  # more for each device of a fleet that is asked what its data are like: some have enough to say it
 MOST_FAULTS = 10
-LONG = 400.0  # virtual seconds that somebody may be away for, in which the others must get on
+LONG = 400.0  # virtual seconds that a machine may be away for, in which the others must get on
 CHEAP: dict[str, dict[str, Any]] = {  # where an algorithm's own defaults would take long
     "fedgc": {"batches": 2},
     "gradma": {"batches": 2},
@@ -40,7 +40,7 @@ CHEAP: dict[str, dict[str, Any]] = {  # where an algorithm's own defaults would 
 }
 NEWER = ("fedadam", "fedyogi", "fedadagrad", "fedasync", "fedper", "fedrep", "fedbn", "ditto", "pfedme")
 AGAIN = 0.3  # the share of runs that have one of these instead: a stream of its own, so that seeds stay what they are
-BUFFERED = 0.2  # the share of runs whose rounds wait for nobody
+BUFFERED = 0.2  # the share of runs whose rounds wait for no device
 PER_ROUND = 7.0  # virtual seconds in which faults may come, for each round
 
 
@@ -50,7 +50,7 @@ class Fault:
 
     at: float
     kind: Kind
-    whom: str = ""  # a device or a run; nobody: the broker, or all lines
+    whom: str = ""  # a device or a run; empty: the broker, or all lines
     seconds: float = 0.0
     amount: float = 0.0
     what: str = ""  # the kind of messages, where some are lost
@@ -112,7 +112,7 @@ class Scenario:
         return max((fault.at + fault.seconds for fault in self.faults), default=0.0) + 1.0
 
     def exact(self, run: RunFile) -> bool:
-        """Whether every round of this run must have everybody's answer."""
+        """Return whether every round of this run needs the answers of all devices."""
         everybody = run.rounds.quorum == run.rounds.cohort == len(self.members)
         return everybody and run.rounds.over_select == 1.0 and not run.buffered
 
@@ -213,7 +213,7 @@ def _selection(seed: int, name: str, first: str, *, private: bool) -> dict[str, 
 def _impatient(
     seed: int, name: str, rounds: dict[str, Any], algorithm: dict[str, Any], private: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same in rounds that wait for nobody, of an algorithm that can; of a private run the one that is."""
+    """The same in rounds that wait for no device, of an algorithm that can; of a private run the one that is."""
     rng = Random(f"{seed}/impatient/{name}")
     kept = {key: value for key, value in rounds.items() if key in {"deadline", "start_with"}}
     sizes = {"concurrency": rounds["cohort"], "buffer": rounds["quorum"]}
@@ -277,7 +277,7 @@ def _fault(rng: Random, kind: Kind, whom: str, at: float) -> Fault:  # noqa: PLR
             return Fault(at, kind, whom, seconds, rng.randint(0, 14))
         case "broker":
             return Fault(at, kind, "", rng.choice((0.0, 2.0, 15.0)))
-        case "lost":  # the next few messages of a kind, on the line of somebody
+        case "lost":  # the next few messages of a kind, on the line of one machine
             return Fault(at, kind, whom, seconds, rng.choice((1, 1, 2, 3)), rng.choice(LOST))
         case "storm":
             return Fault(at, kind, "", rng.choice((5.0, 20.0)))

@@ -1,6 +1,6 @@
-"""What happened in a play, in virtual time, as somebody reads it who looks for the reason of a failure.
+"""What happened in a play, in virtual time, for a reader who looks for the reason of a failure.
 
-Lines are kept as they come and put into words only when somebody wants to read them.
+Lines are kept as they come and put into words only when they are read.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ class Story:
         self._lines: deque[tuple[float, str, Any]] = deque(maxlen=KEPT)
 
     def add(self, now: float, who: str, what: Any) -> None:
-        """A text, a fact or an event that somebody has handled."""
+        """Add a text, a fact or an event that a service has handled."""
         self._lines.append((now, who, what))
 
     def text(self, last: int = SHOWN) -> str:

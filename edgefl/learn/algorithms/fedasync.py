@@ -3,7 +3,7 @@
     x <- (1 - a) x + a x_i,   a = alpha (1 + s)^-power
 
 x_i is the model of the device, which began from the shared model of s merges ago. It belongs to rounds that wait for
-nobody (`rounds.mode = "buffered"`) with `rounds.buffer = 1`. Devices go down F(w) + rho/2 ||w - received||^2.
+no device (`rounds.mode = "buffered"`) with `rounds.buffer = 1`. Devices go down F(w) + rho/2 ||w - received||^2.
 """
 
 from dataclasses import replace

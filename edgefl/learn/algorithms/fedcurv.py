@@ -1,6 +1,6 @@
 """FedCurv: a device may move freely where the others' models do not care (Shoham et al., 2019).
 
-How much device k cares about each weight is its diagonal Fisher information F_k. Everybody is told the sums
+How much device k cares about each weight is its diagonal Fisher information F_k. Each device is sent the sums
 P = sum F_k and Q = sum F_k theta_k; a device takes its own share out and adds lam sum F_k (w - theta_k)^2 to its loss.
 """
 

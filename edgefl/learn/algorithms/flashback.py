@@ -63,7 +63,7 @@ class Flashback(LocalTraining):
         alpha_s, alphas = class_weights(knowledge(counts, self.counts), pi[None])
 
         def step(w: Vector, x: Array, y: Array) -> Vector:
-            if not pi.any():  # nobody trusts the global model yet: the loss is the plain one
+            if not pi.any():  # the global model is not trusted yet: the loss is the plain one
                 return sgd(w, gradient(site, w, x, y))
             z, pullback = site.model.vjp(w, x)
             teacher = site.model.logits(task.params, x)
@@ -108,7 +108,7 @@ def knowledge(counts: Array, kind: Counts) -> Array:
 def class_weights(student: Array, teachers: Array) -> tuple[Array, Array]:
     """Each model's share of the label counts, per class: (classes,) and (teachers, classes), together one.
 
-    A class that nobody has seen is left to the student.
+    A class that no model has seen is left to the student.
     """
     nu, mu = np.asarray(student, np.float64), np.asarray(teachers, np.float64)
     total = nu + mu.sum(axis=0)
@@ -129,7 +129,7 @@ class Lesson:
 
 
 def lesson(teacher_logits: Iterable[Array], alphas: Array, temperature: float) -> Lesson:
-    """The teachers' lesson; their logits may come one by one, so that never more than one has to be held."""
+    """Return the distillation loss; logits of the teachers may come one by one, so that memory holds one at a time."""
     target = entropy = None
     for z, alpha in zip(teacher_logits, alphas, strict=True):
         logp = log_softmax(z / z.dtype.type(temperature))
@@ -228,7 +228,7 @@ class Distill(PublicTraining):
         mu = dict(zip(book["devices"].tolist(), knowledge(book["counts"], self.counts), strict=True))
         moves = [(np.zeros_like(draft.params), book["pi"]), *((u.delta, mu[k]) for k, u in draft.updates.items())]
         moves = [(delta, counts) for delta, counts in moves if counts.any()]
-        if not moves:  # nobody has seen a label, so nobody has anything to teach
+        if not moves:  # no model has seen a label, so there is nothing to distill
             return draft, 0
         alpha_s, alphas = class_weights(book["pi"], np.stack([counts for _, counts in moves]))
         spoken = (logits(site.model, draft.params + delta, public.training.x) for delta, _ in moves)

@@ -130,7 +130,7 @@ class Memory:
     A late update enters the memory as a member's that had no part in the mean, after the round's own and as far as
     there is room; a fresh update of the same device wins. Size 0 is FedAvgM. Statistics are left alone.
 
-    A free round is a round in which nobody answered: all rows decay, the momentum takes in the push, and what comes of
+    A free round is a round without answers: all rows decay, the momentum takes in the push, and what comes of
     both opposes no remembered device.
     """
 

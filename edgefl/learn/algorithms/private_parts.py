@@ -1,7 +1,7 @@
 """Tensors that never leave a device: which they are, and local descent that shares only the others.
 
 They are named by patterns over the layout (`head.*`, `*.bias`), or follow from it: the last layer, the norm layers.
-What the coordinator holds in their place is what the run began with, and nobody reads it; an update is zero there.
+What the coordinator holds in their place is what the run began with and is not used; an update is zero there.
 """
 
 from collections.abc import Sequence

@@ -45,7 +45,7 @@ class Upcycled(LocalTraining):
 
     @property
     def traits(self) -> Traits:
-        """Both halves of a pair of rounds belong to the same devices; with `even = "server"` the second asks nobody."""
+        """Both halves of a pair of rounds have the same devices; with `even = "server"` the second asks none."""
         return Traits(
             one_model="both halves of a pair of rounds belong to the same devices",
             cohort_rounds=2,

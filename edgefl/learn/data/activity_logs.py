@@ -1,4 +1,4 @@
-"""What a phone at the waist measures while somebody walks, climbs stairs, sits, stands or lies: logs for the tutorial.
+"""What a phone at the waist measures while its owner walks, climbs stairs, sits, stands or lies: logs for the tutorial.
 
 Of real people (UCI HAR) where the set is in the data root, otherwise of people who are made up: each of them carries
 the phone a little differently, and has a gait of its own. In both, a model of one person is poor at another one.
@@ -35,7 +35,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """Somebody who is made up."""
+    """An invented person."""
 
     turned: Array  # how the phone sits: a rotation
     tempo: float  # times the usual steps per second
@@ -58,7 +58,7 @@ def uci_har(folder: Path, person: int) -> list[Recording]:
 
 
 def made_up(person: int, minutes: float = 0.6) -> list[Recording]:
-    """So many minutes of each activity, of a person who does not exist."""
+    """Return this number of minutes of each activity, of an invented person."""
     rng = seeds.stream(0, person, "gait")
     carrier = Carrier(_turned(rng.normal(0, 0.1, 3)), rng.uniform(0.9, 1.1), rng.uniform(0.75, 1.25))
     n, parts = int(minutes * 60 * RATE), 2

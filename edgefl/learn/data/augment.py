@@ -1,9 +1,9 @@
 """Augmentation on devices: samples are changed at random before every round of training, in numpy.
 
     flip           images (channels, height, width): mirrored left to right, every second one
-    crop=2         images: moved by up to so many pixels each way, zeros coming in
-    shift=4        series (channels, time): moved by up to so many steps, the first or last one repeated
-    noise=0.1      normal noise, so many standard deviations of its channel over the device's data
+    crop=2         images: moved by up to this number of pixels each way, zeros coming in
+    shift=4        series (channels, time): moved by up to this number of steps, the first or last one repeated
+    noise=0.1      normal noise, in standard deviations of its channel over the device's data
     scale=0.1      each channel of a sample times a factor from a normal distribution around one
     mine.change:twice    a function of your own: (x, rng) -> x of the same shape
 

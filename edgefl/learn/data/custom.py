@@ -72,7 +72,7 @@ def from_function(name: str) -> Source:
 
 
 def called(function: Callable[[], object], name: str, word: str) -> Source:
-    """What somebody's function gives back, as a source: a Source, a Dataset or (x, y)."""
+    """Return what a user's function returns as a source; it may be a Source, a Dataset or (x, y)."""
     try:
         returned = function()
     except Exception as e:  # the user's function may raise anything
@@ -103,7 +103,7 @@ def called(function: Callable[[], object], name: str, word: str) -> Source:
 def dataset(x: Any, y: Any, classes: int | None, name: str) -> Dataset:
     """Arrays from outside as a dataset of the right types; None: count the classes.
 
-    Any: what somebody's function gave back, one array or several by name.
+    Any: what a user's function returned, one array or several by name.
     """
     inputs: Fields = ()
     labels: Fields = ()

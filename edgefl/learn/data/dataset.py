@@ -19,7 +19,7 @@ class Dataset:
     y: Array
     classes: int
     class_names: tuple[str, ...] | None = None  # one for each class, where the data name them
-    numbered: bool = True  # whether somebody said which class has which number; False: they are in alphabetical order
+    numbered: bool = True  # whether the run file numbers the classes; False: they are in alphabetical order
 
     target_names: tuple[str, ...] | None = None  # one for each real target, where the data name them
     form: Form = PLAIN

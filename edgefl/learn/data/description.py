@@ -85,7 +85,7 @@ def _moments(x: Array) -> tuple[Array, Array]:
 
 
 def check(told: Mapping[str, Array], channels: int, classes: int) -> None:
-    """Refuse what no device can have counted; whether it tells the truth nobody can know."""
+    """Refuse what no device can have counted; a possible lie cannot be told from the truth."""
     kinds = {"samples": ("<i8", (1,)), "mean": ("<f8", (channels,)), "squares": ("<f8", (channels,))}
     kinds["classes"] = "<i8", (classes,)
     if {name: (array.dtype.str, array.shape) for name, array in told.items()} != kinds:
@@ -106,9 +106,9 @@ def check(told: Mapping[str, Array], channels: int, classes: int) -> None:
 
 
 def merged(told: Mapping[str, Mapping[str, Array]], values: int, *, cap: float = inf, majority: bool = False) -> State:
-    """What all devices say together; a sample has `values` numbers in each channel.
+    """Merge what all devices describe; a sample has `values` numbers in each channel.
 
-    Nobody counts for more than `cap` times the median device. With `majority` no single device matters: the mean and
+    No device counts for more than `cap` times the median device. With `majority` no single device matters: the mean and
     the deviation are the medians of theirs.
     """
     known = [told[device] for device in sorted(told) if told[device]["samples"][0]]

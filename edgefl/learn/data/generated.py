@@ -1,4 +1,4 @@
-"""Samples that nobody measured, to try things out with before there are real ones."""
+"""Generated samples, to try things out with before there are real ones."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def made_up(
     count: int = SAMPLES,
     targets: int = 1,
 ) -> Dataset:
-    """Samples that look like the real ones as far as shape, type and labels go; every one has length one."""
+    """Return samples with the shape, type and labels of the real ones; each has length one."""
     rng = seeds.stream(seed, "made up", name)
     x: Array = rng.random((count, *shape), np.float32)
     x /= np.sqrt((x.reshape(count, -1) ** 2).sum(axis=1)).reshape(-1, *[1] * len(shape)) + np.float32(1e-6)

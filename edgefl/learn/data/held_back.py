@@ -14,11 +14,11 @@ def set_aside(data: Dataset, share: float, seed: int, device: str) -> tuple[Data
 
 
 def rows_set_aside(samples: int, share: float, seed: int, device: str) -> tuple[Array, Array]:
-    """The same of so many samples, by their numbers."""
+    """Return the row numbers that are set aside, of this number of samples."""
     order, count = seeds.stream(seed, device, "held back").permutation(samples), aside_of(samples, share)
     return np.sort(order[count:]), np.sort(order[:count])
 
 
 def aside_of(samples: int, share: float) -> int:
-    """How many of so many samples are set aside; one at least is trained on."""
+    """Return how many of `samples` are set aside; at least one is trained on."""
     return min(round(share * samples), samples - 1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what reads sources is not in a box
 Classes: TypeAlias = int | tuple[str, ...] | None  # how many, their names in order, or whatever the data say
 
 REAL_TARGETS = ("squared_error", "mean_squared_error")  # losses that take real numbers; the others take classes
-MANY = 20  # up to so many classes may well lack samples
+MANY = 20  # up to this number of classes, some may well lack samples
 
 
 def form_of(source: "Source", kind: str, classes: int | None, outputs: Outputs | None) -> Form:
@@ -81,7 +81,7 @@ def of_device(  # noqa: PLR0917 - what a run says about labels
     targets: Classes = None,
     form: Form = PLAIN,
 ) -> Dataset:
-    """A device's data as the run at the coordinator means them: so many classes, with these names if it has any.
+    """Return a device's data with the classes of the run: their number, and their names if it has any.
 
     Without classes they have the run's `targets`. Names that a file happens to hold are no numbers: a device that lacks
     one would count differently from the others.

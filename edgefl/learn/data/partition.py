@@ -15,7 +15,7 @@ from edgefl.base.vector import Array
 
 
 def iid(n: int, devices: int, rng: np.random.Generator) -> tuple[Array, ...]:
-    """Everybody draws from the same urn; sizes differ by at most one."""
+    """Divide the samples at random; the sizes of the parts differ by at most one."""
     _enough(n, devices, 1)
     return tuple(np.sort(rows) for rows in np.array_split(rng.permutation(n), devices))
 
@@ -23,7 +23,7 @@ def iid(n: int, devices: int, rng: np.random.Generator) -> tuple[Array, ...]:
 def dirichlet(y: Array, devices: int, omega: float, rng: np.random.Generator, minimum: int = 2) -> tuple[Array, ...]:
     """Each class is shared out by its own draw from Dirichlet(omega): the smaller omega, the more one-sided.
 
-    GradMA's variant: everybody first gets `minimum` samples at random, so no draw has to be repeated.
+    GradMA's variant: every device first gets `minimum` samples at random, so no draw has to be repeated.
     """
     _enough(len(y), devices, minimum)
     order = rng.permutation(len(y))
@@ -103,7 +103,7 @@ def apportion(sizes: Array, total: int, most: Array) -> Array:
     """
     if most.sum() < total:
         raise ConfigError(f"partition: {sizes.sum()} samples are too few for {total} shares; ask for fewer devices")
-    sure = max(0, total - len(sizes)) * sizes // max(1, int(sizes.sum()))  # nobody ends below this
+    sure = max(0, total - len(sizes)) * sizes // max(1, int(sizes.sum()))  # no device ends below this
     seats: Array = np.minimum(sure, most).astype(np.int64)
     for _ in range(total - int(seats.sum())):
         claim = np.where(seats == 0, np.inf, sizes / np.maximum(seats, 1))

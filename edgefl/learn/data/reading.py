@@ -25,7 +25,7 @@ class Reading(BaseModel):
     label: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     time: str | None = None  # when a row was measured: rows come in this order; unless said, a column that holds dates
     group: str | None = None  # the recording, person or machine of a row: no window has rows of two
-    window: Annotated[int, Field(ge=2)] | None = None  # so many rows are one sample, of shape (columns, window)
+    window: Annotated[int, Field(ge=2)] | None = None  # this number of rows is one sample, of shape (columns, window)
     stride: Annotated[int, Field(ge=1)] | None = None  # rows from one window to the next; unless said, half a window
     window_label: Literal["last", "majority"] = "last"  # a window's class: that of its last row, or of most of its rows
     # Seconds (or what else the column `time` counts in) that part two recordings; unless said, three usual steps.

@@ -61,7 +61,7 @@ def _kinds(data: Dataset) -> str:
 
 
 def check(data: Dataset, where: str) -> None:
-    """Refuse a dataset that nobody could train on; `where` begins the message."""
+    """Refuse a dataset that cannot be trained on; `where` begins the message."""
     if len(data) == 0:
         raise ConfigError(f"{where} is empty; give at least one sample", told="it has no sample; give at least one")
     if len(data.y) != len(data):

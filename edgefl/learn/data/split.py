@@ -21,11 +21,11 @@ class Split:
     devices: tuple[Dataset, ...]
     public: Dataset
     test: Dataset  # what models are judged by: in a split for choosing among settings, a part of the training data
-    set_aside: int = 0  # training samples that nobody holds
+    set_aside: int = 0  # training samples that no device holds
 
 
 def divide(source: Source, partition: Partition, public: float, seed: int) -> Split:
-    """Everybody's part of the source: the share `public` of the training part stays at the coordinator.
+    """Return the part of each device: the share `public` of the training part stays at the coordinator.
 
     A seed always gives the same division, in every process, so devices need not be told their rows.
     """
@@ -43,7 +43,7 @@ def divide_to_choose(
 
 
 def part(source: Source, partition: Partition, public: float, seed: int, index: int) -> Dataset:
-    """What `divide` gives to device number `index`, without copying anybody else's part."""
+    """Return what `divide` gives to device number `index`, without copying the other parts."""
     if not 0 <= index < partition.devices:
         raise ConfigError(f"device number {index} is not in the partition; it has 0 to {partition.devices - 1}")
     return source.train.take(_rows(source, partition, public, seed)[1][index])

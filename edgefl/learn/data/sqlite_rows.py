@@ -1,7 +1,7 @@
 """Rows of an SQLite file: what a query gives, or all of its only table. Nothing but reading is possible.
 
-A file holds programs too: a view is a query that somebody else wrote, and may have neither an end nor small cells. So a
-view is read only where `data.query` names it, cells are bounded, and so is the work between two rows.
+A file holds programs too: a view is a query of its author, and may have neither an end nor small cells. So a view
+is read only where `data.query` names it, cells are bounded, and so is the work between two rows.
 """
 
 import sqlite3

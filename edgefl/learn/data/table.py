@@ -50,7 +50,7 @@ class Roles:
     targets: tuple[int, ...] = ()
     time: int | None = None
     group: int | None = None
-    ignored: tuple[int, ...] = ()  # columns of dates, and those that only number the rows, where nobody asked for them
+    ignored: tuple[int, ...] = ()  # columns of dates, and those that only number the rows, unless they are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Table:
     files: Sequence[tuple[int, str]] = ()  # the first row of each file, and what the file is called
     word: str = "line"
     time_title: str = ""
-    ignored: tuple[str, ...] = ()  # titles of columns that are not used, though nobody said so
+    ignored: tuple[str, ...] = ()  # titles of columns that are not used, though no key says so
 
     def where(self, row: int) -> str:
         """The place of a row, for messages."""

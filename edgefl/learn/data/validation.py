@@ -1,4 +1,4 @@
-"""A validation part, cut from training data: what settings are chosen by, so that nobody looks at the test data for it.
+"""A validation part, cut from training data: settings are chosen by it, so test data play no part.
 
 It is drawn by seed from each device's part, or from the public data at the coordinator. What devices set aside to
 test models on is left out of everything, too: where they judge, each sets something aside of what is left instead.

@@ -15,7 +15,7 @@ from edgefl.base import seeds
 from edgefl.base.vector import Array
 
 USUAL = 3.0  # times the usual step in time: more is a gap
-EVERY = 5  # one block of so many is held back
+EVERY = 5  # one block out of this number is held back
 BLOCKS = (4, 2, 1)  # windows that a block is long, the first that gives both parts something
 FEWEST = 16  # rows of a block, at least, where it is not cut smaller
 

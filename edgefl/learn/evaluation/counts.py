@@ -53,7 +53,7 @@ def count(model: Model, w: Vector, data: Dataset, loss: Loss) -> Counts:
 
 
 def table_shape(classes: int) -> tuple[int, int]:
-    """Of the table of a task with so many classes; of real targets where there are none."""
+    """Return the shape of the table of a task with this number of classes; of real targets where there are none."""
     return (1, 1) if not classes else (classes, classes if classes <= MATRIX else 2)
 
 
@@ -80,7 +80,7 @@ def read(named: Mapping[str, Array]) -> Counts:
 
 
 def check(seen: Seen, classes: int, targets: int, form: Form = PLAIN) -> None:
-    """Refuse what no device can have counted; whether it tells the truth nobody can know."""
+    """Refuse what no device can have counted; a possible lie cannot be told from the truth."""
     sums_shape = KINDS[form.kind].shape(form) if form.kind else (4, 0 if classes else targets)
     for counts in (seen.received, seen.trained):
         if counts is not None:

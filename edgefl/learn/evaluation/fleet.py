@@ -1,7 +1,7 @@
 """The counts of many devices as one evaluation: the same numbers in every driver, in whatever order answers came.
 
 Devices are added up by name. None counts for more samples than `guards.weight_cap` times the usual number, as in
-merging: whoever lies shifts the fleet's figures by his share, and no further.
+merging: a device that lies shifts the figures of the fleet by its share, and no further.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def total(counts: Sequence[Counts]) -> Counts:
 
 
 def limited(counts: Counts, most: float) -> Counts:
-    """The counts, as if they were of at most so many samples."""
+    """Return the counts scaled down to at most this number of samples."""
     if counts.samples <= most:
         return counts
     share = most / counts.samples
@@ -126,7 +126,7 @@ def _apart(each: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def spread(figures: Sequence[float], *, lower: bool) -> dict[str, float]:
-    """The median device, and the mean of the worst tenth; nothing where that would be about somebody."""
+    """Return the median device and the mean of the worst tenth; nothing where that would tell of one device."""
     if len(figures) < SPREAD:
         return {}
     ordered = sorted(figures, reverse=lower)

@@ -1,4 +1,4 @@
-"""Rounds with what was said of their models, whoever said it: readers of curves need not know who judges a run."""
+"""Rounds with the figures of their models: readers of curves need not know whether coordinator or devices judge."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -32,7 +32,7 @@ def judged_rounds(facts: Iterable[Fact]) -> list[Round]:
 
 
 def first_model(facts: Iterable[Fact]) -> Round | None:
-    """What is known of the model that a run began with, as the report of a round 0 that asked nobody."""
+    """Return the figures of the model that a run began with, as the report of a round 0 without devices."""
     for fact in facts:
         if isinstance(fact, Evaluating) and fact.first is not None:
             return Round(0, **fact.first)

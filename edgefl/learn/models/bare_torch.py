@@ -7,7 +7,7 @@ from edgefl.learn.data.dataset import Dataset
 
 
 def descended(module: nn.Module, data: Dataset, batch: int, lr: float, steps: int) -> None:
-    """So many steps of plain descent, pass after pass over the data."""
+    """Take this number of steps of plain descent, pass after pass over the data."""
     x, y = torch.from_numpy(data.x), torch.from_numpy(data.y)
     descent = torch.optim.SGD(module.parameters(), lr=lr)
     for _ in range(0, steps, -(-len(x) // batch)):

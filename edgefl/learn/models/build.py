@@ -41,7 +41,7 @@ def build(
 ) -> tuple["TorchModel", Vector]:
     """The back-end and its first weights, the same for the same seed; tried once on a made-up batch.
 
-    `labels` says why it needs so many outputs, for whoever has a network with others.
+    `labels` explains the expected number of outputs in the error message.
     """
     module = build_module(model, shape, classes, seed, form)
     backend = door("torch_backend")

@@ -89,5 +89,5 @@ class Walk:
 
 
 def along(values: Array, ndim: int) -> Array:
-    """One number for each channel, in the shape of a batch of so many axes."""
+    """Return one number for each channel, in the shape of a batch with this number of axes."""
     return values.reshape(1, -1, *[1] * (ndim - 2))

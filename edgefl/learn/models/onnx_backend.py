@@ -73,7 +73,7 @@ class OnnxModel:
         }
         self._lock = Lock()  # a binding holds the arguments of one call
         self._walker: onnxruntime.InferenceSession | None = None  # of whole steps
-        self._lanes: list[Lane] = []  # in which nobody walks now
+        self._lanes: list[Lane] = []  # which no training uses now
 
     def logits(self, w: Vector, x: Array) -> Array:
         """The outputs for `x`, in evaluation mode."""
@@ -189,7 +189,7 @@ class OnnxModel:
             return self._bindings.signature("descent", batch, steps)
 
     def _signature(self, graph: str, rows: int) -> Signature:
-        """What the graph binds for so many samples; one that trains must at first fit for a whole batch too."""
+        """Return what the graph binds for this batch; a training graph must at first fit a whole batch too."""
         if graph not in self._sessions and graph != "forward":
             self._bindings.signature(graph, max(rows, self._batch))
         return self._bindings.signature(graph, rows)
@@ -259,7 +259,7 @@ class Session:
         return outcome
 
     def _outcome(self, signature: Signature, batch: int) -> "Outcome":
-        """Memory for what a run with so many samples gives."""
+        """Return memory for the outputs of a run with this number of samples."""
         bind, result = self._binding, NOTHING
         if self._result:
             result = np.empty(signature.outputs[self._result].shape, np.float32)

@@ -37,7 +37,7 @@ class Bindings:
         self._known: dict[tuple[str, int, int], Signature] = {}
 
     def signature(self, graph: str, batch: int, steps: int = 1) -> Signature:
-        """What a graph binds for so many batches of this size; RemoteError if it must not run."""
+        """Return what a graph binds for this number of batches; raise `RemoteError` if it must not run."""
         if (graph, batch, steps) not in self._known:
             check = self._descent(batch, steps) if graph == "descent" else self._check(graph, batch)
             self._known[graph, batch, steps] = check

@@ -27,7 +27,7 @@ STEPS = 16  # of one call, at most: then a call costs nothing beside them
 SAMPLES = 2**20  # bytes of one call: they stay in the cache until their step
 LARGE = 2**20  # weights: their steps are so long that each may have a call of its own
 
-Signed: TypeAlias = Callable[[int, int], Signature]  # what the graph binds for so many mini-batches of this size
+Signed: TypeAlias = Callable[[int, int], Signature]  # what the graph binds for each number of mini-batches of this size
 
 
 class Call(NamedTuple):

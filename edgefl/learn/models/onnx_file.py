@@ -23,8 +23,8 @@ WIDTH = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13
 FORMAT = {FLOAT: "f", INT32: "i", INT64: "q", BOOL: "?", DOUBLE: "d"}  # of `struct`, for contents that we read
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
-Dim: TypeAlias = "int | str | None"  # text: so many times the batch size (`16N`), or `K` mini-batches; None: not said
-Attribute: TypeAlias = "int | float | str | tuple[int, ...] | Tensor | Graph | None"  # None: nobody reads it
+Dim: TypeAlias = "int | str | None"  # text: a multiple of the batch size (`16N`), or `K` mini-batches; None: not said
+Attribute: TypeAlias = "int | float | str | tuple[int, ...] | Tensor | Graph | None"  # None: no node reads it
 Fields: TypeAlias = "dict[int, list[int | memoryview]]"
 
 

@@ -1,6 +1,6 @@
 """What the coordinator computes with: `compute.device`, the processor by default, or a GPU.
 
-Whoever makes tensors is handed the device that this gives; nothing else decides where numbers live.
+Code that makes tensors is handed the device that this module returns; nothing else decides where tensors live.
 """
 
 from edgefl.base.errors import ConfigError, nearest
@@ -12,7 +12,7 @@ CPU = "cpu"
 
 
 def chosen(device: str) -> str:
-    """The torch device that `compute.device` means on this machine; without a GPU nobody asks torch."""
+    """Return the torch device that `compute.device` means on this machine; without a GPU torch is not asked."""
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"unknown device '{device}'; {nearest(device, ('auto', 'cpu', 'cuda'))}")
     if device == "cpu" or (device == "auto" and not gpu.cuda_devices()):

@@ -1,4 +1,4 @@
-"""Which line of a model's own code an error comes from: what torch says about itself helps nobody."""
+"""Which line of a model's own code an error comes from; lines inside of torch do not help its author."""
 
 import sysconfig
 from itertools import pairwise

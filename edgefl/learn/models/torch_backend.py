@@ -39,7 +39,7 @@ WRAPPED = {
 
 
 def use_threads(count: int) -> None:
-    """From here on the calling thread computes with so many threads: their number decides the order of sums.
+    """Let the calling thread compute with this number of threads, which decides the order of sums.
 
     OpenMP keeps the number for each calling thread, so it is not enough to set it once. Asking takes 30 ns, and makes
     torch pass the number on to a thread that is new; parts of torch compute without asking.
@@ -58,7 +58,7 @@ def tensors_of(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]
 
 
 def frozen_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters that nobody trains, by name; a tied tensor appears once."""
+    """Return the frozen parameters by name; a tied tensor appears once."""
     return {n: p for n, p in module.named_parameters() if not p.requires_grad and p.is_floating_point()}
 
 

@@ -1,4 +1,4 @@
-"""The way to torch: modules of ours that import it are imported only here, by whoever needs them."""
+"""The way to torch: modules of ours that import it are imported only here, when they are needed."""
 
 from importlib import import_module
 from types import ModuleType

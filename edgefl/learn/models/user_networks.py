@@ -1,4 +1,4 @@
-"""Networks that somebody hands over as objects. Importable without torch: who has such an object has imported it."""
+"""Networks that a user hands over as objects. Importable without torch: where such an object is, torch is loaded."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ def is_module(thing: object) -> "TypeGuard[nn.Module]":
 
 
 def copies(module: "nn.Module") -> "Callable[[], nn.Module]":
-    """A factory of networks with the weights that this one has now, whatever becomes of it."""
+    """Return a factory of networks with the weights that this one has now; later changes of it do not count."""
     now = copied(module)
     return lambda: copied(now)
 
@@ -40,7 +40,7 @@ def needs_nothing(factory: Callable[..., Any]) -> bool:
 
 
 def called_plainly(factory: "Callable[[], nn.Module]") -> "Callable[[], nn.Module]":
-    """The same factory, which nobody can tell anything."""
+    """Wrap the factory so that shape arguments are ignored."""
 
     def plain() -> "nn.Module":
         return factory()
@@ -50,5 +50,5 @@ def called_plainly(factory: "Callable[[], nn.Module]") -> "Callable[[], nn.Modul
 
 def state_dict(tensors: Mapping[str, Array]) -> StateDict:
     """What `load_state_dict` of the network takes."""
-    tensor = door("torch_backend").torch.tensor  # a copy: whoever trains on changes nothing here
+    tensor = door("torch_backend").torch.tensor  # a copy: further training changes nothing here
     return {name: tensor(array) for name, array in tensors.items()}

@@ -22,13 +22,13 @@ Sensitivity: TypeAlias = Literal["paper", "worst_case"]
 
 
 def output_epsilon(updates: int, clip: float, sigma: float, delta: float) -> float:
-    """Return the exact epsilon, at this delta, of so many clipped vectors with Gaussian noise on each number."""
+    """Return the exact epsilon, at this delta, of a number of clipped vectors with Gaussian noise on each number."""
     _positive(clip=clip, sigma=sigma)
     return gaussian_epsilon(2 * clip * sqrt(_count(updates)) / sigma, delta)
 
 
 def output_sigma(updates: int, clip: float, epsilon: float, delta: float) -> float:
-    """Return the least noise with which so many updates spend no more than `epsilon`: `output_epsilon` backwards."""
+    """Return the least noise with which `updates` spend no more than `epsilon`: the inverse of `output_epsilon`."""
     _positive(clip=clip, epsilon=epsilon)
     return 2 * clip * sqrt(_count(updates)) / gaussian_mu(epsilon, delta)
 
@@ -57,7 +57,7 @@ def upcycled_delta(
 def calibrate_sigma(
     odd_updates: int, clip: float, epsilon: float, samples: int, delta: float, *, sensitivity: Sensitivity = "paper"
 ) -> float:
-    """The noise that spends exactly `epsilon` over so many odd updates: `upcycled_epsilon` the other way round."""
+    """Return the noise that spends exactly `epsilon` over the odd updates: the inverse of `upcycled_epsilon`."""
     _positive(clip=clip, epsilon=epsilon, samples=samples)
     odd = _count(odd_updates)
     wide = _log_inverse(delta)

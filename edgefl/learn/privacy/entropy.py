@@ -1,4 +1,4 @@
-"""Noise that nobody can draw again: from the operating system's entropy, not from a seed that others know."""
+"""Noise that cannot be drawn again: from the operating system's entropy, not from a seed that others know."""
 
 import os
 
@@ -20,7 +20,7 @@ class Entropy:
         return np.asarray(loc + scale * pairs[:size])
 
     def gamma(self, shape: int, scale: float) -> float:
-        """One number from Gamma(shape, scale): for a whole shape, a sum of so many exponential ones."""
+        """Draw one number from Gamma(shape, scale): for a whole shape, a sum of `shape` exponential ones."""
         return float(-scale * np.log(_uniform(shape)).sum())
 
 

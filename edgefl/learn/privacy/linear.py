@@ -35,7 +35,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class LinearLayer:
-    """One linear layer with so many outputs, with a bias or without."""
+    """One linear layer and its number of outputs, with a bias or without."""
 
     features: int
     outputs: int

@@ -1,6 +1,6 @@
 """The two private mechanisms: noise on the trained model, or a random tilt of the objective and its exact minimiser.
 
-Whoever can draw the noise again can subtract it, and a coordinator knows the seed of every stream. So a real device
+Noise that can be drawn again can be subtracted, and a coordinator knows the seed of every stream. So a real device
 draws its noise from the operating system's entropy (`Site.noise`); a simulation, which has no secrets, draws it from
 the site's stream and repeats exactly. `noise = "seeded"` makes real devices repeat too, and promises them nothing.
 
@@ -64,7 +64,7 @@ class Output:
             return np.asarray(centre + near + source(site, self.noise).normal(0.0, self.sigma, len(w))).astype(w.dtype)
 
     def spent(self, updates: int, samples: int, mu: float, layout: Layout) -> dict[str, float]:  # noqa: ARG002 - one shape for both
-        """The epsilon of so many updates at this `delta`, and the paper's figure."""
+        """Return the epsilon of this number of updates at this `delta`, and the paper's figure."""
         exact = output_epsilon(updates, self.clip, self.sigma, self.delta)
         return {
             "epsilon": inf if self.noise == "seeded" else exact,
@@ -98,7 +98,7 @@ class Objective:
         return Walked(covered.astype(received.dtype), steps=1, samples=len(y))
 
     def spent(self, updates: int, samples: int, mu: float, layout: Layout) -> dict[str, float]:
-        """The epsilon of so many updates at this `delta`, and the paper's figure."""
+        """Return the epsilon of this number of updates at this `delta`, and the paper's figure."""
         exact = self._epsilon(linear.linear_layer(layout), updates, samples, mu)
         inexact = output_epsilon(updates, _open(mu) / 2, COVER * _open(mu), self.delta)
         return {
@@ -148,7 +148,7 @@ class Price:
     layout: Layout
 
     def of(self, updates: int) -> dict[str, float]:
-        """What so many updates have cost: `epsilon`, infinite where nothing is promised, `delta`, `as_published`."""
+        """Return `epsilon` (infinite where nothing is promised), `delta` and `as_published` of these updates."""
         return self.mechanism.spent(updates, self.samples, self.mu, self.layout)
 
 

@@ -1,6 +1,6 @@
 """What a simulated fleet has spent: the bill of the device that spent most.
 
-On real devices each keeps its own ledger (`device_agent/durable/privacy_ledger.py`), and nobody else needs to know.
+On real devices each keeps its own ledger (`device_agent/durable/privacy_ledger.py`), which never leaves it.
 """
 
 from collections.abc import Iterable

@@ -50,7 +50,7 @@ def geometric_median(deltas: Sequence[Vector], iterations: int = 20, tolerance: 
 class GeometricMedian:
     """The step is the geometric median; believed are the nearer half of the answers, and one more.
 
-    Of fewer than three answers nobody is outvoted: such rounds are counted (`short`).
+    Of fewer than three answers none is outvoted: such rounds are counted (`short`).
     """
 
     name: Literal["geometric_median"] = "geometric_median"

@@ -44,7 +44,7 @@ def by_differences(deltas: Sequence[Vector]) -> Array:
 def by_products(deltas: Sequence[Vector]) -> Array:
     """The same as |a|^2 + |b|^2 - 2 a b, a product of matrices: thirty times as fast for a thousand of them.
 
-    None is moved to a common centre before: a long one would swallow everybody's distances.
+    None is moved to a common centre before: one long answer would swallow the distances of all others.
     """
     products = np.zeros((len(deltas), len(deltas)))
     for _, block in blocks(deltas):
@@ -98,5 +98,5 @@ def by_neighbours(  # noqa: PLR0917 - what a stage has, and how it makes its ste
 
 
 def needed(share: float, answers: int) -> int:
-    """How many answers it takes to find the best, if this share of so many may lie."""
+    """Return how many answers are needed to find the best, if this share of the cohort may lie."""
     return 2 * liars(share, answers) + 3

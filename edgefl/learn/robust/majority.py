@@ -1,4 +1,4 @@
-"""`guards.trust = "majority"`: the ready defence for fleets that are not one's own.
+"""`guards.trust = "majority"`: the ready defence for a fleet whose devices belong to others.
 
     norm_clip ─▶ multi_krum ─▶ trimmed_mean ─▶ momentum ─▶ the rest
                  where `mean` stood; in cohorts of three or four: median
@@ -45,6 +45,6 @@ def majority(stages: Sequence[Stage], cohort: int) -> tuple[Stage, ...]:
 
 
 def votes(cohort: int) -> tuple[Stage, ...]:
-    """What makes the step of so many answers."""
+    """Return the stages that make the step of this number of answers."""
     unlike = MultiKrum(share=UNLIKE)
     return (unlike, TrimmedMean(share=ENDS)) if unlike.needs(cohort) <= cohort else (Median(),)

@@ -15,7 +15,7 @@ __all__ = ["Median", "median"]
 class Median:
     """The step is the median, number by number; believed are the nearer half of the answers, and one more.
 
-    Of fewer than three answers it is their mean, and nobody is outvoted: such rounds are counted (`short`).
+    Of fewer than three answers it is their mean, and none is outvoted: such rounds are counted (`short`).
     """
 
     name: Literal["median"] = "median"

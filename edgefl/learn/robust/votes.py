@@ -4,7 +4,7 @@
                                └─▶ updates   those that are believed: what SGC, a memory or a teacher behind it sees
 
 Statistics (BatchNorm) are the median of all answers, number by number, in every stage: they have another scale than
-weights, and a device that sends honest weights may still lie about them. Late answers are shown to nobody.
+weights, and a device that sends honest weights may still lie about them. Stages do not see late answers.
 """
 
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def liars(share: float, answers: int) -> int:
-    """How many of so many answers that is, rounded up."""
+    """Return how many of the answers that share is, rounded up."""
     return ceil(share * answers - 1e-9)  # 0.07 * 100 is a little more than seven
 
 

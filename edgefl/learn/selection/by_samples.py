@@ -12,7 +12,7 @@ from edgefl.learn.selection.base import Candidate
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"), kw_only=True)
 class BySamples:
-    """Drawn with a chance in proportion to the number of samples, of which nobody has more than five times the median.
+    """Drawn with a chance in proportion to the number of samples, of which at most five times the median count.
 
     The mean of their answers should then be uniform (`algorithm.weights = "uniform"`): else data count twice.
     """

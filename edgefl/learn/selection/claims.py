@@ -1,8 +1,8 @@
 """How far a device is believed that says something of itself: to lie must not be a way to be chosen.
 
-Whatever is claimed counts for no more than what others say too: a number of samples is cut at a multiple of the
-median, a loss at one that a given share of the fleet does not exceed. Who says nothing, though he has answered, counts
-as the median: silence is not worth anything either.
+A claim counts for no more than the claims of others allow: a number of samples is cut at a multiple of the
+median, a loss at one that a given share of the fleet does not exceed. A device that answered and claims
+nothing counts as the median, so silence is not worth anything either.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Who is in time: everybody whose work fits into a round has the same chance (after FedCS, Nishio et al., 2019)."""
+"""In time: every device whose work fits into a round has the same chance (after FedCS, Nishio et al., 2019)."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal

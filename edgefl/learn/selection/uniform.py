@@ -1,4 +1,4 @@
-"""Everybody with the same chance, by the seed."""
+"""Every device with the same chance, drawn by the seed."""
 
 from collections.abc import Sequence
 from typing import Literal

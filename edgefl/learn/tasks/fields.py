@@ -35,7 +35,7 @@ Fields: TypeAlias = tuple[Field, ...]
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """What so many inputs are called that came in an order, without names."""
+    """Return names for inputs that came in an order, without names."""
     return tuple(f"input_{i}" for i in range(1, count + 1))
 
 
@@ -69,7 +69,7 @@ def pack(fields: Fields, named: Mapping[str, Array], dtype: Any = np.float32) ->
 
 
 def natural(fields: Fields, rows: Array) -> Named:
-    """What is learnt of these rows as somebody's function wants it: one array, or several by name."""
+    """Return the targets of these rows as a user's function expects them: one array, or several by name."""
     named = {name: part for name, part in unpack(fields, rows).items() if name in {f.name for f in fields if f.learnt}}
     return named.pop("") if list(named) == [""] else named
 

@@ -38,7 +38,7 @@ class Kind(Protocol):
         ...
 
     def sound(self, form: Form) -> bool:
-        """Whether a form that somebody sent is one of this kind."""
+        """Return whether a received form is one of this kind."""
         ...
 
     def rows(self, data: "Dataset", form: Form, where: str) -> Array:
@@ -58,7 +58,7 @@ class Kind(Protocol):
         ...
 
     def scores(self, form: Form, sums: Array, samples: float) -> dict[str, float | None]:
-        """What a model is worth by these sums over so many samples; the first is what it is chiefly judged by."""
+        """Return the scores of a model from these sums over its samples; the first one is the chief score."""
         ...
 
     def held(self, sums: Array) -> Array:
@@ -66,7 +66,7 @@ class Kind(Protocol):
         ...
 
     def possible(self, form: Form, sums: Array, samples: int) -> bool:
-        """Whether so many samples can have such sums."""
+        """Return whether this number of samples can have such sums."""
         ...
 
 

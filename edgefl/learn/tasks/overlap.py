@@ -18,7 +18,7 @@ def overlap(hits: Array, taken: Array, true: Array) -> Array:
 
 
 def possible(sums: Array, most: float) -> bool:
-    """Whether any guesses at most so many places of each class can have such sums."""
+    """Return whether guesses at this number of places of each class, at most, can have such sums."""
     hits, taken, true = sums
     return bool((hits >= 0).all() and (hits <= taken).all() and (hits <= true).all() and sums.max(initial=0) <= most)
 

@@ -95,7 +95,7 @@ def pull(mu: float, w: Vector, anchor: Vector, trainable: int) -> Vector:
 
 
 def _fits(loss: str, y: Array, outputs: int) -> bool:
-    """Whether these are class numbers below `outputs`, or rows of so many real numbers."""
+    """Return whether these are class numbers below `outputs`, or rows of `outputs` real numbers."""
     if loss == "squared_error":
         return bool(y.size == len(y) * outputs)
     return y.ndim == 1 and y.dtype.kind in "iu" and bool(y.min() >= 0) and bool(y.max() < outputs)
@@ -132,7 +132,7 @@ def _mini_batches(site: Site, size: int) -> Iterator[Array]:
 
 
 def _evenly(count: int, most: int) -> int:
-    """How many of so many steps the next call takes: there are as few calls as can be, and they are alike."""
+    """Return how many steps the next call takes: there are as few calls as possible, of equal length."""
     return -(-count // -(-count // most))
 
 

@@ -4,7 +4,7 @@
     step       factor^k after k times `every` rounds
     cosine     half a cosine from 1 towards `floor` over `rounds` rounds; behind them it stays where it was
 
-With `warmup` the first so many rounds rise to it in equal steps, and the schedule begins behind them.
+In the first `warmup` rounds the rate rises to it in equal steps, and the schedule begins behind them.
 """
 
 from dataclasses import replace
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Scheduled(Protocol):
-    """Whoever has a rate that may change from round to round."""
+    """An algorithm whose rate may change from round to round."""
 
     @property
     def lr(self) -> float: ...

@@ -81,11 +81,11 @@ class Hardware:
         return Line(self.profile.latency, up=self.profile.up * BYTES, down=self.profile.down * BYTES)
 
     def training_joules(self, seconds: float) -> float:
-        """What so many seconds of work take."""
+        """Return the joules of this number of seconds of work."""
         return self.profile.watts * seconds
 
     def radio_joules(self, *, up: float = 0.0, down: float = 0.0) -> float:
-        """What it takes to send and to receive so many bytes."""
+        """Return the joules of sending and receiving this number of bytes."""
         return self.profile.radio_watts * (up / self.line.up + down / self.line.down)
 
 

@@ -23,7 +23,7 @@ OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_leng
 
 
 class Rounds:
-    """Everybody's stream: a model for each client, and a wait until all have answered."""
+    """The streams of all clients: a model for each, and a wait until all have answered."""
 
     def __init__(self, clients: int) -> None:
         self.clients, self.heard, self.lock = clients, 0, threading.Lock()

@@ -60,7 +60,7 @@ def compare(plan: Plan, flower: Interpreter, folder: Path, say: Callable[[str], 
 def _sides(
     plan: Plan, flower: Interpreter, folder: Path, until_done: ExitStack, *, trains: bool
 ) -> list[tuple[str, Side, str]]:
-    """Name, processes and codec of everybody who takes turns."""
+    """Return name, processes and codec of each side that takes turns."""
     address, served_by = until_done.enter_context(started_broker("mosquitto"))
 
     def opened(programs: Programs, place: str) -> Side:

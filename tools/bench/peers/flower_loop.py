@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before it is imported: nothing is told to anybody
+os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before it is imported: no telemetry
 import flwr
 import numpy as np
 from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays

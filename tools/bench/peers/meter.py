@@ -6,7 +6,7 @@ import psutil
 
 
 def family(pids: Iterable[int]) -> set[int]:
-    """These processes and everybody they have started."""
+    """Return these processes and all that they have started."""
     everybody = set(pids)
     for pid in list(everybody):
         everybody |= {child.pid for child in psutil.Process(pid).children(recursive=True)}

@@ -41,7 +41,7 @@ class Side:
         self._pids = [pid(self.server.child), *map(pid, self.clients), *programs.others]
 
     def play(self, load: Load, codec: str = "float32") -> Turn:
-        """One turn: so many rounds, one after another."""
+        """Play one turn: a number of rounds, one after another."""
         everybody = family(self._pids)
         order = {"params": load.params, "rounds": SETTLING + load.rounds, "codec": codec, "pids": sorted(everybody)}
         memory, born = list[float](), list[float]()

@@ -1,4 +1,5 @@
-"""A client's epoch in plain torch, as anybody would write it: what other frameworks' clients train with in our benches.
+"""A client's epoch in plain torch, as most people would write it: the training of other frameworks' clients in our
+benches.
 
 It needs torch alone: other interpreters than ours run this file (`flower_loop.py`).
 """

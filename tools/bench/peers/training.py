@@ -10,7 +10,7 @@ from tools.bench.peers.loads import BATCH, CLASSES, RATE, SAMPLE, SAMPLES
 
 
 def samples(seed: int) -> Dataset:
-    """Those of one device; nobody measured them, but training takes as long on them as on real ones of their shape."""
+    """Return generated samples for one device; training takes as long on them as on real ones of their shape."""
     rng = np.random.default_rng(seed)
     return Dataset(rng.random((SAMPLES, *SAMPLE), np.float32), rng.integers(0, CLASSES, SAMPLES), CLASSES)
 

@@ -14,7 +14,7 @@ from edgefl.base.vector import Array, Layout
 from edgefl.learn.models.rule import TERMS, StepPlan
 
 VERSION = 2
-MOST_BYTES = 2**31  # of everything; whoever fetches it has a limit of his own
+MOST_BYTES = 2**31  # of everything; a device that fetches it has a limit of its own
 MOST_GRAPH_BYTES = 256 * 2**20  # of all graphs together; they hold no weights, so megabytes are already many
 MOST_TENSORS = 10_000
 GRAPHS = ("forward", "training", "backward", "input_gradient", "single_training", "single_backward", "descent")
@@ -22,7 +22,7 @@ GRAPHS = ("forward", "training", "backward", "input_gradient", "single_training"
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A dropout mask the device draws: a size below zero stands for so many times the batch size."""
+    """A dropout mask the device draws: a size of -n stands for n times the batch size."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Its graphs, the layout of the flat vector their weights are slices of, and the weights that nobody trains.
+    """Its graphs, the layout of the flat vector their weights are slices of, and the frozen weights.
 
     What is frozen is here once, whatever the number of graphs that read it: it travels with them, and never again.
 

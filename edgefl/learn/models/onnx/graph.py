@@ -258,5 +258,5 @@ def size_of(dim: Dim, batch: int | None) -> int | str:
 
 
 def named(times: int) -> str:
-    """How a size of so many times the batch is written: `N`, `2N`, `3N`."""
+    """Return how a multiple of the batch size is written: `N`, `2N`, `3N`."""
     return "N" if times == 1 else f"{times}N"

@@ -19,7 +19,7 @@ from edgefl.learn.models.onnx.rules import aten, on
 from edgefl.learn.models.onnx.sizes import Dim, spread, static, statics
 
 FEW_CHANNELS = 16  # below which the places of a row of the kernel share one product
-BLOCK = 16  # columns that a product computes at a time, whether or not there are so many
+BLOCK = 16  # columns that a product computes at a time, even where there are fewer
 LARGE = 2**16  # weights from which on their order in memory decides the speed
 FEW = 64  # places of a result up to which one product for the whole batch beats one for each image
 MANY_CHANNELS = 128  # of an image, from which on its gradient is faster as a plain convolution

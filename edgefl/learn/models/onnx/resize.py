@@ -53,7 +53,7 @@ def _matrix(before: int, axes: int, options: dict[str, Any]) -> tuple[int, Tenso
 
 
 def _repeated(x: Tensor, axis: int, times: int) -> Tensor:
-    """Each number of this axis so many times."""
+    """Repeat each number of this axis."""
     if times == 1:
         return x
     dims: list[Dim] = list(x.shape)

@@ -67,7 +67,7 @@ def _pad(x: Tensor, pad: list[int], mode: str = "constant", *_: Any, **__: Any) 
     return x
 
 
-BORDERS: dict[str, Callable[[int, int], int]] = {  # which of so many numbers stands at a place, perhaps beyond them
+BORDERS: dict[str, Callable[[int, int], int]] = {  # which number stands at a place, perhaps beyond the last one
     "replicate": lambda i, size: min(max(i, 0), size - 1),
     "reflect": lambda i, size: size - 1 - abs(size - 1 - abs(i)),
     "circular": lambda i, size: i % size,
