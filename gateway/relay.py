@@ -7,12 +7,12 @@
        declined         ◀──  Decline   ◀──  Abandoned     ◀──  no quorum, however long it took
 
 Towards the coordinator it is a device, whose training is a round of its site; towards its devices it is a coordinator,
-whose merging is done by somebody else. Both are the machines that they are everywhere (`session.py` and
+whose merging is done by the coordinator above. Both are the machines that they are everywhere (`session.py` and
 `core.py`); all that is decided between them is here.
 
 House rules
   1. A sum is kept until the site is asked for another round: the same task twice gets the same answer.
-  2. A site goes on with a round whoever wants its sum: a cancelled order ends nothing, for it may come again.
+  2. A site goes on with a round even if its sum is not wanted: a cancelled order ends nothing, for it may come again.
   3. The site follows: a later round, whatever state the last one is in; an earlier one, or the same one with another
      model, only after everything that was said of the run at the site is thrown away (Begin, afresh).
 """

@@ -108,7 +108,7 @@ class SiteTraining:
         self.number = 0
         self._start, self._cancel = start, cancel
 
-    def start(self, order: Order, train: Train, seal: Seal | None = None) -> None:  # noqa: ARG002 - nobody trains here
+    def start(self, order: Order, train: Train, seal: Seal | None = None) -> None:  # noqa: ARG002 - a gateway does not train
         self.cancel()
         self._start(order, seal)
 
@@ -332,7 +332,7 @@ class Gateway:
         one.shell.handle(site_vocabulary.Handed(now, None) if running else site_vocabulary.Stop(now))
 
     def _say_goodbye(self, run_key: str, _put: Put) -> None:
-        """Of a run that ended while this gateway was away: its devices wait for a word, and nobody else has one."""
+        """Tell devices of a run that ended while this gateway was away: no other machine can."""
         (job, _, run_id), line = run_key.rpartition("."), self.site.connect(run_key)
         start = start_number(Journal(self.site.disk(run_key)), int(self.clock.wall()))
         line.start(lambda _event: None)

@@ -1,7 +1,7 @@
 """What a site's coordinator has that is large: models as they were signed for the gateway, and answers to add up.
 
 It asks its devices for what the gateway was asked for: the same model under the coordinator's own signature, the same
-budget, the same purpose. What it merges becomes one answer, and is merged by somebody else.
+budget, the same purpose. What it merges becomes one answer, which the coordinator merges.
 """
 
 from collections.abc import Callable, Collection

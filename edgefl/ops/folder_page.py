@@ -1,4 +1,4 @@
-"""The page of a run that somebody else coordinates, or that has ended: its facts come from its folder.
+"""The page of a run that another process coordinates, or that has ended: its facts come from its folder.
 
 A folder is looked at again while the page is served: two seconds after something is written there, it is seen. What is
 never written down (how far a device is in its work) is not. A run that has not ended, and that no coordinator on this

@@ -30,7 +30,7 @@ class Looked:
 
     @property
     def going_on(self) -> bool:
-        """Whether somebody is at work on it."""
+        """Return whether a coordinator is at work on it."""
         ended = self.snapshot.run.state in ("finished", "interrupted")
         return not ended and (self.folder is None or self.process is not None)
 
@@ -67,7 +67,7 @@ def _readable(run: KnownRun) -> Looked | None:
 
 
 def find(word: str, token_file: Path | None = None, authority: Path | None = None) -> Looked:
-    """The run that somebody means by its name, its folder, its run file or the address of its page."""
+    """Find a run by its name, its folder, its run file or the address of its page."""
     if word.startswith(("http://", "https://")):
         source = PageSource(word, token_file, authority)
         return Looked(source.url, source, source.snapshot())
@@ -75,7 +75,7 @@ def find(word: str, token_file: Path | None = None, authority: Path | None = Non
 
 
 def known_run(word: str) -> KnownRun:
-    """The run on this machine that somebody means by its name, its folder or its run file."""
+    """Find a run on this machine by its name, its folder or its run file."""
     if word.endswith(".toml") and Path(word).is_file():
         settings = load(RunFile, Path(word)).run
         return known_runs.find(str(settings.folder / settings.name))

@@ -40,7 +40,7 @@ class DeviceStory:
 
 
 class Source(Protocol):
-    """Somebody who knows a run."""
+    """Where a run can be read: its folder, or the address of its page."""
 
     def snapshot(self) -> Snapshot: ...
 
@@ -151,14 +151,14 @@ class PageSource:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A token is shown to nobody else than whom it is for."""
+    """Follow no redirection: a token goes to its own server alone."""
 
     def redirect_request(self, *_: Any) -> None:  # Any: what urllib hands in
         return None
 
 
 def _trusting(authority: Path | None) -> ssl.SSLContext:
-    """Whom to believe that it is the page: whoever an authority of the web says, or this one."""
+    """Return which authorities to trust: those of the web, or this one."""
     try:
         return ssl.create_default_context(cafile=None if authority is None else str(authority.expanduser()))
     except OSError as error:

@@ -30,7 +30,7 @@ EVERY = 1.0  # seconds between two looks, or ten times as long as one takes
 
 
 def watch(looked: Looked, console: Console) -> Looked:
-    """Its picture, again and again, until the run has ended or somebody presses Ctrl-C; how it stands then."""
+    """Its picture, again and again, until the run has ended or Ctrl-C is pressed; return how it stands then."""
     with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, transient=True) as live:
         while looked.going_on:
             live.update(picture(looked.snapshot, console, time.time()), refresh=True)

@@ -37,7 +37,7 @@ WAITING = 32 << 20  # bytes that wait in memory to be written together
 
 
 class AnswerJournal:
-    """The answers of one run on its disk; those of so many seconds are written together."""
+    """The answers of one run on its disk; those of a few seconds are written together."""
 
     def __init__(self, disk: Disk, seconds: float) -> None:
         self._log, self._seconds = RecordLog(disk, ANSWERS), seconds

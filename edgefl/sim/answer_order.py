@@ -1,4 +1,4 @@
-"""Where rounds wait for nobody: who was asked when, and who was merged with whom. The model follows from nothing else.
+"""Where rounds wait for no device: which was asked when, and merged with which. The model follows from this alone.
 
     virtual(...)    of a fleet that nothing disturbs, in which every mini-batch takes the same time and nothing else any
     recorded(...)   of a run that was, by its facts, whatever went wrong in it
@@ -61,9 +61,9 @@ def recorded(facts: Iterable[Fact]) -> Iterator[Course]:
 def virtual(
     job: Job, samples: Mapping[str, int], trains: Mapping[str, int], losses: Mapping[str, float] | None = None
 ) -> "VirtualOrder":
-    """Of the whole fleet from the first round on; a device has `samples`, and trains on so many of them.
+    """Of the whole fleet from the first round on; a device has `samples`, and trains on that number of them.
 
-    `losses` are what devices told last: whoever plays a round adds those of its answers before he asks for the next.
+    `losses` are what devices told last: the player of a round adds those of its answers before asking for the next.
     """
     known = {name: Candidate(name, samples[name]) for name in sorted(samples)}
     return VirtualOrder(job, known, lambda *of: steps(job, trains, *of), {} if losses is None else losses)
@@ -125,7 +125,7 @@ class VirtualOrder:
         self.ends = [(when, number, name, began) for when, number, name, began in memory["ends"]]
 
     def _ask(self, round: int, order: Iterable[str], most: int, turns: list[Turn]) -> list[str]:
-        """Whoever is neither at work nor in this round already, as many as may be at work besides those who are."""
+        """Ask devices that are neither at work nor in this round, up to the number that may be at work."""
         counted = {turn.device for turn in turns}
         free = [name for name in order if name not in self.at_work and name not in counted]
         asked = free[: most - len(self.at_work)]

@@ -72,7 +72,7 @@ def play(
 
 
 def on_virtual_clock(run: RunFile, *, emulated: bool = False) -> bool:
-    """Whether the run is that of an emulated fleet: by its file, or because somebody wants it to be."""
+    """Return whether the run is that of an emulated fleet: by its file, or because the caller says so."""
     return emulated or bool(run.fleet and run.fleet.takes_time)
 
 

@@ -1,4 +1,5 @@
-"""An emulated device: a real agent on a machine of so many steps per second, behind a line of so many bytes.
+"""An emulated device: a real agent on a machine with a number of steps per second, behind a line with a number of bytes
+per second.
 
 A machine has hours in which its line is up, may break down over its work, and is then back after a while with what was
 on its disk. Training is done for real, by the engine, and takes its steps times the machine's pace.

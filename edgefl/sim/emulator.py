@@ -33,7 +33,7 @@ from edgefl.sim.spent import Spent
 from edgefl.sim.world import World
 from edgefl.wire import simulated_keys
 
-PATIENCE = 100  # deadlines without a merge, after which nobody believes in the round any more
+PATIENCE = 100  # deadlines without a merge, after which the round is given up
 CYCLES = 3  # of the longest hours, after which neither
 SETTLING = 600.0  # virtual seconds for the last receipts; a device that is offline for longer has what it had before
 NO_LIMIT = 1e18
@@ -215,7 +215,7 @@ def _threads(parallel: int) -> Iterator[Executor | None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """That an emulated device loses its connection is no warning to anybody, unless he asked for every word."""
+    """Silence warnings of emulated devices that lose their connection, unless debug logs are on."""
     loggers = [logging.getLogger(name) for name in SERVICES]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

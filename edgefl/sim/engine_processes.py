@@ -1,4 +1,4 @@
-"""Several devices at a time in processes, each of which has built its model and holds everybody's data."""
+"""Several devices at a time in processes, each of which has built its model and holds the data of all devices."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +26,7 @@ class Processes:
 
 @contextmanager
 def processes(plan: Plan, devices: Mapping[str, Dataset], parallel: int) -> Iterator[Processes]:
-    """So many processes; they end with the block."""
+    """Start this number of processes; they end with the block."""
     # spawn: a forked copy of onnxruntime's or torch's threads would hang.
     given = plan, dict(devices)
     with ProcessPoolExecutor(parallel, get_context("spawn"), initializer=_move_in, initargs=given) as executor:

@@ -1,8 +1,9 @@
-"""Devices train in actors on a Ray cluster; each has built its model, and everybody's data are there once on a node.
+"""Devices train in actors on a Ray cluster; each has built its model, and the data of all devices are there once on a
+node.
 
-An order is the whole of a device's work, so whoever carries it out gives the same bits. An actor that is lost, alone
-or with its machine, is replaced; its order goes to the next that is free, and the round goes on with those that are
-left until the replacement has come up.
+An order is the whole of a device's work, so any actor that carries it out gives the same bits. An actor that is lost,
+alone or with its machine, is replaced; its order goes to the next that is free, and the round goes on with those that
+are left until the replacement has come up.
 """
 
 import logging
@@ -73,7 +74,7 @@ class Trainer:
 
 
 class RayActors:
-    """Actors, and threads that wait for them; whoever has an order borrows one that is idle."""
+    """Actors, and threads that wait for them; a thread with an order borrows an idle actor."""
 
     def __init__(self, ray: Any, plan: Plan, devices: Mapping[str, Dataset], parallel: int) -> None:
         """`ray` is the module, where it is installed."""
@@ -91,14 +92,14 @@ class RayActors:
             self._idle.put(actor)
 
     def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
-        """In the thread of whoever asks: an emulated fleet has threads of its own."""
+        """Train in the calling thread: an emulated fleet has threads of its own."""
         return [self._sent(order, lambda actor, *given: actor.done.remote(*given, model_ref)) for order in orders]
 
     def results(self, orders: Sequence[Order]) -> list[Result]:
         return list(self._executor.map(self._result, orders))
 
     def close(self) -> None:
-        """End the actors; one that still comes up ends when nobody holds it any more."""
+        """End the actors; one that still comes up ends with its last reference."""
         self._closed = True
         self._executor.shutdown()
         while not self._idle.empty():
@@ -107,7 +108,7 @@ class RayActors:
 
     def _result(self, order: Order) -> Result:
         answer: Result = self._sent(order, lambda actor, *given: actor.result.remote(*given))
-        # What Ray gives lies in its store and stays there as long as somebody looks at it: a device keeps its own copy.
+        # What Ray gives lies in its store and stays there as long as it is referenced: a device keeps its own copy.
         extra = {name: array.copy() for name, array in answer.update.extra.items()}
         update = replace(answer.update, delta=answer.update.delta.copy(), extra=extra)
         return replace(answer, update=update, kept={name: array.copy() for name, array in answer.kept.items()})
@@ -118,7 +119,7 @@ class RayActors:
         lean, told = _lean(order), self._put(order.task)
         while True:
             if (actor := self._idle.get()) is None:
-                self._idle.put(None)  # for whoever else waits
+                self._idle.put(None)  # for the other threads that wait
                 raise RunError("every Ray actor is lost, and no new one could be started")
             try:
                 answer = self._ray.get(start(actor, told, lean))
@@ -166,13 +167,13 @@ class RayActors:
 
 @contextmanager
 def ray_actors(plan: Plan, devices: Mapping[str, Dataset], parallel: int | None) -> Iterator[RayActors]:
-    """Actors on the cluster of RAY_ADDRESS, or of whoever has connected already; without one, on this machine.
+    """Actors on the cluster of RAY_ADDRESS, or on the one that is connected already; without one, on this machine.
 
     There are as many as the cluster has processors, unless it is said. They end with the block.
     """
     if find_spec("ray") is None:
         raise ConfigError("compute.engine = 'ray' needs Ray: pip install 'edgefl[ray]'")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing reports to anybody, unless its owner says so
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry, unless its owner says so
     with _connected() as ray:
         actors = RayActors(ray, plan, devices, parallel or int(ray.cluster_resources().get("CPU", 1)))
         try:
@@ -210,10 +211,10 @@ def _connected() -> Iterator[Any]:
 def _own_cluster() -> Iterator[Any]:
     """Yield the module `ray` with a cluster on this machine that no other user can reach; it ends with the block.
 
-    Whoever reaches a cluster runs code on it. Its ports are open to every user of the machine, so its processes ask for
-    a token, which only their environment holds: a file of Ray's own (~/.ray/auth_token) may be readable by others. Its
-    sockets and logs lie in a folder of this user's; Ray's default in /tmp can be entered by all. And it is asked for by
-    name: otherwise Ray first connects to whatever cluster a file in /tmp names, which any user can write.
+    A user who reaches a cluster runs code on it. Its ports are open to every user of the machine, so its processes ask
+    for a token, which only their environment holds: a file of Ray's own (~/.ray/auth_token) may be readable by others.
+    Its sockets and logs lie in a folder of this user's; Ray's default in /tmp can be entered by all. And it is asked
+    for by name: otherwise Ray first connects to whatever cluster a file in /tmp names, which any user can write.
     """
     installed = metadata.version("ray")
     if tuple(int(part) for part in installed.split(".")[:2]) < WITH_TOKENS:
@@ -225,7 +226,7 @@ def _own_cluster() -> Iterator[Any]:
     with Scratch("edgefl-ray-", "/tmp") as folder:  # noqa: S108 - the names of sockets must be short
         with _environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token()):
             _read_environment(ray)
-            inside = str(folder.path / "ray")  # Ray lets everybody into the folder that it is given
+            inside = str(folder.path / "ray")  # Ray lets all users into the folder that it is given
             ray.init(address="local", include_dashboard=False, _temp_dir=inside, **QUIET)
             try:
                 yield ray
@@ -261,7 +262,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def _look_for(address: str) -> None:
-    """Refuse an address at which nobody is: Ray would wait there for many minutes."""
+    """Refuse an address where nothing listens: Ray would wait there for many minutes."""
     host, _, port = address.rpartition(":")
     if "/" in address or not port.isdigit():
         return  # "auto", "local", or a scheme of Ray's own

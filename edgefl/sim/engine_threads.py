@@ -15,7 +15,7 @@ from edgefl.system import blas
 
 
 class Threads:
-    """As many models as may compute at the same time; whoever trains borrows one."""
+    """As many models as may compute at the same time; a thread that trains borrows one."""
 
     def __init__(self, job: Job, devices: Mapping[str, Dataset], parallel: int, executor: ThreadPoolExecutor) -> None:
         self._workers, self._executor, self.parallel = workers(job.run, job.device_model, devices), executor, parallel
@@ -24,11 +24,11 @@ class Threads:
             self._idle.put(model)
 
     def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
-        """In the thread of whoever asks: an emulated fleet has threads of its own."""
+        """Train in the calling thread: an emulated fleet has threads of its own."""
         return [self._done(model_ref, order) for order in orders]
 
     def results(self, orders: Sequence[Order]) -> list[Result]:
-        """Whoever asks works too; each takes the next device until there is none, so nobody is woken in between."""
+        """The calling thread works too; each thread takes the next device until there is none."""
         done: dict[int, Result | Exception] = {}
         left = iter(enumerate(orders))
 
@@ -38,7 +38,7 @@ class Threads:
                     done[i] = self._result(order)
                 except Exception as error:  # noqa: BLE001, PERF203 - the first in the order of devices is raised
                     done[i] = error
-                    list(left)  # nobody begins another one; those before it are done or in hand
+                    list(left)  # no other one is begun; those before it are done or in hand
 
         with blas.one_thread():
             others = [self._executor.submit(work) for _ in range(self.parallel - 1)]
@@ -71,6 +71,6 @@ def _raised(outcome: Result | Exception) -> Result:
 
 @contextmanager
 def threads(job: Job, devices: Mapping[str, Dataset], parallel: int) -> Iterator[Threads]:
-    """So many threads; they end with the block."""
+    """Start this number of threads; they end with the block."""
     with ThreadPoolExecutor(parallel, "training") as executor:
         yield Threads(job, devices, parallel, executor)

@@ -32,7 +32,7 @@ from edgefl.system.resident_memory import freed_kept
 
 KEPT = 1 << 30  # bytes: what the answers of a round may take, and be freed, without the kernel clearing them anew
 RUN_ID = "0" * 12  # stands for the id of a run, and is as long, so that frames are too
-NOWHERE = ModelRef(RUN_ID, "0" * 16)  # of a model that nobody sends; as long as the place of one that is
+NOWHERE = ModelRef(RUN_ID, "0" * 16)  # of a model that is not sent; as long as the place of one that is
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Order:
 
 
 class Engine(Protocol):
-    """Somebody who trains, so many at a time."""
+    """What trains devices, a number of them at a time."""
 
     parallel: int
 
@@ -61,7 +61,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What somebody elsewhere needs to make a device's model for himself."""
+    """What another process needs to make a device's model."""
 
     run: RunFile
     graphs: bytes | None
@@ -70,7 +70,7 @@ class Plan:
     form: Form
 
     def model(self) -> Model:
-        """A model of his own: a session's memory serves one call at a time."""
+        """Make a model for one process or thread: a session's memory serves one call at a time."""
         compute = self.run.compute
         if self.graphs is not None:
             return OnnxModel(unpack(self.graphs), threads=compute.threads)
@@ -134,7 +134,7 @@ def _paced(worker: Worker, order: Order) -> Worker:
 
 @contextmanager
 def engine(job: Job, devices: Mapping[str, Dataset], parallel: int | None = None) -> Iterator[Engine]:
-    """The engine that the run file asks for, for so many devices at a time; it ends with the block.
+    """The engine that the run file asks for, for a number of devices at a time; it ends with the block.
 
     Unless it is said, they are one here, and on a cluster as many as it has processors.
     """

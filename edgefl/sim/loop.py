@@ -50,8 +50,8 @@ def simulate(
     Between rounds `keep` is offered what the loop would need to go on from there: `since` such a moment. At the end
     `ended` is shown what devices keep.
 
-    Where rounds wait for nobody the model depends on the order of answers. Instead of that of an undisturbed fleet it
-    can be that of a run that was, by round (answer_order.py).
+    Where rounds wait for no device the model depends on the order of answers. Instead of that of an undisturbed fleet
+    it can be that of a run that was, by round (answer_order.py).
     """
     with DeviceStates(int(job.run.compute.state_mb * 2**20)) as states:
         members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in held(job.run, devices).items()}
@@ -128,7 +128,7 @@ class _Draws:
     losses: dict[str, float] = field(default_factory=dict)  # what devices told last
 
     def course(self, job: Job, round: int) -> Course:
-        """A round that everybody answers who is asked."""
+        """Play a round in which each device that is asked answers."""
         if self.draw != (draw := cohort_key(job, round)):
             for name, at in self.since.items():
                 one = self.known[name]
@@ -142,7 +142,7 @@ class _Draws:
 
 
 def _undisturbed(job: Job, members: "Mapping[str, _Device]", draws: _Draws) -> VirtualOrder:
-    """Who answers when, where rounds wait for nobody and nothing goes wrong."""
+    """Return which device answers when, where rounds wait for no device and nothing goes wrong."""
     samples, trains = ({name: getattr(one, what) for name, one in members.items()} for what in ("samples", "trains"))
     return virtual(job, samples, trains, draws.losses)
 

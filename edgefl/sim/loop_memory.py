@@ -1,7 +1,7 @@
 """What the plain loop remembers between rounds besides the run's own state: enough to go on after a restart.
 
 It is written down as JSON and, of what devices keep and of models that they are still at work on where rounds wait for
-nobody, as arrays.
+no device, as arrays.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ Keep: TypeAlias = Callable[[Callable[[], LoopMemory]], None]  # offered a moment
 
 
 class Keeper(Protocol):
-    """Somebody who keeps a run: knows where it stood, takes what it is offered between rounds, and its end."""
+    """What keeps a run: it knows where the run stood, and takes what it is offered between rounds and at the end."""
 
     def recall(self, job: Job) -> LoopMemory | None: ...
 
@@ -49,11 +49,11 @@ class Keeper(Protocol):
 
 
 def forget(_: Callable[[], LoopMemory]) -> None:
-    """Nobody keeps anything."""
+    """Keep nothing: the default."""
 
 
 def unasked(_states: Callable[[str], State], _devices: Iterable[str]) -> None:
-    """Nobody asks what devices keep at the end."""
+    """Ignore what devices keep at the end: the default."""
 
 
 def written(memory: LoopMemory) -> tuple[State, dict[str, Any]]:

@@ -7,7 +7,7 @@
   acknowledged is sent again over the next one: so a message may come twice, and is never lost on its way up.
 * Sessions are clean: what was on its way down, and all subscriptions, are gone with the connection.
 * A client that was cut off comes back by itself, at the pace of `edgefl.wire.reconnect`.
-* A connection may be dead without anybody knowing (`silent`): the broker then sends the will after a while.
+* A connection may be dead without a sign of it (`silent`): the broker then sends the will after a while.
 
 A test may break connections, restart the broker, and decide over each message with `Faults`.
 """
@@ -58,7 +58,7 @@ class Fate:
 
     `delay`: on its way up it holds up all that is behind it; on its way down it waits at the broker, and only its own
     stream (sender, topic, receiver) waits with it: others overtake. `breaks`: the connection breaks, before it is
-    across or right after, before it is acknowledged. `copies` other than one are more than MQTT does to anybody: with
+    across or right after, before it is acknowledged. `copies` other than one are more than MQTT ever does: with
     none the broker has said that it has the message, and loses it; of a last will that is all that can happen to it.
     """
 
@@ -154,7 +154,7 @@ class VirtualClient:
         self._pace.spread = seconds
 
     def flush(self, timeout: float) -> bool:
-        """Nobody waits here: what is on its way may still arrive within that time, though the client is closed."""
+        """Return at once: what is on its way may still arrive within that time, though the client is closed."""
         self._lingers = self._world.now + timeout
         return self.backlog() == 0
 
@@ -173,7 +173,7 @@ class VirtualClient:
     # ---- what happens to it ------------------------------------------------------------------------------------
 
     def vanish(self, silent: bool) -> None:
-        """Its process is gone; or its machine, `silent`: then nobody is left who could tell the broker."""
+        """End its process; or its machine, `silent`: then nothing tells the broker."""
         connection = self._leave()
         if connection is not None:
             self._broker.broken(connection, notices=SILENCE if silent else 0.0)
@@ -290,7 +290,7 @@ class VirtualBroker:
     # ---- what a test may do ------------------------------------------------------------------------------------
 
     def cut(self, client_id: str, *, seconds: float = 0.0, silent: bool = False) -> None:
-        """A client's connection breaks, and none can be made for so many seconds; `silent`: nobody is told."""
+        """A client's connection breaks, and none can be made for these seconds; `silent`: neither side is told."""
         self._clients[client_id].blocked = self.world.now + seconds
         if (connection := self._sessions.get(client_id)) is not None:
             self.cut_connection(connection, silent=silent)
@@ -336,7 +336,7 @@ class VirtualBroker:
         return connection
 
     def goodbye(self, connection: _Connection) -> None:
-        """The client has said so: no will. Over a dead connection nobody hears it."""
+        """The client has said goodbye: no will. Over a dead connection that is not heard."""
         if connection.alive:
             connection.alive = False
             self._forget(connection)
@@ -350,7 +350,7 @@ class VirtualBroker:
                 self._notices(connection)
 
     def broken(self, connection: _Connection, notices: float) -> None:
-        """Nothing gets across any more, which the broker sees after so many seconds."""
+        """Nothing gets across any more, which the broker sees after these seconds."""
         connection.alive = False
         connection.client.unheard()
         if notices:

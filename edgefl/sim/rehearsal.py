@@ -40,7 +40,7 @@ TRAINED = 2  # rounds in which the two train: the second is where a state is use
 ROUNDS = 12  # in which devices answer, at most; usually two
 STEPS = 2  # of training, each time
 LEARNING_STEPS = 8  # on real samples: unscaled ones leave the finite numbers within these
-NUMBERS = 400_000_000  # in all answers of a round, at most: so many are merged in about a second
+NUMBERS = 400_000_000  # in all answers of a round, at most: they are merged in about a second
 FEWEST = 16  # answers that are played however large the model is
 SAMPLES = 64  # of a device whose own data are not here; of large ones, a few
 TESTED = 64  # samples that are evaluated
@@ -102,11 +102,11 @@ def known_devices(run: RunFile) -> int:
 
 
 def play(trial: Job, veteran: Worker, newcomer: Worker, scale: Scale) -> RunState:
-    """So many rounds, and the free ones between and behind them."""
+    """Play this number of rounds, and the free ones between and behind them."""
     run_state, state, answered = _described(trial, jobs.begin(trial), veteran, newcomer), State(), 0
     pair: tuple[Update, Update] | None = None
     while answered < scale.rounds or jobs.plan(trial, run_state) is None:
-        if run_state.round == 2 * ROUNDS:  # an algorithm that never asks anybody
+        if run_state.round == 2 * ROUNDS:  # an algorithm that never asks a device
             break
         told, updates, late = jobs.plan(trial, run_state), dict[str, Update](), dict[str, Update]()
         if told is not None:
@@ -190,7 +190,7 @@ def lengths(data: Dataset) -> Array:
 
 
 def some(data: Dataset, count: int) -> Dataset:
-    """So many samples from all over the data, or all there are."""
+    """Return this number of samples from all over the data, or all there are."""
     if len(data) <= count:
         return data
     return data.take(np.linspace(0, len(data) - 1, count).astype(int))
@@ -210,7 +210,7 @@ def _learns(job: Job, data: Dataset) -> None:
 
 
 def shortened(run: RunFile, steps: int) -> RunFile:
-    """The same run, but devices train so many steps: few are enough to see whether it works."""
+    """Return the run with this number of steps on devices: few are enough to see whether it works."""
     if "batches" not in describe(run.make_algorithm()):
         return run
     return run.model_copy(update={"algorithm": {**run.algorithm, "batches": steps}})

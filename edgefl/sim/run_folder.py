@@ -57,7 +57,7 @@ def folder_of(run: RunFile) -> Path:
 
 
 class RunFolder:
-    """The folder of one simulated run; whoever opens it owns it. `job` is what it is made of.
+    """The folder of one simulated run; the process that opens it owns it. `job` is what it is made of.
 
     Of a run that is not `lasting` only what it needs to go on is written, and not before the first checkpoint.
     """
@@ -196,7 +196,7 @@ def play_on(
 ) -> RunState:
     """Play a run of which nothing is kept, or go on with it where it was interrupted; its whole story is told.
 
-    When somebody has written down what came of it, the folder can go.
+    When its outcome has been written down, the folder can go.
     """
     job, held = prepare(run, root)
     kept = RunFolder(folder, job, root, seconds=seconds, lasting=False)

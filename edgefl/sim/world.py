@@ -41,7 +41,7 @@ class World:
         self._numbers = count()
 
     def later(self, seconds: float, happening: Happening) -> None:
-        """Let it happen so many seconds from now, after all that was arranged for that moment before."""
+        """Let it happen this number of seconds from now, after all that was arranged for that moment before."""
         self.at(self.now + seconds, happening)
 
     def at(self, moment: float, happening: Happening) -> None:
@@ -72,7 +72,7 @@ class World:
 
 
 class VirtualClock:
-    """The world's time; and on the wall of a machine, what somebody made of it."""
+    """The world's time; the wall clock of a machine may be set to another one."""
 
     def __init__(self, world: World, ahead: float = 0.0) -> None:
         self._world = world
@@ -85,7 +85,7 @@ class VirtualClock:
         return self._world.now + self.ahead
 
     def jump(self, seconds: float) -> None:
-        """Somebody sets the clock on the wall; the stop-watch goes on as before."""
+        """Set the wall clock; the monotonic clock goes on as before."""
         self.ahead += seconds
 
 
@@ -112,13 +112,13 @@ class Process:
         self._look()
 
     def kill(self, *, silent: bool = False) -> None:
-        """The process dies in this moment, without a word; or with its machine, which then tells nobody either."""
+        """The process dies in this moment, without a word; or with its machine, which is silent too."""
         self.alive = False
         for gone in self.at_death:
             gone(silent)
 
     def handle(self, event: Any) -> None:
-        """Hand the event over now, unless nobody is there any more."""
+        """Hand the event over now, unless the process has ended."""
         if not self.alive or self._shell is None:
             return
         self._shell.handle(event)
@@ -127,7 +127,7 @@ class Process:
         self._look()
 
     def background(self, seconds: Seconds, executor: Executor | None = None) -> "VirtualBackground":
-        """Somebody who works for this process."""
+        """Return a worker for this process."""
         return VirtualBackground(self, seconds, executor)
 
     def _look(self) -> None:

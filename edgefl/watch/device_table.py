@@ -16,7 +16,7 @@ NAME, NUMBERS = 24, 28  # columns of the terminal: the longest name that is show
 
 
 class Standing(IntEnum):
-    """How much a device matters to somebody who watches, most first."""
+    """How much a device matters to a reader, most first."""
 
     FAILING = 0
     AWAITED = 1

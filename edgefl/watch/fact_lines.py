@@ -13,7 +13,7 @@ ALARMING = events.Refused, events.Quarantined, events.Paused, events.Resumed
 
 
 def write_log(log: logging.Logger, fact: Fact) -> None:
-    """One line: info is the story of a healthy run, a warning means that somebody should look."""
+    """One line: info is the story of a healthy run, a warning means that an operator should look."""
     level = logging.WARNING if isinstance(fact, ALARMING) else logging.INFO if fact.lasting else logging.DEBUG
     if log.isEnabledFor(level):
         log.log(level, "%s", log_line(fact))

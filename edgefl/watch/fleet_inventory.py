@@ -14,7 +14,7 @@ from edgefl.watch.overview.sentences import about, cut, trouble_of
 
 log = logging.getLogger(__name__)
 
-EVERY = 60.0  # seconds between two writes, unless somebody comes for the first time
+EVERY = 60.0  # seconds between two writes, unless a device comes for the first time
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Sightings:
     def __init__(self, file: Path, run: str) -> None:
         self.file, self.run = file, run
         self._seen: dict[str, _Seen] = {}
-        self._news: set[str] = set()  # not written yet; the rest is not written again, somebody may have forgotten it
+        self._news: set[str] = set()  # not written yet; the rest may have been forgotten by an operator
         self._written_at = 0.0
 
     def __call__(self, fact: Fact) -> None:  # noqa: C901  one fact, one case

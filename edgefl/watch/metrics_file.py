@@ -84,5 +84,5 @@ def _lines(known: bytes) -> Iterator[tuple[Report, int]]:
 
 
 def number(fact: Report) -> Line:
-    """Which line this is: that of a round, of the model after it, or of the end after so many."""
+    """Return which line this is: that of a round, of the model after it, or of the end after its last one."""
     return type(fact).__name__.lower(), fact.rounds if isinstance(fact, Done) else fact.round

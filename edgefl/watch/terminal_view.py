@@ -25,7 +25,7 @@ NOTES, NOTE_LINES = 3, 3  # how many notes are shown, and how much of a long one
 def picture(s: Snapshot, console: Console, now: float, *, above: int = 0) -> RenderableType:
     """The whole picture: where the run stands and why it waits first, then the devices that find room.
 
-    `above` is how many lines of the terminal somebody else needs.
+    `above` is how many lines of the terminal are taken already.
     """
     outer = min(WIDEST, console.width)
     width = outer - 4  # the frame, and a blank on either side

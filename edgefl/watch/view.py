@@ -39,7 +39,7 @@ from edgefl.watch.terminal_view import picture
 
 
 class View(Protocol):
-    """Somebody who watches a run."""
+    """A view of a run."""
 
     def tell(self, fact: Fact) -> None: ...
 

@@ -1,4 +1,4 @@
-"""From whatever somebody calls an algorithm to the table that a run file has for it."""
+"""From any form of an algorithm to the table that a run file has for it."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias

@@ -34,7 +34,7 @@ def compare(
     folder: str | Path | None = None,
     **run: Unpack[Setup],
 ) -> Comparison:
-    """Play one run with several algorithms, each with so many seeds.
+    """Play one run with several algorithms, each with a number of seeds.
 
     algorithms  a list, or {label: algorithm}, of what `edgefl.simulate` takes; words may add stages and keys of the run
                 as on the command line ("ft=fedavg+finetune", "up=upcycled:run.rounds=40")

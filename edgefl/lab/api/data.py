@@ -1,4 +1,4 @@
-"""From whatever somebody calls data to a data set that a run can divide, and who owns which part of it."""
+"""From any form of data to a data set that a run can divide, and which device owns which part of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A run as somebody describes it in Python, and the run file that it comes to."""
+"""A run as described in Python, and the run file that it comes to."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -151,7 +151,7 @@ def _merge(tables: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _clients(file: RunFile, owners: tuple[str, ...] | None) -> dict[str, str]:
-    """Whose data each device has: nobody can tell where a device has those of several."""
+    """Return whose data each device has; none where a device has those of several owners."""
     held = file.task.partition
     if held is None or owners is None or held.kind != "natural" or held.devices != len(owners):
         return {}

@@ -1,4 +1,4 @@
-"""What is compared or swept, as somebody gives it in Python: labels, algorithms, and grids of settings."""
+"""What is compared or swept, as given in Python: labels, algorithms, and grids of settings."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -54,7 +54,7 @@ def variant_of(label: str | None, algorithm: AlgorithmLike, base: RunFile, hold:
 
 
 def check_labels(labels: Sequence[str]) -> None:
-    """Refuse what nobody could tell apart."""
+    """Refuse labels that cannot be told apart."""
     if not labels:
         raise ConfigError('algorithms is empty; give at least one, e.g. ["fedavg", "fedprox:mu=0.1"]')
     if twice := [label for label in labels if labels.count(label) > 1]:
@@ -73,7 +73,7 @@ def has_grid(algorithms: Algorithms) -> bool:
 
 
 def families_of(algorithms: Algorithms, grid: Grid, base: RunFile, hold: Hold) -> list[Family]:
-    """The settings of every algorithm; a ConfigError if some part of the grid is nobody's."""
+    """The settings of every algorithm; raise `ConfigError` if no algorithm has some key of the grid."""
     for key, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
             raise ConfigError(f"grid: {key} = {values!r}: give a list of values, e.g. [0.1, 0.3]")

@@ -48,7 +48,7 @@ def _ended(runs: "Sequence[History]") -> "Sequence[History]":
 
 
 def _empty() -> "Figure":
-    """A figure that a notebook shows, whether or not somebody has set up matplotlib there."""
+    """Return a figure that a notebook shows, even where matplotlib was not set up."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - only a figure needs it
     except ModuleNotFoundError:

@@ -36,7 +36,7 @@ class Fleet:
         return self.devices or sum(self.profiles.values()) or None
 
     def tables(self, owners: int | None = None) -> dict[str, Any]:
-        """What a run file says of it, where the data have so many natural owners, or none."""
+        """What a run file says of it, where the data have this number of natural owners, or none."""
         split = self.split or ("iid" if owners is None else "natural")
         devices = self.size or (owners if owners and split == "natural" else DEVICES)
         options = {"omega": self.omega, "per_device": self.per_device}

@@ -22,7 +22,7 @@ from edgefl.system.json_text import parse_json
 from edgefl.system.locks import own
 
 METRICS, MODEL, CHECKPOINTS = "metrics.jsonl", "model.safetensors", "checkpoint-*.safetensors"
-REPORTS = (Described, Round, Evaluated, Done)  # what stands in metrics.jsonl, whoever writes it
+REPORTS = (Described, Round, Evaluated, Done)  # what stands in metrics.jsonl, of any driver
 
 
 def save(history: History, folder: Path) -> Path:
@@ -46,7 +46,7 @@ def check(run: RunFile, folder: Path | None) -> None:
 
 @contextmanager
 def keeping(job: Job, root: Path | None, running: Running, folder: Path | None) -> Iterator[tuple[Keeper | None, Tell]]:
-    """Who keeps a simulated run in its folder, and whom to tell; without a folder nobody does."""
+    """Keep a simulated run in its folder, and yield what to tell; without a folder keep nothing."""
     if folder is None:
         yield None, running.tell
         return

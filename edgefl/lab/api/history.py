@@ -1,4 +1,4 @@
-"""What a run leaves to whoever started it: its rounds as records, its curves, and its model."""
+"""What a run leaves to its caller: its rounds as records, its curves, and its model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class History:
 
     run: Mapping[str, Any]  # its run file, as tables
     facts: Sequence[Fact]  # rounds, evaluations by devices, and the end
-    weights: Mapping[str, Array]  # the last model under the names of its state dict; empty if nobody kept it
+    weights: Mapping[str, Array]  # the last model under the names of its state dict; empty if it was not kept
     clients: Mapping[str, str] = field(default_factory=dict)  # whose data each device had, where the data said it
     logged: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # what callbacks noted, by round
     own_models: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)  # of the devices, where they have any
@@ -70,7 +70,7 @@ class History:
 
     @property
     def rounds(self) -> list[Round]:
-        """Every round, with what was said of its model, whoever said it."""
+        """Every round with the figures of its model, from the coordinator or from devices."""
         return judged_rounds(self.facts)
 
     @property

@@ -1,4 +1,4 @@
-"""Arguments that nobody knows: refused in one line, with the one that is meant or the place where it is said."""
+"""Unknown arguments: refused in one line, with the one that is meant or the place where it is said."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -12,7 +12,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ALGORITHM = "it belongs to the algorithm: algorithm='fedavg:{}'"
-# What whoever knows torch or another framework looks for, and how it is said here.
+# Names that users of torch or another framework look for, and the name here.
 ELSEWHERE = {
     **dict.fromkeys(("lr", "learning_rate"), ALGORITHM.format("lr=0.1")),
     **dict.fromkeys(("epochs", "local_epochs"), ALGORITHM.format("epochs=5")),

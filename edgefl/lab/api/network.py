@@ -1,4 +1,4 @@
-"""From whatever somebody calls a model to the word that a run file has for it."""
+"""From any form of a model to the word that a run file has for it."""
 
 from typing import Any
 

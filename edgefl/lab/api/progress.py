@@ -1,4 +1,4 @@
-"""What somebody sees while a run is played: a bar in a terminal, a line that is written anew in a notebook."""
+"""Progress while a run is played: a bar in a terminal, a line that is written anew in a notebook."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from edgefl.learn.evaluation import wording
 
 @contextmanager
 def watching(rounds: int, asked: bool | None) -> Iterator[Tell]:
-    """Who shows the facts of a run of so many rounds; unless asked, nobody outside of terminals and notebooks."""
+    """Return what shows the progress of a run; unless asked for, nothing outside of terminals and notebooks."""
     if asked is False:
         yield _silent
     elif in_notebook():
@@ -23,14 +23,14 @@ def watching(rounds: int, asked: bool | None) -> Iterator[Tell]:
 
 
 def in_notebook() -> bool:
-    """Whether a kernel runs this, and somebody sees pictures."""
+    """Return whether a notebook's kernel runs this code."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return hasattr(shell, "kernel")
 
 
 def _silent(_: Fact) -> None:
-    """Nobody looks."""
+    """Show nothing."""
 
 
 class _Line:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 KEPT = (Evaluating, Inherited, Described, Round, Evaluated, Done)  # facts that a history consists of
 
 
-class Stopped(Exception):  # noqa: N818 - no error: somebody has seen enough
+class Stopped(Exception):  # noqa: N818 - no error: a callback asked for the end
     """A callback ended the run."""
 
 
@@ -189,5 +189,5 @@ def _listed(value: Any) -> Any:
 
 
 def noted(logged: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """A copy that nobody writes to any more."""
+    """Return a copy that is read-only."""
     return {round: dict(values) for round, values in logged.items()}

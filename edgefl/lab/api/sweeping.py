@@ -24,7 +24,7 @@ from edgefl.learn.session_objects import holding
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sweep:
-    """What was chosen, by what, and how good that is on test data that nobody has chosen by.
+    """What was chosen, by what, and how good that is on test data that played no part in the choice.
 
     >>> import edgefl
     >>> given = {"grid": {"lr": [0.001, 0.1]}, "fleet": 4, "rounds": 2, "progress": False}

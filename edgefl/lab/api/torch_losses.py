@@ -27,7 +27,7 @@ PLAIN = {
     "pos_weight": None,
     "reduction": "mean",
     "label_smoothing": 0.0,
-    "ignore_index": -100,  # whoever has no label has one below 0 here
+    "ignore_index": -100,  # a sample without a label has one below 0 here
     "size_average": None,
     "reduce": None,
 }

@@ -89,9 +89,9 @@ def compare(
 ) -> Comparison:
     """Play every variant with every seed, from its own `run.seed` on; a mistake in one is said before any is played.
 
-    `memory` keeps finished runs, and unfinished ones (`ResultCache`). Whoever has data and network already hands in a
-    `play`, and an `attempt` if there is a way to try a run briefly. A caller that compares several times says itself
-    what guards did in all of it (`tell_of_guards`).
+    `memory` keeps finished runs, and unfinished ones (`ResultCache`). A caller that has data and network already hands
+    in a `play`, and an `attempt` if there is a way to try a run briefly. A caller that compares several times says
+    itself what guards did in all of it (`tell_of_guards`).
     """
     check(variants, baseline)
     for caution in dict.fromkeys(line for variant in variants for line in variant.run.cautions):  # each line once

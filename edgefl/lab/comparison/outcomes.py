@@ -53,7 +53,8 @@ class Played:
     def paid(self) -> list[Round]:
         """The rounds that asked devices, each as it stood when the next one began.
 
-        A free round asks nobody: it belongs to the round before it, whose report then is that of the model after both.
+        A free round asks no device: it belongs to the round before it, whose report then is that of the model after
+        both.
         """
         ends: list[Round] = []
         for report in self.rounds:
@@ -65,7 +66,7 @@ class Played:
 
     @property
     def free(self) -> int:
-        """How many rounds asked nobody."""
+        """Return how many rounds asked no device."""
         return sum(is_free(report) for report in self.rounds)
 
     @property
@@ -167,7 +168,7 @@ def figure(report: Round, name: str) -> float | None:
 
 
 def is_judged(report: Round) -> bool:
-    """Whether anybody looked at its model."""
+    """Return whether its model was evaluated."""
     return report.accuracy is not None or report.loss is not None
 
 

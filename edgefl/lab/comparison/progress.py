@@ -1,4 +1,4 @@
-"""What somebody sees while a comparison is played: bars on a terminal, one line per run elsewhere."""
+"""Progress while a comparison is played: bars on a terminal, one line per run elsewhere."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watching(rounds: Mapping[str, int], seeds: int) -> Iterator[Watcher]:
-    """A watcher for variants of so many rounds, each played with so many seeds."""
+    """Return a watcher for variants with these numbers of rounds and seeds."""
     if not sys.stderr.isatty():
         yield Lines(len(rounds) * seeds)
         return

@@ -20,7 +20,7 @@ from edgefl.lab.comparison.variants import Variant, seeded
 
 
 class Watcher(Protocol):
-    """Somebody who watches a comparison."""
+    """What is told of the progress of a comparison."""
 
     def advanced(self, label: str, seed: int) -> None:
         """A round is over."""

@@ -34,7 +34,7 @@ def shared() -> Iterator[None]:
 
 
 def prepare(run: RunFile, root: Path | None, needs: str, held: Split | None = None) -> tuple[Job, Split]:
-    """The job of a run, on data that may be there, and a network that somebody may have made from the same `needs`."""
+    """The job of a run, on data that may be there, and a network that may have been made from the same `needs`."""
     folder = os.environ.get(FOLDER)
     if folder is None or run.task.backend == "torch":
         return jobs.prepare(run, root, held=held)

@@ -58,7 +58,7 @@ def paired(values: Mapping[int, float], baseline: Mapping[int, float], confidenc
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """These p-values, corrected for being so many; those that are NaN are left out of the count."""
+    """Correct these p-values for their number after Holm; NaN are left out of the count."""
     order = sorted((i for i, p in enumerate(ps) if isfinite(p)), key=lambda i: ps[i])
     corrected, highest = [nan] * len(ps), 0.0
     for rank, i in enumerate(order):

@@ -79,7 +79,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What was chosen, by what, and how good that is on data that nobody has chosen by."""
+    """What was chosen, by what, and how good that is on data that played no part in the choice."""
 
     choices: tuple[Choice, ...]
     tested: Comparison

@@ -31,7 +31,7 @@ class Score:
     megabytes: float  # both ways
     cpu_seconds: float
     virtual_seconds: float | None  # None without a virtual clock; so are the joules below
-    free_rounds: float  # that asked nobody: counted here and in no other column
+    free_rounds: float  # that asked no device: counted here and in no other column
     unsolved: float  # projections that were given up, over the whole run
     bounded: float  # answers that `[guards]` scaled down, over the whole run
     measure: str = "accuracy"  # "loss" of a regression, "mean_iou" of a segmentation, ...

@@ -100,7 +100,7 @@ class Costs:
 
 
 def _rounded(value: float) -> float:
-    """Four figures: nobody measured more."""
+    """Round to four digits: more were not measured."""
     return value if isinstance(value, int) else float(f"{value:.4g}")
 
 

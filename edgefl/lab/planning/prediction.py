@@ -71,7 +71,7 @@ def predict(demand: Demand, costs: Costs) -> Prediction:
 
 
 def concerns(demand: Demand, prediction: Prediction, limit_mb: float) -> Iterator[str]:
-    """What somebody should look at before the fleet is bought."""
+    """Return what to look at before the fleet is bought."""
     slow = max(prediction.kinds, key=lambda kind: prediction.kinds[kind])
     if prediction.late:
         yield (

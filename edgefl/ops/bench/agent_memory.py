@@ -27,7 +27,7 @@ SETTLED = 3  # rounds: what only connecting and answering once needed is gone by
 PATIENCE, BETWEEN = 600.0, 0.02  # seconds
 DEVICE = "pi-01"
 PAGE = 4096
-PRESENT, OF_A_FILE = np.uint64(1 << 63), np.uint64(1 << 61)  # what /proc/PID/pagemap tells anybody about a page
+PRESENT, OF_A_FILE = np.uint64(1 << 63), np.uint64(1 << 61)  # what /proc/PID/pagemap tells every user about a page
 RUN = """[run]
 name = "memory"
 rounds = {rounds}
@@ -111,7 +111,7 @@ def family(pid: int) -> list[int]:
 def alone_mb(pids: list[int]) -> float:
     """What these processes would take where nothing else runs.
 
-    Nobody but themselves has what they wrote and inherited, so of that the kernel's own division is right. Pages of
+    What they wrote and inherited is theirs alone, so of that the kernel's own division is right. Pages of
     files are counted one by one.
     """
     pages = set[tuple[str, int]]()

@@ -53,7 +53,7 @@ def samples(case: Case) -> Dataset:
 
 
 def training(model: Model, w: Vector, data: Dataset, batch: int) -> Callable[[int], Vector]:
-    """So many steps of plain descent, as a device takes them."""
+    """Take this number of steps of plain descent, as a device takes them."""
 
     def train(steps: int) -> Vector:
         site = Site(model, data, np.random.default_rng(1))

@@ -18,7 +18,7 @@ def turns(ours: Work, reference: Work, *, repeats: int, calls: int = 1) -> tuple
 
 
 def milliseconds(work: Work, calls: int) -> float:
-    """CPU milliseconds per call, over so many calls."""
+    """Return CPU milliseconds per call, over this number of calls."""
     began = process_time()
     for _ in range(calls):
         work()

@@ -11,13 +11,13 @@ from edgefl.job.run.job import Job
 from edgefl.learn.losses import LOSSES
 from edgefl.ops.bench.noop import NOTHING, Blank, Noop
 
-DEADLINE = 600.0  # seconds: a bench waits for everybody
+DEADLINE = 600.0  # seconds: a bench waits for all devices
 
 
 def still_job(
     name: str, params: int, rounds: int, cohort: int, *, wire: str = "float32", devices: int | None = None
 ) -> Job:
-    """A job whose devices have nothing to do; vectors travel as `wire` says. It begins with so many `devices`."""
+    """Return a job whose devices have nothing to do; vectors travel as `wire` says. It begins with `devices`."""
     run = RunFile(
         run=Run(name=name, rounds=rounds),
         task=Learning(data=None, model="still", sample=NOTHING.shape, classes=NOTHING.classes, backend="torch"),
@@ -46,9 +46,9 @@ def still_job(
 
 
 def unjudged(job: Job, run: Run) -> Job:
-    """The job under this name and for so many rounds, without any evaluation: the other sides do not evaluate either.
+    """Return the job under this name, with this number of rounds and no evaluation: the other sides have none either.
 
-    A run file could not say that: a coordinator without data cannot be told to judge, and then nobody does.
+    A run file could not say that: a coordinator without data cannot be told to judge, so it does not.
     """
     changed = {"run": run, "evaluation": Evaluation(on="coordinator")}
     return replace(job, run=job.run.model_copy(update=changed))

@@ -76,7 +76,7 @@ def main(params: int, answers: int, folder: Path, kind: str) -> None:
 
 
 def _answer(job: Job, shelf: Shelf, journal: Journal, answers: int) -> None:
-    """So many answers, each as it comes from a device, into the journal and onto the shelf."""
+    """Write the answers into the journal and the store, each as it comes from a device."""
     rounds = Rounds(Rules(rounds=1, seed=0, cohort=answers, quorum=answers, deadline=1.0))
     most = job.run.wire.limit_mb << 20
     for i in range(answers):

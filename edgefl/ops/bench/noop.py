@@ -33,7 +33,7 @@ class Noop:
 
 
 class Blank:
-    """A model of so many parameters that nobody ever calls."""
+    """A model with this number of parameters that is never called."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

@@ -44,7 +44,7 @@ def secured_fleet(folder: Path, devices: Iterable[str]) -> Iterator[SecuredFleet
 
 @contextmanager
 def _state_in(folder: Path) -> Iterator[None]:
-    """Fleets are made here, not among those of whoever runs the bench."""
+    """Fleets are made here, not among those of the user who runs the bench."""
     before = os.environ.get("XDG_STATE_HOME")
     os.environ["XDG_STATE_HOME"] = str(folder)
     try:

@@ -85,5 +85,5 @@ def start(until_done: ExitStack, command: list[str], output: Path) -> Child:
 
 
 def pid(child: Child) -> int:
-    assert child.process is not None  # noqa: S101 - it was started, or nobody has it
+    assert child.process is not None  # noqa: S101 - it was started, or there is none
     return child.process.pid

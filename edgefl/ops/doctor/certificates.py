@@ -1,4 +1,4 @@
-"""A certificate that works today and may not tomorrow: the doctor reads its dates before anybody is refused."""
+"""A certificate that works today and may not tomorrow: the doctor reads its dates before a device is refused."""
 
 from datetime import datetime, timezone
 from pathlib import Path

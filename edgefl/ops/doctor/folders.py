@@ -47,7 +47,7 @@ def room(path: Path, free: int) -> Finding:
 
 
 def key_file(path: Path, key: str) -> Finding:
-    """Whether the private key `path`, named by `key`, is there and nobody else's."""
+    """Check that the private key `path`, named by `key`, is there and readable by its owner alone."""
     try:
         mode = path.expanduser().stat().st_mode & 0o777
         path.expanduser().open("rb").close()

@@ -1,6 +1,6 @@
-"""Who is who in a fleet, and what would let somebody else in: keys, certificates, members, the revocation list.
+"""Who is who in a fleet, and what would let a stranger in: keys, certificates, members, the revocation list.
 
-Each look is a function of files and a moment, so that a test can show it fleets that nobody should have.
+Each look is a function of files and a moment, so that a test can show it fleets in disorder.
 """
 
 from collections.abc import Iterator
@@ -148,7 +148,7 @@ def _authority(folder: FleetFolder, now: datetime) -> Iterator[Finding]:
 
 
 def _revocations(path: Path, now: datetime) -> Finding:
-    """A broker with a list that has ended lets nobody in; without one it lets revoked ones in."""
+    """Check the revocation list: with an expired one no device gets in, without one a revoked one does."""
     from cryptography import x509  # noqa: PLC0415 - only where a fleet has identities
 
     remedy = "`edgefl broker start` writes it anew"

@@ -88,7 +88,7 @@ def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Findi
 
 
 def listener(address: Address, files: Tls) -> Iterator[Finding]:
-    """The same door as strangers find it, for whoever does not come by it himself."""
+    """Check the listener as a stranger finds it."""
     try:
         reachable(address)
         yield from _handshake(address, tls_context(files.ca, files.certificate, files.key))
@@ -100,7 +100,7 @@ def listener(address: Address, files: Tls) -> Iterator[Finding]:
 
 
 def _anybody(address: Address, files: Tls, topic: str) -> Iterator[Finding]:
-    """Whether the broker lets somebody in who proves nothing."""
+    """Return whether the broker lets a client in without a proof."""
     nobody = replace(address, username=None, password=None)
     context = tls_context(files.ca) if address.tls else None
     if not probe_broker(nobody, context, topic).refused:

@@ -1,4 +1,4 @@
-"""What somebody should know at once, from the facts of a run and the time. Pure: it is told the time."""
+"""What an operator should know at once, from the facts of a run and the time. Pure: it is told the time."""
 
 import hashlib
 import json
@@ -59,12 +59,12 @@ class Alarms:
     started: Started
     ends: dict[str, float] = field(default_factory=dict)  # the certificates of devices, in seconds since 1970
     gone: dict[str, float] = field(default_factory=dict)  # devices, and since when
-    away: set[str] = field(default_factory=set)  # of these, whom somebody was told of
+    away: set[str] = field(default_factory=set)  # of these, those that were told of
     round: int = 0
     moved: float = 0.0  # when a round was last merged, or the run began
     stalled: bool = False
     waiting: str = ""
-    ending: set[str] = field(default_factory=set)  # devices whose certificate somebody was told of
+    ending: set[str] = field(default_factory=set)  # devices whose certificate was told of
     broken: dict[str, str] = field(default_factory=dict)  # devices, and what is wrong with their data
     over: bool = False
 

@@ -1,4 +1,4 @@
-"""What an exporter is: somebody who is told facts, slow or not, in a thread that is not the run's."""
+"""What an exporter is: it is told facts in a thread of its own, so a slow one does not hold up the run."""
 
 from typing import ClassVar, Protocol, runtime_checkable
 

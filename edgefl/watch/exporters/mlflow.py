@@ -13,7 +13,7 @@ PACKAGE = "mlflow"
 RUN_ID = "edgefl.run_id"  # the tag that our runs are found by
 LONGEST = 500  # letters of a setting
 MOST = 100  # settings that are sent at once
-MARKS = {"round": "edgefl_round", "evaluated": "edgefl_evaluated_round"}  # with the figures: so many rounds are there
+MARKS = {"round": "edgefl_round", "evaluated": "edgefl_evaluated_round"}  # with the figures: the rounds that are there
 
 
 class MlflowRun:
@@ -22,8 +22,8 @@ class MlflowRun:
     wants: ClassVar[tuple[type[Fact], ...]] = (Evaluating, Round, Evaluated, Done, Failed)
 
     def __init__(self, started: Started, settings: Mlflow, parameters: Mapping[str, Any]) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # who trains what is nobody else's business
-        from mlflow import MlflowClient  # noqa: PLC0415 - where somebody wants it
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # which device trains what stays private
+        from mlflow import MlflowClient  # noqa: PLC0415 - only where it is configured
 
         self.client: Any = MlflowClient(tracking_uri=settings.tracking_uri)  # Any: it has no types
         self.id = self._found(started, settings.experiment) or self._begun(started, settings.experiment, parameters)

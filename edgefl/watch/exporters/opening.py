@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Exporters:
-    """Everybody who is told of a run elsewhere; telling them never waits."""
+    """All exporters of a run; telling them never waits."""
 
     def __init__(
         self,

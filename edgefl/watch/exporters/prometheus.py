@@ -1,4 +1,4 @@
-"""Prometheus: where a run stands, in its text format, whenever somebody asks. Nothing is counted for it in between.
+"""Prometheus: where a run stands, in its text format, at each scrape. Nothing is counted for it in between.
 
 Names and units are by its conventions: base units (seconds, bytes, ratios, degrees Celsius), `_total` for what only
 grows. Labels are bounded: `run`, states and verdicts that we have named ourselves, classes and devices up to a limit.

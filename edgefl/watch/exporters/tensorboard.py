@@ -17,7 +17,7 @@ class TensorBoardFiles:
     wants: ClassVar[tuple[type[Fact], ...]] = (Evaluating, Round, Evaluated)
 
     def __init__(self, started: Started, folder: Path) -> None:
-        from tensorboard.summary import Writer  # noqa: PLC0415 - where somebody wants it
+        from tensorboard.summary import Writer  # noqa: PLC0415 - only where it is configured
 
         path = folder / f"{started.run}-{started.run_id[:8]}"
         self.exported = Exported(path)

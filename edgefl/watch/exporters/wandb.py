@@ -21,7 +21,7 @@ class WandbRun:
 
     def __init__(self, started: Started, settings: Wandb, folder: Path, parameters: Mapping[str, Any]) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        import wandb  # noqa: PLC0415 - where somebody wants it
+        import wandb  # noqa: PLC0415 - only where it is configured
 
         folder.mkdir(parents=True, exist_ok=True)
         self.exported = Exported(folder)

@@ -1,8 +1,8 @@
 """Webhooks: alarms as signed JSON over HTTPS, tried again for a while, and never from the run's own thread.
 
 A message is a POST with `X-Edgefl-Id` (the same for every attempt, also after a restart), `X-Edgefl-Timestamp` and,
-where there is a secret, `X-Edgefl-Signature: sha256=HEX`: the HMAC-SHA256 of timestamp, a dot, and the body. Whoever
-answers with a redirection is not followed: a message goes where the run file says, or nowhere.
+where there is a secret, `X-Edgefl-Signature: sha256=HEX`: the HMAC-SHA256 of timestamp, a dot, and the body. A
+redirection is not followed: a message goes where the run file says, or nowhere.
 """
 
 import hashlib
@@ -77,7 +77,7 @@ class WebhookCaller:
         self._add(self.alarms.tell(fact))
 
     def deadline(self) -> float | None:
-        """When somebody has to be told, or told again."""
+        """Return when a message has to be sent, or sent again."""
         due = [pending.at for pending in self.pending]
         alarm = self.alarms.deadline()
         return min([*due, *([alarm] if alarm else [])], default=None)

@@ -10,7 +10,7 @@ from statistics import median, median_low
 from edgefl.base.events import Answered
 
 KEPT = 400_000  # answers, some 40 bytes each; of more than that the oldest are forgotten
-WORTH = 2.0  # so many times the time of its cohort is slow
+WORTH = 2.0  # this multiple of the time of its cohort is slow
 NOTICED = 1.0  # seconds above its cohort that a round must have waited for a device
 OFTEN, SHARE = 3, 0.01  # rounds, and share of its answers: a device that rounds waited for so often is slow
 
@@ -22,7 +22,7 @@ class Turn:
     device: str
     round: int
     at: float
-    took: float | None  # None: nobody knows any more when it was asked, there was a restart between
+    took: float | None  # None: it is not known when it was asked, there was a restart between
     seconds_per_step: float | None
     late: bool
 

@@ -1,4 +1,4 @@
-"""Which rows have changed, and by which fact: whoever knows some of them asks for the rest."""
+"""Which rows have changed, and by which fact: a reader that has some of them asks for the rest."""
 
 from collections import OrderedDict
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""An overview of a run: every fact is folded into it, and whoever shows a run reads it here.
+"""An overview of a run: every fact is folded into it, and all views of a run read it here.
 
 It is told facts and knows nothing else: no clock, no disk, no coordinator. The same facts give the same overview, live
 or out of a run's folder. After a restart it is told the folder's story first, then what happens; a report that is told
@@ -7,7 +7,7 @@ again counts once, as in metrics.jsonl.
 It stays small, however long a run goes on: of each device the last STORY things that happened to it, of notes the last
 (notes.py), of answers how long they took (turns.py), of more than ROUNDS rounds every other one of the older half.
 
-One thread tells and reads; whoever shares it holds a lock around both.
+One thread tells and reads; threads that share it hold a lock around both.
 """
 
 from collections import Counter, deque
@@ -28,7 +28,7 @@ from edgefl.wire.messages import NOT_IN_RUN
 ROUNDS = 4000  # rows; beyond them older ones are thinned out
 DEVICES = 10_000  # rows; a coordinator knows no more names than that
 STORY = 100  # facts of a device
-COURSES = 16  # rounds that are told of and not reported: more than one only while somebody looks where they forgot
+COURSES = 16  # rounds that are told of and not reported: more than one only while forgetting is measured
 
 NOTED = events.Resumed, events.Changed, events.Disconnected, events.Paused
 OVER: frozenset[DeviceState] = frozenset({"answered", "busy", "declined", "refused"})  # when their round is merged
@@ -146,7 +146,7 @@ class Overview:
             for row in self.devices.values():
                 if row.state not in ABSENT:
                     self._put(row, "offline", fact, why="no coordinator hears it")
-        if isinstance(fact, events.Started | events.Resumed):  # another life of the coordinator knows nobody yet
+        if isinstance(fact, events.Started | events.Resumed):  # another life of the coordinator knows no device yet
             for row in self.devices.values():
                 row.live = False
                 row.state = "offline" if row.state == "quarantined" else row.state  # that is forgotten
@@ -225,7 +225,7 @@ class Overview:
         row.took = row.took if fact.took is None else fact.took
         row.seconds_per_step = fact.seconds_per_step or row.seconds_per_step
         old = fact.verdict == "accepted" and self._in_hand is not None and fact.round < self._in_hand
-        counts_in = self._in_hand if old else fact.round  # where rounds wait for nobody it began with an earlier model
+        counts_in = self._in_hand if old else fact.round  # in buffered rounds it began with an earlier model
         course, merged = self._courses.get(counts_in or 0), self.rounds.get(fact.round)
         if self.open:
             self.open.bytes_up += fact.bytes
@@ -369,7 +369,7 @@ class Overview:
         self._thin_out()
 
     def _rest(self, fact: Fact, last: int | None = None) -> None:
-        """Whoever has done his part of rounds up to the last one has nothing to do."""
+        """Set devices that have done their part of all rounds to idle."""
         for device in self.devices.values():
             if device.state in OVER and (last is None or device.round <= last):
                 self._put(device, "idle", fact)

@@ -1,7 +1,7 @@
 """What an overview is made of, as page, status and report read it. In JSON each is one object with these very fields.
 
 Times are seconds since 1970 (virtual seconds in an emulated fleet); None is "not known". All text of devices is one
-printable line of bounded length, and still theirs: whoever makes HTML of it escapes it.
+printable line of bounded length, and still theirs: code that makes HTML of it escapes it.
 
 `sequence` is the number of the fact by which a row last changed.
 """
@@ -47,7 +47,7 @@ class Change:
 
 @dataclass(slots=True)
 class Best:
-    """The best model so far, by what its kind of task is judged by (figures.judged_by). None: nobody looks."""
+    """The best model so far, by what its kind of task is judged by (figures.judged_by). None: it is not evaluated."""
 
     round: int
     accuracy: float | None
@@ -64,7 +64,7 @@ class RunRow:
     run_id: str = ""
     algorithm: str = ""
     broker: str = ""
-    key: str = ""  # whoever signs its models
+    key: str = ""  # the key that signs its models
     rounds: int = 0  # planned
     rounds_done: int = 0
     deadline: float | None = None  # seconds a round may take
@@ -76,7 +76,7 @@ class RunRow:
     broker_away: str = ""  # why the broker is not there; empty: it is
     waiting: str = ""  # why the run waits, in one line
     waiting_since: float | None = None
-    waiting_lasts: bool = False  # it has been the same for a while: somebody should look
+    waiting_lasts: bool = False  # it has been the same for a while: an operator should look
     bytes_up: int = 0
     bytes_down: int = 0
     late: int = 0
@@ -137,7 +137,7 @@ class RoundRow(Round):
 
     @property
     def opinion(self) -> Round | Evaluated | None:
-        """Who says how good its model is: the coordinator, else devices, else nobody."""
+        """Return the figures of its model: those of the coordinator, else of devices, else none."""
         return self if self.loss is not None else self.evaluated
 
 

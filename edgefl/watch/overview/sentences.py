@@ -9,7 +9,7 @@ from edgefl.learn.evaluation import wording
 from edgefl.system.hardware.vitals import described
 from edgefl.system.moments import date
 
-LINE = 300  # letters of somebody's own words
+LINE = 300  # letters of a text from a device
 VERDICTS = {
     "late": "{device} answered round {round} too late: {reason}",
     "ignored": "an answer of {device} to round {round} is not counted: {reason}",

@@ -40,7 +40,7 @@ def pace(one: Pace) -> dict[str, Any]:
 
 
 def read(text: bytes, where: str) -> Snapshot:
-    """The snapshot that somebody else gave; `where` is whom to blame."""
+    """Read a snapshot from another machine; `where` names it in errors."""
     try:
         snapshot = _READER.validate_python(cleaned(parse_json(text)))
     except ValueError as error:
@@ -57,7 +57,7 @@ def read(text: bytes, where: str) -> Snapshot:
 
 
 def cleaned(value: Any) -> Any:
-    """The same, but no text in it moves a cursor: whoever sent it may not be whom we think."""
+    """Return the snapshot without control characters in its texts: its sender may not be the one we expect."""
     match value:
         case str():
             return printable(value)

@@ -1,7 +1,7 @@
 """Where the run's thread and the server's meet: facts go in on one side, changes of the overview come out on the other.
 
-The run's side never waits: it folds a fact, and rings for whoever listens. The server's side sleeps until it is rung
-for. Nobody asks again and again whether there is something new.
+The run's side never waits: it folds a fact and wakes the listeners. The server's side sleeps until it is woken.
+Neither side polls.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ TURNS = 500  # answers in the story of one device
 
 
 class Listener:
-    """Somebody in the server's loop, who is rung for when there is something new."""
+    """A task in the server's loop that is woken when there is something new."""
 
     def __init__(self) -> None:
         self._loop, self._rung, self._event = asyncio.get_running_loop(), False, asyncio.Event()
@@ -42,7 +42,7 @@ class Listener:
                 self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self, seconds: float) -> bool:
-        """Whether it was rung for in so many seconds."""
+        """Return whether it was woken within these seconds."""
         try:
             await asyncio.wait_for(self._event.wait(), seconds)
         except asyncio.TimeoutError:
@@ -91,7 +91,7 @@ class Feed:
         return {**plain(snapshot), **about}
 
     def look(self, take: Callable[[Overview], T]) -> T:
-        """What somebody takes from the overview, while nothing happens to it."""
+        """Read something from the overview under its lock."""
         with self._lock:
             return take(self._overview)
 
@@ -125,7 +125,7 @@ class Feed:
         self._listeners.discard(listener)
 
     def close(self) -> None:
-        """Nothing comes any more: whoever listens is told."""
+        """Tell all listeners that nothing comes any more."""
         self.closed = True
         for listener in tuple(self._listeners):
             listener.ring()
@@ -135,7 +135,7 @@ class Feed:
 
 
 def _still(snapshot: Snapshot) -> Snapshot:
-    """The same, but what happens from now on does not reach it: so that nobody waits while JSON is made of it."""
+    """Return a copy that later facts do not reach: the run does not wait while JSON is made of it."""
     devices, notes = [copy(row) for row in snapshot.devices], [copy(note) for note in snapshot.notes]
     here = snapshot.open
     if here:

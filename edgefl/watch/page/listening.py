@@ -101,7 +101,7 @@ def listening(host: str, port: int) -> tuple[Listening, bool]:
 
 
 def _bound(host: str, port: int) -> Listening | None:
-    """A socket at this very place; None if somebody else has it."""
+    """A socket at this very place; None if another process has it."""
     bound = None
     try:
         place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

@@ -1,4 +1,4 @@
-"""Who may see the page off loopback: whoever knows a random word that stands in one private file.
+"""Who may see the page off loopback: a user with the random word that stands in one private file.
 
 A browser shows it once, in a form, and then has a cookie that is made from it; a program says it in a header. Neither
 is ever part of an address, so no log and no history of a browser has it.
@@ -16,18 +16,18 @@ from edgefl.system.store import create_atomically
 
 COOKIE = "edgefl_page"
 AGE = 30 * 86400  # seconds that a browser keeps the cookie
-SHORTEST, LONGEST = 16, 4096  # letters of a token that somebody chose himself
+SHORTEST, LONGEST = 16, 4096  # letters of a token that an operator chose
 
 
 class Token:
-    """The word, and what proves that somebody knows it."""
+    """The word, and the proof of knowing it."""
 
     def __init__(self, word: str) -> None:
         self._word = word.encode()
         self.cookie = hmac.new(self._word, b"edgefl page", "sha256").hexdigest()
 
     def is_word(self, word: str) -> bool:
-        """Whether somebody typed it; takes as long whatever he typed."""
+        """Return whether this is the word, in constant time."""
         return hmac.compare_digest(self._word, word.strip().encode())
 
     def admits(self, headers: Mapping[str, str]) -> bool:

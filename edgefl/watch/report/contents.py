@@ -1,4 +1,4 @@
-"""What a report is made from: all that is known of a run, gathered by whoever can read its folder."""
+"""What a report is made from: all that is known of a run, gathered by code that can read its folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A run, when somebody wrote a report of it."""
+    """A run at the moment its report is written."""
 
     overview: Overview
     written_at: float

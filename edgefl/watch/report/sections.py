@@ -171,7 +171,7 @@ def traffic(_: Contents, s: Snapshot) -> str:
 
 
 def privacy(c: Contents, s: Snapshot) -> str:
-    """What was spent, as far as anybody but the devices can know."""
+    """What was spent, as far as it is known outside of the devices."""
     if s.run.done and s.run.done.privacy:
         return paragraph(wording.spent(s.run.done))
     if not c.private:

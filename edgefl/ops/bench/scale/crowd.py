@@ -84,7 +84,7 @@ class Crowd:
         self.deadlines[i] = deadline
 
     def _next(self) -> tuple[int, Any] | None:
-        """The next event, unless somebody is to be woken before."""
+        """Return the next event, unless a device is to be woken before."""
         patience = min(LONGEST, max(0.0, self.wakings[0][0] - self.clock.now())) if self.wakings else LONGEST
         try:
             return self.events.get(timeout=patience)

@@ -82,7 +82,7 @@ def linear(costs: Costs) -> str:
 
 
 def _growth(costs: Costs) -> str:
-    """What becomes of an answer's bytes where everybody is asked and only the fleet grows: straight would be 1."""
+    """What becomes of an answer's bytes where all devices are asked and only the fleet grows; 1 is linear."""
     small = min(point.params for point in costs.points)
     fleets = [p for p in costs.points if p.params == small and p.cohort == p.devices]
     if len(fleets) < 2:
