@@ -1,8 +1,8 @@
 """A broker of one's own: Mosquitto if it is installed, otherwise rumqttd from the `iotcore` wheel.
 
 Either is a child process with a generated configuration. It dies with us, even when we are killed; it forgets
-everything when it stops, and nobody relies on it to remember. It is for a bench: without users it is open to everyone,
-and with one user for all everyone can read and forge what others send. So it stays on loopback, unless that is meant;
+everything when it stops, and nothing relies on it to remember. It is for a bench: without users it is open to all, and
+with one user for all each client can read and forge what others send. So it stays on loopback, unless that is meant;
 the broker of a real fleet is `edgefl/fleet/broker.py`.
 """
 
@@ -82,7 +82,7 @@ def start(
         else:
             home = directory
             home.mkdir(parents=True, exist_ok=True)
-        # As root we become nobody; but only in a folder of our own may files change hands, and nobody must reach them.
+        # As root the broker becomes the user `nobody`; only in a folder of our own may files change hands.
         nobody = os.geteuid() == 0 and directory is None and all(p.stat().st_mode & stat.S_IXOTH for p in home.parents)
         plan = _Plan(home, bind, port, users or {}, NOBODY if nobody else None)
         child = _mosquitto(plan) if kind == "mosquitto" else _iotcore(plan)
@@ -158,7 +158,9 @@ def _mosquitto(plan: _Plan) -> Child:
         lines.append("user root")  # stay who you are: a change of user now would undo the kernel's watch
     files[0].write_text("\n".join(lines) + "\n", encoding="utf-8")
     if plan.user is not None:
-        plan.home.chmod(0o711)  # it stays ours: in a folder of nobody's own, links would lead our writing elsewhere
+        plan.home.chmod(
+            0o711
+        )  # it stays ours: in a folder of the user `nobody`, links would lead our writing elsewhere
         for path in files:
             shutil.chown(path, plan.user)
     command = [find_mosquitto() or "mosquitto", "-c", str(files[0])]

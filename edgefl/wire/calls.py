@@ -3,7 +3,7 @@
     slots   random-looking, in no order: mark 16 | counted 4, batches 8, seconds 8, under a pad
     mark and pad   BLAKE2b of fleet, job, run, number of the call and device, keyed with the device's installation
 
-The installation is a random name that a device tells its coordinator in its presence, and nobody else reads. So a
+The installation is a random name that only the coordinator learns, from a device's presence. So a
 device learns of others how many there are, and nothing from one call to the next: the number never comes again. What
 protects a slot from being changed is the coordinator's signature around the whole call (signed.py).
 """

@@ -46,7 +46,7 @@ def _parts(data: bytes) -> list[_Part]:
     parts, at = list[_Part](), 0
     while at < len(data):
         tag, size, begin = data[at], data[at + 1], at + 2
-        if size & 0x80:  # so many bytes say how long it is
+        if size & 0x80:  # the number of bytes that hold the length
             begin += size & 0x7F
             size = int.from_bytes(data[at + 2 : begin], "big")
         at = begin + size

@@ -128,7 +128,7 @@ def _read(path: Path | None) -> "list[Certificate]":
 
 
 def _shown(address: Address) -> "Certificate | None":
-    """The certificate that the broker shows to anybody."""
+    """Return the certificate that the broker shows to every client."""
     from cryptography import x509  # noqa: PLC0415 - only when something is wrong
 
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -40,7 +40,7 @@ def count(size: int) -> int:
 
 
 def together(largest: int) -> int:
-    """How many chunks go into one message where a packet may have so many bytes."""
+    """Return how many chunks go into one message where a packet has this size at most."""
     return next((number for number in TOGETHER if number * CHUNK + HEAD + AROUND <= largest), 1)
 
 
@@ -59,7 +59,7 @@ def runs(indexes: Iterable[int], number: int) -> Iterator[tuple[int, int]]:
 
 
 def parts(frame: Bytes, known_as: bytes, index: int, number: int = 1) -> tuple[bytes, memoryview]:
-    """The message that carries so many chunks of the frame from `index` on: its head, and its data, not copied."""
+    """Return the message that carries chunks of the frame from `index` on: its head, and its data, not copied."""
     head = _HEAD.pack(MAGIC, VERSION, 0, known_as, index, count(len(frame)), len(frame))
     return head, memoryview(frame)[index * CHUNK : (index + number) * CHUNK]
 

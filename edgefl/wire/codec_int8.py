@@ -110,7 +110,7 @@ def _round(part: Array, scale: np.float32, rng: np.random.Generator | None, leve
 
 
 def _draws(rng: np.random.Generator, count: int) -> Array:
-    """So many numbers of 16 bits."""
+    """Draw this number of 16-bit values."""
     wide = rng.integers(0, 2**64 - 1, -(-count // 4), np.uint64, endpoint=True)
     return wide.astype("<u8", copy=False).view("<u2")[:count]  # the same on every machine
 

@@ -165,7 +165,7 @@ def described(codec: Codec) -> str | dict[str, Any]:
 
 
 def reader(kind: str, own: Codec | None = None) -> Codec | None:
-    """Who reads payloads of this kind: the run's own codec, or one of ours; None for a kind nobody reads here."""
+    """Who reads payloads of this kind: the run's own codec, or one of ours; None for a kind that is not read here."""
     if own is not None and own.name == kind:
         return own
     reader: Codec | None = REGISTRY[kind]() if kind in OURS else None
@@ -173,5 +173,5 @@ def reader(kind: str, own: Codec | None = None) -> Codec | None:
 
 
 def beside(codec: Codec) -> Codec:
-    """How arrays travel that an algorithm adds to what `codec` is for: their errors nobody makes up for."""
+    """How arrays travel that an algorithm adds to what `codec` is for: without error feedback."""
     return codec if codec.fixed else CODECS["float32"]

@@ -1,6 +1,6 @@
-"""Off this machine nothing is said without TLS, and nobody is let in without a name that is proven.
+"""Off this machine nothing is said without TLS, and no client is let in without a proven name.
 
-Who wants it otherwise says `--insecure`, and is told what that means: at the start, once, and by the doctor.
+The option `--insecure` allows it; what that means is said at the start, once, and by the doctor.
 """
 
 import sys
@@ -34,6 +34,6 @@ def check(broker: Address, files: Tls, section: str, *, insecure: bool) -> None:
 
 
 def warn(danger: str) -> None:
-    """Say it so that nobody overlooks it, also in the log of a service, which has what stands on stderr."""
+    """Say it where it is not overlooked, also in the log of a service, which has what stands on stderr."""
     line = "!" * 78
     sys.stderr.write(f"{line}\n!!!  INSECURE: {danger}\n{line}\n")

@@ -1,4 +1,4 @@
-"""Trust on first use stays on loopback: across a network whoever speaks first would be believed for ever."""
+"""Trust on first use stays on loopback: across a network the first speaker would be believed for ever."""
 
 from typing import NamedTuple
 

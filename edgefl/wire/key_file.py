@@ -32,7 +32,7 @@ def opened(file: Path, whose: str, *, elsewhere: str, lost: str) -> Signer:
             log.info("made %s key path=%s", whose, file)
         mode, data = file.stat().st_mode & 0o777, file.read_bytes()
     except OSError as error:
-        if error.errno in (ENOSPC, EDQUOT):  # nobody's mistake: there may be room for the next start
+        if error.errno in (ENOSPC, EDQUOT):  # no mistake: there may be room for the next start
             raise StoreError(f"{whose} key {file} cannot be made ({error.strerror}); free some space") from None
         raise ConfigError(
             f"{whose} key {file} cannot be read or made ({error.strerror}): {elsewhere}, or correct its owner"
@@ -41,7 +41,7 @@ def opened(file: Path, whose: str, *, elsewhere: str, lost: str) -> Signer:
 
 
 def checked(data: bytes, mode: int, where: str, whose: str, *, lost: str) -> Signer:
-    """The key in a file of this content and mode, if nobody else can read it and it is one."""
+    """Return the key in a file of this content and mode, if only its owner can read it and it is a key."""
     if mode & 0o077:
         raise ConfigError(f"{whose} key {where} can be read by others (mode {mode:o}): chmod 600 {where}")
     if (signer := read(data)) is None:

@@ -1,8 +1,8 @@
-"""A broker's socket in the file system: who may enter its folder may speak, and nobody else can.
+"""A broker's socket in the file system: users who may enter its folder may speak, and no others.
 
 What is named is a link that stays, in the fleet's own folder; where it leads changes with every start of the broker, to
 a path short enough for the kernel. What stands there must be in a folder of ours: a broker that was killed leaves its
-link behind, and anybody could make a folder of that name in its place.
+link behind, and another user could make a folder of that name in its place.
 """
 
 import os

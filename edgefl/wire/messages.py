@@ -139,7 +139,7 @@ class Shape(_Said):
         return _layout(*about) if len(self.names) <= USUAL else Layout(*about)
 
 
-@lru_cache(8)  # the same one comes with every model of a job; what is kept stays small, whoever sent it
+@lru_cache(8)  # the same one comes with every model of a job; what is kept stays small
 def _layout(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], buffers: int) -> Layout:
     return Layout(names, shapes, buffers)
 
@@ -219,7 +219,7 @@ class Graphs(_Said):
 
 
 class Enclosed(_Said):
-    """A small model that comes with its task; it stands at the broker as well, for whoever does not look here."""
+    """A small model that comes with its task; it stands at the broker as well, for agents that do not look here."""
 
     manifest: Annotated[bytes, Field(max_length=ENCLOSED)]
     frame: Annotated[bytes, Field(max_length=ENCLOSED)]
@@ -241,7 +241,9 @@ class Assignment(_Said):
     batches: Annotated[int, Field(ge=1)] | None = None
     seconds: Annotated[float, Field(gt=0)] | None = None
     purpose: Purpose = "train"
-    evaluates: Annotated[int, Field(ge=1, le=2**53)] | None = None  # counts are asked for, of so many samples at least
+    evaluates: Annotated[int, Field(ge=1, le=2**53)] | None = (
+        None  # counts are asked for, of at least this many samples
+    )
     held_back: Annotated[float, Field(gt=0, lt=1)] | None = None  # share of a trial's part that is not trained on
     installation: Name | None = None  # which device is meant, when two share an id
     enclosed: Enclosed | None = None  # the model, if it is small: to fetch it would cost more than its bytes
@@ -340,7 +342,7 @@ class Declined(_Said):
     job: Name
     round: Round
     reason: Text
-    to: Label | None = None  # the key whose task it was, where the device trusts another: nobody else is meant
+    to: Label | None = None  # the key whose task it was, where the device trusts another: no other coordinator is meant
 
 
 class Busy(_Said):

@@ -1,8 +1,8 @@
 """The transport over MQTT 5: a thin shell around paho-mqtt that nothing is lost in.
 
-One thread owns the socket and everything of paho; the other methods put on a queue and wake it. While it sleeps,
-whoever publishes has the line instead (`_line`), and sends at once what the kernel takes. Every connection gets a new
-paho client, so no state survives a disconnect but ours: the outbox, and what is in flight, which goes back to its
+One thread owns the socket and everything of paho; the other methods put on a queue and wake it. While it sleeps, a
+thread that publishes has the line instead (`_line`), and sends at once what the kernel takes. Every connection gets a
+new paho client, so no state survives a disconnect but ours: the outbox, and what is in flight, which goes back to its
 front. Measured traps that this file steers around: paho disregards the broker's limits, so the window and the largest
 packet are watched here; one packet over the limit makes it reconnect and resend for ever; and Nagle's algorithm costs
 44 ms per message on each side.
@@ -230,7 +230,7 @@ class MqttTransport:
     def _wake(self) -> None:
         if self._idle:
             self._idle = False
-            with suppress(OSError):  # it rings already, or nobody is there any more
+            with suppress(OSError):  # it rings already, or the thread has ended
                 self._bell.send(b"\0")
 
     def _check(self) -> None:
@@ -250,7 +250,7 @@ class MqttTransport:
                 lasted = time.monotonic() - began
                 self._closing.wait(self._pace.lost(lasted) if self._greeted else self._pace.failed())
         except BaseException as failure:
-            self._failure = failure  # whoever uses this transport next is told; the traceback shows now
+            self._failure = failure  # the next call of this transport raises; the traceback shows now
             with self._lock:
                 self._lock.notify_all()
             raise

@@ -14,7 +14,7 @@ from edgefl.base.errors import WireError
 
 PUBLISH, PUBACK = 0x30, 0x40
 AT_LEAST_ONCE, RETAIN = 0x02, 0x01
-EXPIRY = 0x02  # the property of a message that the broker forgets after so many seconds
+EXPIRY = 0x02  # the property of a message that expires, in seconds
 SMALL = 64 << 10  # bytes; what is larger is not copied
 _SHORT = struct.Struct(">H")
 _EXPIRY = struct.Struct(">BBI")
@@ -44,7 +44,7 @@ class Incoming:
         return 1 if self._large is None else len(self._large) - self._filled
 
     def came(self, size: int) -> Iterator[Packet]:
-        """The packets that so many more bytes complete."""
+        """Return the packets that these bytes complete."""
         if self._large is not None:
             self._filled += size
             if self._filled == len(self._large):
@@ -90,7 +90,7 @@ def _head(data: memoryview) -> tuple[int, int] | None:
 
 
 def published(command: int, packet: bytes | memoryview) -> tuple[bytes, int, bytes | memoryview]:
-    """Topic, number (0: nobody wants to know) and payload of a PUBLISH; its properties say nothing that we need."""
+    """Topic, number (0: no receipt is wanted) and payload of a PUBLISH; its properties say nothing that we need."""
     try:
         end = 2 + _SHORT.unpack_from(packet)[0]
         topic, number = bytes(packet[2:end]), 0
@@ -113,7 +113,7 @@ def acknowledged(packet: bytes | memoryview) -> tuple[int, int]:
 
 
 def publish(topic: bytes, number: int, size: int, *, retain: bool, expires: int | None) -> bytes:
-    """A PUBLISH at least once, up to its payload of so many bytes."""
+    """Return a PUBLISH of QoS 1, up to its payload of this size."""
     properties = b"\0" if expires is None else _EXPIRY.pack(5, EXPIRY, expires)
     head = _SHORT.pack(len(topic)) + topic + _SHORT.pack(number) + properties
     return bytes([PUBLISH | AT_LEAST_ONCE | (RETAIN if retain else 0)]) + _written(len(head) + size) + head

@@ -24,7 +24,7 @@ def jitter(who: str, number: int) -> float:
 
 
 def backoff(who: str, times: int, first: float, longest: float) -> float:
-    """Seconds to wait after so many failures: ever longer, up to a cap, and out of step with everybody else."""
+    """Return seconds to wait after these failures: ever longer, up to a cap, out of step with other clients."""
     return min(longest, first * 2.0 ** min(times - 1, 16)) * (0.5 + 0.5 * jitter(who, times))
 
 
@@ -38,7 +38,7 @@ class Reconnect:
     _lost: int = 0  # connections so far
 
     def lost(self, lasted: float) -> float:
-        """Seconds to wait after a connection that was made and lasted so many seconds."""
+        """Return seconds to wait after a connection that was made and lasted for `lasted` seconds."""
         self._failed = 1 if lasted > LONGEST_DELAY else self._failed + 1
         self._lost += 1
         return self._backoff() + self.spread * jitter(self.who, -self._lost)
@@ -54,12 +54,12 @@ class Reconnect:
 
 @dataclass(slots=True)
 class Pause:
-    """When somebody who was turned away, or not heard, comes again."""
+    """When a client that was turned away, or not heard, comes again."""
 
     who: str
     first: float = 2.0  # seconds
     longest: float = 300.0
-    until: float | None = None  # on the clock of whoever asks
+    until: float | None = None  # on the clock of the caller
     _times: int = 0
 
     def begin(self, now: float) -> None:

@@ -6,8 +6,8 @@ One envelope goes around one message at the broker: a chunk of a frame, or the J
 its kind (`down`, `round`, `state`, `up`, `presence`), fleet, job, run and device, the counter, and the hash of what is
 said. Of a frame in many chunks it is the hash of the frame, which each of them names: one signature and one counter
 serve all, and a chunk that was changed shows when the frame is whole. So a message counts at one place only, and
-nothing in it is read before it is believed. A sender's counter grows with each message, over its restarts too: whoever
-keeps the last one knows an old message when it comes again.
+nothing in it is read before it is believed. A sender's counter grows with each message, over its restarts too: a
+receiver that keeps the last one knows an old message when it comes again.
 
 The envelope is no part of the frame: what counts as traffic is the same in every driver.
 """
@@ -38,7 +38,7 @@ _HEAD = struct.Struct("<2sBB32sQ64s")
 
 
 class Unproven(WireError):  # noqa: N818 - what it is, as Interrupted
-    """Nobody knows who sent this: it is counted and dropped, and whoever it names is not blamed for it."""
+    """The sender is not proven: the message is counted and dropped, and the device that it names is not blamed."""
 
 
 @dataclass(frozen=True, slots=True)

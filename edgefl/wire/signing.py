@@ -43,7 +43,7 @@ class Claim:
 
 
 class PublicKey(Protocol):
-    """The half of a key that everybody may know."""
+    """The public half of a key."""
 
     def public_bytes_raw(self) -> bytes: ...
 

@@ -1,7 +1,7 @@
 """Keys of machines that do not exist: they hold in this process only, follow from a seed, and cost next to nothing.
 
-A simulated fleet signs and checks every message as a real one does, thousands of times in a second. Nobody outside this
-process can bring such a key into being, and a process that simulates nothing has none.
+A simulated fleet signs and checks every message as a real one does, thousands of times in a second. Such a key cannot
+be made outside of this process, and a process that simulates nothing has none.
 """
 
 from dataclasses import dataclass
@@ -40,6 +40,6 @@ def signer(*names: str | int) -> Signer:
 
 
 def entropy(*names: str | int) -> Entropy:
-    """Bytes that nobody outside needs to guess: the same name draws the same ones, always."""
+    """Return bytes that follow from the name alone: no secret is needed here."""
     draws = count()
     return lambda size: blake2b(repr((*names, next(draws))).encode(), digest_size=size).digest()

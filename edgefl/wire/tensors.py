@@ -45,7 +45,7 @@ def decode(
 ) -> State:
     """The arrays behind a frame's body.
 
-    Only those in `sizes`, vectors of so many numbers, may come in a few bytes that stand for many, from one of our
+    Only those in `sizes`, vectors of these sizes, may come in a few bytes that stand for many, from one of our
     codecs or from the run's `own`: what they claim to be is looked at first.
     """
     arrays: State = {}

@@ -58,7 +58,7 @@ def group(fleet: str, job: str, model: str, number: int) -> str:
 
 
 def round(fleet: str, job: str) -> str:
-    """Where all devices of a round are called; beside the models, because whoever may read these may hear it."""
+    """Where all devices of a round are called; beside the models, because their readers may hear it too."""
     return f"{ROOT}/{fleet}/{job}/model/round"
 
 
@@ -75,7 +75,7 @@ def presence(fleet: str, device: str) -> str:
 
 
 def site(fleet: str, name: str) -> str:
-    """Where the bridge of a site says whether it is there: a word of brokers, signed by nobody."""
+    """Where the bridge of a site says whether it is there: a message of brokers, without a signature."""
     return f"{ROOT}/{fleet}/site/{name}"
 
 

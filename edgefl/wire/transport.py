@@ -1,7 +1,7 @@
 """The seam between the services and the network: what a transport can do, and what it tells.
 
 A transport never decides anything: it moves messages at QoS 1 and tells what happened as events, from its own
-thread. Whoever owns it puts these on a queue. `Connected` comes after every connect, also the hundredth; the broker is
+thread. Its owner puts these on a queue. `Connected` comes after every connect, also the hundredth; the broker is
 disposable and may have forgotten everything, so subscribe and announce again each time.
 """
 
@@ -32,7 +32,7 @@ class Disconnected:
 
     reason: str
     taken_over: bool = False
-    remedy: str = ""  # what somebody has to do about it, where that is known
+    remedy: str = ""  # what an operator has to do about it, where that is known
     passing: bool = field(default=False, compare=False)  # whether it may go well later though nothing is corrected
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Transport(Protocol):
     def publish(self, topic: str, payload: Payload, *, retain: bool = False, expires: int | None = None) -> None:
         """Queue a message; never blocks, keeps the order, survives a reconnect. An empty retained one clears.
 
-        The broker forgets a message that `expires`, retained or not, after so many seconds.
+        The broker forgets a message that `expires`, retained or not, after these seconds.
         """
         ...
 
@@ -97,7 +97,7 @@ class Transport(Protocol):
         ...
 
     def spread(self, seconds: float) -> None:
-        """From now on, come back after a lost connection at a place of our own in so many seconds."""
+        """From now on, come back after a lost connection at a random place of our own within these seconds."""
         ...
 
     def flush(self, timeout: float) -> bool:

@@ -22,7 +22,7 @@ class Budget(BaseModel):
         return self.seconds is not None or self.joules is not None
 
     def spent(self, sent: int, seconds: float = 0.0, joules: float = 0.0) -> str:
-        """Which part of it is spent after so many bytes, virtual seconds and joules; none: empty."""
+        """Return which part is spent after these bytes, virtual seconds and joules; empty if none is."""
         if self.megabytes is not None and sent >= self.megabytes * 1e6:
             return f"the budget of {self.megabytes:g} MB is spent"
         if self.seconds is not None and seconds >= self.seconds:

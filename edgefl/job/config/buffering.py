@@ -57,7 +57,7 @@ def check(rounds: BaseModel, algorithm: Algorithm, stages: Sequence[Stage], *, f
 
 
 def ages_unused(mode: str, stages: Sequence[Stage]) -> str:
-    """What to say of a run that waits for everybody, with a stage that is made for answers of different ages."""
+    """Return what to say of a run that waits for all, with a stage that is made for answers of different ages."""
     ageing = [stage.name for stage in stages if traits_of(stage).history is not None]
     if mode == "buffered" or not ageing:
         return ""

@@ -9,7 +9,7 @@ from edgefl.learn.selection.base import BySize, Selection
 def counted_twice(selection: Selection, algorithm: Algorithm, stages: Sequence[Stage], *, everybody: bool) -> str:
     """Return what to say of a run that draws devices by their samples and averages by samples too; empty otherwise.
 
-    Where everybody is asked nothing is drawn, and a stage that gives each answer one vote has no weights.
+    Where all devices are asked nothing is drawn, and a stage that gives each answer one vote has no weights.
     """
     drawn = isinstance(selection, BySize) and selection.by_samples
     voting = any(isinstance(stage, Outvoting) for stage in stages)

@@ -18,7 +18,7 @@ class Evaluation(BaseModel):
 
     on: Judge | None = None  # unless said: the coordinator, or the devices where it has no data (task.data = "none")
     every: Annotated[int, Field(ge=1)] = 1  # the model of every so manieth round is evaluated, and the last one
-    patience: Annotated[int, Field(ge=1)] | None = None  # end when no model was better for so many rounds
+    patience: Annotated[int, Field(ge=1)] | None = None  # end when no model was better for this number of rounds
     per_device: bool = False  # also tell each device's own figures, by name
     # A device with fewer samples set aside sends nothing; one with data of its own needs 10 whatever is said here.
     least: Annotated[int, Field(ge=1)] = 10
@@ -55,7 +55,7 @@ def decided_by_test_data(evaluation: Evaluation, judge: Judge, **targets: float 
 
 
 def own_models_unjudged(name: str, judge: Judge) -> str:
-    """What to say of a run whose devices have models of their own, where nobody judges those."""
+    """Return what to say of a run whose devices have models of their own, which are not evaluated."""
     if judge != "coordinator":
         return ""
     return (

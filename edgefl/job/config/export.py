@@ -65,7 +65,7 @@ class Wandb(BaseModel):
 
 
 class Webhook(BaseModel):
-    """An address that is told of what somebody should know at once."""
+    """An address that is told of what an operator should know at once."""
 
     model_config = STRICT
     url: Annotated[str, Field(repr=False)]  # https://..., env:NAME or file:PATH
@@ -73,9 +73,9 @@ class Webhook(BaseModel):
     events: tuple[Alarm, ...] = get_args(Alarm)  # which of them are told
     device_away_seconds: Annotated[float, Field(ge=1)] = 300.0  # device_away: when it was away for so long
     stalled_seconds: Annotated[float, Field(ge=1)] = 1800.0  # run_stalled: when no round ended for so long
-    certificate_days: Annotated[float, Field(gt=0)] = 14.0  # certificate_ends: so many days before
+    certificate_days: Annotated[float, Field(gt=0)] = 14.0  # certificate_ends: this number of days before
     timeout: Annotated[float, Field(gt=0, le=60)] = 10.0  # seconds for one attempt
-    allow_http: bool = False  # without TLS off loopback: whoever is on the way reads along
+    allow_http: bool = False  # without TLS off loopback: the network between can read it
 
     @field_serializer("url", when_used="json")
     def _without_path(self, url: str) -> str:

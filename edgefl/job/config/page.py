@@ -12,7 +12,7 @@ PORT = 8600
 
 
 class Page(BaseModel):
-    """Served on this machine alone unless `host` says otherwise; then whoever wants to see it needs the token."""
+    """Served on this machine alone unless `host` says otherwise; then the token is needed to see it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -447,12 +447,12 @@ class RunFile(Section):
 
     @property
     def buffered(self) -> bool:
-        """Whether rounds wait for nobody."""
+        """Whether rounds wait for no device."""
         return self.rounds.mode == "buffered"
 
     @property
     def cohort(self) -> int:
-        """How many devices a round asks; where rounds wait for nobody, how many are at work at once."""
+        """How many devices a round asks; where rounds wait for no device, how many are at work at once."""
         held, given = self.task.partition, self.rounds.concurrency if self.buffered else self.rounds.cohort
         return given or (held.devices if held else 1)
 
@@ -481,7 +481,7 @@ class RunFile(Section):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What whoever reads the figures of this run should know, a line each."""
+        """What a reader of the figures of this run should know, a line each."""
         own = is_personal(self.make_algorithm())
         unjudged = judging.own_models_unjudged(str(self.algorithm["name"]), self.judge) if own else ""
         stages, held = self.make_stages(), self.task.partition
@@ -497,7 +497,7 @@ class RunFile(Section):
         return judging.decided_by_test_data(self.evaluation, self.judge, **targets)
 
     def refuse_simulated_only(self) -> None:
-        """What a real fleet cannot do: its devices train on all they have, and nobody knows what they spend."""
+        """Refuse what a real fleet cannot do: its devices train on all they have, and what they spend is not known."""
         keys = {"evaluation.validation": self.evaluation.validation, "budget": self.budget != Budget() or None}
         for key, value in keys.items():
             if value is not None:

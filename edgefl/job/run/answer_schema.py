@@ -1,4 +1,4 @@
-"""What the answers of a job look like: found out by training twice on made-up samples, before anybody is asked."""
+"""What the answers of a job look like: found out by training twice on made-up samples, before a device is asked."""
 
 import logging
 from dataclasses import dataclass, field

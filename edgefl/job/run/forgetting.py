@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 Accuracies = Iterator[Array]
 Shares = dict[str, Any]  # the two fields of a round that tell it
-UNKNOWN: Shares = {"local_forgetting": None, "aggregation_forgetting": None}  # nobody trained, or nobody looked
+UNKNOWN: Shares = {
+    "local_forgetting": None,
+    "aggregation_forgetting": None,
+}  # not measured
 
 
 def of_round(job: "Job", before: "RunState", updates: Mapping[str, Update], after: "RunState") -> Shares:

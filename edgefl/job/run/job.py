@@ -1,4 +1,4 @@
-"""A job and where it stands: what the coordinator knows and does between rounds, whoever drives it.
+"""A job and where it stands: what the coordinator knows and does between rounds, in every driver.
 
 A job never changes; a run's state is a value that each round replaces. Loop, emulator and coordinator all call these.
 """
@@ -111,11 +111,11 @@ class RunState:
         return digest(self.params)
 
 
-Watch: TypeAlias = Callable[[RunState], None]  # shown every state of a run, before anybody is told of it
+Watch: TypeAlias = Callable[[RunState], None]  # shown every state of a run, before its facts are told
 
 
 def unwatched(_: RunState) -> None:
-    """Nobody looks at the states of this run."""
+    """Ignore the states of the run: the default."""
 
 
 def prepare(
@@ -123,7 +123,7 @@ def prepare(
 ) -> tuple[Job, Split]:
     """The job of a run file, and the data divided as it says (no devices, where they bring their own).
 
-    Whoever has the network already saves the time and the memory that torch takes; who has the data, their reading.
+    A caller that has the network saves the time and the memory that torch takes; one that has the data, their reading.
     """
     held = held or split(run, root)
     task, shown, shape = run.task, _shown(held), _shape(run, held)
@@ -249,7 +249,7 @@ def in_force(job: Job, run_state: RunState) -> Job:
 
 
 def plan(job: Job, run_state: RunState) -> State | None:
-    """What the devices of the next round are told besides the model; None: nobody is needed."""
+    """Return what the devices of the next round are told besides the model; None: no device is needed."""
     if purpose(job, run_state) == "describe":
         return statistics.asked(job.run.task)
     told = statistics.told(run_state.states, job.class_weights)
@@ -283,7 +283,7 @@ def broadcast(job: Job, round: int, params: Vector, extra: State) -> bytes:
 
 
 def heard(job: Job, round: int, params: Vector, extra: State) -> tuple[Vector, State, int]:
-    """What devices have of that frame, and its bytes, where nobody sends it."""
+    """Return what devices have of that frame, and its bytes, where it is not sent."""
     layout, compress = job.model.layout, job.run.wire.compress
     return heard_broadcast(job.name, round, params, extra, job.down, layout, compress=compress)
 
@@ -297,7 +297,7 @@ def advance(
     late: Mapping[str, Update] | None = None,
     ages: Mapping[str, int] | None = None,
 ) -> RunState:
-    """Merge one round's updates, which may have begun from models of so many rounds ago, and look at the result."""
+    """Merge one round's updates, which may have begun from older models, and evaluate the result."""
     if purpose(job, run_state) == "describe":
         return described(job, run_state, updates)
     round, now = run_state.round + 1, in_force(job, run_state)
@@ -399,7 +399,7 @@ def judged(job: Job, run_state: RunState, answers: Mapping[str, Update]) -> RunS
 
 
 def chosen(job: Job, run_state: RunState) -> Opinion | None:
-    """What was said of this model by whoever decides when the run ends, and which model is its best.
+    """Return the figures of this model that decide when the run ends, and which model is its best.
 
     Where both evaluate that is the coordinator: it knows at once, and its test data are its own.
     """

@@ -27,7 +27,7 @@ def local_data(settings: LocalData, root: Path | None = None) -> Dataset:
 def local_samples(
     settings: LocalData, root: Path | None = None, *, log_level: int = logging.INFO
 ) -> tuple[Dataset, Dataset | None]:
-    """The device's samples, and those that it holds back; in a trial the test part is everybody's, and not its own."""
+    """The device's samples, and those that it holds back; in a trial the test part is not its own."""
     source = local_source(settings, root)
     if settings.partition is None:
         sizes = len(source.train), len(source.test)

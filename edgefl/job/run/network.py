@@ -53,7 +53,7 @@ class Shape:
 
     @property
     def labels(self) -> str:
-        """Why it gives so many, as a message tells somebody whose network gives others."""
+        """Explain the expected number of outputs, for the error message of a network with another number."""
         if self.form.kind:
             return ""
         if self.classes == 2:

@@ -1,4 +1,4 @@
-"""A hash of whatever somebody hands over in Python: the same in every process that makes it of the same parts.
+"""A hash of any object that a user hands over in Python: the same in every process that makes it of the same parts.
 
 Arrays and tensors count by their numbers, a network by its structure and weights, functions and classes by what they
 do: their instructions, what they close over, and the functions of the user's that they call. Of installed packages the
@@ -24,7 +24,7 @@ _known: "WeakKeyDictionary[Any, str]" = WeakKeyDictionary()  # each once: data m
 
 
 def fingerprint(thing: Any) -> str:
-    """The hash of an object (Any: yours), which nobody changes as long as it is in use."""
+    """Return the hash of an object (Any: the user's), which must not change while it is in use."""
     try:
         if thing not in _known:
             _known[thing] = _fingerprint(thing)

@@ -22,7 +22,7 @@ from edgefl.learn.selection.base import Kind
 NAME = "loss"  # in an answer
 BYTES = 8  # that it takes there
 SAMPLES = 256  # that a device looks at, at most
-LARGEST = 1e12  # that anybody is taken at his word for
+LARGEST = 1e12  # that a device is believed for
 
 _TOLD = "selection/loss"
 _KINDS: tuple[Kind, ...] = ("mean", "rms")

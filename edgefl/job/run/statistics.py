@@ -48,7 +48,7 @@ def check(task: "Learning", told: Mapping[str, Array], sample: tuple[int, ...], 
 
 
 def merged(answers: Mapping[str, Update], sample: tuple[int, ...], *, cap: float, majority: bool) -> State:
-    """What the whole fleet says; nobody counts for more than `cap` times the median device."""
+    """Return what the whole fleet says; no device counts for more than `cap` times the median device."""
     values = int(np.prod(sample[1:], dtype=np.int64))
     return description.merged({name: one.extra for name, one in answers.items()}, values, cap=cap, majority=majority)
 

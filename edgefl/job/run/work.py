@@ -36,7 +36,7 @@ from edgefl.wire import tensors
 from edgefl.wire.codecs import Codec, beside
 from edgefl.wire.messages import BROADCAST, Answer, Broadcast, Tensor, frame, frame_size, read
 
-NOTHING: Vector = np.zeros(0, np.float32)  # the delta of whoever did not train
+NOTHING: Vector = np.zeros(0, np.float32)  # the delta of a device that did not train
 OWN, SHARED = "own", "shared"  # of `Done.own`: the device's model, and the shared one that it received
 UNKNOWN = 16  # models that a frame may hold where nothing else is known about it
 _PARAMS, _DELTA, _EXTRA = "params", "delta", "extra/"
@@ -62,7 +62,7 @@ def pack_broadcast(
 def heard_broadcast(  # noqa: PLR0917 - as `pack_broadcast`
     job: str, round: int, params: Vector, extra: State, codec: Codec, layout: Layout | None = None, *, compress: bool
 ) -> tuple[Vector, State, int]:
-    """What devices have of a broadcast that nobody sends: model, additions, and the bytes that its frame would have."""
+    """Return what devices have of a broadcast that is not sent: model, additions, and the size of its frame."""
     described, parts, seen = _encoded((_PARAMS, params), extra, codec, layout)
     size = frame_size(Broadcast(job=job, round=round, tensors=described), parts, compress=compress)
     arrays = _read_only(seen)
@@ -168,7 +168,7 @@ class Worker:
         return Done(packed, worked.kept, 0.0, update.steps)
 
     def result(self, task: Task, model_ref: ModelRef, state: State) -> Result:
-        """Do what the task asks for, where nobody needs the bytes."""
+        """Do what the task asks for, where the bytes are not needed."""
         worked = self._worked(task, model_ref, state)
         update = _update(worked.answer, _read_only(worked.arrays), self.model.layout.size)
         size = frame_size(worked.answer, worked.parts, compress=self.compress)
@@ -344,7 +344,7 @@ def _encoded(
 
 
 def _read_only(arrays: State) -> State:
-    """Views that nobody can write to, as those of a frame that was received."""
+    """Return read-only views, like those of a frame that was received."""
     views = {name: array.view() for name, array in arrays.items()}
     for view in views.values():
         view.flags.writeable = False
