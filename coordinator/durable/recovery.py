@@ -4,14 +4,14 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from coordinator.decide import modes, staleness
+from coordinator.decide import modes
 from coordinator.decide.rounds import Rounds
-from coordinator.decide.staleness import Latecomer
 from coordinator.decide.vocabulary import Kept, Recalled
 from coordinator.durable import journal
-from coordinator.durable.answer_store import Load, Shelf, reader, rows_for
+from coordinator.durable.answer_store import Load, Shelf, reader
 from coordinator.durable.checkpoint import Report
 from coordinator.durable.journal import Journal
+from coordinator.durable.merge_round import merge_round, take_answers
 from edgefl.base.errors import StoreError, WireError
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
@@ -59,13 +59,8 @@ def catch_up(
         buffered = modes.waits_for_nobody(replace(state, round=round))
         answers, behind = (_all if buffered else _divided)(book.answers(round), round, known[0])
         shelf = _shelf(book, job, (*answers.values(), *behind.values()), unseal)
-        arrived = {device: shelf.take(kept.digest) for device, kept in answers.items()}
-        latecomers = {device: Latecomer(kept.round, shelf.take(kept.digest)) for device, kept in behind.items()}
-        updates, late_ones = staleness.fold(state.rules.late, round, arrived, latecomers)
-        ages = {device: round - kept.round for device, kept in answers.items()}
-        judged = jobs.judged(job, run_state, {device: one for device, one in arrived.items() if not ages[device]})
-        rows, late = (rows_for(job, each, book.disk) for each in (updates, late_ones))
-        merged = jobs.onward(job, judged, rows, population=known[1], late=late, ages=ages)
+        taken = take_answers(shelf, state.rules.late, round, _plain(answers), _plain(behind))
+        judged, merged = merge_round(job, run_state, taken, population=known[1], disk=book.disk)
         passed += [judged, *merged]
         run_state = passed[-1]
     return tuple(passed)
@@ -82,9 +77,8 @@ def told_since(book: Journal, saved: tuple[Report, ...]) -> tuple[Report, ...]:
 def free_rounds(book: Journal, job: Job, run_state: RunState) -> Iterator[RunState]:
     """The rounds that need nobody, behind what was the last round until the run was extended."""
     closed = next((known for round in range(run_state.round, 0, -1) if (known := book.merge(round))), None)
-    while closed and not jobs.finished(job, run_state) and jobs.plan(job, run_state) is None:
-        run_state = jobs.advance(job, run_state, {}, population=closed[1])
-        yield run_state
+    if closed and not jobs.finished(job, run_state) and jobs.plan(job, run_state) is None:
+        yield from jobs.onward(job, run_state, {}, population=closed[1])
 
 
 def untold(book: Journal, state: Rounds, reports: tuple[Report, ...]) -> tuple[Report, ...]:

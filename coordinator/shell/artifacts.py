@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from coordinator.decide import gateways, staleness, vocabulary
-from coordinator.decide.staleness import Latecomer, Policy
+from coordinator.decide import gateways, vocabulary
+from coordinator.decide.staleness import Policy
 from coordinator.durable.answer_store import Shelf, reader
 from coordinator.durable.checkpoint_writer import Saving
 from coordinator.durable.journal import Kept
+from coordinator.durable.merge_round import take_answers
 from coordinator.shell import merging
 from coordinator.shell.guards import check
 from coordinator.shell.publisher import Publication, Publisher
@@ -166,12 +167,9 @@ class Artifacts:
     ) -> Work:
         """The work of merging these answers, which are nobody's afterwards; `journaled`: and can be merged again."""
         here, publisher = self._here()
-        arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
-        ages = {id: merge.round - kept.round for id, kept in merge.answers.items()}
-        behind = {id: Latecomer(kept.round, self.shelf.take(kept.digest)) for id, kept in merge.late.items()}
-        updates, late_ones = staleness.fold(policy, merge.round, arrived, behind)
-        about = publisher.job, here.run_state, arrived, updates, late_ones, merge
-        return partial(merging.Merging(*about, ages, journaled).work, disk, clock, self.saving)
+        answers = take_answers(self.shelf, policy, merge.round, merge.answers, merge.late)
+        work = merging.Merging(publisher.job, here.run_state, answers, merge, journaled).work
+        return partial(work, disk, clock, self.saving)
 
     def _here(self) -> tuple[merging.Standing, Publisher]:
         assert self.standing is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both
