@@ -37,9 +37,10 @@ class Stored(Update):
     _load: Load
     _extra: State | None
 
-    def __new__(cls, *values: Any, **fields: Any) -> Update:  # type: ignore[misc]  # Any: those of an Update
-        """What `dataclasses.replace` makes of one has its arrays at hand, like any other."""
-        return Update(*values, **fields)
+    def __init__(self, *values: Any, **fields: Any) -> None:  # Any: those of an Update
+        """Make one whose arrays are at hand: `dataclasses.replace` calls this with all fields of an update."""
+        at_hand = Update(*values, **fields)
+        self._fill(lambda: at_hand, at_hand, at_hand.weight, at_hand.extra)
 
     @classmethod
     def of(cls, update: Update, load: Load) -> "Stored":
@@ -51,11 +52,13 @@ class Stored(Update):
     @classmethod
     def _at(cls, load: Load, like: Update, weight: float, extra: State | None) -> "Stored":
         stored = object.__new__(cls)
-        same = {"steps": like.steps, "seen": like.seen, "devices": like.devices, "loss": like.loss}
-        values = {"_load": load, "weight": weight, "_extra": extra, **same}
-        for name, value in values.items():
-            object.__setattr__(stored, name, value)
+        stored._fill(load, like, weight, extra)
         return stored
+
+    def _fill(self, load: Load, like: Update, weight: float, extra: State | None) -> None:
+        same = {"steps": like.steps, "seen": like.seen, "devices": like.devices, "loss": like.loss}
+        for name, value in {"_load": load, "weight": weight, "_extra": extra, **same}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def delta(self) -> Vector:

@@ -74,11 +74,14 @@ def test_nothing_is_read_before_a_stage_looks_and_a_look_is_one_reading() -> Non
     assert (changed.opened().weight, one.extra["v"].size, reader.reads) == (7.0, 3, 2)  # what is small is at hand
 
 
-def test_replacing_a_field_makes_an_ordinary_update() -> None:
-    update = next(iter(updates(0, 1).values()))
-    other = replace(Stored.of(update, Reader(update)), weight=3.0)
-    assert type(other) is Update
-    assert other.weight == 3.0
+def test_replacing_a_field_gives_an_update_with_its_arrays_at_hand() -> None:
+    reader = Reader(next(iter(updates(0, 1).values())))
+    other = replace(Stored.of(reader.update, reader), weight=3.0)
+    reads = reader.reads
+    np.testing.assert_array_equal(other.delta, reader.update.delta)
+    np.testing.assert_array_equal(other.extra["v"], reader.update.extra["v"])
+    assert (other.weight, other.opened().weight, reader.reads) == (3.0, 3.0, reads)
+    assert replace(other, delta=2 * other.delta).delta.tobytes() == (2 * reader.update.delta).tobytes()
 
 
 def test_a_shelf_holds_so_many_bytes_and_of_the_rest_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
