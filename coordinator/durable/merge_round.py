@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from coordinator.decide import staleness
 from coordinator.decide.staleness import Latecomer, Policy
-from coordinator.decide.vocabulary import Kept
-from coordinator.durable.answer_store import Shelf, rows_for
+from coordinator.decide.vocabulary import AnswerId
+from coordinator.durable.answer_store import AnswerStore, rows_for
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
 from edgefl.learn.contract import Update
@@ -29,11 +29,11 @@ class RoundAnswers:
 
 
 def take_answers(
-    shelf: Shelf, policy: Policy, round: int, answers: Mapping[str, Kept], late: Mapping[str, Kept]
+    store: AnswerStore, policy: Policy, round: int, answers: Mapping[str, AnswerId], late: Mapping[str, AnswerId]
 ) -> RoundAnswers:
-    """Remove the answers of this round from the shelf and return them, late ones treated by the policy."""
-    arrived = {device: shelf.take(kept.digest) for device, kept in answers.items()}
-    behind = {device: Latecomer(kept.round, shelf.take(kept.digest)) for device, kept in late.items()}
+    """Remove the answers of this round from the store and return them, late ones treated by the policy."""
+    arrived = {device: store.take(kept.digest) for device, kept in answers.items()}
+    behind = {device: Latecomer(kept.round, store.take(kept.digest)) for device, kept in late.items()}
     updates, shown = staleness.fold(policy, round, arrived, behind)
     return RoundAnswers(arrived, updates, shown, {device: round - kept.round for device, kept in answers.items()})
 

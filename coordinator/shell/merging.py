@@ -15,7 +15,7 @@ from itertools import pairwise
 from coordinator.decide.rounds import Rounds
 from coordinator.decide.vocabulary import NOTHING, Merge, Recalled, Totals
 from coordinator.durable import checkpoint, recovery
-from coordinator.durable.answer_store import Shelf
+from coordinator.durable.answer_store import AnswerStore
 from coordinator.durable.checkpoint import Report
 from coordinator.durable.checkpoint_writer import Saving, Stuck
 from coordinator.durable.journal import Journal
@@ -53,7 +53,7 @@ class Prepared:
     standing: Standing
     answer_schema: AnswerSchema | None
     recalled: Recalled
-    updates: Shelf  # what was promised
+    answers: AnswerStore  # what was promised
     told: tuple[Fact, ...]
 
 
@@ -104,7 +104,7 @@ def preparing(
         run_state = saved.run_state if saved else jobs.begin(job)
         reports = saved.reports if saved else ()
         total = Totals(saved.bytes_up, saved.bytes_down) if saved else NOTHING
-        recalled, updates = Recalled(), Shelf()
+        recalled, answers = Recalled(), AnswerStore()
         behind, passed = tuple[RunState, ...](), tuple[RunState, ...]()
         if book and state:
             caught_up = tuple(recovery.catch_up(book, job, run_state, state, unseal))
@@ -114,7 +114,7 @@ def preparing(
                 told = recovery.told_since(book, reports)
                 total += Totals(sum(fact.bytes_up for fact in told), sum(fact.bytes_down for fact in told))
                 reports = tuple(replace(fact, at=0.0) for fact in told if fact.round == run_state.round)
-            recalled, updates = recovery.promised(book, job, state, unseal)
+            recalled, answers = recovery.promised(book, job, state, unseal)
             reports = recovery.untold(book, state, reports)
             behind = tuple(recovery.free_rounds(book, job, run_state))
             passed = (*passed, *behind)
@@ -131,7 +131,7 @@ def preparing(
         trains = here.frame is not None and jobs.purpose(job, run_state) != "evaluate"
         answer_schema = find_answer_schema(job, run_state, jobs.training_plan(job, run_state) or {}) if trains else None
         news = *reporting.openings(job, run_state), *reports
-        put(Prepared(job, here, answer_schema, replace(recalled, total=total), updates, news))
+        put(Prepared(job, here, answer_schema, replace(recalled, total=total), answers, news))
 
     return work
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.decide.vocabulary import Kept
+from coordinator.decide.vocabulary import AnswerId
 from coordinator.durable import answer_store
-from coordinator.durable.answer_store import Shelf, Stored
+from coordinator.durable.answer_store import AnswerStore, Stored
 from coordinator.durable.merge_round import RoundAnswers, merge_round, take_answers
 from edgefl.base.errors import StoreError
 from edgefl.job.config.reader import parse
@@ -39,13 +39,13 @@ def update(job: Job, value: float) -> Update:
 
 
 def test_answers_are_taken_once_and_late_ones_as_the_policy_says() -> None:
-    plain, shelf = Update(np.ones(3, np.float32), 4.0, 1), Shelf()
+    plain, store = Update(np.ones(3, np.float32), 4.0, 1), AnswerStore()
     for digest in (b"a", b"b"):
-        shelf.put(digest, plain, None)
-    taken = take_answers(shelf, "discount", 5, {"a": Kept(4, b"a")}, {"b": Kept(4, b"b")})
+        store.put(digest, plain, None)
+    taken = take_answers(store, "discount", 5, {"a": AnswerId(4, b"a")}, {"b": AnswerId(4, b"b")})
     assert (list(taken.arrived), taken.ages) == (["a"], {"a": 1})
     assert {device: one.weight for device, one in taken.updates.items()} == {"a": 4.0, "b": 2.0}
-    assert shelf.updates == {}
+    assert store.records == {}
 
 
 def test_a_round_is_merged_together_with_those_behind_it_that_need_no_device() -> None:

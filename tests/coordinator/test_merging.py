@@ -156,4 +156,4 @@ def test_a_job_is_prepared_with_what_it_takes_to_ask():
     assert isinstance(one, Prepared)
     assert one.answer_schema is not None
     assert one.standing.frame is not None
-    assert (one.recalled.answers, one.updates.updates) == ({}, {})
+    assert (one.recalled.answers, one.answers.records) == ({}, {})
