@@ -15,7 +15,7 @@ from coordinator.decide.rounds import Rounds
 from coordinator.decide.staleness import Policy
 from coordinator.decide.vocabulary import Recalled
 from coordinator.durable import recovery
-from coordinator.durable.answer_store import Shelf
+from coordinator.durable.answer_store import AnswerStore
 from coordinator.durable.journal import Journal
 from coordinator.shell.artifacts import Artifacts
 from coordinator.shell.merging import Prepared, Standing
@@ -102,7 +102,7 @@ class SiteArtifacts(Artifacts):
         journaled: bool,  # noqa: ARG002
     ) -> Work:
         """Add the answers up; within their bounds, as the coordinator would have it."""
-        arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
+        arrived = {id: self.answers.take(kept.digest) for id, kept in merge.answers.items()}
         trainable, caps = self._here()[1].job.model.layout.trainable, self.run.guards.caps()
 
         def work(put: Put) -> None:
@@ -137,10 +137,10 @@ def preparing(
     assert here is not None  # noqa: S101 - made with it
 
     def work(put: Put) -> None:
-        job, recalled, updates = make(errand), Recalled(), Shelf()
+        job, recalled, answers = make(errand), Recalled(), AnswerStore()
         if disk is not None and known is not None:
-            recalled, updates = recovery.promised(Journal(disk, reading=True), job, known, unseal)
-        put(Prepared(job, here, None, recalled, updates, ()))
+            recalled, answers = recovery.promised(Journal(disk, reading=True), job, known, unseal)
+        put(Prepared(job, here, None, recalled, answers, ()))
 
     return work
 

@@ -40,7 +40,7 @@ def _follow(  # noqa: PLR0911  one action, one case
         case rounds.Accept(device, round) if answer is not None:
             return _accepted(s, answer, vocabulary.Accept(device, round, answer.digest), at)
         case rounds.Late(device, round) if answer is not None:
-            late = {**s.late, device: vocabulary.Kept(round, answer.digest)}
+            late = {**s.late, device: vocabulary.AnswerId(round, answer.digest)}
             s = but(s, late=late, devices=_paced(s, answer), since_merge=s.since_merge + vocabulary.Totals(late=1))
             told = answer_fact(s, answer, "late", "kept by policy")
             return s, (vocabulary.Late(device, round, answer.digest),), (told,)
@@ -59,7 +59,7 @@ def _follow(  # noqa: PLR0911  one action, one case
 
 def _accepted(s: State, answer: vocabulary.Answered, accept: vocabulary.Accept, at: float) -> Step:
     """The answer counts, and its device will be told so: by its next task, or by a receipt if that takes long."""
-    device, kept = accept.device, vocabulary.Kept(accept.round, accept.digest)
+    device, kept = accept.device, vocabulary.AnswerId(accept.round, accept.digest)
     s = but(
         s,
         devices=_paced(s, answer),

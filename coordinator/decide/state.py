@@ -41,9 +41,9 @@ class State:
     timer: SetTimer | None = None
     timer_due: float | None = None
     opened: Mapping[bytes, vocabulary.Answered] = field(default_factory=dict)  # answers that the shell looks into
-    answers: Mapping[str, vocabulary.Kept] = field(default_factory=dict)  # by device: of the round in hand
-    late: Mapping[str, vocabulary.Kept] = field(default_factory=dict)  # by device: to be merged with it
-    unconfirmed: Mapping[str, vocabulary.Kept] = field(
+    answers: Mapping[str, vocabulary.AnswerId] = field(default_factory=dict)  # by device: of the round in hand
+    late: Mapping[str, vocabulary.AnswerId] = field(default_factory=dict)  # by device: to be merged with it
+    unconfirmed: Mapping[str, vocabulary.AnswerId] = field(
         default_factory=dict
     )  # by device: safe, which it was not told yet
     confirm_due: float | None = None

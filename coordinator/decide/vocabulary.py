@@ -41,8 +41,8 @@ NOTHING = Totals()
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """An answer that will be merged: to which round it was, and what it is known by."""
+class AnswerId:
+    """An answer that will be merged: to which round it was, and the digest of its frame."""
 
     round: int
     digest: bytes
@@ -202,9 +202,9 @@ class Certified:
 class Recalled:
     """What was promised before a restart: the answers to the round in hand, and those that came late."""
 
-    answers: Mapping[str, Kept] = field(default_factory=dict)
-    late: Mapping[str, Kept] = field(default_factory=dict)
-    later: Mapping[str, Kept] = field(default_factory=dict)  # came after the round in hand was closed
+    answers: Mapping[str, AnswerId] = field(default_factory=dict)
+    late: Mapping[str, AnswerId] = field(default_factory=dict)
+    later: Mapping[str, AnswerId] = field(default_factory=dict)  # came after the round in hand was closed
     population: int = 0  # when it was closed
     total: Totals = NOTHING
 
@@ -458,8 +458,8 @@ class HandOver:
 @dataclass(frozen=True, slots=True)
 class Merge:
     round: int
-    answers: Mapping[str, Kept]
-    late: Mapping[str, Kept]
+    answers: Mapping[str, AnswerId]
+    late: Mapping[str, AnswerId]
     population: int
     spent: Totals = NOTHING  # of this round
     total: Totals = NOTHING  # and of all

@@ -1,4 +1,4 @@
-"""Answers that lie in the journal: what is small of them is in memory, the rest is read when a stage looks at it.
+"""Every answer of a run from its arrival to its merge. Most of the numbers of accepted answers stay in the journal.
 
 The answers of a round may be a thousand models. As many as are a few models stay in memory, which is fastest; of each
 further one the journal's copy is enough: a stage that works on sums reads them one after another, in the order of the
@@ -7,27 +7,30 @@ maps of files, which the kernel keeps in memory only as long as there is room.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from mmap import mmap
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from coordinator.durable.journal import AnswerFrame
 from edgefl.base.vector import Array, State, Vector
 from edgefl.job.config.privacy import needs_individuals
 from edgefl.job.run.job import Job
 from edgefl.job.run.work import unpack_answer
 from edgefl.learn.contract import Update
-from edgefl.system.disk import Disk
+from edgefl.system.disk import Bytes, Disk
 from edgefl.wire import frames
-from edgefl.wire.frames import Unseal
+from edgefl.wire.frames import Unread, Unseal
 from edgefl.wire.messages import Answer
 
 HELD = 32 << 20  # bytes of answers that wait in memory for their merge: eight of a million parameters
 SMALL = 1 << 14  # bytes of what comes beside an update that are not worth reading again
 
 Load = Callable[[], Update]
+Place: TypeAlias = Callable[[], memoryview]  # reads a frame again from the journal
+Phase: TypeAlias = Literal["received", "accepted", "written", "counted"]
 
 
 class Stored(Update):
@@ -37,9 +40,10 @@ class Stored(Update):
     _load: Load
     _extra: State | None
 
-    def __new__(cls, *values: Any, **fields: Any) -> Update:  # type: ignore[misc]  # Any: those of an Update
-        """What `dataclasses.replace` makes of one has its arrays at hand, like any other."""
-        return Update(*values, **fields)
+    def __init__(self, *values: Any, **fields: Any) -> None:  # Any: those of an Update
+        """Make one whose arrays are at hand: `dataclasses.replace` calls this with all fields of an update."""
+        at_hand = Update(*values, **fields)
+        self._fill(lambda: at_hand, at_hand, at_hand.weight, at_hand.extra)
 
     @classmethod
     def of(cls, update: Update, load: Load) -> "Stored":
@@ -51,11 +55,13 @@ class Stored(Update):
     @classmethod
     def _at(cls, load: Load, like: Update, weight: float, extra: State | None) -> "Stored":
         stored = object.__new__(cls)
-        same = {"steps": like.steps, "seen": like.seen, "devices": like.devices, "loss": like.loss}
-        values = {"_load": load, "weight": weight, "_extra": extra, **same}
-        for name, value in values.items():
-            object.__setattr__(stored, name, value)
+        stored._fill(load, like, weight, extra)
         return stored
+
+    def _fill(self, load: Load, like: Update, weight: float, extra: State | None) -> None:
+        same = {"steps": like.steps, "seen": like.seen, "devices": like.devices, "loss": like.loss}
+        for name, value in {"_load": load, "weight": weight, "_extra": extra, **same}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def delta(self) -> Vector:
@@ -77,36 +83,107 @@ class Stored(Update):
         return self._at(lambda: load().through(change), self, self.weight, extra)
 
 
-class Shelf:
-    """The answers that wait for their merge, by digest, of which only so many bytes are in memory."""
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An answer as it came from its device: the message, its unread body, and the frame that the journal keeps."""
+
+    message: Answer
+    unread: Unread
+    frame: AnswerFrame
+
+
+@dataclass(slots=True)
+class AnswerRecord:
+    """One answer in the store."""
+
+    phase: Phase
+    arrival: Arrival | None  # None once it is counted: the update is enough
+    update: Update | None = None  # once it was opened
+    place: Place | None = None  # how to read the frame again, once the journal has it
+
+
+class AnswerStore:
+    """The answers of a run by digest, one record for each.
+
+        received ─ accept ─▶ accepted ─ written ─▶ written ─ count ─▶ counted ─ take ─▶ merged
+        received ─ put_away ─▶ refused or ignored           counted ─ drop ─▶ of an abandoned round
+
+    Without a journal an accepted answer is counted at once. Of the counted answers at most `HELD` bytes are in memory.
+    A device may send an accepted answer again: that changes nothing here, and putting it away removes nothing.
+    """
 
     def __init__(self) -> None:
-        self.held = 0
-        self.updates: dict[bytes, Update] = {}
+        self.records: dict[bytes, AnswerRecord] = {}
+        self.held = 0  # bytes of the counted answers that are in memory
+
+    def receive(self, device: str, digest: bytes, message: Answer, unread: Unread, frame: Bytes) -> None:
+        """Keep an answer until the core has a verdict on it."""
+        record = self.records.get(digest)
+        if record is None or record.phase == "received":
+            arrival = Arrival(message, unread, AnswerFrame(message.round, device, digest, frame))
+            self.records[digest] = AnswerRecord("received", arrival)
+
+    def open(self, digest: bytes, opened: Callable[[Arrival], Update]) -> Update:
+        """Return the update of an answer, which `opened` reads the first time."""
+        record = self.records[digest]
+        if record.update is None:
+            assert record.arrival is not None  # noqa: S101 - only an opened answer is counted
+            record.update = opened(record.arrival)
+        return record.update
+
+    def put_away(self, digest: bytes) -> None:
+        """Remove an answer that was refused or ignored, unless the same one was accepted before."""
+        record = self.records.get(digest)
+        if record is not None and record.phase == "received":
+            del self.records[digest]
+
+    def accept(self, digest: bytes) -> AnswerFrame | None:
+        """Mark an answer as accepted; return its frame for the journal, or None if it is counted already."""
+        record = self.records[digest]
+        if record.phase == "received":
+            record.phase = "accepted"
+        return record.arrival.frame if record.arrival else None
+
+    def written(self, digest: bytes, place: Place) -> None:
+        """Mark an accepted answer as written to the journal, where `place` reads its frame."""
+        record = self.records[digest]
+        record.phase, record.place = "written", place
+
+    def count(self, digest: bytes, read_again: Callable[[Answer, Place], Load]) -> None:
+        """Count an accepted answer, which drops its frame; one that is counted already stays as it is."""
+        record = self.records[digest]
+        if record.arrival is None:
+            return
+        assert record.update is not None  # noqa: S101 - the core has no verdict before it was opened
+        load = read_again(record.arrival.message, record.place) if record.place else None
+        self.put(digest, record.update, load)
 
     def put(self, digest: bytes, update: Update, load: Load | None) -> None:
-        """Keep an answer; without a place on disk it is kept as it is."""
+        """Add a counted answer; `load` reads it again from the journal, if it is there."""
         self.drop(digest)
         size = _bytes(update)
         if load is not None and self.held + size > HELD:
-            self.updates[digest] = Stored.of(update, load)
+            self.records[digest] = AnswerRecord("counted", None, Stored.of(update, load))
         else:
-            self.updates[digest] = update
+            self.records[digest] = AnswerRecord("counted", None, update)
             self.held += size
 
     def take(self, digest: bytes) -> Update:
-        """An answer, which is not kept any longer."""
-        update = self.updates.pop(digest)
-        self.held -= _bytes(update)
-        return update
+        """Return a counted answer for its merge, and remove it."""
+        record = self.records[digest]
+        assert record.update is not None and record.arrival is None  # noqa: S101, PT018 - the core merges what counts
+        del self.records[digest]
+        self.held -= _bytes(record.update)
+        return record.update
 
-    def drop(self, digest: bytes) -> None:
-        """It is not wanted, if it was there at all."""
-        if digest in self.updates:
-            self.take(digest)
+    def drop(self, *digests: bytes) -> None:
+        """Remove counted answers of these digests, as far as there are any."""
+        for digest in digests:
+            if digest in self.records and self.records[digest].phase == "counted":
+                self.take(digest)
 
 
-def reader(job: Job, answer: Answer, place: Callable[[], memoryview], unseal: Unseal | None) -> Load:
+def reader(job: Job, answer: Answer, place: Place, unseal: Unseal | None) -> Load:
     """How to read an answer again that was looked through before."""
     size, codec, most = job.model.layout.size, job.up, job.run.wire.limit_mb << 20
 

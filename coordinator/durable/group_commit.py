@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from coordinator.decide import vocabulary
 from coordinator.decide.state import State
-from coordinator.durable.journal import Happened, Kept
+from coordinator.durable.journal import AnswerFrame, Happened
 from edgefl.base.events import Fact
 
 TOGETHER = 0.05  # seconds that an answer, or a round that was opened, waits for others to be written with it
@@ -28,7 +28,7 @@ class Decided:
     state: State
     actions: tuple[vocabulary.Action, ...]
     facts: tuple[Fact, ...]
-    answer: Kept | None = None  # the one that it accepts
+    answer: AnswerFrame | None = None  # the one that it accepts
     held: int = 0  # bytes of all answers that wait to be written with it, its own included
 
     @property

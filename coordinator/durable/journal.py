@@ -41,8 +41,8 @@ EVENTS: dict[str, type] = {event.__name__: event for event in get_args(Event)}  
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """An answer as it came."""
+class AnswerFrame:
+    """The frame of an answer as it came from its device."""
 
     round: int
     device: str
@@ -61,7 +61,7 @@ class Happened:
 
     events: tuple[Event, ...]
     state: Rounds
-    answer: Kept | None = None
+    answer: AnswerFrame | None = None
     population: int | None = None
     facts: tuple[Fact, ...] = ()
 
@@ -104,7 +104,7 @@ class Journal:
         self,
         events: Iterable[Event],
         state: Rounds,
-        answer: Kept | None = None,
+        answer: AnswerFrame | None = None,
         population: int | None = None,
         facts: Iterable[Fact] = (),
     ) -> Callable[[], memoryview]:
@@ -174,7 +174,7 @@ class Journal:
         state = self._played()
         return replace(state, rules=rules) if state and rules else state
 
-    def answers(self, merged: int | None = None) -> tuple[Kept, ...]:
+    def answers(self, merged: int | None = None) -> tuple[AnswerFrame, ...]:
         """What was merged in a round, or waits to be, older rounds first."""
         newest = {}  # of each round and device, if an abandoned attempt left one as well
         for segment in self._last():
@@ -183,7 +183,7 @@ class Journal:
                 about = kept.note["answer"]
                 newest[about["round"], about["device"]] = bytes.fromhex(about["digest"]), segment, kept
         return tuple(
-            Kept(round, device, digest, segment.log.body(kept), partial(segment.log.body, kept))
+            AnswerFrame(round, device, digest, segment.log.body(kept), partial(segment.log.body, kept))
             for (round, device), (digest, segment, kept) in sorted(newest.items(), key=lambda item: item[0])
         )
 

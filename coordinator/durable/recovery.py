@@ -4,14 +4,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from coordinator.decide import modes, staleness
+from coordinator.decide import modes
 from coordinator.decide.rounds import Rounds
-from coordinator.decide.staleness import Latecomer
-from coordinator.decide.vocabulary import Kept, Recalled
-from coordinator.durable import journal
-from coordinator.durable.answer_store import Load, Shelf, reader, rows_for
+from coordinator.decide.vocabulary import AnswerId, Recalled
+from coordinator.durable.answer_store import AnswerStore, Load, reader
 from coordinator.durable.checkpoint import Report
-from coordinator.durable.journal import Journal
+from coordinator.durable.journal import AnswerFrame, Journal
+from coordinator.durable.merge_round import merge_round, take_answers
 from edgefl.base.errors import StoreError, WireError
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
@@ -23,10 +22,10 @@ from edgefl.wire.messages import TO_COORDINATOR, Answer, read
 
 log = logging.getLogger(__name__)
 
-Answers = Mapping[str, journal.Kept]  # by device
+Answers = Mapping[str, AnswerFrame]  # by device
 
 
-def promised(book: Journal, job: Job, state: Rounds, unseal: Unseal | None = None) -> tuple[Recalled, Shelf]:
+def promised(book: Journal, job: Job, state: Rounds, unseal: Unseal | None = None) -> tuple[Recalled, AnswerStore]:
     """The answers to the round in hand, the late ones that will be merged with them, and those that came after."""
     merging = state.phase == "merging"
     divided = _all if modes.waits_for_nobody(state) else _divided
@@ -35,7 +34,7 @@ def promised(book: Journal, job: Job, state: Rounds, unseal: Unseal | None = Non
     closed = book.merge(state.round) if merging else None
     kept = [*answers.values(), *late_ones.values(), *later.values()]
     recalled = Recalled(_plain(answers), _plain(late_ones), _plain(later), closed[1] if closed else 0)
-    return recalled, _shelf(book, job, kept, unseal)
+    return recalled, _stored(book, job, kept, unseal)
 
 
 def catch_up(
@@ -58,14 +57,9 @@ def catch_up(
         log.info("merging again round=%d devices=%d", round, len(known[0]))
         buffered = modes.waits_for_nobody(replace(state, round=round))
         answers, behind = (_all if buffered else _divided)(book.answers(round), round, known[0])
-        shelf = _shelf(book, job, (*answers.values(), *behind.values()), unseal)
-        arrived = {device: shelf.take(kept.digest) for device, kept in answers.items()}
-        latecomers = {device: Latecomer(kept.round, shelf.take(kept.digest)) for device, kept in behind.items()}
-        updates, late_ones = staleness.fold(state.rules.late, round, arrived, latecomers)
-        ages = {device: round - kept.round for device, kept in answers.items()}
-        judged = jobs.judged(job, run_state, {device: one for device, one in arrived.items() if not ages[device]})
-        rows, late = (rows_for(job, each, book.disk) for each in (updates, late_ones))
-        merged = jobs.onward(job, judged, rows, population=known[1], late=late, ages=ages)
+        store = _stored(book, job, (*answers.values(), *behind.values()), unseal)
+        taken = take_answers(store, state.rules.late, round, _plain(answers), _plain(behind))
+        judged, merged = merge_round(job, run_state, taken, population=known[1], disk=book.disk)
         passed += [judged, *merged]
         run_state = passed[-1]
     return tuple(passed)
@@ -82,9 +76,8 @@ def told_since(book: Journal, saved: tuple[Report, ...]) -> tuple[Report, ...]:
 def free_rounds(book: Journal, job: Job, run_state: RunState) -> Iterator[RunState]:
     """The rounds that need nobody, behind what was the last round until the run was extended."""
     closed = next((known for round in range(run_state.round, 0, -1) if (known := book.merge(round))), None)
-    while closed and not jobs.finished(job, run_state) and jobs.plan(job, run_state) is None:
-        run_state = jobs.advance(job, run_state, {}, population=closed[1])
-        yield run_state
+    if closed and not jobs.finished(job, run_state) and jobs.plan(job, run_state) is None:
+        yield from jobs.onward(job, run_state, {}, population=closed[1])
 
 
 def untold(book: Journal, state: Rounds, reports: tuple[Report, ...]) -> tuple[Report, ...]:
@@ -95,7 +88,7 @@ def untold(book: Journal, state: Rounds, reports: tuple[Report, ...]) -> tuple[R
     return tuple(report for report in reports if (type(report), report.round) not in known)
 
 
-def _divided(answers: Iterable[journal.Kept], round: int, counted: frozenset[str]) -> tuple[Answers, Answers]:
+def _divided(answers: Iterable[AnswerFrame], round: int, counted: frozenset[str]) -> tuple[Answers, Answers]:
     """Those that count in this round, and those that came late; what an abandoned attempt left is neither."""
     updates, late_ones = {}, {}
     for kept in answers:
@@ -106,23 +99,23 @@ def _divided(answers: Iterable[journal.Kept], round: int, counted: frozenset[str
     return updates, late_ones
 
 
-def _all(answers: Iterable[journal.Kept], round: int, counted: frozenset[str]) -> tuple[Answers, Answers]:  # noqa: ARG001
+def _all(answers: Iterable[AnswerFrame], round: int, counted: frozenset[str]) -> tuple[Answers, Answers]:  # noqa: ARG001
     """All of them, whichever round they began with: where rounds wait for nobody, nothing is late and kept."""
     return {kept.device: kept for kept in answers if kept.device in counted}, {}
 
 
-def _plain(answers: Answers) -> dict[str, Kept]:
-    return {device: Kept(kept.round, kept.digest) for device, kept in answers.items()}
+def _plain(answers: Answers) -> dict[str, AnswerId]:
+    return {device: AnswerId(kept.round, kept.digest) for device, kept in answers.items()}
 
 
-def _shelf(book: Journal, job: Job, answers: Iterable[journal.Kept], unseal: Unseal | None) -> Shelf:
-    shelf = Shelf()
+def _stored(book: Journal, job: Job, answers: Iterable[AnswerFrame], unseal: Unseal | None) -> AnswerStore:
+    store = AnswerStore()
     for kept in answers:
-        shelf.put(kept.digest, *_reread(book, job, kept, unseal))
-    return shelf
+        store.put(kept.digest, *_reread(book, job, kept, unseal))
+    return store
 
 
-def _reread(book: Journal, job: Job, kept: journal.Kept, unseal: Unseal | None) -> tuple[Update, Load]:
+def _reread(book: Journal, job: Job, kept: AnswerFrame, unseal: Unseal | None) -> tuple[Update, Load]:
     place = kept.again or (lambda: memoryview(kept.frame))
     if chunks.digest(place()) != kept.digest:  # the journal was opened without reading it
         raise StoreError(

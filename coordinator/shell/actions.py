@@ -46,7 +46,7 @@ def perform(here: "Coordinator", action: vocabulary.Action) -> None:  # noqa: PL
         case vocabulary.Confirm():
             here.outbox.verdict(action)
         case vocabulary.Ignore() | vocabulary.Refuse():
-            here.artifacts.put_away(action.digest)
+            here.artifacts.answers.put_away(action.digest)
             _affordable(here, action.device, lambda now: _unwanted(here, action, now))
         case vocabulary.Resend(device, digest, size):
             _affordable(here, device, lambda now: here.inbox.ask_for(device, digest, size, now))
@@ -64,7 +64,7 @@ def perform(here: "Coordinator", action: vocabulary.Action) -> None:  # noqa: PL
             journaled = here.journal is not None and not here.journal.full
             here.background.start(here.artifacts.merge(action, policy, here.disk, here.clock, journaled=journaled))
         case vocabulary.Forget(digests):
-            here.artifacts.forget(*digests)
+            here.artifacts.answers.drop(*digests)
         case vocabulary.Tell(facts):
             here.say(*(replace(fact, at=fact.at or here.clock.wall()) for fact in facts))
         case vocabulary.ClearModels() if here.artifacts.publisher:

@@ -1,15 +1,16 @@
 """Everything large, which the core knows by a digest or a number: the job, its models at the broker, the answers."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import partial
 
-from coordinator.decide import gateways, staleness, vocabulary
-from coordinator.decide.staleness import Latecomer, Policy
-from coordinator.durable.answer_store import Shelf, reader
+from coordinator.decide import gateways, vocabulary
+from coordinator.decide.staleness import Policy
+from coordinator.durable.answer_store import AnswerStore, Arrival, reader
 from coordinator.durable.checkpoint_writer import Saving
-from coordinator.durable.journal import Kept
+from coordinator.durable.journal import AnswerFrame
+from coordinator.durable.merge_round import take_answers
 from coordinator.shell import merging
 from coordinator.shell.guards import check
 from coordinator.shell.publisher import Publication, Publisher
@@ -27,24 +28,13 @@ from edgefl.learn.evaluation import counts
 from edgefl.system.background import Work
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
-from edgefl.wire.frames import SEAL, Unread
-from edgefl.wire.messages import SMALL, Answer, Assignment
+from edgefl.wire.frames import SEAL
+from edgefl.wire.messages import SMALL, Assignment
 from edgefl.wire.sealing import Opener
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Transport
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Aside:
-    """An answer as it came, until its verdict."""
-
-    answer: Answer
-    unread: Unread
-    kept: Kept
-    update: Update | None = None
-    place: Callable[[], memoryview] | None = None  # where the journal has it
 
 
 class Artifacts:
@@ -58,9 +48,7 @@ class Artifacts:
         self.publisher: Publisher | None = None
         self.body_limit = 0  # bytes that the body of an answer may have
         self.saving = Saving()
-        self.aside: dict[bytes, Aside] = {}
-        self.taken: dict[bytes, Aside] = {}  # accepted, and not written yet
-        self.shelf = Shelf()  # those that count, by digest
+        self.answers = AnswerStore()
 
     # ---- the job and its models --------------------------------------------------------------------------------
 
@@ -78,7 +66,7 @@ class Artifacts:
         self.standing, self.answer_schema = event.standing, event.answer_schema
         self.publisher = Publisher(self.transport, fleet, job, run_id=self.run_id, signer=self.signer)
         self.body_limit = self._body_limit(job)
-        self.shelf = event.updates
+        self.answers = event.answers
         run_state = event.standing.run_state
         done = jobs.finished(job, run_state)
         return vocabulary.Prepared(now, run_state.round, self._model(), done, event.recalled, event.told)
@@ -166,12 +154,9 @@ class Artifacts:
     ) -> Work:
         """The work of merging these answers, which are nobody's afterwards; `journaled`: and can be merged again."""
         here, publisher = self._here()
-        arrived = {id: self.shelf.take(kept.digest) for id, kept in merge.answers.items()}
-        ages = {id: merge.round - kept.round for id, kept in merge.answers.items()}
-        behind = {id: Latecomer(kept.round, self.shelf.take(kept.digest)) for id, kept in merge.late.items()}
-        updates, late_ones = staleness.fold(policy, merge.round, arrived, behind)
-        about = publisher.job, here.run_state, arrived, updates, late_ones, merge
-        return partial(merging.Merging(*about, ages, journaled).work, disk, clock, self.saving)
+        answers = take_answers(self.answers, policy, merge.round, merge.answers, merge.late)
+        work = merging.Merging(publisher.job, here.run_state, answers, merge, journaled).work
+        return partial(work, disk, clock, self.saving)
 
     def _here(self) -> tuple[merging.Standing, Publisher]:
         assert self.standing is not None and self.publisher is not None  # noqa: S101, PT018 - the core waits for both
@@ -179,22 +164,17 @@ class Artifacts:
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
-    def put_aside(self, device: str, digest: bytes, answer: Answer, unread: Unread, frame: bytes | bytearray) -> None:
-        """Until the core says what becomes of it."""
-        self.aside[digest] = Aside(answer, unread, Kept(answer.round, device, digest, frame))
-
     def look_into(self, digest: bytes, now: float) -> vocabulary.Usable | vocabulary.Unusable:
         """Open an answer: can its numbers be used?"""
         try:
-            update = self._open(digest)
+            update = self.answers.open(digest, self._open)
         except WireError as error:
             return vocabulary.Unusable(now, digest, error.code, str(error))
         return vocabulary.Usable(now, digest, update.loss)
 
-    def _open(self, digest: bytes) -> Update:
+    def _open(self, arrival: Arrival) -> Update:
         here, publisher = self._here()
-        aside = self.aside[digest]
-        answer, publication = aside.answer, publisher.published.get(aside.answer.round)
+        answer, publication = arrival.message, publisher.published.get(arrival.message.round)
         if publication is not None and answer.model != publication.id:
             raise WireError(
                 "update.model", f"trained from model {answer.model}, round {answer.round} has {publication.id}"
@@ -204,9 +184,9 @@ class Artifacts:
             raise WireError("update.purpose", f"to {answer.purpose} is not what round {answer.round} asked for")
         if against := gateways.objection(answer.device, answer.devices, self.run):
             raise WireError("update.devices", against[1])
-        if self.seal and not aside.unread.sealed:
+        if self.seal and not arrival.unread.sealed:
             raise WireError("update.unsealed", "an open answer to a task that asked for a sealed one")
-        body = aside.unread.body(self.body_limit, self.opener)
+        body = arrival.unread.body(self.body_limit, self.opener)
         update = unpack_answer(answer, body, job.model.layout.size, job.up, known=True)
         check(answer.device, update, here.length)  # and whether its numbers are finite
         if purpose == "describe":
@@ -215,34 +195,13 @@ class Artifacts:
             self.answer_schema.check(update.extra)
         if update.seen:
             counts.check(update.seen, job.classes, job.targets, job.form)
-        aside.update = update
         return update
 
-    def accepted(self, actions: Iterable[vocabulary.Action]) -> Kept | None:
-        """The answer that these actions accept, as it came; from now on the same one may come again."""
-        for action in actions:
-            if isinstance(action, (vocabulary.Accept, vocabulary.Late)):
-                if action.digest not in self.taken:
-                    self.taken[action.digest] = self.aside.pop(action.digest)
-                return self.taken[action.digest].kept
-        return None
-
-    def written(self, answer: Kept, place: Callable[[], memoryview]) -> None:
-        """The journal has it, and can read it again from there."""
-        self.taken[answer.digest].place = place
+    def accepted(self, actions: Iterable[vocabulary.Action]) -> AnswerFrame | None:
+        """The answer that these actions accept, which the journal has to have."""
+        accepts = (one for one in actions if isinstance(one, (vocabulary.Accept, vocabulary.Late)))
+        return next((self.answers.accept(one.digest) for one in accepts), None)
 
     def keep(self, digest: bytes) -> None:
-        """It counts."""
-        aside = self.taken.pop(digest)
-        assert aside.update is not None  # noqa: S101 - the core has no verdict before it was opened
-        load = reader(self._here()[1].job, aside.answer, aside.place, self.opener) if aside.place else None
-        self.shelf.put(digest, aside.update, load)
-
-    def put_away(self, digest: bytes) -> None:
-        """It does not; one that came before it, and was the same, may."""
-        self.aside.pop(digest, None)
-
-    def forget(self, *digests: bytes) -> None:
-        """They counted, and do not any more."""
-        for digest in digests:
-            self.shelf.drop(digest)
+        """Count an accepted answer."""
+        self.answers.count(digest, partial(reader, self._here()[1].job, unseal=self.opener))

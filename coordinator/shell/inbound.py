@@ -187,7 +187,7 @@ class Hearing:
         except WireError as error:
             return replace(self.misbehaved(id, error, now), frame=digest)
         if isinstance(message, Answer):
-            self.artifacts.put_aside(id, digest, message, unread, data)
+            self.artifacts.answers.receive(id, digest, message, unread, data)
             return self._answered(id, digest, message, len(data), now)
         unread.body(limit=0)
         self.inbox.count(id, now)

@@ -7,7 +7,7 @@ Where a round forgot is looked at only after its model is out, while devices wor
 the devices do not.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -15,10 +15,11 @@ from itertools import pairwise
 from coordinator.decide.rounds import Rounds
 from coordinator.decide.vocabulary import NOTHING, Merge, Recalled, Totals
 from coordinator.durable import checkpoint, recovery
-from coordinator.durable.answer_store import Shelf, rows_for
+from coordinator.durable.answer_store import AnswerStore
 from coordinator.durable.checkpoint import Report
 from coordinator.durable.checkpoint_writer import Saving, Stuck
 from coordinator.durable.journal import Journal
+from coordinator.durable.merge_round import RoundAnswers, merge_round
 from edgefl.base.errors import RunError, StoreError
 from edgefl.base.events import Fact, Round
 from edgefl.base.vector import Array, State, norm
@@ -27,7 +28,7 @@ from edgefl.job.run import job as jobs
 from edgefl.job.run.answer_schema import AnswerSchema
 from edgefl.job.run.answer_schema import find as find_answer_schema
 from edgefl.job.run.job import Job, RunState
-from edgefl.learn.contract import Update, traits_of
+from edgefl.learn.contract import traits_of
 from edgefl.system.background import Put, Work
 from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
@@ -52,7 +53,7 @@ class Prepared:
     standing: Standing
     answer_schema: AnswerSchema | None
     recalled: Recalled
-    updates: Shelf  # what was promised
+    answers: AnswerStore  # what was promised
     told: tuple[Fact, ...]
 
 
@@ -103,7 +104,7 @@ def preparing(
         run_state = saved.run_state if saved else jobs.begin(job)
         reports = saved.reports if saved else ()
         total = Totals(saved.bytes_up, saved.bytes_down) if saved else NOTHING
-        recalled, updates = Recalled(), Shelf()
+        recalled, answers = Recalled(), AnswerStore()
         behind, passed = tuple[RunState, ...](), tuple[RunState, ...]()
         if book and state:
             caught_up = tuple(recovery.catch_up(book, job, run_state, state, unseal))
@@ -113,7 +114,7 @@ def preparing(
                 told = recovery.told_since(book, reports)
                 total += Totals(sum(fact.bytes_up for fact in told), sum(fact.bytes_down for fact in told))
                 reports = tuple(replace(fact, at=0.0) for fact in told if fact.round == run_state.round)
-            recalled, updates = recovery.promised(book, job, state, unseal)
+            recalled, answers = recovery.promised(book, job, state, unseal)
             reports = recovery.untold(book, state, reports)
             behind = tuple(recovery.free_rounds(book, job, run_state))
             passed = (*passed, *behind)
@@ -130,7 +131,7 @@ def preparing(
         trains = here.frame is not None and jobs.purpose(job, run_state) != "evaluate"
         answer_schema = find_answer_schema(job, run_state, jobs.training_plan(job, run_state) or {}) if trains else None
         news = *reporting.openings(job, run_state), *reports
-        put(Prepared(job, here, answer_schema, replace(recalled, total=total), updates, news))
+        put(Prepared(job, here, answer_schema, replace(recalled, total=total), answers, news))
 
     return work
 
@@ -141,26 +142,20 @@ class Merging:
 
     job: Job
     run_state: RunState
-    answers: Mapping[str, Update]  # to this round
-    updates: Mapping[str, Update]  # they, and late ones that are merged like them
-    late: Mapping[str, Update]
+    answers: RoundAnswers
     merge: Merge  # as the core has counted it
-    ages: Mapping[str, int] = field(default_factory=dict)  # how many rounds ago each answer began, if not with this one
     journaled: bool = (
         False  # whether they can be merged again from the journal, as long as the last model saved is kept
     )
 
     def work(self, disk: Disk | None, clock: Clock, saving: Saving, put: Put) -> None:
         """See what devices say of the model they were sent, merge unless the run ends with it, and say so."""
-        fresh = {device: update for device, update in self.answers.items() if not self.ages.get(device)}
-        judged = jobs.judged(self.job, self.run_state, fresh)
         population = self.merge.population
         try:
-            updates, late = (rows_for(self.job, each, disk) for each in (self.updates, self.late))
+            judged, courses = merge_round(self.job, self.run_state, self.answers, population=population, disk=disk)
         except StoreError as error:
             put(saving.held_up(error, lambda put: self.work(disk, clock, saving, put)))
             return
-        courses = jobs.onward(self.job, judged, updates, population=population, late=late, ages=self.ages)
         merged = [(run_state, clock.now()) for run_state in courses]
         last = merged[-1][0] if merged else judged
         evaluated = self._evaluated(judged, bool(merged))
@@ -190,7 +185,7 @@ class Merging:
         """What devices said of their data; that round made no model."""
         spent = self.merge.spent
         cost = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down}
-        return (reporting.description(self.job, after, self.answers, **cost),)
+        return (reporting.description(self.job, after, self.answers.arrived, **cost),)
 
     def _evaluated(self, judged: RunState, merged: bool) -> tuple[Report, ...]:
         """What devices saw, where they were asked; with what it cost, where nothing came of the round besides."""
@@ -204,9 +199,10 @@ class Merging:
         spent, (first, at) = self.merge.spent, merged[0]
         counted = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down, "late": spent.late}
         time = {"seconds": at - self.merge.since, "waiting_seconds": self.merge.waited}
-        age = reporting.staleness(self.job, self.ages)
+        age = reporting.staleness(self.job, self.answers.ages)
         behind = (reporting.report(c, {}, seconds=now - before) for (_, before), (c, now) in pairwise(merged))
-        return reporting.report(first, self.updates, **counted, refused=spent.refused, staleness=age, **time), *behind
+        updates = self.answers.updates
+        return reporting.report(first, updates, **counted, refused=spent.refused, staleness=age, **time), *behind
 
 
 @dataclass(slots=True)
@@ -220,9 +216,11 @@ class _Look:
 
     def works(self) -> tuple[Work, ...]:
         each = forgetting.local_accuracies(
-            jobs.in_force(self.merging.job, self.merging.run_state), self.merging.run_state, self.merging.updates
+            jobs.in_force(self.merging.job, self.merging.run_state),
+            self.merging.run_state,
+            self.merging.answers.updates,
         )
-        return *(partial(self._one, each) for _ in self.merging.updates), self._all
+        return *(partial(self._one, each) for _ in self.merging.answers.updates), self._all
 
     def _one(self, each: forgetting.Accuracies, _: Put) -> None:
         self.seen.extend(one for one in (next(each, None),) if one is not None)

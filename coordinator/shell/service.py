@@ -289,7 +289,7 @@ class Coordinator:
         places = self.journal.write_all(entries) if entries else []
         for entry, place in zip(entries, places, strict=True):
             if entry.answer:
-                self.artifacts.written(entry.answer, place)
+                self.artifacts.answers.written(entry.answer.digest, place)
         self.unwritten = deque(story, self.unwritten.maxlen)
 
     def _carry_out(self) -> None:

@@ -79,9 +79,9 @@ def play(run: RunFile, broker: Broker, folder: Path) -> tuple[str, list[np.ndarr
     keep = coordinator.shell.artifacts.keep
 
     def keeping(digest: bytes) -> None:
-        aside = coordinator.shell.artifacts.taken[digest]
-        assert aside.update is not None
-        updates.append(aside.update.delta.copy())
+        record = coordinator.shell.artifacts.answers.records[digest]
+        assert record.update is not None
+        updates.append(record.update.delta.copy())
         keep(digest)
 
     coordinator.shell.artifacts.keep = keeping  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ from coordinator.decide import rounds
 from coordinator.decide.rounds import Rounds, Rules
 from coordinator.durable import checkpoint, segments
 from coordinator.durable.checkpoint import Saved
-from coordinator.durable.journal import Journal, Kept
+from coordinator.durable.journal import AnswerFrame, Journal
 from device_agent.decide import vocabulary
 from device_agent.durable.birth_number import born
 from device_agent.durable.spool import Held, Spool
@@ -226,7 +226,7 @@ def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(
         events += [rounds.Answered("a", round, 0), rounds.Merged(round, 0)]
     for event in events:
         s, _ = rounds.step(s, event)
-        answer = Kept(s.round, "a", bytes(32), FRAME) if isinstance(event, rounds.Answered) else None
+        answer = AnswerFrame(s.round, "a", bytes(32), FRAME) if isinstance(event, rounds.Answered) else None
         book.write((event,), s, answer, 1 if answer else None)
         known.append(_everything(book, rules))
         disk_recorder.mark(type(event).__name__)

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.durable import answer_store
-from coordinator.durable.answer_store import Shelf, Stored
+from coordinator.durable.answer_store import AnswerStore, Arrival, Stored
+from coordinator.durable.journal import AnswerFrame
+from edgefl.base.errors import WireError
 from edgefl.learn import robustness
 from edgefl.learn.aggregation import mean
 from edgefl.learn.contract import Update
@@ -19,6 +21,8 @@ from edgefl.learn.robustness import Caps
 from edgefl.system.disk import FolderDisk
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.record_log import Record, RecordLog
+from edgefl.wire import frames
+from edgefl.wire.messages import Answer, frame
 
 SIZE = 1000
 
@@ -74,27 +78,133 @@ def test_nothing_is_read_before_a_stage_looks_and_a_look_is_one_reading() -> Non
     assert (changed.opened().weight, one.extra["v"].size, reader.reads) == (7.0, 3, 2)  # what is small is at hand
 
 
-def test_replacing_a_field_makes_an_ordinary_update() -> None:
-    update = next(iter(updates(0, 1).values()))
-    other = replace(Stored.of(update, Reader(update)), weight=3.0)
-    assert type(other) is Update
-    assert other.weight == 3.0
+def test_replacing_a_field_gives_an_update_with_its_arrays_at_hand() -> None:
+    reader = Reader(next(iter(updates(0, 1).values())))
+    other = replace(Stored.of(reader.update, reader), weight=3.0)
+    reads = reader.reads
+    np.testing.assert_array_equal(other.delta, reader.update.delta)
+    np.testing.assert_array_equal(other.extra["v"], reader.update.extra["v"])
+    assert (other.weight, other.opened().weight, reader.reads) == (3.0, 3.0, reads)
+    assert replace(other, delta=2 * other.delta).delta.tobytes() == (2 * reader.update.delta).tobytes()
 
 
-def test_a_shelf_holds_so_many_bytes_and_of_the_rest_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_holds_so_many_bytes_and_of_the_rest_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_store, "HELD", 2 * 4 * SIZE)
     plain = Update(np.ones(SIZE, np.float32), 1.0, 1)
-    shelf = Shelf()
+    store = AnswerStore()
     for i in range(4):
-        shelf.put(bytes([i]), plain, Reader(plain))
-    shelf.put(b"no place", plain, None)
-    assert [isinstance(one, Stored) for one in shelf.updates.values()] == [False, False, True, True, False]
-    shelf.drop(b"no place")
-    shelf.take(bytes([0]))
-    shelf.put(bytes([5]), plain, Reader(plain))
-    shelf.put(bytes([5]), plain, Reader(plain))  # again: it is counted once
-    assert not isinstance(shelf.updates[bytes([5])], Stored)
-    assert shelf.held == 2 * 4 * SIZE
+        store.put(bytes([i]), plain, Reader(plain))
+    store.put(b"no place", plain, None)
+    on_disk = [isinstance(record.update, Stored) for record in store.records.values()]
+    assert on_disk == [False, False, True, True, False]
+    store.drop(b"no place")
+    store.take(bytes([0]))
+    store.put(bytes([5]), plain, Reader(plain))
+    store.put(bytes([5]), plain, Reader(plain))  # again: it is counted once
+    assert not isinstance(store.records[bytes([5])].update, Stored)
+    assert store.held == 2 * 4 * SIZE
+
+
+# ---- from arrival to merge -----------------------------------------------------------------------------------------
+
+D = b"digest"
+UPDATE = Update(np.ones(SIZE, np.float32), 1.0, 1)
+
+
+def received(store: AnswerStore, data: bytes = b"frame") -> None:
+    message = Answer(job="j", run_id="r", round=3, device="a", model="m", weight=1, steps=1, tensors=())
+    store.receive("a", D, message, frames.peek(frame(message)), data)
+
+
+def accepted() -> AnswerStore:
+    store = AnswerStore()
+    received(store)
+    store.open(D, lambda _: UPDATE)
+    assert store.accept(D) == AnswerFrame(3, "a", D, b"frame")
+    return store
+
+
+def again(answer: Answer, place: answer_store.Place) -> Reader:
+    assert (answer.round, bytes(place())) == (3, b"frame")
+    return Reader(UPDATE)
+
+
+def place() -> memoryview:
+    return memoryview(b"frame")
+
+
+def test_an_answer_is_one_record_until_it_is_merged() -> None:
+    store = AnswerStore()
+    received(store)
+    phases = [store.records[D].phase]
+    assert store.open(D, lambda arrival: replace(UPDATE, steps=arrival.message.steps)) is store.records[D].update
+    for transition in (lambda: store.accept(D), lambda: store.written(D, place), lambda: store.count(D, again)):
+        transition()
+        phases.append(store.records[D].phase)
+    assert phases == ["received", "accepted", "written", "counted"]
+    assert store.records[D].arrival is None, "the memory of its frame is free"
+    assert store.take(D).steps == 1
+    assert (store.records, store.held) == ({}, 0)
+
+
+def test_an_answer_is_opened_once_and_one_that_cannot_be_opened_is_put_away() -> None:
+    store = AnswerStore()
+    received(store)
+
+    def damaged(_: Arrival) -> Update:
+        raise WireError("update.size", "too short")
+
+    with pytest.raises(WireError):
+        store.open(D, damaged)
+    assert store.open(D, lambda _: UPDATE) is UPDATE
+    assert store.open(D, damaged) is UPDATE
+    store.put_away(D)
+    store.put_away(D)
+    assert store.records == {}
+
+
+def test_an_answer_is_accepted_again_while_the_journal_cannot_be_written() -> None:
+    store = accepted()
+    assert store.accept(D) == AnswerFrame(3, "a", D, b"frame")
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_an_answer_that_comes_again_neither_replaces_nor_removes_the_accepted_one(counted: bool) -> None:
+    store = accepted()
+    if counted:
+        store.written(D, place)
+        store.count(D, again)
+    record = store.records[D]
+    received(store, b"other")
+    store.put_away(D)
+    assert store.records[D] is record
+
+
+def test_a_counted_answer_is_not_written_or_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_store, "HELD", 0)
+    store = accepted()
+    store.written(D, place)
+    store.count(D, again)
+    assert isinstance(update := store.records[D].update, Stored)
+    assert store.accept(D) is None
+    store.count(D, again)
+    assert store.records[D].update is update
+
+
+def test_without_a_journal_an_answer_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_store, "HELD", 0)
+    store = accepted()
+    store.count(D, again)
+    assert store.take(D) is UPDATE
+
+
+def test_only_counted_answers_of_an_abandoned_round_are_dropped() -> None:
+    store = accepted()
+    store.drop(D, b"unknown")
+    assert store.records[D].phase == "accepted"
+    store.count(D, again)
+    store.drop(D)
+    assert (store.records, store.held) == ({}, 0)
 
 
 def test_a_body_lies_where_numbers_can_be_used_and_stays_when_its_file_goes(tmp_path: Path) -> None:

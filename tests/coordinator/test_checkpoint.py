@@ -15,7 +15,7 @@ from torch import nn
 from coordinator.decide.rounds import Answered, Joined, Merged, Rounds, Rules, step
 from coordinator.durable import checkpoint, recovery, segments
 from coordinator.durable.checkpoint import Saved
-from coordinator.durable.journal import Journal, Kept
+from coordinator.durable.journal import AnswerFrame, Journal
 from coordinator.shell.exporting import export_checkpoint
 from edgefl.base.errors import ConfigError, StoreError
 from edgefl.base.events import Round
@@ -208,7 +208,7 @@ def test_a_model_with_frozen_and_tied_tensors_is_exported_from_its_checkpoint(tm
 # ---- behind a damaged checkpoint -----------------------------------------------------------------------------------
 
 
-def answer(job: Job, device: str, round: int) -> Kept:
+def answer(job: Job, device: str, round: int) -> AnswerFrame:
     rng = np.random.default_rng([round, ord(device)])
     arrays = {name: rng.normal(size=job.start.shape).astype(np.float32) for name in ("delta", "extra/dc")}
     described, parts, _ = tensors.encode(arrays, Float32())
@@ -216,7 +216,7 @@ def answer(job: Job, device: str, round: int) -> Kept:
         job="checkpoints", run_id="r", round=round, device=device, model="m", weight=1, steps=1, tensors=described
     )
     data = frame(header, parts)
-    return Kept(round, device, chunks.digest(data), data)
+    return AnswerFrame(round, device, chunks.digest(data), data)
 
 
 def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[Journal, Rounds, list[RunState]]:
@@ -232,8 +232,8 @@ def played(job: Job, folder: Path, rounds: int, *, late: str = "drop") -> tuple[
             closing = after.phase == "merging"
             book.write((Answered(name, round, 0),), after, answer(job, name, round), 2 if closing else None)
             s = after
-        recalled, by_digest = recovery.promised(book, job, s)
-        updates = {name: by_digest.updates[kept.digest] for name, kept in recalled.answers.items()}
+        recalled, answers = recovery.promised(book, job, s)
+        updates = {name: answers.take(kept.digest) for name, kept in recalled.answers.items()}
         assert (set(updates), recalled.population) == (set(DEVICES), 2)
         run_states.append(jobs.advance(job, run_states[-1], updates, population=2))
         s, _ = step(s, Merged(round, 0))
@@ -272,8 +272,8 @@ def test_late_answers_that_were_accepted_are_promised_to_the_next_merge(tmp_path
     job = job_of(late="discount")
     book, s, _ = played(job, tmp_path, 2, late="discount")
     book.write((Answered("c", 1, 0),), s, answer(job, "c", 1))
-    recalled, by_digest = recovery.promised(book, job, s)
+    recalled, answers = recovery.promised(book, job, s)
     book.close()
     assert recalled.answers == {}
     assert (list(recalled.late), recalled.late["c"].round) == (["c"], 1)
-    assert list(by_digest.updates) == [recalled.late["c"].digest]
+    assert list(answers.records) == [recalled.late["c"].digest]

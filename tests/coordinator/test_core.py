@@ -15,6 +15,7 @@ from coordinator.decide.vocabulary import (
     Action,
     Announced,
     Answered,
+    AnswerId,
     Ask,
     Certified,
     Certify,
@@ -32,7 +33,6 @@ from coordinator.decide.vocabulary import (
     HandOver,
     Ignore,
     Invitee,
-    Kept,
     Late,
     Leave,
     Listen,
@@ -198,7 +198,7 @@ def test_an_answer_is_opened_only_if_it_can_count_and_then_gets_its_verdict():
     s, did, told = feed(s, Usable(15.0, digest("a")))
     assert did == [Accept("a", 1, digest("a")), Confirm("a", 1, digest("a"))]
     assert told == [events.Answered("a", 1, 500, steps=4, took=5.0, seconds_per_step=0.25)]
-    assert s.answers == {"a": Kept(1, digest("a"))}
+    assert s.answers == {"a": AnswerId(1, digest("a"))}
     assert s.devices["a"].seconds_per_step == 0.25
 
 
@@ -245,7 +245,7 @@ def test_a_late_answer_is_kept_where_the_run_wants_it_and_counted_either_way():
         s, did, told = feed(s, answer("c", at=41.0))
         if late == "discount":
             s, did, told = feed(s, Usable(41.0, digest("c")))
-            assert s.late == {"c": Kept(1, digest("c"))}
+            assert s.late == {"c": AnswerId(1, digest("c"))}
         assert [type(action) for action in did] == [verdict]
         assert [fact.verdict for fact in told] == ["late"]
         assert s.since_merge == Totals(bytes_up=500, late=1)
@@ -374,7 +374,7 @@ def test_whoever_does_not_answer_a_call_is_asked_alone():
 
 def test_a_merge_names_answers_and_what_the_round_cost():
     s, did, told = feed(opened(), *counted("a", at=12.0), *counted("b", at=14.0))
-    kept = {device: Kept(1, digest(device)) for device in ("a", "b")}
+    kept = {device: AnswerId(1, digest(device)) for device in ("a", "b")}
     spent = Totals(bytes_up=1000, bytes_down=2000)
     assert did[-1] == Merge(1, kept, {}, 2, spent, spent, since=0.0, waited=10.0)
     assert told[-1] == events.Closed(1, ("a", "b"))
@@ -498,21 +498,21 @@ def resumed(rounds: Rounds) -> State:
 def test_an_open_round_is_gone_on_with_from_what_was_promised():
     before = opened().rounds
     before = replace(before, answered=frozenset("a"))
-    recalled = Recalled(answers={"a": Kept(1, digest("a"))}, total=Totals(bytes_up=7))
+    recalled = Recalled(answers={"a": AnswerId(1, digest("a"))}, total=Totals(bytes_up=7))
     s, did, _ = feed(resumed(before), Prepared(5.0, 0, MODEL, recalled=recalled, told=(events.Round(9),)))
     assert did[:2] == [Tell((events.Round(9),)), Publish()]
     assert not recalling(s)
     s, did, _ = feed(s, Announced(6.0, "b", HERE))
     assert isinstance(did[-1], Ask)
     s, did, _ = feed(s, *counted("b"))
-    assert did[-1].answers == {device: Kept(1, digest(device)) for device in "ab"}
+    assert did[-1].answers == {device: AnswerId(1, digest(device)) for device in "ab"}
     assert did[-1].total.bytes_up == 7 + 500
 
 
 def test_a_round_that_was_being_merged_is_merged_again_with_what_closed_it():
     before, _, _ = feed(opened(), *counted("a"), *counted("b"))
-    kept = {device: Kept(1, digest(device)) for device in "ab"}
-    later = {"c": Kept(1, digest("c"))}
+    kept = {device: AnswerId(1, digest(device)) for device in "ab"}
+    later = {"c": AnswerId(1, digest("c"))}
     recalled = Recalled(answers=kept, later=later, population=17)
     s, did, told = feed(resumed(before.rounds), Prepared(5.0, 0, MODEL, recalled=recalled))
     merge = did[-1]

@@ -23,7 +23,7 @@ from coordinator.decide.rounds import (
     step,
 )
 from coordinator.durable import journal, segments
-from coordinator.durable.journal import KEPT, Journal, Kept
+from coordinator.durable.journal import KEPT, AnswerFrame, Journal
 from edgefl.base import events
 from edgefl.base.errors import StoreError
 from edgefl.base.events import Fact
@@ -47,8 +47,8 @@ def book(tmp_path: Path):
     return Journal(FolderDisk(tmp_path))
 
 
-def kept(device: str, round: int) -> Kept:
-    return Kept(round, device, bytes([round]) * 32, f"{device} in {round}".encode())
+def kept(device: str, round: int) -> AnswerFrame:
+    return AnswerFrame(round, device, bytes([round]) * 32, f"{device} in {round}".encode())
 
 
 def play(book: Journal, s: Rounds, *happened: Event) -> Rounds:
@@ -288,7 +288,7 @@ def test_an_answer_costs_its_own_bytes_and_hardly_more():
         before = disk.written
         device = f"device-{number:03d}"
         s, _ = step(s, Answered(device, 1, 0))
-        book.write((Answered(device, 1, 0),), s, Kept(1, device, bytes(32), bytes(10_000)))
+        book.write((Answered(device, 1, 0),), s, AnswerFrame(1, device, bytes(32), bytes(10_000)))
         assert disk.written - before < 10_000 + 400
 
 
@@ -325,7 +325,7 @@ def test_a_reader_of_the_story_skips_the_answers(tmp_path):
         device = f"device-{number:02d}"
         s, _ = step(s, Answered(device, 1, 0))
         answered = events.Answered(device, 1, size)
-        book.write((Answered(device, 1, 0),), s, Kept(1, device, bytes(32), bytes(size)), facts=(answered,))
+        book.write((Answered(device, 1, 0),), s, AnswerFrame(1, device, bytes(32), bytes(size)), facts=(answered,))
     disk.bytes_read = 0
     reader = Journal(disk, reading=True)
     assert len(list(reader.story())) == 20 + 19
@@ -362,7 +362,7 @@ def test_what_is_torn_is_not_told_and_what_is_written_in_its_place_is():
     book.set(run_id="x")
     reader = Journal(disk, reading=True)
     before = disk.size("journal-000001.log")
-    book.write((), Rounds(RULES), Kept(1, "a", bytes(32), bytes(999)), facts=[events.Answered("a", 1, 999)])
+    book.write((), Rounds(RULES), AnswerFrame(1, "a", bytes(32), bytes(999)), facts=[events.Answered("a", 1, 999)])
     disk.truncate("journal-000001.log", disk.size("journal-000001.log") - 1)
     assert reader.read_on() == []
     assert reader.read_on() == []

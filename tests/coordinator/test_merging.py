@@ -9,6 +9,7 @@ import pytest
 from coordinator.decide.vocabulary import Merge
 from coordinator.durable import checkpoint
 from coordinator.durable.checkpoint_writer import Saving, Unstuck
+from coordinator.durable.merge_round import RoundAnswers
 from coordinator.shell.merging import Looked, Merged, Merging, Prepared, preparing
 from edgefl.base.errors import EdgeflError, StoreError
 from edgefl.job.config.reader import parse
@@ -63,7 +64,7 @@ def merging(job: Job) -> Merging:
     rng = np.random.default_rng(0)
     deltas = [rng.normal(size=len(run_state.params)).astype(np.float32) for _ in range(2)]
     updates = {f"device-{i}": Update(delta, 1.0, 1) for i, delta in enumerate(deltas)}
-    return Merging(job, run_state, updates, updates, {}, MERGE)
+    return Merging(job, run_state, RoundAnswers(updates, updates), MERGE)
 
 
 def merged(job: Job, most: int = 99) -> list[Any]:
@@ -106,7 +107,7 @@ def test_whoever_wants_an_end_waits_for_the_look_at_one_device_at_most():
 def test_what_cannot_be_merged_is_an_error():
     job = the_job()
     with pytest.raises(EdgeflError):
-        Merging(job, jobs.begin(job), {}, {}, {}, MERGE).work(None, SystemClock(), Saving(), Now().put)
+        Merging(job, jobs.begin(job), RoundAnswers({}, {}), MERGE).work(None, SystemClock(), Saving(), Now().put)
 
 
 def test_what_cannot_be_saved_is_merged_once_and_saved_when_there_is_room(tmp_path, monkeypatch):
@@ -155,4 +156,4 @@ def test_a_job_is_prepared_with_what_it_takes_to_ask():
     assert isinstance(one, Prepared)
     assert one.answer_schema is not None
     assert one.standing.frame is not None
-    assert (one.recalled.answers, one.updates.updates) == ({}, {})
+    assert (one.recalled.answers, one.answers.records) == ({}, {})

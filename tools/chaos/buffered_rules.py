@@ -8,7 +8,7 @@ undisturbed  whatever went wrong, the model is what the loop makes of the order 
 from collections.abc import Iterable, Mapping
 
 from coordinator.decide.rounds import Rounds
-from coordinator.durable.journal import Kept
+from coordinator.durable.journal import AnswerFrame
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
@@ -29,19 +29,21 @@ def due(rounds: Rounds) -> int:
     return rounds.round + (rounds.phase in ("merging", "finished"))
 
 
-def began(kept: Kept) -> int:
+def began(kept: AnswerFrame) -> int:
     """With which round's model an answer began, by its own word."""
     answer, _ = peek(TO_COORDINATOR, bytes(kept.frame))
     return answer.round if isinstance(answer, Answer) else -1
 
 
-def too_old(run: RunFile, round: int, answers: Iterable[Kept]) -> str:
+def too_old(run: RunFile, round: int, answers: Iterable[AnswerFrame]) -> str:
     """Who began too long ago to be merged in this round."""
     old = sorted(kept.device for kept in answers if round - began(kept) > run.rounds.staleness)
     return ", ".join(old)
 
 
-def merged_again(job: Job, before: RunState, population: int, answers: Mapping[str, Kept], unseal: Unseal) -> RunState:
+def merged_again(
+    job: Job, before: RunState, population: int, answers: Mapping[str, AnswerFrame], unseal: Unseal
+) -> RunState:
     """The state after a round, from nothing but the answers in the journal."""
     ages = {device: before.round + 1 - began(kept) for device, kept in answers.items()}
     updates = {device: opened_update(job, bytes(kept.frame), unseal) for device, kept in answers.items()}

@@ -254,8 +254,8 @@ class Invariants:
         seen: RunSeen,
         round: int,
         counted: frozenset[str],
-        fresh: dict[str, journal.Kept],
-        behind: dict[str, journal.Kept],
+        fresh: dict[str, journal.AnswerFrame],
+        behind: dict[str, journal.AnswerFrame],
     ) -> None:
         name, rules = machine.name, machine.run
         buffered = trains(rules, round)

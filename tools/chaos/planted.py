@@ -347,7 +347,8 @@ def _staleness_of_the_model_before() -> Change:
     work = merging.Merging.work
 
     def younger(self: merging.Merging, *about: Any) -> None:
-        work(replace(self, ages={device: max(0, age - 1) for device, age in self.ages.items()}), *about)
+        ages = {device: max(0, age - 1) for device, age in self.answers.ages.items()}
+        work(replace(self, answers=replace(self.answers, ages=ages)), *about)
 
     return merging.Merging, "work", younger
 

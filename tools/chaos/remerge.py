@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from coordinator.decide import staleness
 from coordinator.decide.budgets import SHARE
 from coordinator.decide.staleness import Latecomer, Policy
-from coordinator.durable.journal import Journal, Kept
+from coordinator.durable.journal import AnswerFrame, Journal
 from edgefl.base import events
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
@@ -17,13 +17,17 @@ from edgefl.system.disk import Disk
 from edgefl.wire.frames import Unseal
 
 
-def divided(answers: Iterable[Kept], round: int, counted: frozenset[str]) -> tuple[dict[str, Kept], dict[str, Kept]]:
+def divided(
+    answers: Iterable[AnswerFrame], round: int, counted: frozenset[str]
+) -> tuple[dict[str, AnswerFrame], dict[str, AnswerFrame]]:
     """By device: the answers that count in this round, and the late ones that are merged with them."""
     fresh = {kept.device: kept for kept in answers if kept.round == round and kept.device in counted}
     return fresh, {kept.device: kept for kept in answers if kept.round < round}
 
 
-def together(answers: Iterable[Kept], _round: int, counted: frozenset[str]) -> tuple[dict[str, Kept], dict[str, Kept]]:
+def together(
+    answers: Iterable[AnswerFrame], _round: int, counted: frozenset[str]
+) -> tuple[dict[str, AnswerFrame], dict[str, AnswerFrame]]:
     """The same where rounds wait for no device: whenever they began, none of them is late."""
     return {kept.device: kept for kept in answers if kept.device in counted}, {}
 
@@ -33,8 +37,8 @@ def merged_again(  # noqa: PLR0917 - all that a merge depends on
     before: RunState,
     policy: Policy,
     population: int,
-    fresh: Mapping[str, Kept],
-    behind: Mapping[str, Kept],
+    fresh: Mapping[str, AnswerFrame],
+    behind: Mapping[str, AnswerFrame],
     unseal: Unseal,
 ) -> RunState:
     """The state after the round, and after those behind it that need no device."""
@@ -80,5 +84,5 @@ def idle(job: Job, disk: Disk, trains: Mapping[str, int], paces: Mapping[str, fl
     return ", ".join(sorted(lazy))
 
 
-def _update(job: Job, kept: Kept, unseal: Unseal) -> Update:
+def _update(job: Job, kept: AnswerFrame, unseal: Unseal) -> Update:
     return opened_update(job, bytes(kept.frame), unseal)

@@ -1,7 +1,7 @@
 """A round of many answers, without a network: `python -m edgefl.ops.bench.merge PARAMS ANSWERS FOLDER sums|rows`.
 
-Each answer goes the way of a real one, into the journal and onto the shelf, then all are merged: by the mean, or by SGC
-as well, which looks at all of them at once. It prints how many MB this took beyond what there was before; of rows,
+Each answer goes the way of a real one, into the journal and the answer store, then all are merged: by the mean, or by
+SGC as well, which looks at all of them at once. It prints how many MB this took beyond what there was before; of rows,
 which are maps of files, those that the kernel cannot take back.
 """
 
@@ -15,8 +15,8 @@ from threading import Event, Thread
 import numpy as np
 
 from coordinator.decide.rounds import Rounds, Rules
-from coordinator.durable.answer_store import Shelf, reader, rows_for
-from coordinator.durable.journal import Journal, Kept
+from coordinator.durable.answer_store import AnswerStore, reader, rows_for
+from coordinator.durable.journal import AnswerFrame, Journal
 from edgefl.base.errors import RunError
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job
@@ -66,16 +66,16 @@ def main(params: int, answers: int, folder: Path, kind: str) -> None:
     peak = Peak("RssAnon:" if kind == "rows" else "VmRSS:")
     peak.start()
     with TemporaryDirectory(dir=folder) as place:
-        shelf, disk = Shelf(), FolderDisk(Path(place))
-        _answer(job, shelf, Journal(disk), answers)
-        updates = {f"device-{i:05d}": shelf.take(i.to_bytes(32, "big")) for i in range(answers)}
+        store, disk = AnswerStore(), FolderDisk(Path(place))
+        _answer(job, store, Journal(disk), answers)
+        updates = {f"device-{i:05d}": store.take(i.to_bytes(32, "big")) for i in range(answers)}
         after = jobs.advance(job, run_state, rows_for(job, updates, disk), population=answers)
     if not np.allclose(after.params, 1, rtol=1e-3):
         raise RunError("every parameter should be 1 after a round: an answer was lost")
     sys.stdout.write(json.dumps({"extra": peak.extra(), "sha256": after.sha256()}) + "\n")
 
 
-def _answer(job: Job, shelf: Shelf, journal: Journal, answers: int) -> None:
+def _answer(job: Job, store: AnswerStore, journal: Journal, answers: int) -> None:
     """Write the answers into the journal and the store, each as it comes from a device."""
     rounds = Rounds(Rules(rounds=1, seed=0, cohort=answers, quorum=answers, deadline=1.0))
     most = job.run.wire.limit_mb << 20
@@ -83,11 +83,11 @@ def _answer(job: Job, shelf: Shelf, journal: Journal, answers: int) -> None:
         device, digest = f"device-{i:05d}", i.to_bytes(32, "big")
         worker = Worker(job.name, device, Noop(), job.device_model, NOTHING, job.loss, job.up, 0)
         frame = worker.work(Task(1, job.start), ModelRef("run", "model"), {}).frame
-        place = journal.write((), rounds, Kept(1, device, digest, frame))
+        place = journal.write((), rounds, AnswerFrame(1, device, digest, frame))
         answer, opened = read(TO_COORDINATOR, frame, most)
         assert isinstance(answer, Answer)  # noqa: S101 - we have just made it
         update = unpack_answer(answer, opened.body, job.model.layout.size, job.up)
-        shelf.put(digest, update, reader(job, answer, place, None))
+        store.put(digest, update, reader(job, answer, place, None))
 
 
 if __name__ == "__main__":
