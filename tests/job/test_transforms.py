@@ -9,7 +9,7 @@ from tiny import Tiny
 
 from coordinator.durable import answer_store
 from edgefl.base import seeds
-from edgefl.base.errors import WireError
+from edgefl.base.errors import ConfigError, WireError
 from edgefl.base.vector import State
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
@@ -268,3 +268,37 @@ def test_an_update_of_another_form_than_the_run_s_list_gives_is_refused():
     assert opened_update(job, done.frame).delta.shape == (job.model.layout.size + 1,)
     with pytest.raises(WireError, match=r"'delta' must be float32 of shape \(\d+,\), got uint32 of shape"):
         opened_update(replace(job, run=read()), done.frame)
+
+
+# ---- what it cannot stand beside -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sections", "needing"),
+    [
+        ({"aggregation": [{"name": "mean"}, {"name": "sgc"}]}, "stage 'sgc' of this run needs them"),
+        ({"algorithm": {"name": "scaffold"}}, "stage 'variates' of this run needs them"),
+        ({"guards": {}}, "guards.bounds of this run needs them"),
+        ({"guards": {"bounds": False, "trust": "majority"}}, "stage 'norm_clip', stage 'median' of this run need them"),
+        ({"guards": {"bounds": False, "speaks_for": 3}}, "guards.speaks_for = 3 of this run needs them"),
+        ({"rounds": {"late": "discount"}}, "rounds.late = 'discount' of this run needs them"),
+        ({"rounds": {"mode": "buffered"}}, "rounds.mode = 'buffered' of this run needs them"),
+        ({"run": {"forgetting": True}}, "run.forgetting = true of this run needs them"),
+        (
+            {"guards": {}, "aggregation": [{"name": "mean"}, {"name": "memory"}]},
+            "guards.bounds, stage 'memory' of this run need them",
+        ),
+    ],
+)
+def test_what_needs_single_updates_behind_a_transform_that_hides_them_is_refused_and_both_are_named(sections, needing):
+    with pytest.raises(ConfigError, match=f"^run.toml: test.masked hides single updates, and {needing}"):
+        read(MaskedRun, **sections)
+    read(**sections)
+
+
+@pytest.mark.parametrize("name", ["float16", "int8", "topk"])
+def test_a_codec_that_changes_a_sum_is_refused_beside_it(name):
+    with pytest.raises(
+        ConfigError, match=f"test.masked adds updates up before they are read, and wire.up.codec = '{name}'"
+    ):
+        read(MaskedRun, wire={"up": {"codec": name}})

@@ -414,6 +414,9 @@ class RunFile(Section):
         local_training.check(self.make_algorithm(), augmented=bool(self.task.augment))
         pipeline.check_votes(stages, self.cohort, self.rounds.late)
         pipeline.check_memory(stages, self.cohort)
+        from edgefl.job.config import hiding  # noqa: PLC0415 - and without this
+
+        hiding.check(self, stages)
         cohort, quorum = ("concurrency", "buffer") if self.buffered else ("cohort", "quorum")
         if getattr(self.rounds, cohort) is None and self.task.partition is None:
             raise ValueError(f"{buffering.UNSAID[cohort]} (only a partition gives it a default)")
