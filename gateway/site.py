@@ -27,7 +27,8 @@ from edgefl.base.vector import norm
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import Job, RunState
 from edgefl.job.run.work import Done, ModelRef, Worker, unpack_broadcast
-from edgefl.learn import robustness
+from edgefl.job.transforms.listing import device_transforms
+from edgefl.job.transforms.transform import AnswerSet, CoordinatorContext, at_coordinator
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Task, Update
 from edgefl.learn.data.dataset import Dataset
@@ -103,11 +104,11 @@ class SiteArtifacts(Artifacts):
     ) -> Work:
         """Add the answers up; within their bounds, as the coordinator would have it."""
         arrived = {id: self.answers.take(kept.digest) for id, kept in merge.answers.items()}
-        trainable, caps = self._here()[1].job.model.layout.trainable, self.run.guards.caps()
+        context = CoordinatorContext(merge.round, self._here()[1].job.model.layout)
 
         def work(put: Put) -> None:
-            within = robustness.bound(arrived, {}, {}, trainable=trainable, caps=caps)
-            put(SumMade(merge.round, combined(within.updates)))
+            answers = at_coordinator(self.run.transforms, AnswerSet(arrived), context)
+            put(SumMade(merge.round, combined(answers.updates)))
 
         return work
 
@@ -180,7 +181,7 @@ def answer(gateway: str, job: Job, errand: Errand, update: Update) -> Done:
         job.model,
         job.public,
         job.loss,
-        job.up,
+        device_transforms(job.algorithm, job.up),
         manifest.seed,
         manifest.compress,
     )

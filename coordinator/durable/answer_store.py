@@ -185,11 +185,11 @@ class AnswerStore:
 
 def reader(job: Job, answer: Answer, place: Place, unseal: Unseal | None) -> Load:
     """How to read an answer again that was looked through before."""
-    size, codec, most = job.model.layout.size, job.up, job.run.wire.limit_mb << 20
+    form, codec, most = job.sent, job.up, job.run.wire.limit_mb << 20
 
     def load() -> Update:
         body = frames.peek(place()).body(most, unseal)
-        return unpack_answer(answer, body, size, codec, known=True)
+        return unpack_answer(answer, body, form, codec, known=True)
 
     return load
 

@@ -133,5 +133,5 @@ def _reread(book: Journal, job: Job, kept: AnswerFrame, unseal: Unseal | None) -
         ) from None
     if not isinstance(answer, Answer):  # the journal holds nothing else
         raise StoreError(f"journal: the frame of device '{kept.device}', round {kept.round} is no answer")
-    update = unpack_answer(answer, opened.body, job.model.layout.size, job.up)
+    update = unpack_answer(answer, opened.body, job.sent, job.up)
     return update, reader(job, answer, place, unseal)

@@ -23,6 +23,7 @@ from edgefl.job.run import reported_loss, reporting, statistics
 from edgefl.job.run.answer_schema import AnswerSchema, body_limit
 from edgefl.job.run.job import Job, RunState
 from edgefl.job.run.work import unpack_answer
+from edgefl.job.transforms.sealing import Sealing
 from edgefl.learn.contract import Update
 from edgefl.learn.evaluation import counts
 from edgefl.system.background import Work
@@ -85,6 +86,7 @@ class Artifacts:
     def _body_limit(self, job: Job) -> int:
         counted = 2 * 8 * counts.numbers(job.classes, job.targets, job.form) if self.run.judged_by_devices else 0
         counted += 8 * (1 + 2 * job.sample[0] + job.classes) if self.run.schedule.describes else 0
+        counted += max(0, job.sent.nbytes - 4 * job.model.layout.size)  # where a transform makes updates longer
         return body_limit(self.answer_schema, job.model.layout, job.up) + counted + reported_loss.BYTES
 
     def summary(self, leave: vocabulary.Leave) -> Done:
@@ -184,10 +186,8 @@ class Artifacts:
             raise WireError("update.purpose", f"to {answer.purpose} is not what round {answer.round} asked for")
         if against := gateways.objection(answer.device, answer.devices, self.run):
             raise WireError("update.devices", against[1])
-        if self.seal and not arrival.unread.sealed:
-            raise WireError("update.unsealed", "an open answer to a task that asked for a sealed one")
-        body = arrival.unread.body(self.body_limit, self.opener)
-        update = unpack_answer(answer, body, job.model.layout.size, job.up, known=True)
+        body = Sealing().coordinator(arrival.unread, self.body_limit, self.opener, required=self.seal)
+        update = unpack_answer(answer, body, job.sent, job.up, known=True)
         check(answer.device, update, here.length)  # and whether its numbers are finite
         if purpose == "describe":
             statistics.check(self.run.task, update.extra, job.sample, job.classes)

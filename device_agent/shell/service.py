@@ -46,6 +46,7 @@ from edgefl.base.vector import State
 from edgefl.job.config.agent_file import LIMIT_MB
 from edgefl.job.config.allowance import Allowance
 from edgefl.job.run.work import Worker
+from edgefl.job.transforms.sealing import Sealing
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system.background import Background, Crashed
 from edgefl.system.clock import Clock
@@ -67,7 +68,7 @@ from edgefl.wire.messages import (
     Vitals,
     Working,
 )
-from edgefl.wire.sealing import SYSTEM, Entropy, sealed
+from edgefl.wire.sealing import SYSTEM, Entropy
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
@@ -550,7 +551,7 @@ class Agent:
         keeps = self.own_models.most > 0 and (task.purpose == "train" or self.own_models.has(task.run_key))
         order = Order(task, self.model_cache[task.model], earlier, graphs, state, self.model_cache.limit, keeps=keeps)
         self.order = order if keeps else None
-        seal = partial(sealed, to=task.seal, entropy=self.entropy) if task.seal else None
+        seal = partial(Sealing().device, key=task.seal, entropy=self.entropy) if task.seal else None
         if self.trains:
             try:
                 order = self.booking.book(order, self.model_cache.trust.key or "")

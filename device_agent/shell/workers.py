@@ -14,6 +14,7 @@ from edgefl.base.errors import ConfigError, RemoteError
 from edgefl.base.vector import State
 from edgefl.job.run.statistics import raw_unit_constants
 from edgefl.job.run.work import OWN, SHARED, Done, ModelRef, Worker, unpack_broadcast
+from edgefl.job.transforms.listing import device_transforms
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Budget, Task, is_personal
 from edgefl.learn.data.dataset import Dataset
@@ -128,14 +129,15 @@ def make_worker(
         data, aside = set_aside(data, held_back, manifest.seed, device)
     elif held_back is not None and samples.counted is not None:
         aside = fitted(device, samples.counted, manifest) if len(samples.counted) else None
+    algorithm = registry.algorithm(manifest.algorithm, allowed)
     return Worker(
         manifest.job,
         device,
-        registry.algorithm(manifest.algorithm, allowed),
+        algorithm,
         make_model(manifest, graphs),
         data,
         checked(manifest.form).loss(loss(manifest.loss, allowed)),
-        codec(manifest.codec, "up", allowed=allowed),
+        device_transforms(algorithm, codec(manifest.codec, "up", allowed=allowed)),
         manifest.seed,
         manifest.compress,
         secret=True,

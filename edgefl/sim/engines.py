@@ -85,12 +85,12 @@ def plan(job: Job) -> Plan:
 
 def workers(run: RunFile, model: Model, devices: Mapping[str, Dataset]) -> dict[str, Worker]:
     """The device half of the run, for each device."""
-    plain, code, algorithm = losses.loss(run.task.loss), run.wire.up_codec(), run.make_algorithm()
+    plain, algorithm = losses.loss(run.task.loss), run.make_algorithm()
     by_name = {}
     for name, (data, aside) in held(run, devices).items():
         loss = data.form.loss(plain)
-        worker = Worker(run.run.name, name, algorithm, model, data, loss, code, run.run.seed, run.wire.compress)
-        by_name[name] = replace(worker, held_back=aside)
+        about = run.run.name, name, algorithm, model, data, loss, run.transforms, run.run.seed, run.wire.compress
+        by_name[name] = Worker(*about, held_back=aside)
     return by_name
 
 

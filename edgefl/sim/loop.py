@@ -264,7 +264,7 @@ def opened_update(job: Job, frame: bytes | bytearray, unseal: Unseal | None = No
     size = job.model.layout.size
     answer, opened = read(TO_COORDINATOR, frame, limit=plain_limit(frame, size), unseal=unseal)
     assert isinstance(answer, Answer)  # noqa: S101 - we packed it ourselves
-    return unpack_answer(answer, opened.body, size, job.up)
+    return unpack_answer(answer, opened.body, job.sent, job.up)
 
 
 def cohort_key(job: Job, round: int) -> int:

@@ -130,7 +130,7 @@ def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
     stuck, quick = OnnxModel(edited(honest(), "training", slow)), OnnxModel(honest())
 
     def start(model: OnnxModel, round: int) -> None:
-        worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.up, 1)
+        worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.run.transforms, 1)
 
         def train(order: Order, watch: Watch, cancelled: Cancellation) -> tuple[Done, None]:
             cancelled.covers(model)

@@ -19,6 +19,7 @@ from edgefl.job.config.allowance import Allowance
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import reported_loss
 from edgefl.job.run.work import ModelRef, Result, Worker
+from edgefl.job.transforms.listing import device_transforms
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Budget, Task
 from edgefl.learn.data.dataset import Dataset
@@ -48,9 +49,9 @@ def of_one_sample(algorithm: dict[str, Any], extra: State | None = None) -> tupl
     job, split = prepared(run_file({"name": "fedavg"}))
     data, model = split.devices[0].take(np.arange(1)), job.device_model
     table = {"lr": 1.0, "batch": 1, "epochs": 1, "momentum": 0.0, **algorithm}
-    worker = Worker(
-        "job", VICTIM, registry.algorithm(table), model, data, loss("cross_entropy"), Float32(), 3, secret=True
-    )
+    private = registry.algorithm(table)
+    transforms = device_transforms(private, Float32())
+    worker = Worker("job", VICTIM, private, model, data, loss("cross_entropy"), transforms, 3, secret=True)
     task = Task(1, np.zeros(model.layout.size, np.float32), Budget(None, None), extra or {})
     return worker.result(task, ModelRef("run", "model"), {}), data, model.layout
 

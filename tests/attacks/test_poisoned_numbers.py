@@ -10,6 +10,7 @@ from tiny import site
 
 from edgefl.base.errors import RemoteError, WireError
 from edgefl.job.run.work import unpack_answer
+from edgefl.job.transforms.transform import VectorForm
 from edgefl.learn.aggregation import Mean, merge
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Update
@@ -86,7 +87,7 @@ def test_no_byte_of_a_payload_puts_a_number_into_a_model_that_is_none(name: str,
         changed = body[:at] + struct.pack(kind, poison) + body[at + struct.calcsize(kind) :]
         answer = ANSWER.model_copy(update={"tensors": described})
         try:
-            update = unpack_answer(answer, memoryview(changed), size, coded)
+            update = unpack_answer(answer, memoryview(changed), VectorForm(size), coded)
         except RemoteError:
             refusals += 1
         else:

@@ -35,6 +35,7 @@ from device_agent.shell.samples import Samples
 from edgefl.base.errors import IN_THE_LOG, EdgeflError, RemoteError, coded
 from edgefl.job.config.agent_file import LocalData
 from edgefl.job.run.work import ModelRef, Worker
+from edgefl.job.transforms.listing import device_transforms
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Budget, Task
 from edgefl.learn.data.dataset import Dataset
@@ -260,7 +261,9 @@ def test_of_labels_that_do_not_fit_no_value_and_no_name_is_told(data: Dataset, r
 def worked(data: Dataset, algorithm: dict[str, Any], *, evaluates: int | None = None) -> None:
     job, _ = prepared(run_file({"name": "fedavg"}, task={"model": "softmax"}))
     model = job.device_model
-    about = "job", "d", registry.algorithm(algorithm), model, data, loss("cross_entropy"), Float32(), 3
+    learns = registry.algorithm(algorithm)
+    transforms = device_transforms(learns, Float32())
+    about = "job", "d", learns, model, data, loss("cross_entropy"), transforms, 3
     worker = Worker(*about, secret=True, held_back=data if evaluates is not None else None)
     task = Task(1, np.ones(model.layout.size, np.float32), Budget(None, None), {}, evaluates=evaluates)
     worker.result(task, ModelRef("run", "model"), {})

@@ -10,6 +10,8 @@ from tiny import Tiny, clouds
 from edgefl.base import seeds
 from edgefl.base.errors import Diverged, WireError
 from edgefl.job.run.work import ModelRef, Worker, heard_broadcast, pack_broadcast, unpack_answer, unpack_broadcast
+from edgefl.job.transforms.listing import device_transforms
+from edgefl.job.transforms.transform import VectorForm
 from edgefl.learn.algorithms.fedavg import FedAvg
 from edgefl.learn.algorithms.fedprox import FedProx
 from edgefl.learn.contract import Budget, Task, Update
@@ -20,6 +22,7 @@ from edgefl.wire.codecs import CODECS, codec
 from edgefl.wire.messages import TO_COORDINATOR, Answer, read
 
 FLOAT32, FLOAT16 = CODECS["float32"], CODECS["float16"]
+FOUR = VectorForm(4)
 MODEL_REF = ModelRef("life-1", "model-1")
 W = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
 
@@ -37,12 +40,14 @@ class Says:
 
 
 def worker(algorithm=None, code=FLOAT32, **more):
-    return Worker("job", "pi-1", algorithm or FedAvg(batches=2), Tiny(), clouds(), cross_entropy, code, 7, **more)
+    algorithm = algorithm or FedAvg(batches=2)
+    transforms = device_transforms(algorithm, code)
+    return Worker("job", "pi-1", algorithm, Tiny(), clouds(), cross_entropy, transforms, 7, **more)
 
 
 def opened(done, size=4):
     header, frame = read(TO_COORDINATOR, done.frame, limit=1 << 20)
-    return header, unpack_answer(header, frame.body, size)
+    return header, unpack_answer(header, frame.body, VectorForm(size))
 
 
 def bits(state):
@@ -112,7 +117,7 @@ def test_where_nothing_is_sent_the_coordinator_has_the_same_and_the_same_bytes_a
     task, state = Task(2, W, evaluates=1), {"wire/residual": np.full(4, 0.01, np.float32)}
     done, result = device.work(task, MODEL_REF, state), device.result(task, MODEL_REF, state)
     header, frame = read(TO_COORDINATOR, done.frame, limit=1 << 20)
-    sent = unpack_answer(header, frame.body, 4, coded)
+    sent = unpack_answer(header, frame.body, FOUR, coded)
     assert (result.size, result.steps, sent.weight) == (len(done.frame), 1, result.update.weight)
     assert bits({"delta": sent.delta, **sent.extra}) == bits({"delta": result.update.delta, **result.update.extra})
     assert bits(done.kept) == bits(result.kept)
@@ -270,25 +275,25 @@ def test_numbers_that_are_not_finite_are_refused_and_named(bad, name):
     arrays = {"delta": W, "extra/c": W}
     arrays[name] = np.array([0, 0, bad, 0], np.float32)
     with pytest.raises(WireError, match=name.removeprefix("extra/")) as caught:
-        unpack_answer(*answer(arrays), 4)
+        unpack_answer(*answer(arrays), FOUR)
     assert caught.value.code == "update.not_finite"
 
 
 @pytest.mark.parametrize("delta", [W[:3], W.reshape(2, 2), W.astype(np.float64), np.arange(4)])
 def test_a_delta_of_another_shape_or_type_is_refused(delta):
     with pytest.raises(WireError) as caught:
-        unpack_answer(*answer({"delta": delta}), 4)
+        unpack_answer(*answer({"delta": delta}), FOUR)
     assert caught.value.code == "wire.shape"
 
 
 def test_an_answer_without_a_delta_is_refused():
     with pytest.raises(WireError, match="got nothing"):
-        unpack_answer(*answer({"extra/c": W}), 4)
+        unpack_answer(*answer({"extra/c": W}), FOUR)
 
 
 def test_a_tensor_that_is_no_part_of_an_answer_is_refused_by_name():
     with pytest.raises(WireError, match=r"'\.\./\.\./x' is no part of an answer") as refused:
-        unpack_answer(*answer({"delta": W, "../../x": W, "extra/c": W}), 4)
+        unpack_answer(*answer({"delta": W, "../../x": W, "extra/c": W}), FOUR)
     assert refused.value.code == "update.unknown_tensor"
 
 

@@ -15,6 +15,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run import reporting
 from edgefl.job.run.work import ModelRef, Worker
+from edgefl.job.transforms.listing import device_transforms
 from edgefl.lab.comparison.outcomes import Played
 from edgefl.lab.comparison.running import play_all
 from edgefl.lab.comparison.variants import variants
@@ -40,7 +41,8 @@ def unscaled_clouds() -> Dataset:
 
 def worker(name: str, data: Dataset, **keys: Any) -> Worker:
     algorithm = registry.algorithm({"name": name, **keys})
-    return Worker("job", "pi-01", algorithm, Tiny(), data, cross_entropy, codec("float32"), 0)
+    transforms = device_transforms(algorithm, codec("float32"))
+    return Worker("job", "pi-01", algorithm, Tiny(), data, cross_entropy, transforms, 0)
 
 
 def test_a_walk_ends_at_the_first_step_that_is_not_finite():

@@ -10,6 +10,7 @@ import pytest
 from golden import DIGEST, FRAMES, LAYOUT, LONG, NAMES, PAYLOADS, RETAINED, SIGNER, VECTOR, golden, written
 
 from edgefl.job.run.work import unpack_answer
+from edgefl.job.transforms.transform import VectorForm
 from edgefl.wire import chunks, signed, tensors, topics
 from edgefl.wire import messages as m
 from edgefl.wire.frames import unpack
@@ -61,7 +62,7 @@ def test_tensors_of_version_3_still_have_the_same_numbers() -> None:
 
 def test_counts_of_version_3_still_say_the_same() -> None:
     message, opened = m.read(READERS["evaluated"], GOLDEN["evaluated"], LIMIT)
-    seen = unpack_answer(message, opened.body, len(VECTOR)).seen
+    seen = unpack_answer(message, opened.body, VectorForm(len(VECTOR))).seen
     assert seen is not None
     assert (seen.received.table.tolist(), seen.received.loss) == ([[3, 1], [0, 4]], 2.5)
 

@@ -91,12 +91,16 @@ def needs_individuals(stage: Stage) -> bool:
     return traits_of(stage).individual is not False
 
 
+def on_single_updates(stages: Sequence[Stage], late: str) -> list[str]:
+    """Return what of a run works on single updates, as messages name it."""
+    kept = [] if late == "drop" else [f"rounds.late = '{late}'"]
+    return [*(f"stage '{stage.name}'" for stage in stages if needs_individuals(stage)), *kept]
+
+
 def _no_secagg(algorithm: Algorithm, stages: Sequence[Stage], late: str) -> str:
     """Why secure aggregation cannot be had here, and what can."""
     instead = f"use mechanism = 'output' with {_private_ones()}"
-    hungry = [f"stage '{stage.name}'" for stage in stages if needs_individuals(stage)]
-    if late != "drop":
-        hungry.append(f"rounds.late = '{late}'")
+    hungry = on_single_updates(stages, late)
     if not hungry:
         return (
             f"privacy.mechanism = '{SECAGG}': this version does not offer secure aggregation yet, although algorithm"

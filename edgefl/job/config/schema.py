@@ -24,6 +24,8 @@ from edgefl.job.config.evaluation import Evaluation
 from edgefl.job.config.export import Export
 from edgefl.job.config.page import Page
 from edgefl.job.config.section import Section
+from edgefl.job.transforms.listing import transforms_of
+from edgefl.job.transforms.transform import Transform
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Algorithm, Stage, is_personal
 from edgefl.learn.data import augment
@@ -412,6 +414,9 @@ class RunFile(Section):
         local_training.check(self.make_algorithm(), augmented=bool(self.task.augment))
         pipeline.check_votes(stages, self.cohort, self.rounds.late)
         pipeline.check_memory(stages, self.cohort)
+        from edgefl.job.config import hiding  # noqa: PLC0415 - and without this
+
+        hiding.check(self, stages)
         cohort, quorum = ("concurrency", "buffer") if self.buffered else ("cohort", "quorum")
         if getattr(self.rounds, cohort) is None and self.task.partition is None:
             raise ValueError(f"{buffering.UNSAID[cohort]} (only a partition gives it a default)")
@@ -509,6 +514,11 @@ class RunFile(Section):
         return Schedule(self.run.rounds, self.judged_by_devices, self.task.describes)
 
     @cached_property
+    def transforms(self) -> tuple[Transform, ...]:
+        """What is done to updates between training and stages, in the order of the device (edgefl/job/transforms)."""
+        return transforms_of(self)
+
+    @cached_property
     def _private(self) -> bool:
         """Whether the algorithm promises privacy; found out once, as those above: every answer of a run asks."""
         from edgefl.learn.privacy.private import Private  # noqa: PLC0415 - an agent does without it
@@ -519,7 +529,7 @@ class RunFile(Section):
     def __copy__(self) -> "RunFile":
         """A copy may be given another algorithm, and other rounds, of which nothing is known yet."""
         copied = super().__copy__()
-        for name in ("_private", "judge", "schedule", "loss_asked"):
+        for name in ("_private", "judge", "schedule", "loss_asked", "transforms"):
             copied.__dict__.pop(name, None)
         return copied
 

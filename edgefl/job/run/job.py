@@ -23,7 +23,8 @@ from edgefl.job.run.first_model import Origin, digest, inherited
 from edgefl.job.run.freshness import aged
 from edgefl.job.run.network import Network, Shape
 from edgefl.job.run.work import heard_broadcast, pack_broadcast
-from edgefl.learn import losses, robustness
+from edgefl.job.transforms.transform import AnswerSet, CoordinatorContext, VectorForm, at_coordinator, form_sent
+from edgefl.learn import losses
 from edgefl.learn.aggregation import merge
 from edgefl.learn.contract import Algorithm, Fitting, Site, Stage, Update, rate, traits_of
 from edgefl.learn.data.catalog import load
@@ -82,6 +83,11 @@ class Job:
     def outputs(self) -> int:
         """How many numbers the network gives for a sample."""
         return width(self.form.outputs) or self.classes or self.targets
+
+    @property
+    def sent(self) -> VectorForm:
+        """The form of the vector in an answer, behind the run's transforms."""
+        return form_sent(self.run.transforms, self.model.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,23 +309,23 @@ def advance(
     round, now = run_state.round + 1, in_force(job, run_state)
     site = Site(now.model, job.public, seeds.stream(job.run.run.seed, round, "coordinator"), now.loss)
     site = replace(site, products=processor.products(job.run.compute.device))
-    known, trainable = run_state.states.get(robustness.NAME, {}), job.model.layout.trainable
+    context = CoordinatorContext(round, job.model.layout)
     with blas.one_thread():
-        within = robustness.bound(updates, late or {}, known, trainable=trainable, caps=job.run.guards.caps())
-        for device, factors in within.changed.items():
+        answers = at_coordinator(job.run.transforms, AnswerSet(updates, late or {}, run_state.states), context)
+        for device, factors in answers.bounded.items():
             log.info("bounded round=%d device=%s %s", round, device, _factors(factors))
         old = {device: age for device, age in (ages or {}).items() if age}
         aware = bool(old) and any(traits_of(stage).history is not None for stage in job.stages)
-        merged, shrink = aged(within.updates, {} if aware else old)
+        merged, shrink = aged(answers.updates, {} if aware else old)
         params, states = merge(
             round,
             run_state.params,
             merged,
             stages=job.stages,
-            states={**run_state.states, robustness.NAME: within.state} if within.state else run_state.states,
+            states=answers.states,
             site=site,
             population=population,
-            late=within.late,
+            late=answers.late,
             ages=ages,
             shrink=shrink,
         )
@@ -331,7 +337,7 @@ def advance(
         states=states,
         evaluation=None,
         forgetting=None,
-        bounded=within.changed,
+        bounded=answers.bounded,
     )
     return look(job, after, before=run_state.evaluation)
 

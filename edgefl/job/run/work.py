@@ -9,6 +9,8 @@ from edgefl.base import seeds
 from edgefl.base.errors import Diverged, WireError
 from edgefl.base.vector import Array, Layout, State, Vector
 from edgefl.job.run import reported_loss, statistics
+from edgefl.job.transforms.coding import DELTA, EXTRA, RESIDUAL, Coded, Coding, coding, encoded
+from edgefl.job.transforms.transform import DeviceContext, Transform, VectorForm, at_device, form_sent
 from edgefl.learn.contract import (
     Algorithm,
     Augmenting,
@@ -33,15 +35,14 @@ from edgefl.learn.training.divergence import check_length, likely_cause, quiet
 from edgefl.learn.training.rates import scheduled
 from edgefl.system import blas
 from edgefl.wire import tensors
-from edgefl.wire.codecs import Codec, beside
-from edgefl.wire.messages import BROADCAST, Answer, Broadcast, Tensor, frame, frame_size, read
+from edgefl.wire.codecs import CODECS, Codec
+from edgefl.wire.messages import BROADCAST, Answer, Broadcast, frame, frame_size, read
 
 NOTHING: Vector = np.zeros(0, np.float32)  # the delta of a device that did not train
 OWN, SHARED = "own", "shared"  # of `Done.own`: the device's model, and the shared one that it received
 UNKNOWN = 16  # models that a frame may hold where nothing else is known about it
-_PARAMS, _DELTA, _EXTRA = "params", "delta", "extra/"
+_PARAMS = "params"
 _RECEIVED, _TRAINED = "received/", "trained/"  # what was counted of the one model and of the other
-_RESIDUAL = "wire/residual"  # what a lossy codec left out, added to the next update
 
 
 def pack_broadcast(
@@ -55,17 +56,17 @@ def pack_broadcast(
     compress: bool = False,
 ) -> bytes:
     """The frame that tells every device the model of a round and what the plan added."""
-    described, parts, _ = _encoded((_PARAMS, params), extra, codec, layout)
-    return frame(Broadcast(job=job, round=round, tensors=described), parts, compress=compress)
+    coded = encoded((_PARAMS, params), extra, codec, layout)
+    return frame(Broadcast(job=job, round=round, tensors=coded.described), coded.parts, compress=compress)
 
 
 def heard_broadcast(  # noqa: PLR0917 - as `pack_broadcast`
     job: str, round: int, params: Vector, extra: State, codec: Codec, layout: Layout | None = None, *, compress: bool
 ) -> tuple[Vector, State, int]:
     """Return what devices have of a broadcast that is not sent: model, additions, and the size of its frame."""
-    described, parts, seen = _encoded((_PARAMS, params), extra, codec, layout)
-    size = frame_size(Broadcast(job=job, round=round, tensors=described), parts, compress=compress)
-    arrays = _read_only(seen)
+    coded = encoded((_PARAMS, params), extra, codec, layout)
+    size = frame_size(Broadcast(job=job, round=round, tensors=coded.described), coded.parts, compress=compress)
+    arrays = _read_only(coded.arrays)
     return arrays[_PARAMS], _extra(arrays), size
 
 
@@ -78,7 +79,7 @@ def unpack_broadcast(
     if most is not None and 4 * size > most and tensors.stands_for_more(broadcast.tensors, codec):
         raise WireError("wire.too_large", f"a model of {size} numbers in {len(data)} bytes; the limit is {most} bytes")
     arrays = tensors.decode(broadcast.tensors, opened.body, {_PARAMS: size}, codec)
-    return _vector(arrays, _PARAMS, size), _extra(arrays)
+    return _vector(arrays, _PARAMS, VectorForm(size)), _extra(arrays)
 
 
 def received(params: Vector, codec: Codec, layout: Layout) -> Vector:
@@ -119,8 +120,7 @@ class _Worked:
     """A round's work before anything is packed."""
 
     answer: Answer
-    parts: tuple[bytes | memoryview, ...]
-    arrays: State  # as the receiver will have them
+    coded: Coded
     kept: State
 
 
@@ -142,7 +142,7 @@ class Worker:
     model: Model
     data: Dataset
     loss: Loss
-    codec: Codec
+    transforms: tuple[Transform, ...]  # of the run, as far as a device knows them
     seed: int
     compress: bool = False
     secret: bool = False  # a real device: the noise of a private version is its own
@@ -153,25 +153,29 @@ class Worker:
         None  # seconds that a step takes on the clock of a device that is simulated; None: they are measured
     )
 
+    @property
+    def coding(self) -> Coding:
+        """The transform that makes bytes of an update."""
+        return next(transform for transform in self.transforms if isinstance(transform, Coding))
+
     def work(self, task: Task, model_ref: ModelRef, state: State, watch: Callable[[int], None] | None = None) -> Done:
         """Do what the task asks for, which has this place on the wire."""
         worked = self._worked(task, model_ref, state, watch)
-        packed, answer = frame(worked.answer, worked.parts, compress=self.compress), worked.answer
+        packed, answer = frame(worked.answer, worked.coded.parts, compress=self.compress), worked.answer
         return Done(packed, worked.kept, answer.seconds_per_step, answer.steps)
 
     def passed_on(self, task: Task, model_ref: ModelRef, update: Update, state: State) -> Done:
         """The answer with an update that others have made: a gateway's."""
-        if _RESIDUAL in state and task.purpose == "train":
-            update = replace(update, delta=update.delta + state[_RESIDUAL])
-        worked = self._done(task, model_ref, update, {})
-        packed = frame(worked.answer, worked.parts, compress=self.compress)
+        worked = self._done(task, model_ref, update, {}, state)
+        packed = frame(worked.answer, worked.coded.parts, compress=self.compress)
         return Done(packed, worked.kept, 0.0, update.steps)
 
     def result(self, task: Task, model_ref: ModelRef, state: State) -> Result:
         """Do what the task asks for, where the bytes are not needed."""
         worked = self._worked(task, model_ref, state)
-        update = _update(worked.answer, _read_only(worked.arrays), self.model.layout.size)
-        size = frame_size(worked.answer, worked.parts, compress=self.compress)
+        form = form_sent(self.transforms, self.model.layout)
+        update = _update(worked.answer, _read_only(worked.coded.arrays), form)
+        size = frame_size(worked.answer, worked.coded.parts, compress=self.compress)
         return Result(update, worked.kept, size, worked.answer.steps)
 
     def _worked(
@@ -180,7 +184,7 @@ class Worker:
         if task.purpose == "describe":
             with blas.one_thread():
                 told = statistics.answer(self.data, task.extra, silent=not self.describes, described=state)
-            return self._done(task, model_ref, Update(NOTHING, 1.0, 0, told), {})
+            return self._done(task, model_ref, Update(NOTHING, 1.0, 0, told), {}, state)
         extra, model, loss = statistics.applied(task.extra, self.model, self.loss)
         here = self
         if extra is not task.extra:  # something was told
@@ -192,14 +196,14 @@ class Worker:
         """Evaluate, and train if that is asked for, with the model and the loss that are in force."""
         extra, asked = reported_loss.taken(task.extra)
         task = task if extra is task.extra else replace(task, extra=extra)
-        own = {key: value for key, value in state.items() if key != _RESIDUAL}
+        own = {key: value for key, value in state.items() if key != RESIDUAL}
         received = self._counts(task, task.params, own)
         if received is not None and not np.isfinite(received.loss):
             cause = likely_cause(self.data, rate(self.algorithm), quote=False)
             why = f"device '{self.device}', round {task.round}: the model's loss is not finite; {cause}"
             raise Diverged(why, free_of_data=True)
         if task.purpose == "evaluate":
-            return self._done(task, model_ref, Update(NOTHING, 1.0, 0, seen=_seen(received)), {})
+            return self._done(task, model_ref, Update(NOTHING, 1.0, 0, seen=_seen(received)), {}, state)
         rng = seeds.stream(self.seed, task.round, self.device)
         noise = Entropy() if self.secret else None
         site = Site(self.model, self._samples(task), rng, self.loss, watch or unwatched, noise, unbroken=self.hides)
@@ -216,23 +220,20 @@ class Worker:
             pace = self.pace
         if self.hides:
             pace = 0.0  # not told
-        delta = update.delta if _RESIDUAL not in state else update.delta + state[_RESIDUAL]
-        update = replace(update, delta=delta, seen=_seen(received, trained), loss=loss)
-        return self._done(task, model_ref, update, kept, pace)
+        update = replace(update, seen=_seen(received, trained), loss=loss)
+        return self._done(task, model_ref, update, kept, state, pace)
 
-    def _done(self, task: Task, model_ref: ModelRef, update: Update, kept: State, pace: float = 0.0) -> _Worked:
-        """The answer with this update, or with what was seen alone."""
-        described, parts, arrays = _counted(update.seen, self.codec)
-        if task.purpose == "describe":
-            described, parts, arrays = tensors.encode(_prefixed(update.extra), beside(self.codec))
+    def _done(  # noqa: PLR0917 - the answer's parts, and what the device kept before
+        self, task: Task, model_ref: ModelRef, update: Update, kept: State, state: State, pace: float = 0.0
+    ) -> _Worked:
+        """The answer with this update behind the run's transforms, or with what was seen alone."""
+        coding = self.coding
+        coded = coding.beside(_prefixed(update.extra) if task.purpose == "describe" else _counted(update.seen))
         if task.purpose == "train":
-            chance = None if self.codec.lossless else seeds.stream(self.seed, task.round, self.device, "codec")
-            coded = _encoded((_DELTA, update.delta), update.extra, self.codec, self.model.layout, chance)
-            beside_it = tensors.encode(reported_loss.arrays(update.loss), beside(self.codec))
-            described = (*coded[0], *beside_it[0], *described)
-            parts, arrays = (*coded[1], *beside_it[1], *parts), {**coded[2], **beside_it[2], **arrays}
-            if not self.codec.lossless:
-                kept = {**kept, _RESIDUAL: update.delta - arrays[_DELTA]}
+            context = DeviceContext(self.seed, task.round, self.device, self.model.layout, state)
+            update, kept = at_device(self.transforms, update, kept, context)
+            sent, kept = coding.device(update, kept, context)
+            coded = sent + coding.beside(reported_loss.arrays(update.loss)) + coded
         answer = Answer(
             job=self.job,
             run_id=model_ref.run_id,
@@ -244,9 +245,9 @@ class Worker:
             steps=update.steps,
             seconds_per_step=pace,
             devices=update.devices,
-            tensors=described,
+            tensors=coded.described,
         )
-        return _Worked(answer, parts, arrays, kept)
+        return _Worked(answer, coded, kept)
 
     def _own(self, params: Vector, state: State) -> Vector:
         """The model this device would use: the one it received, unless its algorithm leaves it one of its own."""
@@ -301,20 +302,21 @@ def _paced(site: Site, pace: float) -> Site:
 
 
 def unpack_answer(
-    answer: Answer, body: memoryview, size: int, codec: Codec | None = None, *, known: bool = False
+    answer: Answer, body: memoryview, form: VectorForm, codec: Codec = CODECS["float32"], *, known: bool = False
 ) -> Update:
     """The update behind an answer, if its numbers can be used at all; `codec` is the run's, which may not be ours.
 
     One that is `known` is not looked through for numbers that are not finite: it was, or will be.
     """
-    return _update(answer, tensors.decode(answer.tensors, body, {_DELTA: size}, codec), size, known=known)
+    arrays = coding(codec).coordinator(answer.tensors, body, form.size)
+    return _update(answer, arrays, form, known=known)
 
 
-def _update(answer: Answer, arrays: State, size: int, *, known: bool = False) -> Update:
+def _update(answer: Answer, arrays: State, form: VectorForm, *, known: bool = False) -> Update:
     for name in arrays:
-        if name not in {_DELTA, reported_loss.NAME} and not name.startswith((_EXTRA, _RECEIVED, _TRAINED)):
+        if name not in {DELTA, reported_loss.NAME} and not name.startswith((EXTRA, _RECEIVED, _TRAINED)):
             raise WireError("update.unknown_tensor", f"'{name}' is no part of an answer")
-    delta = _vector(arrays, _DELTA, size) if answer.purpose == "train" or _DELTA in arrays else NOTHING
+    delta = _vector(arrays, DELTA, form) if answer.purpose == "train" or DELTA in arrays else NOTHING
     received, trained = (_read(arrays, prefix) for prefix in (_RECEIVED, _TRAINED))
     seen, loss = _seen(received, trained), reported_loss.read(arrays)
     update = Update(delta, answer.weight, answer.steps, _extra(arrays), seen, answer.devices, loss)
@@ -327,20 +329,6 @@ def must_be_finite(name: str, array: Array) -> None:
     """Refuse an array of an answer that cannot be used."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise WireError("update.not_finite", f"'{name}' has numbers that are not finite")
-
-
-def _encoded(
-    named: tuple[str, Vector],
-    extra: State,
-    codec: Codec,
-    layout: Layout | None,
-    rng: np.random.Generator | None = None,
-) -> tuple[tuple[Tensor, ...], tuple[bytes | memoryview, ...], State]:
-    """A vector of the model and what an algorithm adds to it, described, as bytes, and as they will be seen."""
-    name, v = named
-    first, payload, seen = tensors.encode({name: v}, codec, layout, rng)
-    others, payloads, beside_it = tensors.encode(_prefixed(extra), beside(codec))
-    return (*first, *others), (*payload, *payloads), {**seen, **beside_it}
 
 
 def _read_only(arrays: State) -> State:
@@ -358,12 +346,12 @@ def _seen(received: Counts | None, trained: Counts | None = None) -> Seen | None
     return Seen(received, trained if trained is not None and np.isfinite(trained.loss) else None)
 
 
-def _counted(seen: Seen | None, codec: Codec) -> tuple[tuple[Tensor, ...], tuple[bytes | memoryview, ...], State]:
-    """What was seen, described, as bytes, and as it will be read."""
+def _counted(seen: Seen | None) -> State:
+    """What was seen, as it travels."""
     arrays: State = {} if seen is None else _prefixed(counts.arrays(seen.received), _RECEIVED)
     if seen is not None and seen.trained is not None:
         arrays |= _prefixed(counts.arrays(seen.trained), _TRAINED)
-    return tensors.encode(arrays, beside(codec))
+    return arrays
 
 
 def _read(arrays: State, prefix: str) -> Counts | None:
@@ -371,21 +359,22 @@ def _read(arrays: State, prefix: str) -> Counts | None:
     return counts.read(named) if named else None
 
 
-def _prefixed(named: State, prefix: str = _EXTRA) -> State:
+def _prefixed(named: State, prefix: str = EXTRA) -> State:
     return {prefix + key: value for key, value in named.items()}
 
 
 def _extra(arrays: State) -> State:
-    return _named(arrays, _EXTRA)
+    return _named(arrays, EXTRA)
 
 
 def _named(arrays: State, prefix: str) -> State:
     return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
 
 
-def _vector(arrays: State, name: str, size: int) -> Vector:
+def _vector(arrays: State, name: str, form: VectorForm) -> Vector:
     v = arrays.get(name)
-    if v is None or v.shape != (size,) or v.dtype != np.float32:
+    if v is None or v.shape != (form.size,) or v.dtype != form.dtype:
         seen = "nothing" if v is None else f"{v.dtype} of shape {v.shape}"
-        raise WireError("wire.shape", f"'{name}' must be float32 of shape ({size},), got {seen}")
+        expected = f"{np.dtype(form.dtype)} of shape ({form.size},)"
+        raise WireError("wire.shape", f"'{name}' must be {expected}, got {seen}")
     return v

@@ -81,12 +81,12 @@ def _answer(job: Job, store: AnswerStore, journal: Journal, answers: int) -> Non
     most = job.run.wire.limit_mb << 20
     for i in range(answers):
         device, digest = f"device-{i:05d}", i.to_bytes(32, "big")
-        worker = Worker(job.name, device, Noop(), job.device_model, NOTHING, job.loss, job.up, 0)
+        worker = Worker(job.name, device, Noop(), job.device_model, NOTHING, job.loss, job.run.transforms, 0)
         frame = worker.work(Task(1, job.start), ModelRef("run", "model"), {}).frame
         place = journal.write((), rounds, AnswerFrame(1, device, digest, frame))
         answer, opened = read(TO_COORDINATOR, frame, most)
         assert isinstance(answer, Answer)  # noqa: S101 - we have just made it
-        update = unpack_answer(answer, opened.body, job.model.layout.size, job.up)
+        update = unpack_answer(answer, opened.body, job.sent, job.up)
         store.put(digest, update, reader(job, answer, place, None))
 
 
