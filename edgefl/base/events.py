@@ -41,6 +41,7 @@ from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from edgefl.base.schedule import Purpose
+from edgefl.base.vitals import VitalSigns
 
 Verdict: TypeAlias = Literal["accepted", "late", "ignored", "refused"]
 
@@ -320,20 +321,17 @@ class Certified(Fact):
     device: str
 
 
-@dataclass(frozen=True, slots=True)
-class Vitals(Fact):
-    """How a device's machine fares; None where it does not tell. Simulated devices have none, and tell nothing."""
+@dataclass(frozen=True)
+class _OfDevice:
+    """A field that stands before those of another base class."""
 
+    __slots__ = ()
     device: str
-    temperature: float | None = None  # degrees Celsius
-    throttled: bool | None = None  # slowed down just now: too hot, or too little power
-    load: float | None = None  # per processor, over a minute
-    memory_free: int | None = None  # bytes
-    memory_total: int | None = None
-    disk_free: int | None = None  # bytes, where its agent keeps its files
-    disk_total: int | None = None
-    battery: float | None = None  # 0 to 1
-    charging: bool | None = None  # or full, or on mains
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals(VitalSigns, _OfDevice, Fact):
+    """How a device's machine fares; None where it does not tell. Simulated devices have none, and tell nothing."""
 
 
 @dataclass(frozen=True, slots=True)
