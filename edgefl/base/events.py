@@ -8,7 +8,7 @@ Loop, emulated fleet and coordinator tell the same facts. Journal, `metrics.json
 * A fact that only matters while somebody watches is not `lasting`: it is shown, and never written down.
 * In JSON a fact is one object: its `event` (the name of its class, in small letters), then its fields.
 
-To add one: write the class, add it to `FACTS`, tell it where it happens. The docstring is its documentation.
+To add one: write the class, add it to `FACTS` and `__all__`, tell it where it happens. Its docstring documents it.
 
 How quantities are counted, everywhere:
 
@@ -29,9 +29,9 @@ A callback of `edgefl.simulate` is told all of them:
 >>> import edgefl
 >>> told = []
 >>> history = edgefl.simulate("softmax", "digits", fleet=4, rounds=2, callbacks=[told.append])
->>> [event.round for event in told if isinstance(event, edgefl.base.events.Round)]
+>>> [event.round for event in told if isinstance(event, edgefl.events.Round)]
 [1, 2]
->>> isinstance(told[-1], edgefl.base.events.Done)
+>>> isinstance(told[-1], edgefl.events.Done)
 True
 """
 
@@ -42,6 +42,57 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from edgefl.base.schedule import Purpose
 from edgefl.base.vitals import VitalSigns
+
+__all__ = [
+    "CLOCK",
+    "DIVERGED",
+    "FACTS",
+    "Abandoned",
+    "Answered",
+    "Asked",
+    "Busy",
+    "Certificate",
+    "Certified",
+    "Changed",
+    "Closed",
+    "Connected",
+    "DataBroken",
+    "DataMended",
+    "Declined",
+    "Described",
+    "Disconnected",
+    "Done",
+    "Enrolled",
+    "Evaluated",
+    "Evaluating",
+    "Expired",
+    "Extended",
+    "Fact",
+    "Failed",
+    "Inherited",
+    "Interrupted",
+    "Joined",
+    "LeftOut",
+    "Lost",
+    "Paused",
+    "Preparing",
+    "Progressed",
+    "Quarantined",
+    "Refused",
+    "Released",
+    "Resumed",
+    "Round",
+    "Sending",
+    "Shown",
+    "Started",
+    "Tell",
+    "Verdict",
+    "Vitals",
+    "Waiting",
+    "as_json",
+    "from_json",
+    "timeless",
+]
 
 Verdict: TypeAlias = Literal["accepted", "late", "ignored", "refused"]
 
