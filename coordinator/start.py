@@ -5,7 +5,6 @@ import json
 import logging
 import signal
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -48,7 +47,7 @@ from edgefl.watch.metrics_file import METRICS, reports
 from edgefl.watch.view import View
 from edgefl.wire import broker
 from edgefl.wire.address import Address, parse
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +124,7 @@ def coordinate(
             if told := expiry(certificates, fact):
                 tell(told)
 
-        transport = MqttTransport(address, f"coordinator-{uuid.uuid4().hex[:8]}", tls=run.broker.tls)
+        transport = open_transport(address, "coordinator", run.broker.tls)
         signer, members = identity.signer(run), MembersFile(fleet.members) if fleet else None
         serving = Threaded(
             run,

@@ -2,7 +2,6 @@
 
 import logging
 import signal
-import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -37,7 +36,7 @@ from edgefl.wire import exposure
 from edgefl.wire.address import parse
 from edgefl.wire.first_use import missing_key
 from edgefl.wire.messages import Vitals
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 from edgefl.wire.transport import Transport
 
 log = logging.getLogger(__name__)
@@ -145,8 +144,7 @@ def open_agent(
     machine = Machine(me.folder.expanduser())
     for condition in silent(file.conditions, machine()):
         log.warning("conditions.%s has no effect: this machine does not tell", condition)
-    # A suffix, so that a second agent of this name is noticed by the coordinator and told, not silently swapped in.
-    transport = MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=me.tls)
+    transport = open_transport(address, me.id, me.tls)
     return Host(
         device=me.id,
         fleet=me.fleet,

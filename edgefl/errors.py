@@ -5,40 +5,5 @@
 True
 """
 
-from edgefl.base.errors import (
-    ELSEWHERE,
-    IN_THE_LOG,
-    MODES,
-    OURS,
-    CodeRefused,
-    ConfigError,
-    Diverged,
-    EdgeflError,
-    Finished,
-    Interrupted,
-    RemoteError,
-    RunError,
-    StoreError,
-    WireError,
-    coded,
-    nearest,
-)
-
-__all__ = [
-    "ELSEWHERE",
-    "IN_THE_LOG",
-    "MODES",
-    "OURS",
-    "CodeRefused",
-    "ConfigError",
-    "Diverged",
-    "EdgeflError",
-    "Finished",
-    "Interrupted",
-    "RemoteError",
-    "RunError",
-    "StoreError",
-    "WireError",
-    "coded",
-    "nearest",
-]
+from edgefl.base.errors import *  # noqa: F403 - what is listed there
+from edgefl.base.errors import __all__  # noqa: F401 - `help` shows what it names

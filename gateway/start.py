@@ -3,7 +3,6 @@
 import logging
 import shutil
 import signal
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,7 +31,7 @@ from edgefl.system.service_manager import ServiceManager
 from edgefl.wire import exposure
 from edgefl.wire.address import parse
 from edgefl.wire.first_use import missing_key
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 from edgefl.wire.transport import Transport
 from gateway.errand import Errand
 from gateway.service import Gateway, Site
@@ -109,7 +108,7 @@ def open_gateway(file: GatewayFile, *, insecure: bool = False) -> Host:
     keys = coordinator_identity.devices_path(site_run)
     place = Site(
         run=lambda errand: run_of(file, errand, site_run),
-        connect=lambda _: MqttTransport(where, f"gateway-{uuid.uuid4().hex[:8]}", tls=site_run.broker.tls),
+        connect=lambda _: open_transport(where, "gateway", site_run.broker.tls),
         disk=lambda run_key: FolderDisk(folder / "site" / run_key),
         knows=lambda run_key: (folder / "site" / run_key).exists(),
         forget=lambda run_key: shutil.rmtree(folder / "site" / run_key, ignore_errors=True),
@@ -125,7 +124,7 @@ def open_gateway(file: GatewayFile, *, insecure: bool = False) -> Host:
     log.info("gateway=%s broker=%s site=%s devices=%d", me.id, address, where, file.site.devices)
     return Host(
         place,
-        transport=MqttTransport(address, f"{me.id}-{uuid.uuid4().hex[:8]}", tls=me.tls),
+        transport=open_transport(address, me.id, me.tls),
         device=me.id,
         fleet=me.fleet,
         site=me.site,

@@ -267,6 +267,11 @@ def test_our_processes_find_our_packages_wherever_they_are_started():
     assert [name(path) for path in SOURCES + TOOLS if by_name.search(path.read_text(encoding="utf-8"))] == []
 
 
+def test_a_transport_is_chosen_in_one_place():
+    makes_one = {name(path) for path in SOURCES + TOOLS if "edgefl.wire.mqtt.MqttTransport" in ever(path)}
+    assert makes_one == {"edgefl/wire/opening.py"}
+
+
 def test_keys_that_prove_nothing_are_for_simulated_fleets_only():
     knows = {name(path) for path in SOURCES if "edgefl.wire.simulated_keys" in ever(path)}
     assert {path for path in knows if not path.startswith("edgefl/sim/")} == set()

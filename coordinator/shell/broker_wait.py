@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from edgefl.job.config.schema import RunFile
 from edgefl.wire.address import BrokerAway, parse, reachable
-from edgefl.wire.mqtt import admitted
+from edgefl.wire.opening import admitted
 
 FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts; each is twice the one before
 REMIND = 600.0  # seconds until the same reason is told again

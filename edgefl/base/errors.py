@@ -17,7 +17,7 @@ it is not caught, and it shows its traceback.
 >>> import edgefl
 >>> try:
 ...     edgefl.simulate("softmax", "digits", algorithm="fedprx", fleet=4)
-... except edgefl.base.errors.ConfigError as error:
+... except edgefl.errors.ConfigError as error:
 ...     print(error)
 edgefl.simulate: algorithm.name = 'fedprx' is not in the registry; did you mean 'fedprox'?
 """
@@ -25,6 +25,25 @@ edgefl.simulate: algorithm.name = 'fedprx' is not in the registry; did you mean 
 from collections.abc import Iterable, Sequence
 
 from edgefl.base.printable import printable
+
+__all__ = [
+    "ELSEWHERE",
+    "IN_THE_LOG",
+    "MODES",
+    "OURS",
+    "CodeRefused",
+    "ConfigError",
+    "Diverged",
+    "EdgeflError",
+    "Finished",
+    "Interrupted",
+    "RemoteError",
+    "RunError",
+    "StoreError",
+    "WireError",
+    "coded",
+    "nearest",
+]
 
 # What a device tells of an error whose text may hold values of its data: only where and what it was.
 IN_THE_LOG = "the device's own log says more"

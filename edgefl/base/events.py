@@ -8,7 +8,7 @@ Loop, emulated fleet and coordinator tell the same facts. Journal, `metrics.json
 * A fact that only matters while somebody watches is not `lasting`: it is shown, and never written down.
 * In JSON a fact is one object: its `event` (the name of its class, in small letters), then its fields.
 
-To add one: write the class, add it to `FACTS`, tell it where it happens. The docstring is its documentation.
+To add one: write the class, add it to `FACTS` and `__all__`, tell it where it happens. Its docstring documents it.
 
 How quantities are counted, everywhere:
 
@@ -29,9 +29,9 @@ A callback of `edgefl.simulate` is told all of them:
 >>> import edgefl
 >>> told = []
 >>> history = edgefl.simulate("softmax", "digits", fleet=4, rounds=2, callbacks=[told.append])
->>> [event.round for event in told if isinstance(event, edgefl.base.events.Round)]
+>>> [event.round for event in told if isinstance(event, edgefl.events.Round)]
 [1, 2]
->>> isinstance(told[-1], edgefl.base.events.Done)
+>>> isinstance(told[-1], edgefl.events.Done)
 True
 """
 
@@ -41,6 +41,58 @@ from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from edgefl.base.schedule import Purpose
+from edgefl.base.vitals import VitalSigns
+
+__all__ = [
+    "CLOCK",
+    "DIVERGED",
+    "FACTS",
+    "Abandoned",
+    "Answered",
+    "Asked",
+    "Busy",
+    "Certificate",
+    "Certified",
+    "Changed",
+    "Closed",
+    "Connected",
+    "DataBroken",
+    "DataMended",
+    "Declined",
+    "Described",
+    "Disconnected",
+    "Done",
+    "Enrolled",
+    "Evaluated",
+    "Evaluating",
+    "Expired",
+    "Extended",
+    "Fact",
+    "Failed",
+    "Inherited",
+    "Interrupted",
+    "Joined",
+    "LeftOut",
+    "Lost",
+    "Paused",
+    "Preparing",
+    "Progressed",
+    "Quarantined",
+    "Refused",
+    "Released",
+    "Resumed",
+    "Round",
+    "Sending",
+    "Shown",
+    "Started",
+    "Tell",
+    "Verdict",
+    "Vitals",
+    "Waiting",
+    "as_json",
+    "from_json",
+    "timeless",
+]
 
 Verdict: TypeAlias = Literal["accepted", "late", "ignored", "refused"]
 
@@ -320,20 +372,17 @@ class Certified(Fact):
     device: str
 
 
-@dataclass(frozen=True, slots=True)
-class Vitals(Fact):
-    """How a device's machine fares; None where it does not tell. Simulated devices have none, and tell nothing."""
+@dataclass(frozen=True)
+class _OfDevice:
+    """A field that stands before those of another base class."""
 
+    __slots__ = ()
     device: str
-    temperature: float | None = None  # degrees Celsius
-    throttled: bool | None = None  # slowed down just now: too hot, or too little power
-    load: float | None = None  # per processor, over a minute
-    memory_free: int | None = None  # bytes
-    memory_total: int | None = None
-    disk_free: int | None = None  # bytes, where its agent keeps its files
-    disk_total: int | None = None
-    battery: float | None = None  # 0 to 1
-    charging: bool | None = None  # or full, or on mains
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals(VitalSigns, _OfDevice, Fact):
+    """How a device's machine fares; None where it does not tell. Simulated devices have none, and tell nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import shutil
 import signal
 import stat
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from edgefl.system.service_manager import ServiceManager
 from edgefl.wire.address import UNIX, Address
 from edgefl.wire.broker import HEAP, NOBODY, SCRATCH, free_port, wait_until_up
 from edgefl.wire.mosquitto_program import ACL_PLUGIN, installed
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ def tell_sites(fleet: Fleet) -> None:
     """The list of every site, where it stands for a site that is away as well."""
     if not (names := sites.known(fleet.members)):
         return
-    line = MqttTransport(fleet.folder.here, f"lists-{uuid.uuid4().hex[:8]}")
+    line = open_transport(fleet.folder.here, "lists")
     line.start(lambda _event: None)
     for name in names:
         line.publish(sites.list_topic(fleet.folder.name, name), sites.signed_list(fleet, name), retain=True)

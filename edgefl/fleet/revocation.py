@@ -6,7 +6,6 @@ is revoked together with the device's own and shows when the broker has read the
 """
 
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -21,7 +20,7 @@ from edgefl.fleet.authority import Issued, clock, key_pem, new_key
 from edgefl.system.scratch import Scratch
 from edgefl.system.store import write_atomically
 from edgefl.wire.address import Address, reachable
-from edgefl.wire.mqtt import MqttTransport, admitted
+from edgefl.wire.opening import admitted, open_transport
 from edgefl.wire.tls import Tls
 from edgefl.wire.transport import Message, TransportEvent
 
@@ -87,7 +86,7 @@ def _let_in(address: Address, files: Tls) -> bool:
 def told_at(fleet: Fleet, site: str, patience: float = PATIENCE) -> bool:
     """Whether the list that is on disk is in force at a site by now; it may be cut off."""
     number, told = fleet.members.changes, SimpleQueue[TransportEvent]()
-    line = MqttTransport(fleet.folder.here, f"revoke-{uuid.uuid4().hex[:8]}")
+    line = open_transport(fleet.folder.here, "revoke")
     line.start(told.put)
     line.subscribe(sites.read_topic(fleet.folder.name, site))
     until = time.monotonic() + patience

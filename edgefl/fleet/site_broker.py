@@ -9,7 +9,6 @@ A device that is put out while it is connected has no rights from then on, and i
 
 import logging
 import signal
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,8 +24,8 @@ from edgefl.system.locks import own
 from edgefl.system.service_manager import ServiceManager
 from edgefl.system.store import write_atomically
 from edgefl.wire.address import UNIX, Address, parse
-from edgefl.wire.mqtt import MqttTransport
-from edgefl.wire.transport import Connected, Message, TransportEvent
+from edgefl.wire.opening import open_transport
+from edgefl.wire.transport import Connected, Message, Transport, TransportEvent
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ def serve(path: Path, ready: Callable[[Site], None]) -> None:
         link = site.folder / SOCKET
         plan = Plan(site.settings.bind, site.file.port, site.texts, site.folder / LOG, link, remedy)
         with running(plan) as broker:
-            line = MqttTransport(Address(UNIX, str(link)), f"members-{uuid.uuid4().hex[:8]}")
+            line = open_transport(Address(UNIX, str(link)), "members")
             line.start(events.put)
             manager.ready(f"listens on {site.settings.broker}")
             ready(site)
@@ -125,7 +124,7 @@ def serve(path: Path, ready: Callable[[Site], None]) -> None:
             raise RunError(how_it_ended(broker.child))
 
 
-def _changes(site: Site, line: MqttTransport, event: int | TransportEvent) -> bool:
+def _changes(site: Site, line: Transport, event: int | TransportEvent) -> bool:
     """Whether Mosquitto has to read something else now."""
     fleet, name = site.file.fleet, site.file.name
     match event:
@@ -143,7 +142,7 @@ def _changes(site: Site, line: MqttTransport, event: int | TransportEvent) -> bo
     return False
 
 
-def _say(site: Site, line: MqttTransport) -> None:
+def _say(site: Site, line: Transport) -> None:
     """Publish which list is in force, for the command that revokes."""
     topic = sites.read_topic(site.file.fleet, site.file.name)
     line.publish(topic, str(site.members.number).encode(), retain=True)

@@ -3,19 +3,17 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from edgefl.base.events import Evaluated, Vitals
+from edgefl.base.events import Evaluated
+from edgefl.base.vitals import described, glance
 from edgefl.learn.evaluation import wording
 from edgefl.ops.run_lookup import Looked, look_again
 from edgefl.ops.sources import DeviceStory
-from edgefl.system.hardware.vitals import described
 from edgefl.system.moments import ago, shown
 from edgefl.watch.device_table import ranked, words
 from edgefl.watch.overview.answer_times import Pace, Turn
@@ -118,7 +116,7 @@ def _why(looked: Looked, now: float) -> list[str]:
 
 def fleet_table(s: Snapshot, now: float, *, cut: bool = True) -> Table:
     """Every device that the run has seen."""
-    told = any(_faring(row) for row in s.devices)
+    told = any(glance(row.vitals or {}) for row in s.devices)
     more = ["machine"] if told else []
     titles = "device", "doing", "last seen", "samples", "took", "ms/step", "answers", "late", "missed", "version"
     table = _table(*titles, *more)
@@ -134,19 +132,10 @@ def fleet_table(s: Snapshot, now: float, *, cut: bool = True) -> Table:
             str(row.samples),
         )
         figures = _seconds(row.took), _milli(row.seconds_per_step), *map(str, (row.answers, row.late, row.missed))
-        faring = [_faring(row)] if told else []
+        faring = [glance(row.vitals or {})] if told else []
         style = "dim" if row.state == "offline" else ""
         table.add_row(*map(Text, (*cells, *figures, row.version, *faring)), style=style)
     return table
-
-
-def _faring(row: DeviceRow) -> str:
-    """What matters of its machine at a glance."""
-    vitals = row.vitals or {}
-    warm, battery = vitals.get("temperature"), vitals.get("battery")
-    parts = [f"{warm:.0f} °C" if isinstance(warm, float | int) else "", "throttled" if vitals.get("throttled") else ""]
-    parts.append(f"battery {battery:.0%}" if isinstance(battery, float | int) else "")
-    return ", ".join(part for part in parts if part)
 
 
 def slow_table(paces: Sequence[Pace]) -> Table:
@@ -174,7 +163,7 @@ def device_page(story: DeviceStory, usual: dict[int, float], now: float) -> Rend
         f"{row.answers} answers, {row.late} late, {row.missed} missed, {row.declined} declined, {row.strikes} refused"
     )
     head = [Text(f"{row.name}  {row.state}" + (f": {row.why}" if row.why else ""), style="bold")]
-    faring = described(Vitals(row.name, **known)) if (known := _vitals(row)) else ""
+    faring = described(row.vitals) if row.vitals else ""
     ends = f"its certificate ends {shown(row.certificate_ends)}" if row.certificate_ends else ""
     trouble = trouble_with(row, now)
     data = f"{trouble.text} (since {shown(trouble.since)})" if trouble else ""
@@ -186,12 +175,6 @@ def device_page(story: DeviceStory, usual: dict[int, float], now: float) -> Rend
     if story.turns:
         return Group(*head, Text(""), answers, Text(""), *events)
     return Group(*head, Text(""), *events)
-
-
-def _vitals(row: DeviceRow) -> dict[str, Any]:
-    """What its machine told last."""
-    names = {one.name for one in fields(Vitals)} - {"device"}
-    return {name: value for name, value in (row.vitals or {}).items() if name in names}
 
 
 def _turn(turn: Turn, usual: dict[int, float]) -> tuple[str, ...]:

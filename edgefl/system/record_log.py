@@ -10,7 +10,6 @@ it is cut off. The first one comes with its file, whole or not at all. Anything 
 is not passed over.
 
 Notes have a checksum of their own, so a reader of notes skips the bodies, but for those that may be torn (`Bodies`).
-Files that version 0.1 began have no such checksum: they are read whole, and go on as they are.
 """
 
 import json
@@ -29,9 +28,9 @@ from edgefl.system.json_text import parse_json
 
 log = logging.getLogger(__name__)
 
-MAGIC, EARLIER = b"efl2", b"efl1"
+MAGIC = b"efl2"
 FIRST, LARGEST = 1 << 12, 1 << 20  # bytes that are read at a time: at first, and where everything is wanted
-_HEADS = {MAGIC: Struct("<4sQII"), EARLIER: Struct("<4sQI")}
+_HEAD = Struct("<4sQII")
 _SIZES = Struct("<IQ")
 _SHORTEST = len(b"{}")  # bytes of a note
 
@@ -71,12 +70,9 @@ class RecordLog:
         """After this returns, the records survive a power cut; if it fails, none of them is there."""
         if not self._read:
             list(self.read())
-        magic = self._last[1][: len(MAGIC)] or MAGIC  # a file stays as its first batch is
-        kind = _HEADS[magic]
-        parts, places = _packed(records, self.end + kind.size)
+        parts, places = _packed(records, self.end + _HEAD.size)
         size = sum(map(len, parts))
-        of_notes = (_checksum(self.end, size, parts[::2]),) if magic == MAGIC else ()
-        head = kind.pack(magic, size, _checksum(self.end, size, parts), *of_notes)
+        head = _HEAD.pack(MAGIC, size, _checksum(self.end, size, parts), _checksum(self.end, size, parts[::2]))
         if self.end == 0:
             self.disk.write(self.name, b"".join((head, *parts)))
         else:
@@ -85,7 +81,7 @@ class RecordLog:
             self.disk.append(self.name, head, *parts)
         self._clean = True
         self._last = self.end, head
-        self.end += kind.size + size
+        self.end += _HEAD.size + size
         return places
 
     def read(self, bodies: Bodies = "all") -> Iterator[Placed]:
@@ -155,9 +151,9 @@ class RecordLog:
         """
         window, at, overlap = _Window(self.disk, self.name), self.end + 1, len(MAGIC) - 1
         while at + overlap < size and (piece := self.disk.read(self.name, at, min(LARGEST, size - at))):
-            for place in sorted(at + offset for magic in _HEADS for offset in _places(piece, magic)):
-                if _batch(window, place, size, "none"):
-                    return place
+            for offset in _places(piece, MAGIC):
+                if _batch(window, at + offset, size, "none"):
+                    return at + offset
             at += max(1, len(piece) - overlap)
         return None
 
@@ -215,22 +211,19 @@ class _Window:
 
 def _batch(window: _Window, at: int, size: int, bodies: Bodies) -> _Batch | None:
     """The batch that stands here in a file of this size, if it is whole."""
-    kind = _HEADS.get(window.take(at, len(MAGIC)))
-    head = window.take(at, kind.size) if kind else b""
-    if kind is None or len(head) < kind.size:
+    head = window.take(at, _HEAD.size)
+    if len(head) < _HEAD.size:
         return None
-    _, length, checksum, *of_notes = kind.unpack(head)
-    start, end = at + kind.size, at + kind.size + length
-    if end > size:
-        return None
-    may_be_torn = bodies == "all" or (bodies == "last" and end == size)
-    if not of_notes and _checksum(at, length, window.pieces(start, length)) != checksum:
+    magic, length, checksum, of_notes = _HEAD.unpack(head)
+    start, end = at + _HEAD.size, at + _HEAD.size + length
+    if magic != MAGIC or end > size:
         return None
     spans = _spans(window, start, end)
-    if spans is None or (of_notes and _checksum(at, length, (note for note, _, _ in spans)) != of_notes[0]):
+    if spans is None or _checksum(at, length, (note for note, _, _ in spans)) != of_notes:
         return None
+    may_be_torn = bodies == "all" or (bodies == "last" and end == size)
     has_bodies = any(body for _, _, body in spans)
-    if of_notes and has_bodies and may_be_torn and _checksum(at, length, window.pieces(start, length)) != checksum:
+    if has_bodies and may_be_torn and _checksum(at, length, window.pieces(start, length)) != checksum:
         return None
     return _Batch(head, [Placed(parse_json(note[_SIZES.size :]), place, body) for note, place, body in spans], end)
 

@@ -21,6 +21,7 @@ from edgefl.base.errors import WireError
 from edgefl.base.printable import printable
 from edgefl.base.schedule import Purpose
 from edgefl.base.vector import Layout
+from edgefl.base.vitals import VitalSigns
 from edgefl.learn.tasks import form
 from edgefl.learn.tasks.fields import width
 from edgefl.learn.tasks.form import Form
@@ -56,18 +57,8 @@ class _Said(BaseModel):
     limit: ClassVar[int] = 1 << 14  # bytes of its JSON
 
 
-class Vitals(_Said):
+class Vitals(_Said, VitalSigns):
     """How a device's machine fares, as far as the machine tells; it comes with what is sent anyway."""
-
-    temperature: Annotated[float, Field(ge=-100, le=200, allow_inf_nan=False)] | None = None  # degrees Celsius
-    throttled: bool | None = None  # slowed down just now: too hot, or too little power
-    load: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None  # per processor, over a minute
-    memory_free: Count | None = None  # bytes
-    memory_total: Count | None = None
-    disk_free: Count | None = None  # bytes, where the agent keeps its files
-    disk_total: Count | None = None
-    battery: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
-    charging: bool | None = None  # or full, or on mains
 
 
 # ---- retained JSON -------------------------------------------------------------------------------------------------

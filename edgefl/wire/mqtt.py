@@ -14,11 +14,9 @@ import socket
 import ssl
 import threading
 import time
-import uuid
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeAlias
 
 import paho.mqtt.client as paho
@@ -29,7 +27,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edgefl.base.errors import ConfigError
 from edgefl.wire import local_socket
-from edgefl.wire.address import NOT_RUNNING, PASSWORD, PORTS, START, Address, BrokerAway
+from edgefl.wire.address import NOT_RUNNING, PASSWORD, PORTS, START, Address
 from edgefl.wire.certificates import explain, refused
 from edgefl.wire.lean_client import LeanClient
 from edgefl.wire.reconnect import LONGEST_DELAY, Reconnect
@@ -42,7 +40,6 @@ from edgefl.wire.transport import (
     Disconnected,
     Message,
     Payload,
-    TransportEvent,
     Undelivered,
     Will,
 )
@@ -78,21 +75,6 @@ def tls_context(ca: Path | None = None, certificate: Path | None = None, key: Pa
         files = ", ".join(str(path) for path in (ca, certificate, key) if path)
         raise ConfigError(f"cannot use the TLS files {files}: {failed.strerror or failed}") from None
     return context
-
-
-def admitted(address: Address, tls: Tls, timeout: float = 10.0) -> None:
-    """Return if the broker lets us in; otherwise raise a ConfigError, `BrokerAway` if it may do so later."""
-    told: SimpleQueue[TransportEvent] = SimpleQueue()
-    trying = MqttTransport(address, f"try-{uuid.uuid4().hex[:8]}", tls=tls)
-    trying.start(told.put)
-    try:
-        event = told.get(timeout=timeout)
-    except Empty:
-        event = Disconnected(f"no answer within {timeout:g} s", passing=True, remedy="check the broker's log")
-    finally:
-        trying.close()
-    if isinstance(event, Disconnected):
-        raise (BrokerAway if event.passing else ConfigError)(f"broker {address}: {event}")
 
 
 def transport_of(address: Address) -> Literal["tcp", "unix"]:

@@ -21,6 +21,7 @@ def example(kind):
 def test_every_fact_is_listed_once():
     assert sorted(kind.__name__ for kind in FACTS) == sorted(kind.__name__ for kind in EVERY)
     assert len({kind.__name__.lower() for kind in FACTS}) == len(FACTS)
+    assert {kind.__name__ for kind in FACTS} <= set(events.__all__)
 
 
 @pytest.mark.parametrize("kind", FACTS, ids=lambda kind: kind.__name__)

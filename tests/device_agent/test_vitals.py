@@ -1,14 +1,11 @@
 """How a machine fares, read from made-up /proc and /sys trees of the machines that devices are."""
 
 import os
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from device_agent.shell.vitals import Machine, _vcgencmd
-from edgefl.base import events
-from edgefl.system.hardware.vitals import described
 from edgefl.wire.messages import Vitals
 
 PROC = {
@@ -115,7 +112,6 @@ def test_a_laptop_tells_its_own_battery_and_no_mouses(tmp_path: Path) -> None:
 def test_a_machine_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
     vitals = Machine(tmp_path / "gone", tmp_path)()
     assert vitals == Vitals()
-    assert described(vitals) == "its machine tells nothing"
 
 
 def test_nonsense_is_left_out_and_the_rest_is_told(tmp_path: Path) -> None:
@@ -133,12 +129,3 @@ def test_nonsense_is_left_out_and_the_rest_is_told(tmp_path: Path) -> None:
 def test_this_machine_can_be_read(tmp_path: Path) -> None:
     vitals = Machine(tmp_path)()
     assert None not in (vitals.memory_free, vitals.memory_total, vitals.load, vitals.disk_free)
-
-
-def test_fact_and_message_have_the_same_fields() -> None:
-    assert {one.name for one in fields(events.Vitals)} - {"device", "at"} == set(Vitals.model_fields)
-
-
-def test_in_words() -> None:
-    vitals = Vitals(temperature=84.04, throttled=True, load=0.9, memory_free=1_200_000_000, battery=0.5, charging=True)
-    assert described(vitals) == "84.0 °C, throttled, load 0.90, 1.2 GB of memory free, battery 50%, charging"

@@ -15,7 +15,8 @@ from secured_fleet import PATIENCE, Party, Secured, broker, context, make
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import revocation
 from edgefl.wire import topics
-from edgefl.wire.mqtt import MqttTransport, admitted
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import admitted
 from edgefl.wire.tls import Tls
 from edgefl.wire.transport import Connected, TransportEvent, Undelivered
 

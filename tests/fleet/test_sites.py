@@ -23,7 +23,8 @@ from edgefl.fleet.sites import SiteFile
 from edgefl.system.store import make_private, write_atomically
 from edgefl.wire import topics
 from edgefl.wire.address import Address
-from edgefl.wire.mqtt import MqttTransport, admitted
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import admitted
 from edgefl.wire.tls import Tls
 from edgefl.wire.transport import Transport
 

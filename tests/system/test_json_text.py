@@ -150,7 +150,7 @@ def test_a_record_that_is_none_is_said_of_its_file(tmp_path: Path) -> None:
     for note in (b"[" * 100_000, b"no JSON"):
         batch = record_log._SIZES.pack(len(note), 0) + note
         checksum = record_log._checksum(0, len(batch), [batch])
-        head = record_log._HEADS[record_log.MAGIC].pack(record_log.MAGIC, len(batch), checksum, checksum)
+        head = record_log._HEAD.pack(record_log.MAGIC, len(batch), checksum, checksum)
         disk.write("log", head + batch)
         with pytest.raises(StoreError, match="damaged at byte 0, for it holds what is no record"):
             list(record_log.RecordLog(disk, "log").read())

@@ -1,12 +1,9 @@
 """A log of records: what was appended is read again, a torn end is nobody's loss, and damage is not passed over."""
 
-import json
 import logging
 from math import inf
 from random import Random
-from struct import pack
 from typing import Any, get_args
-from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -212,27 +209,6 @@ def test_a_torn_body_at_the_end_makes_no_record_and_one_before_it_is_not_looked_
     assert len(list(RecordLog(disk, NAME).read("none"))) == 2
     with pytest.raises(StoreError, match="damaged"):
         list(RecordLog(disk, NAME).read())
-
-
-def test_a_file_that_version_0_1_began_is_read_and_goes_on_as_it_is() -> None:
-    disk, at = MemoryDisk(), 0
-    for number in range(3):
-        note = json.dumps({"number": number}).encode().ljust(100)
-        records = pack("<IQ", len(note), 5) + note + b"01234"
-        sum = crc32(records, crc32(at.to_bytes(8, "little") + len(records).to_bytes(8, "little")))
-        disk.append(NAME, pack("<4sQI", b"efl1", len(records), sum) + records)
-        at = disk.size(NAME) or 0
-    expected = [Record({"number": number}, b"01234") for number in range(3)]
-    assert read(disk) == expected
-    RecordLog(disk, NAME).append(Record({"number": 3}, b"new"))
-    assert read(disk) == [*expected, Record({"number": 3}, b"new")]
-    assert (disk.read(NAME) or b"").count(b"efl1") == 4
-    assert len(list(RecordLog(disk, NAME).read("none"))) == 4
-    data = bytearray(disk.read(NAME) or b"")
-    data[120] ^= 1  # of a body, which such a file cannot tell from a note
-    disk.write(NAME, data)
-    with pytest.raises(StoreError, match="damaged"):
-        list(RecordLog(disk, NAME).read("none"))
 
 
 def test_a_file_in_the_place_of_one_that_was_read_is_noticed() -> None:

@@ -19,7 +19,8 @@ from edgefl.system.processes import Child
 from edgefl.wire import broker as brokers
 from edgefl.wire.address import Address, reachable
 from edgefl.wire.broker import find_mosquitto
-from edgefl.wire.mqtt import MqttTransport, admitted
+from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import admitted
 from edgefl.wire.tls import Tls
 from edgefl.wire.transport import Connected, Disconnected, TransportEvent
 

@@ -13,7 +13,7 @@ from edgefl.ops.bench.noop import NOTHING, Blank, register
 from edgefl.system import logs, resident_memory
 from edgefl.system.disk import FolderDisk
 from edgefl.wire.address import parse
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 from edgefl.wire.tls import Tls
 from tools.bench import unsigned
 
@@ -30,7 +30,7 @@ def main(url: str, name: str, folder: Path, *, signed: bool) -> None:
     agent = Host(
         device=name,
         fleet="bench",
-        transport=MqttTransport(address, name, tls=tls),
+        transport=open_transport(address, name, tls, suffix=False),
         data=NOTHING,
         make_model=lambda manifest, _: Blank(manifest.layout.layout()),
         back_end="none",

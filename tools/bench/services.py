@@ -21,8 +21,9 @@ from edgefl.ops.bench.secured import SecuredFleet
 from edgefl.system.processes import Child
 from edgefl.system.resident_memory import one_heap
 from edgefl.wire.address import Address
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 from edgefl.wire.signing import Signer
+from edgefl.wire.transport import Transport
 from tools.bench import unsigned
 from tools.bench.transport import Play
 from tools.processes import python
@@ -39,9 +40,9 @@ class Services:
         """How to start the agent of this name."""
         return python("tools.bench.agent", str(address), name, str(folder))
 
-    def connect(self, address: Address, name: str) -> MqttTransport:
+    def connect(self, address: Address, name: str) -> Transport:
         """The coordinator of the job of this name, at the agents' broker."""
-        return MqttTransport(address, name)
+        return open_transport(address, name, suffix=False)
 
     def play(self, address: Address, agents: Sequence[Child], *, seal: bool) -> Play:
         """Coordinate them from this process, one job after another."""
@@ -103,8 +104,8 @@ class Secured(Services):
         enrol.install(self.kits[name], folder, data="none")  # the bench has its own
         return super().command(address, name, folder)
 
-    def connect(self, address: Address, name: str) -> MqttTransport:  # noqa: ARG002 - coordinators have one of theirs
-        return MqttTransport(self.fleet.folder.here, name)
+    def connect(self, address: Address, name: str) -> Transport:  # noqa: ARG002 - coordinators have one of theirs
+        return open_transport(self.fleet.folder.here, name, suffix=False)
 
 
 def _watch(agents: Sequence[Child], serving: Threaded, done: threading.Event) -> None:

@@ -17,7 +17,7 @@ from edgefl.job.config.local_compute import LocalCompute
 from edgefl.system import logs, resident_memory
 from edgefl.system.disk import FolderDisk
 from edgefl.wire.address import parse
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 
 
 def main(url: str, name: str, folder: Path, seed: int) -> None:
@@ -31,7 +31,7 @@ def main(url: str, name: str, folder: Path, seed: int) -> None:
     agent = Host(
         device=name,
         fleet="bench",
-        transport=MqttTransport(parse(url), name),
+        transport=open_transport(parse(url), name, suffix=False),
         box=Box(zygote, name, compute, data, LIMIT_MB << 20),
         data=data,
         make_model=maker(compute),

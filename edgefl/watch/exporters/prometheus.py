@@ -11,6 +11,7 @@ from math import isfinite
 from typing import NamedTuple, get_args
 
 from edgefl.base.events import Evaluated
+from edgefl.base.vitals import SIGNS
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.overview.rows import ABSENT, DeviceRow, DeviceState, RoundRow, RunRow, RunState
 
@@ -96,15 +97,7 @@ DEVICE = {
     "bytes_up": Metric("edgefl_device_received_bytes_total", "counter", "Bytes of its answers."),
 }
 VITALS = {
-    "temperature": Metric("edgefl_device_temperature_celsius", "gauge", "Of its hottest processor."),
-    "throttled": Metric("edgefl_device_throttled", "gauge", "Whether it is slowed down: too hot, too little power."),
-    "load": Metric("edgefl_device_load_ratio", "gauge", "Load per processor, over a minute."),
-    "memory_free": Metric("edgefl_device_memory_free_bytes", "gauge", "Memory that programs can still get."),
-    "memory_total": Metric("edgefl_device_memory_total_bytes", "gauge", "All of it."),
-    "disk_free": Metric("edgefl_device_disk_free_bytes", "gauge", "Free where its agent keeps its files."),
-    "disk_total": Metric("edgefl_device_disk_total_bytes", "gauge", "All of that disk."),
-    "battery": Metric("edgefl_device_battery_ratio", "gauge", "What is left in its battery."),
-    "charging": Metric("edgefl_device_charging", "gauge", "Whether it is charging, full or on mains."),
+    **{name: Metric(sign.metric, "gauge", sign.help) for name, sign in SIGNS.items()},
     "at": Metric("edgefl_device_vitals_timestamp_seconds", "gauge", "When it said so."),
 }
 

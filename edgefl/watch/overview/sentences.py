@@ -3,10 +3,10 @@
 from dataclasses import fields
 
 from edgefl.base import events
-from edgefl.base.events import Fact
+from edgefl.base.events import Fact, as_json
 from edgefl.base.printable import printable
+from edgefl.base.vitals import described
 from edgefl.learn.evaluation import wording
-from edgefl.system.hardware.vitals import described
 from edgefl.system.moments import date
 
 LINE = 300  # letters of a text from a device
@@ -75,7 +75,7 @@ def words(fact: Fact) -> str:  # noqa: C901, PLR0911, PLR0912  one fact, one lin
             kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(times.items()))
             return f"{device} did so {sum(times.values()):,} times more in this hour: {kinds}"
         case events.Vitals(device=device):
-            return f"{device} fares so: {described(fact)}"
+            return f"{device} fares so: {described(as_json(fact))}"
         case events.Evaluated(round=round):
             return f"devices evaluated the model after round {round}: {wording.evaluated(fact)}"
         case events.Asked(round=round, purpose="evaluate"):

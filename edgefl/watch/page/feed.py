@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from edgefl.base.events import Fact
+from edgefl.base.vitals import SIGNS
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.overview.rows import Snapshot
 from edgefl.watch.overview.snapshot import pace, plain
@@ -81,14 +82,15 @@ class Feed:
     def changes(self, mark: str = "") -> dict[str, Any]:
         """What is different since the mark that came with an earlier answer; everything, if it is not of this life.
 
-        `now` is the time here: a browser's clock may be another one.
+        `now` is the time here: a browser's clock may be another one. How vital signs are shown comes with everything.
         """
         life, _, number = mark.partition("-")
         since = int(number) if life == self.life and number.isdecimal() and len(number) < 16 else 0
         with self._lock:
             snapshot = _still(self._overview.changes(since))
         about = {"mark": self._mark(snapshot.sequence), "whole": since == 0, "now": time.time()}
-        return {**plain(snapshot), **about}
+        signs = {} if since else {"signs": plain(SIGNS)}
+        return {**plain(snapshot), **about, **signs}
 
     def look(self, take: Callable[[Overview], T]) -> T:
         """Read something from the overview under its lock."""

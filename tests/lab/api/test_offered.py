@@ -11,7 +11,8 @@ import pytest
 import edgefl
 
 OBJECTS = [name for name in edgefl.__all__ if name not in {"errors", "events"}]
-MODULES = sorted({"edgefl.errors", "edgefl.events", *(getattr(edgefl, name).__module__ for name in OBJECTS)})
+ALIASES = {"edgefl.errors": "edgefl.base.errors", "edgefl.events": "edgefl.base.events"}
+MODULES = sorted({*ALIASES, *ALIASES.values(), *(getattr(edgefl, name).__module__ for name in OBJECTS)})
 
 
 def test_importing_brings_nothing_but_the_standard_library() -> None:
@@ -41,6 +42,13 @@ def test_everything_offered_is_listed_typed_and_documented(name: str) -> None:
 def test_what_is_not_offered_is_said_as_python_says_it() -> None:
     with pytest.raises(AttributeError, match="module 'edgefl' has no attribute 'simulat'"):
         edgefl.simulat  # noqa: B018
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_a_public_name_offers_what_the_module_behind_it_lists(alias: str) -> None:
+    offered, module = import_module(alias), import_module(ALIASES[alias])
+    assert offered.__all__ == [name for name in vars(offered) if not name.startswith("__")]
+    assert all(getattr(offered, name) is getattr(module, name) for name in module.__all__)
 
 
 @pytest.mark.parametrize("module", MODULES)

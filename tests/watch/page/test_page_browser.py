@@ -168,6 +168,34 @@ def test_the_story_of_a_device_opens_and_closes(serve: Serve, browse: Browse) ->
     assert window.run("location.hash") == "#fleet"
 
 
+def test_the_machine_of_a_device_is_shown_as_far_as_it_tells(serve: Serve, browse: Browse) -> None:
+    hot = {"temperature": 84.26, "throttled": True, "load": 0.5, "memory_free": 2_000_000_000}
+    warm = {"temperature": 61.0, "throttled": False, "battery": 0.5, "charging": True}
+    page = serve(
+        *invented(3, 1),
+        events.Vitals("pi-000", **hot, memory_total=4_000_000_000, at=events_now()),
+        events.Vitals("pi-001", **warm, at=events_now()),
+        events.Vitals("pi-002", throttled=True, charging=True, at=events_now()),
+    )
+    window = browse(f"{page.server.url}/#fleet").drawn()
+    rows = window.rows("#fleet-table")
+    assert {row["Device"]: row["Temp."] for row in rows.values()} == {
+        "pi-000": "84 °C",
+        "pi-001": "61 °C",
+        "pi-002": "–",
+    }
+    assert sorted(window.page.locator("#fleet-table .bad").all_inner_texts()) == ["84 °C", "–"]
+    for device, lines in {
+        "pi-000": ["84.3 °C, throttled", "0.500", "2.00 GB of 4.00 GB"],
+        "pi-001": ["61.0 °C", "50 %, charging"],
+        "pi-002": ["throttled"],
+    }.items():
+        window.run("name => { location.hash = `device/${name}`; }", device)
+        window.wait_for_text("#device-name", device)
+        window.wait_for_text("#device-body dd", lines[0])
+        assert window.page.locator("#device-body .facts dd").all_inner_texts()[-len(lines) :] == lines
+
+
 def luminance(colour: str) -> float:
     parts = [float(part) / 255 for part in re.findall(r"[\d.]+", colour)[:3]]
     linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
@@ -321,3 +349,5 @@ def test_no_more_is_sent_than_has_changed(serve: Serve) -> None:
     page.feed.tell(events.Progressed("pi-003", 501, 7, at=1_700_009_000.0))
     change = watching.next()
     assert len(str(change)) < len(str(whole)) / 50
+    assert "signs" in whole
+    assert "signs" not in change, "how vital signs are shown does not change"

@@ -26,7 +26,7 @@ from edgefl.ops.bench.line import serve
 from edgefl.ops.bench.noop import register
 from edgefl.system import logs, resident_memory
 from edgefl.wire.address import Address, parse
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 
 
 class Server:
@@ -51,7 +51,7 @@ class Server:
                 case Lost(device=device):
                     lost.append(device)
 
-        transport = MqttTransport(self.address, name)
+        transport = open_transport(self.address, name, suffix=False)
         serving = Threaded(job.run, transport, lambda: job, folder=self.folder / name, tell=tell, signer=self.signer)
         run_state = serving.run()
         shutil.rmtree(self.folder / name)

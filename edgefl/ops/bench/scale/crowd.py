@@ -20,7 +20,7 @@ from edgefl.system.clock import Clock, SystemClock
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.reactor import LONGEST, Reactor, Woken
 from edgefl.wire.address import parse
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 
 
 class Shared:
@@ -107,7 +107,7 @@ def main(url: str, first: int, count: int) -> None:
         return Agent(
             device=name,
             fleet="bench",
-            transport=MqttTransport(address, name),
+            transport=open_transport(address, name, suffix=False),
             data=NOTHING,
             make_model=lambda manifest, _: Blank(manifest.layout.layout()),
             back_end="none",

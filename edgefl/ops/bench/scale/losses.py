@@ -4,7 +4,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 
 from edgefl.wire.address import Address
-from edgefl.wire.mqtt import MqttTransport
+from edgefl.wire.opening import open_transport
 from edgefl.wire.transport import Message, TransportEvent
 
 DROPPED, UPTIME = "$SYS/broker/publish/messages/dropped", "$SYS/broker/uptime"
@@ -17,7 +17,7 @@ class Losses:
 
     def __init__(self, address: Address) -> None:
         self._told: SimpleQueue[TransportEvent] = SimpleQueue()
-        self._transport = MqttTransport(address, "bench-losses")
+        self._transport = open_transport(address, "bench-losses", suffix=False)
         self._transport.start(self._told.put)
         self._transport.subscribe(DROPPED, UPTIME)
 

@@ -3,7 +3,7 @@
 import { Chart, fromZero } from "./chart.js";
 import { byId, h, keyed, say, show } from "./dom.js";
 import { doing } from "./fleet.js";
-import { ago, ahead, bytes, decimal, duration, integer, moment, pace, percent } from "./format.js";
+import { ago, ahead, bytes, duration, integer, moment, pace, reading } from "./format.js";
 import { now } from "./state.js";
 
 let shown = null, parts = null, asked = 0;
@@ -66,7 +66,6 @@ function begin() {
 }
 
 function figures(one, state) {
-  const vitals = one.vitals ?? {};
   const all = [
     ["State", doing(one)],
     ...(one.data_trouble ? [["Data", `${one.data_trouble} (since ${moment(one.data_since)})`]] : []),
@@ -86,12 +85,18 @@ function figures(one, state) {
     ["Trains with", one.back_end || "–"],
     ["Certificate ends in", one.certificate_ends === null ? "–" : ahead(one.certificate_ends, now(state))],
   ];
-  const known = (value) => value !== null && value !== undefined;
-  const throttled = vitals.throttled ? ", throttled" : "";
-  if (known(vitals.temperature)) all.push(["Temperature", `${vitals.temperature.toFixed(1)} °C${throttled}`]);
-  if (known(vitals.load)) all.push(["Load per processor", decimal(vitals.load)]);
-  if (known(vitals.memory_free)) all.push(["Memory free", `${bytes(vitals.memory_free)} of ${bytes(vitals.memory_total)}`]);
-  if (known(vitals.disk_free)) all.push(["Disk free", `${bytes(vitals.disk_free)} of ${bytes(vitals.disk_total)}`]);
-  if (known(vitals.battery)) all.push(["Battery", `${percent(vitals.battery, 0)}${vitals.charging ? ", charging" : ""}`]);
-  return all;
+  return [...all, ...vitalSigns(one.vitals ?? {}, state.signs)];
+}
+
+/** A line for each sign that has a title and is known: its value, the total it is a part of, the flags that hold. */
+function vitalSigns(vitals, signs) {
+  const known = (name) => vitals[name] !== null && vitals[name] !== undefined;
+  const line = (name, { title, unit }) => {
+    const about = signs.filter(([, other]) => other.of === name);
+    const totals = about.filter(([total, other]) => other.unit !== "flag" && known(total)).map(([total]) => total);
+    const flags = about.filter(([flag, other]) => other.unit === "flag" && vitals[flag] && (other.alone || known(name)));
+    const amounts = known(name) ? [name, ...totals].map((each) => reading(vitals[each], unit)) : [];
+    return [title, [amounts.join(" of "), ...flags.map(([, flag]) => flag.words)].filter(Boolean).join(", ")];
+  };
+  return signs.filter(([, sign]) => sign.title).map(([name, sign]) => line(name, sign)).filter(([, text]) => text);
 }

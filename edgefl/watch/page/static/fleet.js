@@ -1,12 +1,12 @@
 // The fleet as a table: who is there, at what, how fast, and what is wrong with whom.
 
 import { byId, deviceLink, h, keyed, mark, say } from "./dom.js";
-import { ago, ahead, bytes, duration, integer, pace } from "./format.js";
+import { ago, ahead, bytes, duration, integer, pace, reading } from "./format.js";
 import { inTrouble, isOnline, notInRun, now, WORKING } from "./state.js";
 import { Table } from "./table.js";
 
 const RANK = ["quarantined", "no data", "barred", "refused", "declined", "busy", "asked", "training", "sending", "answered", "idle", "offline"];
-const WEEK = 7 * 86400, HOT = 80;
+const WEEK = 7 * 86400;
 const FILTERS = [
   ["all", "All", () => true],
   ["online", "Online", isOnline],
@@ -52,20 +52,25 @@ function drawState(cell, one) {
   if (cell.title !== doing(one)) cell.title = doing(one);
 }
 
-const degrees = (value) => (value === null ? "–" : `${value.toFixed(0)} °C`);
-const isHot = (one) => Boolean(one.vitals?.throttled) || (one.vitals?.temperature ?? 0) >= HOT;
 const endsSoon = (one) => one.certificate_ends !== null && one.certificate_ends - now(current) < WEEK;
 const unanswered = (one) => one.missed + one.late;
 const most = { descending: true }; // the largest first
 
-const columns = [
+/** A column for each vital sign that has a title for it; red where the sign, or a flag of it, is alarming. */
+const signColumns = (signs) => signs.filter(([, sign]) => sign.column).map(([name, sign]) => {
+  const watched = signs.filter(([other, { of, alarm }]) => (other === name || of === name) && alarm !== null);
+  const isAlarming = (one) => watched.some(([other, { alarm }]) => (one.vitals?.[other] ?? -Infinity) >= alarm);
+  return figure(name, sign.column, "8ch", 620, (one) => one.vitals?.[name] ?? null, (value) => reading(value, sign.unit, 0), {
+    optional: true, tone: (one) => (isAlarming(one) ? "bad" : ""),
+  });
+});
+
+const columns = (signs) => [
   { id: "name", title: "Device", width: "minmax(9ch, 1.4fr)", of: (one) => one.name, draw: drawName },
   { id: "state", title: "State", width: "minmax(11ch, 2fr)", of: (one) => RANK.indexOf(one.state), draw: drawState },
   figure("speed", "ms a step", "9ch", 520, (one) => one.seconds_per_step, pace),
   figure("took", "Last answer", "10ch", 900, (one) => one.took, duration),
-  figure("temperature", "Temp.", "8ch", 620, (one) => one.vitals?.temperature ?? null, degrees, {
-    optional: true, tone: (one) => (isHot(one) ? "bad" : ""),
-  }),
+  ...signColumns(signs),
   figure("samples", "Samples", "9ch", 820, (one) => one.samples, integer),
   figure("answers", "Answers", "8ch", 700, (one) => one.answers, integer, most),
   figure("missed", "Missed", "7ch", 960, unanswered, integer, { ...most, tone: (one) => (unanswered(one) ? "warn" : "") }),
@@ -97,7 +102,7 @@ export function drawFleet(state) {
 
 function begin() {
   const sort = { by: "state", down: false };
-  table = new Table(byId("fleet-table"), { label: "Devices", columns, sort, keyOf: (one) => one.name });
+  table = new Table(byId("fleet-table"), { label: "Devices", columns: columns(current.signs), sort, keyOf: (one) => one.name });
   byId("fleet-search").addEventListener("input", (event) => {
     words = event.target.value.trim().toLowerCase();
     drawFleet(current);

@@ -13,6 +13,15 @@ export function decimal(value) {
   return size >= 100 ? value.toFixed(1) : value.toFixed(3);
 }
 
+/** A vital sign, by its unit. */
+export function reading(value, unit, digits = 1) {
+  if (!known(value) && typeof value !== "boolean") return DASH;
+  if (unit === "celsius") return `${value.toFixed(digits)} °C`;
+  if (unit === "bytes") return bytes(value);
+  if (unit === "share") return percent(value, 0);
+  return unit === "flag" ? (value ? "yes" : "no") : decimal(value);
+}
+
 /** Milliseconds of one step of training. */
 export const pace = (seconds) => (known(seconds) ? (1000 * seconds).toFixed(seconds < 0.1 ? 1 : 0) : DASH);
 

@@ -1,12 +1,12 @@
 // What this browser knows of the run: everything at first, then rows that have changed. Nothing here touches the document.
 
 export function begin() {
-  return { run: null, open: null, at: 0, mark: "", rounds: [], devices: new Map(), notes: new Map(), ahead: 0, version: 0 };
+  return { run: null, open: null, at: 0, mark: "", rounds: [], devices: new Map(), notes: new Map(), signs: [], ahead: 0, version: 0 };
 }
 
 /** Take in what the server told; gives back which parts are new. */
 export function take(state, told) {
-  if (told.whole) Object.assign(state, { rounds: [], devices: new Map(), notes: new Map() });
+  if (told.whole) Object.assign(state, { rounds: [], devices: new Map(), notes: new Map(), signs: Object.entries(told.signs) });
   Object.assign(state, { run: told.run, open: told.open, at: told.at, mark: told.mark, version: state.version + 1 });
   state.ahead = told.now - Date.now() / 1000; // by how much the server's clock is ahead of ours
   for (const row of told.rounds) put(state.rounds, row);
