@@ -91,7 +91,7 @@ def coordinate(
 ) -> Results:
     """Run it to its end, or go on where it was interrupted; `ready` hears where devices may connect.
 
-    `origins` says who set what in the run file, for whoever reads of the run later (`edgefl.job.config.origin`).
+    `origins` says who set what in the run file, for later readers of the run (`edgefl.job.config.origin`).
     `network` is called when the first device is there; it works in a child process, so that torch is not loaded here.
     The `manager` hears how the run goes.
     """
@@ -162,7 +162,7 @@ def coordinate(
 
 @contextmanager
 def _failure_told(tell: Tell) -> Iterator[None]:
-    """Whoever watches hears of an end that is nobody's wish."""
+    """Emit `Failed` when an unexpected exception ends the run."""
     try:
         yield
     except Interrupted:

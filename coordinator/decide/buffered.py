@@ -1,4 +1,5 @@
-"""Rounds that wait for nobody (FedBuff, Nguyen et al., 2022): pure, `step(state, event) -> state, actions`.
+"""Buffered rounds, which wait for no device (FedBuff, Nguyen et al., 2022): pure, `step(state, event) -> state,
+actions`.
 
     starting  ── Joined, Resumed ─────────────────────▶ open       start_with present, or the first device
     gathering ── Joined, Resumed ─────────────────────▶ open       asked anew, as models have other bytes now
@@ -10,22 +11,23 @@
 
 The picture is checked against what the machine does (tests/coordinator/test_diagrams.py).
 
-A round is one merge, of `rules.quorum` answers or more. `rules.cohort` devices are at work at any time: whoever answers
-is replaced by another, who gets the newest model. The round in a task and in its answer names the model that the device
-began from; how many merges lie between is the answer's staleness. So an answer has a base and not a round of its own:
+A round is one merge, of `rules.quorum` answers or more. `rules.cohort` devices are at work at any time: one that
+answers is replaced by another, which gets the newest model. The round in a task and in its answer names the model that
+the device began from; how many merges lie between is the answer's staleness. So an answer has a base and not a round of
+its own:
 
     round in hand              7        8                 9
     asked in 7  ───────────────┼────────┼──── answered, merged in 8: staleness 1
     asked in 7  ───────────────┼────────┼─────────────────┼──── answered, merged in 9: staleness 2
 
 House rules, besides those of rounds.py
-  1. A device counts at most once in a merge. Who has answered is asked again when that merge is done.
-  2. Nobody is asked while a round is merged: the next model is a moment away. Answers that come meanwhile count in the
+  1. A device counts at most once in a merge. One that has answered is asked again when that merge is done. 2. No device
+  is asked while a round is merged: the next model is a moment away. Answers that come meanwhile count in the
      next round; where there is none that trains, they are late.
   3. A device that is lost keeps its work, and its place is taken. Back in time, it goes on with what it has: its answer
      counts unless it began more than `rules.staleness` rounds before the merge it would be in ("stale").
   4. Work that has become too old, or that was silent for more than a whole deadline in which nothing was merged, is
-     nobody's any more: its device is free to be asked anew, with the newest model, behind all who are not silent.
+     given up: its device is free to be asked anew, with the newest model, behind all who are not silent.
   5. When a deadline has passed without a merge, whatever is in the buffer is merged, be it one answer.
 """
 
@@ -119,7 +121,7 @@ def waiting(s: Rounds) -> str:
 
 
 def opened(s: Rounds) -> Step:
-    """The round begins, with whoever is at work already and the newest model for others."""
+    """Begin the round, with the devices that are at work already and the newest model for others."""
     s = replace(s, phase="open", attempt=s.attempt + 1, opening=s.attempt + 1, purpose="train", declined=frozenset())
     s = replace(s, draw=s.rules.draw(s.round), knew=s.known, work=_not_too_old(s))
     s, asked = _filled(s)
@@ -128,7 +130,7 @@ def opened(s: Rounds) -> Step:
 
 
 def _filled(s: Rounds) -> Step:
-    """Ask whoever is free, as many as may be at work besides those who are."""
+    """Ask free devices, up to the number that may be at work."""
     room = s.rules.cohort - len(outstanding(s))
     free = s.present - s.work.keys() - s.answered - s.declined
     if s.phase != "open" or room <= 0 or not free:
@@ -143,7 +145,7 @@ def _invitation(s: Rounds, asked: tuple[str, ...]) -> tuple[Action, ...]:
 
 
 def _again(s: Rounds, devices: tuple[str, ...]) -> tuple[Action, ...]:
-    """Say again what these have in hand: whoever is at it goes on, whoever lost it begins."""
+    """Say again what these have in hand: a device that is at it goes on, one that lost it begins."""
     named = sorted({(s.work[device].round, s.work[device].attempt) for device in devices})
     groups = ((one, tuple(device for device in devices if s.work[device] == Work(*one))) for one in named)
     return tuple(Invite(round, group, attempt) for (round, attempt), group in groups)

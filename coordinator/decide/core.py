@@ -6,15 +6,15 @@
     running   ── Merged, Looked, Handed ──────▶ clearing   the last round is merged, and its report is made
     clearing  ── Searched, Woken ─────────────▶ leaving    the broker has told what stands there, or takes too long
     leaving   ── Woken ───────────────────────▶ ended      everything is sent, or takes too long
-    idle      ── Stop, Failed ────────────────▶ leaving    somebody wants an end, or something broke
+    idle      ── Stop, Failed ────────────────▶ leaving    an end is asked for, or something broke
     preparing ── Stop, Failed ────────────────▶ leaving
     running   ── Stop, Failed ────────────────▶ leaving
 
 The picture is checked against what the machine does (tests/coordinator/test_diagrams.py). Its events and actions are in
 vocabulary.py, its state in state.py. What concerns devices is decided in devices.py, what follows from the word of the
 round machine in round_actions.py. Inside stand smaller machines: `rounds` (whom rounds ask, when they close; `buffered`
-where they wait for nobody, `modes` chooses), `roster`
-(who may call itself what), `conduct` (who is in quarantine).
+where they wait for no device, `modes` chooses), `roster`
+(which device may have which name), `strikes` (which are in quarantine).
 
 House rules
   1. Ids, numbers and digests only: tensors and frames stay in the shell under their digest.
@@ -24,7 +24,7 @@ House rules
      asked for the next round meanwhile, if that follows from what was written when the last one closed
      (group_commit.py).
   5. A fact is told where it is decided, and has its time from the shell. What one device can bring about without end is
-     told to whoever watches; of it so much is written down in an hour (story_limit.py).
+     told to all views; only a part of it is written down in an hour (story_limit.py).
 """
 
 from math import inf
@@ -221,7 +221,7 @@ def _since_closing(s: State, recalled: vocabulary.Recalled) -> State:
 
 
 def _open(s: State, at: float) -> Step:
-    """The round has waited for its model: whoever was to be asked and is still here is, and its time begins."""
+    """Ask the devices of a round that has waited for its model, those that are still here; its time begins."""
     s = but(s, timer_due=at + s.timer.seconds if s.timer else None)
     ids = modes.outstanding(s.rounds)
     return ask(s, ids, (s.rounds.round, s.rounds.opening), s.model, at) if s.model and ids else (s, (), ())
@@ -306,7 +306,7 @@ def _ending(s: State, event: vocabulary.Event) -> Step:
         case vocabulary.Searched(at) if s.phase == "clearing":
             return _leave(s, (vocabulary.ClearLeftovers(), say_state(s)), at)
         case vocabulary.Woken(at) if s.phase == "clearing" and is_due(s.end_due, at):
-            # The last word twice: nobody else says it.
+            # The last word twice: no other message says it.
             return _leave(s, (vocabulary.ClearLeftovers(), say_state(s)), at)
         case vocabulary.Woken(at, flushed) if s.phase == "leaving":
             return _leaving(s, at, flushed)

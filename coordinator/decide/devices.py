@@ -45,7 +45,7 @@ def unheard(s: State, devices: frozenset[str], at: float) -> State:
 
 
 def announced(s: State, event: vocabulary.Announced) -> Step:
-    """Somebody says that he is there, or is gone; whether the name is his is looked at first."""
+    """Take in a presence: a device is there, or is gone; its right to the name is checked first."""
     at, id, new = event.at, event.device, event.announcement
     claimed = _claim(s, event)
     match claimed:
@@ -81,7 +81,7 @@ def _turned_away(s: State, event: vocabulary.Announced, code: str, reason: str) 
     if not new.online:
         return s, (), ()
     away = vocabulary.TurnAway(id, code, reason, new.installation, event.key)
-    why = code, "" if event.key else reason  # with somebody else's key they may give any number of reasons
+    why = code, "" if event.key else reason  # with a stranger's key they may give any number of reasons
     if s.barred.get(id) == why or (id not in s.barred and len(s.barred) >= BARRED):
         return s, (away,), ()
     refused = events.Refused(id, code, reason, barred=True, version=new.version, host=new.host)
@@ -154,7 +154,7 @@ def revoked(s: State, event: vocabulary.Revoked) -> Step:
 
 
 def forgotten(s: State, at: float) -> Step:
-    """Devices known from before the connection, which nobody has heard of since."""
+    """End the grace period of devices that were known before a reconnect and are silent since."""
     gone = {id: replace(device, live=False) for id, device in s.devices.items() if id in s.unheard}
     now: Step = but(s, unheard=frozenset(), unheard_due=None, devices={**s.devices, **gone}), (), ()
     why = "not heard of since the connection"
@@ -179,7 +179,7 @@ def restored(s: State, site: str) -> Step:
 
 
 def heard(s: State, id: str) -> State:
-    """Whoever speaks is there, and not only remembered by the broker."""
+    """Take a device that speaks for present, and not only remembered by the broker."""
     device = s.devices.get(id)
     if device is None or device.live:
         return s
@@ -187,7 +187,7 @@ def heard(s: State, id: str) -> State:
 
 
 def misbehaved(s: State, id: str, code: str, reason: str, at: float) -> Step:
-    """Something that cannot be used, held against whoever sent it; too much of it means quarantine."""
+    """Count an unusable message against its sender; too many mean quarantine."""
     s = _counted(s, code)
     if s.conduct.quarantined(id, at):
         return s, (), ()

@@ -7,7 +7,7 @@ Objection = tuple[str, str]  # its code, and the reason in one line
 
 
 def objection(id: str, speaks_for: int, run: RunFile) -> Objection | None:
-    """Why this run does not work with a gateway that speaks for so many devices; None for a device, and if it does."""
+    """Return why this run refuses a gateway for this number of devices; None for a device, or if it does not."""
     if speaks_for == 1:
         return None
     gateway = f"gateway '{id}' speaks for {speaks_for} devices"

@@ -1,4 +1,4 @@
-"""Which machine has the round in hand: the one that waits for its devices, or the one that waits for nobody.
+"""Which machine has the round in hand: the one that waits for its devices, or the buffered one.
 
 Rounds that make no model, in which devices describe their data or evaluate the last model, always wait.
 """

@@ -57,7 +57,7 @@ def claim(devices: Mapping[str, Device], id: str, new: Announcement, *, retained
     """The device as it stands after what it announced, unless that does not stand.
 
     The same installation may always come again: it has restarted. Another one may take the name only of a device that
-    is offline, or that nobody has heard of since the coordinator started.
+    is offline, or that has been silent since the coordinator started.
     """
     known = devices.get(id)
     if known is None and len(devices) >= DEVICES:

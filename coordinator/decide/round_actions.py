@@ -24,7 +24,7 @@ def feed(s: State, event: rounds.Event, at: float, answer: vocabulary.Answered |
     moved = after is not before and after != before
     now: Step = but(s, rounds=after, fed=(*s.fed, event)) if moved else s, (), told
     stuck = isinstance(event, rounds.Expired) and moved and after.phase != "merging"
-    if stuck and s.listened is not None:  # the word that somebody has left, or come, may be lost
+    if stuck and s.listened is not None:  # the message that a device has left, or come, may be lost
         now = then(now, lambda s: (but(s, listened=at), (vocabulary.ListenAgain(),), ()))
     return each(now, actions, lambda s, action: _follow(s, action, before, at, answer))
 
@@ -130,9 +130,9 @@ def ask(s: State, ids: tuple[str, ...], task: tuple[int, int], model: vocabulary
 
 
 def _together(s: State, asked: tuple[Device, ...], opening: tuple[int, int]) -> bool:
-    """Whether one call serves: for most of those who would hear it, who were not asked for this before.
+    """Return whether one call serves: if it asks most of those that would hear it, and none of them again.
 
-    Whoever is asked again may not have heard it, so he is told alone; and where rounds wait for nobody, each is told in
+    A device that is asked again may not have heard it, so it is told alone; and in buffered rounds each is told in
     the order of asking, which is the order they begin in.
     """
     if s.rounds.rules.buffered:
@@ -166,7 +166,7 @@ def _asked(device: Device, round: int, opening: int, at: float) -> Device:
 
 
 def _say_training(s: State, round: int) -> tuple[State, tuple[vocabulary.Action, ...]]:
-    """Tell every device of the round, if somebody may still work for one that is over; others know, or need not."""
+    """Tell every device of the round, if one may still work for a round that is over; others know, or need not."""
     (last_round, fleet), now = s.announced, (round, len(s.fleet))
     if fleet == now[1] and not last_round <= s.astray < round:
         return s, ()
@@ -178,7 +178,7 @@ def _merge(s: State, merge: rounds.Merge, *, again: bool) -> Step:
     population = s.population if again else len(s.fleet)
     total = s.total + s.since_merge
     waited = s.waited[1] if s.waited[0] == merge.round else 0.0
-    unmerged = s.late if s.rounds.purpose != "train" else {}  # nothing is, so late ones are nobody's
+    unmerged = s.late if s.rounds.purpose != "train" else {}  # nothing is, so late ones do not count
     late = {} if unmerged else s.late
     action = vocabulary.Merge(merge.round, answers, late, population, s.since_merge, total, s.since, waited)
     missing = tuple(sorted(set(s.rounds.asked) - s.rounds.answered))
@@ -187,7 +187,7 @@ def _merge(s: State, merge: rounds.Merge, *, again: bool) -> Step:
     gone = (*gone, *(kept.digest for kept in unmerged.values()))
     s = but(s, answers={}, late={}, since_merge=vocabulary.NOTHING, total=total, timer=None, timer_due=None)
     slow = (id for id, device in s.devices.items() if device.asked[0] == merge.round and id not in answers)
-    waits = not modes.waits_for_nobody(s.rounds)  # if not, whoever is at work is welcome
+    waits = not modes.waits_for_nobody(s.rounds)  # if not, every device at work is welcome
     astray = merge.round if waits and (missing or any(slow)) else s.astray
     s = but(s, unlooked=s.unlooked + s.looks, population=population, astray=astray)
     return s, (action, vocabulary.Forget(gone)) if gone else (action,), told

@@ -26,26 +26,26 @@
     merging   ── Resumed ────────────────────────────────────▶ gathering  rounds are wanted: asked anew, with a quorum
     merging   ── Resumed ────────────────────────────────────▶ open       the same, and a quorum is there
 
-This is how rounds go that wait for their devices; where those that train wait for nobody, buffered.py has them, with
+This is how rounds go that wait for their devices; where those that train are buffered, buffered.py has them, with
 the same state, events and actions (modes.py chooses).
 
 A deadline with too few answers leaves a round open: the silent are asked again, and spares. The picture is checked
 against what the machine does (tests/coordinator/test_diagrams.py).
 
-Only the first round waits for a fleet to come together. Every other one opens at once with whoever is there, if that is
-a quorum: a device that is away is not waited for. One that was away for a moment only is asked when it is back, as long
-as the round lacks devices and nobody has answered it yet.
+Only the first round waits for a fleet to come together. Every other one opens at once with the devices that are
+there, if they are a quorum: a device that is away is not waited for. One that was away for a moment only is asked when
+it is back, as long as the round lacks devices and has no answer yet.
 
 What a round is for is a function of its number (schedule.py). One in which devices describe their data comes
-before all others, and asks whoever is there. One that only evaluates the last model never holds
-that model back: it opens without a quorum, and closes at its deadline with whoever has answered, were it nobody.
+before all others, and asks all that are there. One that only evaluates the last model never holds
+that model back: it opens without a quorum, and closes at its deadline with the answers that came, even none.
 
 House rules
   1. `step` is the only door. It changes nothing: it gives back the next state and what the shell shall do.
   2. Ids and numbers only. No decision reads a clock (`at` and `reason` are there for the story), and none depends on
      the order of a set: the same events give the same actions, so a journal of events is the whole truth.
   3. One timer at a time, named by round and attempt. Attempts only grow, so an older timer means nothing.
-  4. Whoever is listed in a Merge was asked, has answered and counts once; there is one Merge for a round.
+  4. A device that is listed in a Merge was asked, has answered and counts once; there is one Merge for a round.
   5. Nothing a device says is an error. Every answer gets a verdict: Accept, Late, or Ignore with the reason.
 """
 
@@ -85,8 +85,8 @@ class Rules:
     selection: Mapping[str, Any] = field(default_factory=lambda: {"name": "uniform"})  # as the run file has it
     evaluates: bool = False  # one more round, in which devices only evaluate the last model
     describes: bool = False  # and one before all others, in which all devices describe their data
-    buffered: bool = False  # rounds that train wait for nobody (buffered.py); then the cohort is at work at once, and
-    staleness: int = 20  # every quorum of answers is merged that began so many rounds ago, or fewer
+    buffered: bool = False  # rounds that train are buffered (buffered.py); then the cohort is at work at once, and
+    staleness: int = 20  # every quorum of answers is merged that began at most this number of rounds ago
 
     def __post_init__(self) -> None:
         if not 1 <= self.quorum <= self.cohort:
@@ -112,7 +112,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a device has in hand where rounds wait for nobody: which round's model it trains, and since which timer."""
+    """What a device has in hand in buffered rounds: which round's model it trains, and since which timer."""
 
     round: int
     attempt: int
@@ -132,7 +132,7 @@ class Rounds:
     answered: frozenset[str] = frozenset()
     declined: frozenset[str] = frozenset()  # will not answer, or has been replaced: not waited for
     busy: frozenset[str] = frozenset()  # at work for another run, they said; this task waits at the device
-    extended: int = 0  # how often the deadline of this opening was, though nobody was busy elsewhere
+    extended: int = 0  # how often the deadline of this opening was, though no device was busy elsewhere
     counted: Mapping[str, int] = field(default_factory=dict)  # the last round each device's answer was merged in
     owed: Mapping[str, int] = field(default_factory=dict)  # the last round that closed without each device's answer
     known: Mapping[str, Candidate] = field(default_factory=dict)  # what the next draw will know of each device
@@ -405,7 +405,7 @@ def gather(s: Rounds) -> Step:
 
 
 def cleared(s: Rounds) -> Rounds:
-    """The same round before anybody was asked."""
+    """Return the same round before any device was asked."""
     nobody, nothing = frozenset[str](), dict[str, Work]()
     s = replace(s, asked=(), answered=nobody, declined=nobody, busy=nobody, work=nothing, later=nobody)
     return replace(s, phase="gathering")
@@ -527,7 +527,7 @@ def _settle(s: Rounds) -> Step:
 
 
 def _complete(s: Rounds) -> bool:
-    if _only_evaluates(s):  # whoever is away may be back before its time is up
+    if _only_evaluates(s):  # a device that is away may be back before its time is up
         return bool(s.asked) and s.answered | s.declined >= frozenset(s.asked)
     # Without over-selection a round waits for all it asked: who counts must not depend on who was faster.
     spare = s.rules.over_select > 1 or bool(s.busy & s.declined)
@@ -583,12 +583,12 @@ def _extend(s: Rounds) -> Step:
 
 
 def _elsewhere(s: Rounds) -> bool:
-    """Whether somebody who is waited for works for another run: that is no reason to give the round up."""
+    """Return whether a device that is waited for works for another run: no reason to give the round up."""
     return not s.busy.isdisjoint(outstanding(s))
 
 
 def _hopeless(s: Rounds) -> bool:
-    """Whether whoever is here has answered or declined: more time for this opening would change nothing."""
+    """Return whether all present devices have answered or declined: more time would change nothing."""
     return s.present <= s.answered | s.declined and bool(s.declined - s.busy)
 
 
@@ -600,7 +600,7 @@ def _merged(s: Rounds, round: int, done: bool) -> Step:
 
 
 def _overtaken(s: Rounds, round: int) -> Step:
-    """What was answered to the round in hand is nobody's any more."""
+    """Drop the answers to the round in hand."""
     reason = f"round {round} has begun" if round <= s.rules.rounds else "the run has ended"
     left = (Abandon(s.round, reason),) if s.phase == "open" else ()
     s, actions = gather(replace(s, round=round)) if round <= s.rules.rounds else finish(s, s.round)
@@ -608,7 +608,7 @@ def _overtaken(s: Rounds, round: int) -> Step:
 
 
 def finish(s: Rounds, round: int) -> Step:
-    """No round comes after it; what devices have in hand is nobody's any more."""
+    """End the run: no round comes after it; drop what devices have in hand."""
     s = replace(s, phase="finished", round=round, purpose=s.rules.schedule.purpose(round), work={})
     return s, (Finish(round),)
 

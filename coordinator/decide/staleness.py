@@ -25,7 +25,7 @@ def fold(
 
     discount   a late one is merged like the others, with weight / (1 + sqrt(staleness)): it started from an older model
     memory     a late one is only shown to the stages; GradMA and MIFA take it into their memory
-    drop       a late one is nobody's
+    drop       a late one is dropped
 
     Where a device has answered this round as well, the fresh answer stands.
     """

@@ -29,7 +29,7 @@ class State:
     resumed: bool = False  # from a journal: what was in hand is taken up again at the first connection
     phase: Phase = "idle"
     devices: Mapping[str, Device] = field(default_factory=dict)
-    fleet: frozenset[str] = frozenset()  # everybody who ever joined
+    fleet: frozenset[str] = frozenset()  # every device that ever joined
     enrolled: tuple[str, ...] = ()  # who belongs to the run, where that is known
     expired: frozenset[str] = frozenset()  # of these, whose certificate has ended
     barred: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # by device: why it may not take part, as told
@@ -37,7 +37,7 @@ class State:
     models_since: int = 0  # the first round whose model was published in this life: those before cannot be fetched
     held: bool = False  # a round is open, and its invitations wait for the model
     announced: tuple[int, int] = (0, -1)  # the round that devices were last told of, and how large the fleet was then
-    astray: int = 0  # the last round that somebody who was asked may still be at work on, though it is over
+    astray: int = 0  # the last round that a device may still be at work on, though it is over
     timer: SetTimer | None = None
     timer_due: float | None = None
     opened: Mapping[bytes, vocabulary.Answered] = field(default_factory=dict)  # answers that the shell looks into
@@ -81,7 +81,7 @@ def unfinished(s: State) -> bool:
 
 
 def recalling(s: State) -> bool:
-    """Whether nobody can be heard yet: what was promised before a restart is not here again."""
+    """Whether no device can be heard yet: what was promised before a restart is not loaded."""
     return s.resumed and s.phase == "preparing"
 
 

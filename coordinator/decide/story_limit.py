@@ -1,6 +1,6 @@
-"""How much one device may put into the story: so many facts of a kind in an hour; further ones are counted. Pure.
+"""How much one device may put into the story: a number of facts of a kind in an hour; further ones are counted. Pure.
 
-Whoever watches is told every fact; this bounds what is written down. Answers that count are bounded by rounds, and what
+Views are told every fact; this bounds what is written down. Answers that count are bounded by rounds, and what
 cannot be used by the quarantine that follows from it.
 """
 

@@ -68,7 +68,7 @@ class Announced:
     device: str
     announcement: Announcement
     retained: bool = False
-    refusal: tuple[str, str] | None = None  # a code and a reason, where it cannot take part whoever it is
+    refusal: tuple[str, str] | None = None  # a code and a reason, where it cannot take part under any name
     key: str | None = None  # whose it is, where the name belongs to another
     vitals: Vitals | None = None
 
@@ -99,7 +99,7 @@ class Offered:
     round: int
     digest: bytes
     size: int
-    ours: bool = True  # of this run; if not, perhaps somebody else says again what was said to another
+    ours: bool = True  # of this run; if not, it may be a replay of what was said to another
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Misbehaved:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """Whoever has this name is no longer heard: the fleet has sent it away, or its certificate has ended."""
+    """The device with this name is no longer heard: the fleet has sent it away, or its certificate has ended."""
 
     at: float
     device: str
@@ -211,7 +211,7 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The job is made, as it stood after so many rounds; `model` is of the next one."""
+    """The job is made, as it stood after this number of rounds; `model` is of the next one."""
 
     at: float
     round: int
@@ -223,7 +223,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A round is merged, and those behind it that need nobody; `model` is of the next one."""
+    """A round is merged, and those behind it that need no device; `model` is of the next one."""
 
     at: float
     round: int
@@ -242,7 +242,7 @@ class Handed:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The reports that had to wait until somebody had looked at every device's model."""
+    """The reports that had to wait until the model of every device was evaluated."""
 
     at: float
     reports: tuple[Fact, ...]
@@ -271,7 +271,7 @@ class Woken:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Somebody wants an end."""
+    """The end of the run is asked for."""
 
     at: float = 0.0
 
@@ -301,7 +301,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class ListenAgain:
-    """Ask the broker once more who is there: what it lost on its way here nobody will say again."""
+    """Ask the broker once more who is there: what it lost on its way here is not said again by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +317,7 @@ class SayState:
 class Publish:
     """Put the model of the next round at the broker, as it was last made; models that are in use stay there too."""
 
-    in_use: frozenset[int] = frozenset()  # the rounds that somebody is at work on
+    in_use: frozenset[int] = frozenset()  # the rounds that a device is at work on
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ class Ask:
     opening: int
     devices: tuple[Invitee, ...]
     together: bool = False  # in one call, which all devices hear
-    bystanders: int = 0  # so many of them in vain
+    bystanders: int = 0  # the number of them in vain
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,14 +469,14 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """These answers are nobody's any more."""
+    """Drop these answers."""
 
     digests: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Once more, to whoever watches: it was written down before."""
+    """Tell all views once more: it was written down before."""
 
     facts: tuple[Fact, ...]
 

@@ -126,7 +126,7 @@ def generations(disk: Disk) -> list[str]:
 
 
 def best(disk: Disk) -> str:
-    """The file that holds the best model of the run; a StoreError if nobody knows which that is."""
+    """The file that holds the best model of the run; raise `StoreError` if that is not known."""
     newest = generations(disk)[-1:]
     about = read(disk, newest[0])[1] if newest else {}
     best_round = about.get("best", {}).get("round")

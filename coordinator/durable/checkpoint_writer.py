@@ -1,8 +1,8 @@
 """Checkpoints on their way to the disk, one after another, while devices already work on the model.
 
-Devices need not wait for the disk: what a model was made of is in the journal, so whoever is killed before its
-checkpoint is there makes the same one again (recovery.py). Only the last model of a run is told of when it is saved.
-The order of rounds is kept, also after a disk was full: which model was the best is known from one to the next.
+Devices need not wait for the disk: what a model was made of is in the journal, so a coordinator that is killed before
+its checkpoint is there makes the same one again (recovery.py). Only the last model of a run is told of when it is
+saved. The order of rounds is kept, also after a disk was full: which model was the best is known from one to the next.
 
 Where rounds take a moment, not each of their models is saved: one that follows another within a second is put off, and
 the next that is saved stands for it. One whose round has filled a segment of the journal is never put off: what was

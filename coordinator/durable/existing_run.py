@@ -2,7 +2,7 @@
 
 nothing      it begins
 unfinished   it goes on with the round in hand; what the model does not depend on may have changed
-finished     it stays as it is, unless somebody says what is to become of it: `--fresh` moves it aside and begins
+finished     it stays as it is, unless an option says what is to become of it: `--fresh` moves it aside and begins
 anew, `extend` gives it more rounds, and another run may begin with its model (run.from)
 """
 

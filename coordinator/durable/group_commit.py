@@ -4,8 +4,8 @@ A step that only accepts an answer may wait a moment for others, because nothing
 device is promised comes later, and comes behind the write. Every other step has those that wait written with it.
 
 One step may be carried out before it is written: that which only opens the next round. It follows from the closing of
-the last one, which is written: whoever is killed in between merges the same answers, and asks for the same again. So it
-may wait as well: a round that takes no longer than that is written in one go.
+the last one, which is written: a coordinator that is killed in between merges the same answers, and asks for the same
+again. So it may wait as well: a round that takes no longer than that is written in one go.
 """
 
 from collections.abc import Iterable

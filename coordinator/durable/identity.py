@@ -1,7 +1,7 @@
 """Who the coordinator of a fleet is: one private key, made at the first start and kept for all its runs.
 
-It stands beside no run: runs come and go, and their devices know the coordinator by this key. Whoever has the file can
-make models that the fleet trains on, and speak to its devices, so nobody else may read it.
+It stands beside no run: runs come and go, and their devices know the coordinator by this key. The owner of the file can
+make models that the fleet trains on, and speak to its devices, so no other user may read it.
 """
 
 from pathlib import Path

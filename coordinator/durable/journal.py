@@ -9,8 +9,8 @@ and goes on with the round in hand.
 What is written is the event, not what became of it: where the rounds stand is a state that was written down, and the
 events since, played again through `modes.step`. A segment begins with everything that must be known, so an older one
 is needed only for its answers, all of which were merged when it ended, and for its story. The last KEPT that are full
-are kept; of one before them the story goes to journal.log first, then it is deleted. Whoever closes a round that fills
-a segment saves its model (checkpoint_writer.py), so what was merged after any of the last KEPT such models can be
+are kept; of one before them the story goes to journal.log first, then it is deleted. A round that fills
+a segment has its model saved (checkpoint_writer.py), so what was merged after any of the last KEPT such models can be
 merged again.
 """
 
@@ -196,7 +196,7 @@ class Journal:
         return None
 
     def devices(self) -> frozenset[str]:
-        """Everybody who ever joined."""
+        """Return every device that ever joined."""
         return frozenset(self._devices)
 
     def story(self, device: str | None = None, round: int | None = None, since: float = -inf) -> Iterator[Fact]:

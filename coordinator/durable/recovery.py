@@ -74,7 +74,7 @@ def told_since(book: Journal, saved: tuple[Report, ...]) -> tuple[Report, ...]:
 
 
 def free_rounds(book: Journal, job: Job, run_state: RunState) -> Iterator[RunState]:
-    """The rounds that need nobody, behind what was the last round until the run was extended."""
+    """Return the rounds that need no device, behind what was the last round until the run was extended."""
     closed = next((known for round in range(run_state.round, 0, -1) if (known := book.merge(round))), None)
     if closed and not jobs.finished(job, run_state) and jobs.plan(job, run_state) is None:
         yield from jobs.onward(job, run_state, {}, population=closed[1])
@@ -100,7 +100,7 @@ def _divided(answers: Iterable[AnswerFrame], round: int, counted: frozenset[str]
 
 
 def _all(answers: Iterable[AnswerFrame], round: int, counted: frozenset[str]) -> tuple[Answers, Answers]:  # noqa: ARG001
-    """All of them, whichever round they began with: where rounds wait for nobody, nothing is late and kept."""
+    """All of them, whichever round they began with: in buffered rounds nothing is late and kept."""
     return {kept.device: kept for kept in answers if kept.device in counted}, {}
 
 

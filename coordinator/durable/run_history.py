@@ -1,4 +1,4 @@
-"""What a run's folder tells: its facts, once more and in order, for whoever wants an overview of it.
+"""What a run's folder tells: its facts, once more and in order, for an overview of it.
 
 The journal has the story, metrics.jsonl what each round came to. They are written one after the other, so after a crash
 one may have a round that the other has not, until the run goes on; the figures are always those of metrics.jsonl. The
@@ -95,7 +95,7 @@ class _Reader:
         return told
 
     def _started(self, facts: list[Fact]) -> Iterator[Started]:
-        """What the run is: nobody tells it that again."""
+        """Return what the run is: that is told once."""
         text = self._book.get("run")
         if text is None or self._began:
             return

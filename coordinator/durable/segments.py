@@ -20,7 +20,7 @@ SEGMENTS = "journal-*.log"
 VERSION = 1
 ROUNDS = 32  # closings that fill a segment,
 BYTES = 16 << 20  # or so much at a closing,
-NOTES = 4096  # or so many records, whose notes are kept in memory
+NOTES = 4096  # or this number of records, whose notes are kept in memory
 
 Entry: TypeAlias = dict[str, Any]  # of the story: a fact, as JSON has it
 

@@ -124,7 +124,7 @@ class Artifacts:
         return self._here()[1].published[round]
 
     def stand(self, model: Publication) -> None:
-        """Have it at the broker, for whoever fetches it."""
+        """Publish the model as a retained message if an invited device has to fetch it."""
         self._here()[1].stand(model)
 
     def task(self, round: int, opening: int) -> Assignment:
@@ -154,7 +154,7 @@ class Artifacts:
     def merge(
         self, merge: vocabulary.Merge, policy: Policy, disk: Disk | None, clock: Clock, *, journaled: bool
     ) -> Work:
-        """The work of merging these answers, which are nobody's afterwards; `journaled`: and can be merged again."""
+        """Return the work of merging these answers, which ends their life; `journaled`: they can be merged again."""
         here, publisher = self._here()
         answers = take_answers(self.answers, policy, merge.round, merge.answers, merge.late)
         work = merging.Merging(publisher.job, here.run_state, answers, merge, journaled).work

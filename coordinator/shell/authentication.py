@@ -1,7 +1,7 @@
 """Who said it: the key behind every message, and whether it was said before.
 
-A device has proven its name when it signed with the key that the name belongs to (device_keys.py). What anybody could
-have sent in its name is `Unproven`, and held against nobody.
+A device has proven its name when it signed with the key that the name belongs to (device_keys.py). What any client
+could have sent in its name is `Unproven`, and not counted against it.
 """
 
 import logging
@@ -40,7 +40,7 @@ class Proofs:
         self._said: dict[str, tuple[Envelope, Presence]] = {}  # the last presence of each that may take part
 
     def of_presence(self, id: str, message: bytes | memoryview) -> Envelope:
-        """What somebody who may have this name says about himself; whether the name is his is another question."""
+        """Return what the sender says of itself; its right to the name is checked elsewhere."""
         if not topics.is_name(id):
             raise Unproven("device.name", f"'{id[:QUOTED]}' cannot be the name of a device")
         envelope = signed.opened(message)
@@ -103,7 +103,7 @@ class Proofs:
         )
 
     def unwelcome(self) -> list[str]:
-        """Who has proven a name that is no longer his: the fleet's members have changed."""
+        """Return the devices with a proven name that is no longer theirs: the fleet's members have changed."""
         if self.keys.members is None:
             return []
         return [id for id, device in self.known.items() if not self.keys.admits(id, device.key)]

@@ -1,11 +1,11 @@
 """Which key belongs to a device's name: the fleet's members say so, or the run file (`[devices]`), or else it is the
 first that comes with it.
 
-Where a fleet has members (`edgefl fleet init`), nobody else is heard, and nobody is believed because he came first. A
+Where a fleet has members (`edgefl fleet init`), no other device is heard, and none is believed because it came first. A
 run file may name fewer of them. The members are read again when their file changes.
 
-Keys that were met first are kept for the fleet, one line for each (`pi-01 ed25519:...`), so that nobody else takes a
-name while its device is away, whichever run it is. A device that was installed anew has a new key; it may come back
+Keys that were met first are kept for the fleet, one line for each (`pi-01 ed25519:...`), so that no other device takes
+a name while its owner is away, whichever run it is. A device that was installed anew has a new key; it may come back
 when `edgefl coordinator forget` has taken its line away, which a running coordinator notices.
 """
 
@@ -76,7 +76,7 @@ class DeviceKeys:
             raise StoreError(f"{self.path}: cannot be written ({error.strerror}); free some space") from None
 
     def forget(self, device: str) -> bool:
-        """Whoever comes next may have the name; False if nobody had it."""
+        """Give the name to the next device that comes; return False if none had it."""
         self._refresh()
         if self.path is None or self._pinned.pop(device, None) is None:
             return False

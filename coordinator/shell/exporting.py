@@ -97,7 +97,8 @@ def export_checkpoint(
 ) -> Exported:
     """Write the model of a checkpoint; of a run's folder, the last one or the best.
 
-    Code that the checkpoint names is run only if the operator named it too; `network` is the task.model he did name.
+    Code that the checkpoint names is run only if the operator named it too; `network` is the task.model that the
+    operator named.
     """
     from edgefl.delivery import deploy  # noqa: PLC0415 - onnxruntime only when there is a model to write
     from edgefl.delivery.quantise import quantised  # noqa: PLC0415

@@ -47,7 +47,7 @@ class Guard:
     records: dict[str, _Record] = field(default_factory=dict)
 
     def allows(self, device: str, count: int, now: float) -> bool:
-        """Whether so many more bytes are within the device's quota."""
+        """Return whether this number of bytes more is within the device's quota."""
         record = self._record(device)
         if now - record.began >= MINUTE:
             record.began, record.bytes = now, 0

@@ -58,7 +58,7 @@ class Hearing:
         self.proofs = Proofs(outbox.fleet, outbox.job, keys)
 
     def event(self, message: Message, conduct: Conduct, now: float) -> vocabulary.Event | None:
-        """What the message means; whoever is in quarantine is not listened to."""
+        """Return what the message means; a device in quarantine is not heard."""
         match topics.parts(message.topic):
             case ("site", site) if message.payload in (b"0", b"1"):
                 return vocabulary.SiteBack(now, site) if message.payload == b"1" else vocabulary.SiteLost(now, site)
@@ -90,7 +90,7 @@ class Hearing:
         return [vocabulary.Revoked(now, id, proofs.keys.remedy(id)) for id in proofs.unwelcome()]
 
     def misbehaved(self, device: str, error: WireError, now: float) -> vocabulary.Misbehaved:
-        """Something that cannot be used: held against whoever signed it, and nobody else."""
+        """Return an unusable message as an event that counts against its signer alone."""
         nobody = isinstance(error, Unproven) or self.proofs.keys.of(device) is None
         return vocabulary.Misbehaved(now, NAMELESS if nobody else device, error.code, str(error))
 
@@ -134,7 +134,7 @@ class Hearing:
             raise
 
     def _nameless(self, act: Callable[[], T], code: str = "", why: str = "") -> T:
-        """What goes wrong is nobody's fault that we know."""
+        """Carry it out; an error counts against no device, for its sender is not proven."""
         try:
             return act()
         except WireError as error:
@@ -163,7 +163,7 @@ class Hearing:
         return None
 
     def _changed(self, id: str, part: bytes | memoryview, error: WireError, now: float) -> None:
-        """Of a frame in many chunks only the whole is signed: a chunk that does not fit is held against nobody."""
+        """Of a frame in many chunks only the whole is signed: a chunk that does not fit counts against no device."""
         if chunks.series(part) is None or error.code == "wire.too_large":  # that much it signed
             return
         if error.code == "wire.corrupt":
@@ -172,7 +172,7 @@ class Hearing:
         raise Unproven(error.code, str(error)) from None
 
     def _foreign(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> vocabulary.Event:
-        """Of another run of this job: perhaps the device has not heard of its end, perhaps somebody replays it."""
+        """Of another run of this job: the device may not have heard of its end, or it is a replay."""
         message = peek(TO_COORDINATOR, data)[0]
         why = f"device '{id}' spoke to another run of this job"
         if not isinstance(message, Holding | Answer):

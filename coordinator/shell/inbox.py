@@ -1,4 +1,4 @@
-"""What comes in from devices in pieces: frames are put together from chunks, and nobody may send without measure."""
+"""What comes in from devices in pieces: frames are put together from chunks, and each sender has a quota."""
 
 import logging
 from collections.abc import Callable
@@ -79,7 +79,7 @@ class Inbox:
         return ("begun" if begun else None) if whole is None else whole
 
     def weigh(self, id: str, size: int, now: float) -> None:
-        """So many more bytes."""
+        """Count these bytes against the quota."""
         if not self.guard.allows(id, size, now):
             raise WireError("device.flooding", f"device '{id}' sends more than guards.megabytes_per_minute")
 
@@ -105,20 +105,20 @@ class Inbox:
         self.outbox.say(id, Missing(digest=whole.digest, indexes=tuple(range(whole.count))[:INDEXES]))
 
     def allow(self, frame: int) -> None:
-        """Devices may send frames of so many bytes from here on."""
+        """Allow frames of up to this number of bytes from here on."""
         self.frame, self.total = frame, max(self.total, 2 * frame)
         for device in self.transfers.values():
             device.assembler.limit = frame
 
     def deadline(self) -> float | None:
-        """When somebody has to be reminded, or can be forgotten."""
+        """Return when a device has to be reminded, or can be forgotten."""
         if not self.underway and not self.evicted:
             return None
         due = [self._due(id, device) for id, device in self.underway.items()]
         return min([*due, *(one.at + SILENT for one in self._fitting().values())], default=None)
 
     def remind(self, now: float) -> None:
-        """Ask devices that fell silent in the middle of a frame for the rest; forget what nobody will finish."""
+        """Ask devices that fell silent in the middle of a frame for the rest; forget what will not be finished."""
         for id, device in list(self.underway.items()):
             if now < self._due(id, device):
                 continue

@@ -22,7 +22,7 @@ class Asking:
         self.run, self.artifacts, self.outbox = run, artifacts, outbox
 
     def ask(self, ask: vocabulary.Ask) -> None:
-        """Tell everybody who is asked what to do."""
+        """Send the task to every device that is asked."""
         task, model = self.artifacts.task(ask.round, ask.opening), self.artifacts.model(ask.round)
         callees = [self._callee(invitee) for invitee in ask.devices]
         if ask.together:

@@ -1,7 +1,7 @@
 """The coordinator's slow work, done in the background: making the job, merging rounds, looking where they forgot.
 
 Each is a function of what it was given, and comes back as an event. What cannot be written yet comes back as `Stuck`
-(checkpoint_writer.py), with what is left to do; whoever owns the background starts that again later.
+(checkpoint_writer.py), with what is left to do; the owner of the background starts that again later.
 
 Where a round forgot is looked at only after its model is out, while devices work on the next one: the report waits,
 the devices do not.
@@ -69,7 +69,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The reports that had to wait until somebody had looked at every device's model."""
+    """The reports that had to wait until the model of every device was evaluated."""
 
     reports: tuple[Round, ...]
 
@@ -171,7 +171,7 @@ class Merging:
         total, here, now = self.merge.total, standing(self.job, last), clock.now()
         saved = checkpoint.Saved(last, (*evaluated, *reports), total.bytes_up, total.bytes_down)
         save = partial(checkpoint.save, disk, self.job, saved, passed) if disk else lambda: None
-        if here.frame is None or looks:  # nobody waits for it; or its report must outlive us before it can be told
+        if here.frame is None or looks:  # it is not waited for; or its report must be durable before it can be told
             saving.add(save, Merged(here, told, looks=looks), now)
             saving.work(put)
         elif self.journaled and saving.soon_after(now):
@@ -189,7 +189,7 @@ class Merging:
 
     def _evaluated(self, judged: RunState, merged: bool) -> tuple[Report, ...]:
         """What devices saw, where they were asked; with what it cost, where nothing came of the round besides."""
-        if judged is self.run_state or judged.judged is None:  # nobody was asked, or it was told before an extension
+        if judged is self.run_state or judged.judged is None:  # no device was asked, or it was told before an extension
             return ()
         spent = Totals() if merged else self.merge.spent
         return (replace(judged.judged, bytes_up=spent.bytes_up, bytes_down=spent.bytes_down),)
@@ -207,10 +207,10 @@ class Merging:
 
 @dataclass(slots=True)
 class _Look:
-    """A look at every device's model, one piece of work for each: whoever wants an end waits for one at most."""
+    """A look at every device's model, one piece of work for each: a stop waits for one at most."""
 
     merging: Merging
-    first: RunState  # after the round that devices took part in, before those that needed nobody
+    first: RunState  # after the round that devices took part in, before the free ones
     reports: tuple[Round, ...]
     seen: list[Array] = field(default_factory=list)
 

@@ -14,7 +14,7 @@ from edgefl.wire.transport import Transport
 
 Verdict = Literal["accepted", "duplicate", "late", "refused"]
 
-FINISHED_EXPIRES = 24 * 3600  # seconds: until then a device that was away learns that nobody waits for its update
+FINISHED_EXPIRES = 24 * 3600  # seconds: until then a device that was away learns that its update is not waited for
 
 
 def start_number(journal: Journal | None, now: int) -> int:
@@ -45,11 +45,11 @@ class Outbox:
         self.transport.subscribe(*here, topics.up(self.fleet, self.job, "+"))
 
     def listen_again(self) -> None:
-        """Hear once more of everybody's presence, as it stands at the broker."""
+        """Ask the broker once more for all retained presences."""
         self.transport.subscribe(topics.presence(self.fleet, "+"))
 
     def state(self, phase: vocabulary.Standing, round: int, devices: int) -> None:
-        """Where the job stands, for everybody and for whoever comes later; that it has finished, for a day."""
+        """Publish where the job stands, retained; that it has finished, for a day."""
         job_state = JobState(
             job=self.job, run_id=self.run_id, phase=phase, round=round, spread=reconnect.spread(devices)
         )

@@ -1,6 +1,6 @@
 """The page beside a run: one more reader of its facts, served from a thread of its own.
 
-No run depends on it. What keeps it from being served (a package that is not there, a place that somebody else has) is
+No run depends on it. What keeps it from being served (a package that is not there, a port that is taken) is
 said in one line, and the run goes on.
 """
 
@@ -94,4 +94,4 @@ def notes(page: Page, port: int, token: Path | None) -> str:
 
 
 def _nobody(_: object) -> None:
-    """Nobody watches."""
+    """Do nothing: no page is served."""

@@ -1,4 +1,4 @@
-"""Publishing models: once for everybody, as retained chunks and a retained manifest, cleared when superseded."""
+"""Publishing models: once for all devices, as retained chunks and a retained manifest, cleared when superseded."""
 
 from collections import OrderedDict
 from collections.abc import Collection
@@ -30,7 +30,7 @@ class Publication:
 
 
 class Publisher:
-    """What stands at the broker for everybody to fetch; a model that comes with its task does not, until it must."""
+    """What stands at the broker for all devices to fetch; a model that comes with its task does not, until it must."""
 
     def __init__(self, transport: Transport, fleet: str, job: Job, *, run_id: str, signer: Signer) -> None:
         self.transport, self.fleet, self.job, self.run_id, self.signer = transport, fleet, job, run_id, signer
@@ -44,7 +44,7 @@ class Publisher:
             self.graphs = self._made(0, frame(Graphs(job=job.name), (job.graphs,), compress=True))
 
     def publish(self, round: int, frame: bytes, in_use: Collection[int] = ()) -> Publication:
-        """The model of a round, for whoever has to fetch it; an older one goes, unless it is in use."""
+        """Publish the model of a round for devices that have to fetch it; clear an older one, unless it is in use."""
         return self.published[round] if round in self.published else self.put(self._made(round, frame), in_use)
 
     def put(self, publication: Publication, in_use: Collection[int] = ()) -> Publication:
@@ -54,7 +54,7 @@ class Publisher:
             self.send(self.graphs)
         self.published[publication.round] = publication
         # The first one may stand there from an earlier life, and then it is ours to clear; where algorithms look back,
-        # nobody knows who will want it in the next round.
+        # it is not known which devices will want it in the next round.
         if first or traits_of(self.job.algorithm).uses_previous:
             self.send(publication)
         for old in [one for one in list(self.published)[:-KEPT] if one not in in_use]:
@@ -62,7 +62,7 @@ class Publisher:
         return publication
 
     def stand(self, publication: Publication) -> None:
-        """Have it at the broker: somebody is asked to work on it, to whom it is not sent."""
+        """Publish the model as a retained message if an invited device has to fetch it."""
         if publication.id not in self.together:
             self.send(publication)
 
@@ -89,7 +89,7 @@ class Publisher:
         return bool(publications)
 
     def asked_again(self, id: str, now: float, *, whole: bool) -> bool:
-        """A device did not find this: publish it again, but not all of it twice in a few seconds, whoever asks."""
+        """A device did not find this: publish it again, but not all of it twice in a few seconds."""
         if whole and now - self.repeated.get(id, -AGAIN) < AGAIN:
             return False
         sent = self.again(id, whole=whole)

@@ -1,7 +1,7 @@
 """New certificates for devices whose own end soon. The fleet's authority signs, outside the loop.
 
-Who may have one: a member, for whom less than `SOON` of a certificate's time is left. So nobody can fill the list of
-members with certificates that he does not need.
+Who may have one: a member, for whom less than `SOON` of a certificate's time is left. So no member can fill the list of
+members with certificates that it does not need.
 """
 
 import logging

@@ -108,7 +108,7 @@ class Coordinator:
         self.retry_at: float | None = None  # when they are
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
         self.renewals = renewals  # where the fleet has an authority
-        self.members_at = clock.now() if keys.members else None  # when to look whether somebody was sent away
+        self.members_at = clock.now() if keys.members else None  # when to look for revoked devices
         self.error: Exception | None = None
         self.ended = False
 

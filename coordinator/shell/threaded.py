@@ -1,7 +1,7 @@
 """A coordinator in this process: its turns, a thread for its slow work, and the machine's own clock.
 
 A small message is taken in by the thread that reads it from the network, and the next round is asked for by the one
-that merged the last: nobody is woken for either. A large one is left to the thread that serves, so that the network
+that merged the last: no thread is woken for either. A large one is left to the thread that serves, so that the network
 goes on while answers of such a size are written.
 """
 

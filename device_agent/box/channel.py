@@ -3,7 +3,7 @@
     length of the header 4 | header (msgpack): what is said, and the sizes of the parts | the parts, as they are
 
 Numbers and names only: nothing that is read here can run code. The agent does not believe what comes out of a box, so
-whoever reads says how much he takes.
+a reader says how much it takes.
 """
 
 import re
@@ -29,7 +29,7 @@ Part: TypeAlias = bytes | bytearray | memoryview
 
 
 class Gone(Exception):  # noqa: N818 - it is not an error here
-    """Nobody is at the other end, or nobody that can be understood."""
+    """The other end is closed, or sends what cannot be understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Channel:
             raise Gone(str(error)) from None
 
     def receive(self, most: int, *, handles: bool = False, until: float | None = None) -> Parcel:
-        """What is said next, at most so many bytes; without `handles`, none is taken.
+        """Return the next message, of at most `most` bytes; without `handles`, none is taken.
 
         It must be there whole by `until` (of `time.monotonic`), however slowly it comes; else the socket times out.
         """
@@ -77,7 +77,7 @@ class Channel:
 
     def dead(self) -> bool:
         """Whether the other end is known to be closed."""
-        self.end.settimeout(0)  # whoever reads next says how long he waits
+        self.end.settimeout(0)  # the next read sets its own time-out
         try:
             return self.end.recv(1, socket.MSG_PEEK) == b""
         except BlockingIOError:

@@ -44,7 +44,7 @@ class Box:
     def __init__(self, zygote: Zygote, device: str, compute: LocalCompute, samples: Samples, most: int) -> None:
         self._zygote, self._device, self._compute, self._samples, self._most = zygote, device, compute, samples, most
         self._lock, self._unwanted = Lock(), False
-        self.pid: int | None = None  # of the box that there is; nobody else has this number until we ask how it ended
+        self.pid: int | None = None  # of the box; no other process has this number until we ask how it ended
         self._channel: Channel | None = None
         self._orders = 0  # that were handed over
         self._for: tuple[str, str] | None = None  # engine and run: each run has a box of its own
@@ -69,7 +69,7 @@ class Box:
             self._tidy()
             return self._outcome(channel, order, watch)
         except Undone as failed:
-            if failed.verdict.told.startswith("box."):  # out of memory, and whoever holds it may hold it still
+            if failed.verdict.told.startswith("box."):  # out of memory, and a process that holds it may hold it still
                 self._kill()
                 self._wait()
             raise

@@ -43,8 +43,15 @@ MOST = 1 << 20  # bytes that are said to it at a time
 ENGINE = tuple(
     f"edgefl.learn.models.{name}" for name in ("onnx_bindings", "onnx_handover", "onnx_masks", "state_names")
 )
-OPERATOR = user_files.FOLDERS, user_code.PLACES  # variables: where his own code is, and which he named
-NOT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C and systemd tell everybody: the agent decides
+OPERATOR = (
+    user_files.FOLDERS,
+    user_code.PLACES,
+)  # variables: where the operator's own code is, and its names
+NOT_FOR_US = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+)  # Ctrl-C and systemd signal all of us: the agent decides
 
 
 class Zygote:
@@ -108,12 +115,12 @@ def _gone() -> str:
 def _get_ready() -> None:
     """What agent and box both need, while it is had once for both.
 
-    Whoever imports a module or builds a check walks over memory that is then no longer shared: some hundred kilobytes
-    each time.
+    A process that imports a module or builds a check walks over memory that is then no longer shared: some hundred
+    kilobytes each time.
     """
     for name in ENGINE:
         import_module(name)
-    registry.algorithm({"name": "fedavg"})  # whoever asks for one has what other packages bring looked up
+    registry.algorithm({"name": "fedavg"})  # the first request looks up what other packages bring
     loss("cross_entropy")
     codec("float32", "up")
     for model in (AgentFile, JobState, Manifest, Presence, Vitals):
@@ -155,14 +162,14 @@ def _serve(channel: Channel) -> None:
 
 
 def _load(setup: Setup) -> None:
-    """What every box needs; code of the operator's own is found beside his file, where a box cannot look any more."""
+    """What every box needs; code of the operator's own is found beside their file, where a box cannot look any more."""
     inside.load(setup.compute.backend)
     for name in setup.compute.factories:
         with suppress(Exception):  # said when a job names it
             user_code.import_module(name, "compute.factories")
     gc.collect()
     gc.freeze()
-    gc.enable()  # whoever forked us may have been at its imports
+    gc.enable()  # the process that forked us may have been at its imports
     release_code()
 
 

@@ -12,8 +12,8 @@ class Verdict:
 
     reason: str
     told: str  # to others: a text that is free of data, or a code that stands in the device's own log
-    mistake: bool = False  # somebody's configuration is wrong
-    trace: str = ""  # of what nobody expected, for the device's own log
+    mistake: bool = False  # a configuration is wrong
+    trace: str = ""  # of an unexpected error, for the device's own log
 
     @property
     def logged(self) -> str:

@@ -1,4 +1,4 @@
-"""What is asked of whoever trains for a device, in its own process or in a box."""
+"""What is asked of the trainer of a device, in its own process or in a box."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Item:
 
     manifest: Manifest
     frame: bytes | bytearray
-    signed: bytes = b""  # the manifest as it came, for whoever passes it on
+    signed: bytes = b""  # the manifest as it came, to be passed on
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Cancellation:
                 self._running = running
 
     def over(self) -> None:
-        """Nothing works for the task any more: what did may be at somebody else's by now."""
+        """Nothing works for the task any more: its worker may be at another task by now."""
         with self._lock:
             self._running = None
 

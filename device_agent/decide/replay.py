@@ -2,7 +2,7 @@
 
 Of each run the last counters are kept, those of the messages to this device and that of the state, and whether it has
 ended. A message to the device must be newer than the last one. A state may be the last one again, because the broker
-gives it to whoever connects. Of a run that has ended nothing is heard but its last state, until its coordinator
+sends it after every connect. Of a run that has ended nothing is heard but its last state, until its coordinator
 says in a newer one that it goes on; what was said before the end stays old.
 
 On disk there are two files. Each message is written to one of them without waiting for the disk: that outlives the end
@@ -114,7 +114,7 @@ class Replays:
         text = json.dumps({"number": self._number, "key": self.key, "floor": self.floor, "runs": runs}).encode()
         data, name = sha256(text).hexdigest().encode() + b"\n" + text + b"\n", self.names[self._slot]
         if not synced and self._slot in self._there:
-            self._there.discard(self._slot)  # unless this goes well: somebody may have removed it
+            self._there.discard(self._slot)  # unless this goes well: it may have been removed
             self._disk.patch(name, data)  # what may stand behind it is of a longer one from before
         else:
             self._disk.overwrite(name, data)

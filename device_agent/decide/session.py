@@ -13,14 +13,14 @@
 
 Its events and actions are in vocabulary.py.
 
-A device serves one run at a time and answers to all. A task of another run waits in the `queue`, and its coordinator
-is told (Busy); whoever has waited longest is next when the hands are free. They are free as soon as the work is done:
-an update that waits for its receipt holds nobody up, however long its coordinator is away.
+A device serves one run at a time and answers to all. A task of another run waits in the `queue`, and its coordinator is
+told (Busy); the task that has waited longest is next when the hands are free. They are free as soon as the work is
+done: an update that waits for its receipt holds nothing up, however long its coordinator is away.
 
 A newer task of the same run clears the hands (CancelTraining, Forget) and takes its place, behind those that wait.
 Being online is independent of all this: a device trains on while it is offline, and on its return announces
 itself and asks or sends again whatever is open. Only its own operator ends it (Stopped, or `once` and the end of a run
-that it saw at work): whoever is refused by a coordinator comes back later.
+that it saw at work): a device that is refused by a coordinator comes back later.
 
 House rules
   1. `step` is the only door. It changes nothing: it gives back the next state and what the shell shall do.
@@ -173,7 +173,7 @@ def _tasked(s: Session, new: vocabulary.Tasked) -> Step:
 
 
 def _set_back(s: Session, new: vocabulary.Tasked, latest: int) -> tuple[vocabulary.Action, ...]:
-    """Nobody goes back behind a round that he has had; whoever asks for it, in a new message, has forgotten it."""
+    """Decline a task older than the last answered round: the coordinator was rolled back."""
     why = (
         f"round {new.round} is older than round {latest}, which this device has had: if the run's folder was restored"
         " from a copy, go on under another run.name, with run.from"
@@ -194,7 +194,7 @@ def _again(s: Session, new: vocabulary.Tasked) -> Step:
 
 
 def _accepted(s: Session, new: vocabulary.Tasked) -> Step:
-    """New work; what was done or begun for an earlier round of its run is nobody's any more."""
+    """Take new work; drop what was done or begun for an earlier round of its run."""
     if len(s.queue) >= MOST_QUEUED and new.run_key not in {task.run_key for task in known(s)}:
         return s, _online(s, vocabulary.Decline(new, f"{MOST_QUEUED} other runs wait for this device already"))
     s, settled = _superseded(s, new)
@@ -229,7 +229,7 @@ def _waits(s: Session, task: vocabulary.Tasked) -> tuple[vocabulary.Action, ...]
 
 
 def _next(s: Session) -> Step:
-    """Whoever has waited longest, if the hands are free."""
+    """Begin the task that has waited longest, if no other is in hand."""
     if s.task is not None or not s.queue:
         return s, ()
     s = but(s, phase="fetching", task=s.queue[0], queue=s.queue[1:])
@@ -256,7 +256,7 @@ def _overdue(s: Session, model: str, silent: float) -> Step:
 
 
 def _disbelieved(s: Session, model: str, times: int, reason: str) -> Step:
-    """It is asked for again, because whoever overwrote it at the broker may not do so twice; then declined."""
+    """It is asked for again, because an attacker who overwrote it may not do so twice; then declined."""
     task = _fetches(s, model)
     if task is None:
         return s, ()
@@ -301,7 +301,7 @@ def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
             if mistake:
                 older = list(_without(s.failures, task.run_key).items())[1 - MOST_FAILURES :]
                 s = but(s, failures={**dict(older), task.run_key: mistake})
-            # Offline nobody can be told, and nobody needs to be: whoever comes back is asked again.
+            # Offline no message is sent, and none is needed: a device that comes back is asked again.
             told = _online(s, vocabulary.Decline(task, reason))
             s, begun = _next(_rest(s))
             return s, (vocabulary.Note(f"round {round} failed: {reason}"), *told, *begun)
@@ -310,7 +310,7 @@ def _failed(s: Session, round: int, reason: str, mistake: str = "") -> Step:
 
 
 def _unfit(s: Session, round: int, reason: str) -> Step:
-    """The task is declined, and nobody asks again until this device says that it is there."""
+    """Decline the task; no coordinator asks again until this device announces itself."""
     if s.phase != "fetching":
         return s, ()
     s, declined = _failed(s, round, reason)

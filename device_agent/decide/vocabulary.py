@@ -34,11 +34,11 @@ class Tasked:
     counted: int = 0  # the last round this device's answer was merged in: stands in for a receipt that was lost
     previous: str | None = None  # the model one round earlier, for algorithms that look back
     graphs: str | None = None  # the ONNX bundle, where devices train with onnxruntime
-    batches: int | None = None  # at most so many steps
+    batches: int | None = None  # at most this number of steps
     seconds: float | None = None  # at most so long
     seal: str | None = None  # the key that the answer is sealed for; None: it is sent open
     purpose: Purpose = "train"  # or only to evaluate: such an answer is never merged
-    evaluates: int | None = None  # count what the model does on data set aside, if there are so many samples
+    evaluates: int | None = None  # evaluate the model on data set aside, if at least this many samples are there
     held_back: float | None = None  # share of a trial's part that is not trained on
 
     @property
@@ -96,7 +96,7 @@ class Trained:
 class TrainingFailed:
     round: int
     reason: str  # for others: no values of the device's data
-    mistake: str = ""  # for the operator, if somebody's configuration is wrong
+    mistake: str = ""  # for the operator, if a configuration is wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ MOST_BYTES = 8 << 20  # that they take
 
 
 class CountedRows:
-    """The sets on this device's disk. Only whoever reads the device's data uses them."""
+    """The sets on this device's disk. Only the reader of the device's data uses them."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

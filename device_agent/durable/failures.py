@@ -1,4 +1,5 @@
-"""Tasks of a device with an allowance that ended in a way nobody can hide: a crash, a time-out, memory that ran out.
+"""Tasks of a device with an allowance that ended in a way that cannot be hidden: a crash, a time-out, memory that ran
+out.
 
 A coordinator can choose a model that crashes on some data and not on others, so each such end tells something, and no
 noise covers it. They are counted on disk for each coordinator's key, before the coordinator is told. After `MOST` of

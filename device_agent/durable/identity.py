@@ -8,7 +8,7 @@ NAME = "device.key"
 
 
 def signer(disk: Disk) -> Signer:
-    """The key that signs what this device says; whoever else can read it can say the same."""
+    """Return the key that signs what this device says; a user who can read it can act as this device."""
     if disk.read(NAME) is None:
         disk.create(NAME, key_file.new_pem())
     return _opened(disk)

@@ -94,7 +94,7 @@ class Spool:
         length of the note 8 | note, sealed by its hash | frame, whose hash stands in the note
 
     The file is written in place: a torn one is known by its hashes, and its round is trained again. So an update costs
-    one sync and no rename, which on an SD card is most of what a small round costs. Nobody waits for that sync unless
+    one sync and no rename, which on an SD card is most of what a small round costs. That sync is not waited for unless
     the device keeps something from this round to the next: an answer that the coordinator has, of which the device
     knows nothing after a power cut, is no loss; what was kept with it would be.
     """

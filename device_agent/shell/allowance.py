@@ -1,6 +1,6 @@
 """What a task costs the privacy of this device's data, booked before it begins; and what the device's operator allows.
 
-A coordinator chooses model, algorithm and noise, and whoever has its key can choose a model whose update is a sample.
+A coordinator chooses model, algorithm and noise, and a thief of its key can choose a model whose update is a sample.
 So where there is an allowance (`[privacy]` of the agent file), only what has noise on it leaves this device, and no
 more of it than the allowance covers: epsilons and deltas of all runs are added up (basic composition). The number of
 updates is bounded too: when one comes tells something that no noise covers.

@@ -18,7 +18,7 @@ from edgefl.wire.messages import GRAPHS, Manifest, read
 MakeModel: TypeAlias = Callable[[Manifest, bytes | bytearray | None], Model]
 
 GRAPHS_LIMIT = 256 << 20
-BATCH = 64  # where nobody says how many samples a step takes
+BATCH = 64  # where no key says how many samples a step takes
 
 
 def choose(compute: LocalCompute) -> str:

@@ -150,7 +150,7 @@ class Describing:
         """Return the samples that are described, and the rows that tell whether they are others than before.
 
         These are all that the device holds, since which of them are held back may change with one more. Only of a
-        trial, whose data are everybody's, it is the share that this run trains on.
+        trial, whose data are public, it is the share that this run trains on.
         """
         manifest, share = order.item.manifest, order.task.held_back
         data = self.samples.current(lambda data: fitted(self.device, data, manifest))

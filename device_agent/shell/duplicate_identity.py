@@ -28,7 +28,7 @@ class Twin:
         self._met, self._now = self._met if self._now else 0, False
 
     def heard(self, presence: Presence, *, by_us: bool) -> None:
-        """Somebody with our key says this of himself; `by_us` if it was us, in this life."""
+        """Take in a presence under our key; `by_us` if it was us, in this life."""
         ours = presence.installation == self.birth.installation
         if ours and (by_us or presence.birth <= self.birth.before):  # of an earlier life, as this disk knows them
             return

@@ -1,7 +1,7 @@
 """What this device hears: what its coordinator signed for it, and has not said before.
 
 Whose word counts is the business of `trust.py`, and what is new that of `replay.py`. The first key that signs a task
-is the one that is trusted, where none was given; until then states of anybody are heard, because nothing depends on
+is the one that is trusted, where none was given; until then states of any sender are heard, because nothing depends on
 them yet.
 """
 
@@ -30,7 +30,7 @@ Series: TypeAlias = tuple[str, str, int, bytes, bytes | None]  # key, run, count
 
 
 class Stranger(WireError):  # noqa: N818 - who it is
-    """A task that was truly signed, by somebody whom this device does not trust."""
+    """A task with a valid signature, by a key that this device does not trust."""
 
     def __init__(self, task: Assignment, run_id: str, key: str, trust: Trust) -> None:
         trusted = trust.key
@@ -117,7 +117,7 @@ class Hearing:
         return state
 
     def _turn_down(self, envelope: Envelope, task_in: Callable[[bytes | bytearray], Assignment | None]) -> None:
-        """Whoever signed this is not the coordinator of this device; if it is a task, he is told."""
+        """Drop a message of a foreign coordinator; decline it if it is a task."""
         whole = chunks.Assembler(self.calls.limit).add(envelope.payload)
         task = task_in(whole[1]) if whole else None
         if task is not None and task.run_id == envelope.run_id:

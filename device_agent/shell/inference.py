@@ -56,7 +56,7 @@ def _numbered(model: Predictor, data: Dataset) -> Dataset:
 
 
 def parts(settings: LocalData, root: Path | None) -> Iterator[tuple[str, Dataset]]:
-    """The device's data; in a trial the test part is everybody's, so it is not counted as this device's."""
+    """The device's data; in a trial the test part is common to all, so it is not counted as this device's."""
     yield "trained on", local_data(settings, root)
     if settings.partition is None:
         yield "held back", local_source(settings, root).test

@@ -1,8 +1,9 @@
 """Being there: what this device says of itself, what stands at the broker about it, and when it rests.
 
 It announces itself, again when the broker does not say so (the word was lost) or when an old last will comes behind it,
-and later when somebody has something against it. To rest is to be nowhere for a while: then nobody asks it in vain. A
-device that has no usable data rests as well, and says why; one that trains on older samples is there, and says so.
+and later when a coordinator refuses it. A device that rests is offline for a while: then no coordinator asks it in
+vain. A device that has no usable data rests as well, and says why; one that trains on older samples is there, and says
+so.
 """
 
 import logging
@@ -32,7 +33,7 @@ REST = 60.0  # seconds between two looks whether it may work again
 
 
 class Attendance:
-    """One device's, in one life; `complain` says what somebody has to do something about."""
+    """One device's, in one life; `complain` logs what an operator has to do something about."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Attendance:
         self.trouble = samples.trouble  # with its data, as it was announced
         self.looked_at, self.looked_for = 0.0, ""  # when its vitals were last told, and to which run while it worked
         self.rests_until: float | None = None  # when it will be looked whether it may work again
-        self.pause = Pause(device)  # before it announces itself again to somebody who had something against it
+        self.pause = Pause(device)  # before it announces itself again to a coordinator that refused it
         self.unconfirmed = Pause(device)  # before it does because the broker does not say so: the word was lost
 
     # ---- what it says ------------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ class Attendance:
         return (self.announced, self.trouble) != (len(self.samples.data), self.samples.trouble)
 
     def announce_later(self, why: str) -> None:
-        """Somebody has this against it."""
+        """The coordinator refused this device: log the reason and announce again with backoff."""
         self.complain(why)
         self.pause.begin(self.clock.now())
 
@@ -136,7 +137,7 @@ class Attendance:
             envelope.prove(Where("presence", self.fleet, device=self.device))
             presence = read_json(Presence, envelope.payload)
         except WireError as error:
-            if message.retained:  # of whoever was there before; ours takes its place
+            if message.retained:  # of the device that was there before; ours takes its place
                 return
             self.announce_later(f"somebody spoke in the name of this device code={error.code} why={error}")
             raise
@@ -154,7 +155,7 @@ class Attendance:
                 log.info("announced again birth=%d", self.birth.number)
                 if self.clock.now() - self.announced_at > AGAIN:
                     self.announce()
-                else:  # or whoever says our last will again and again would have us flood the coordinator
+                else:  # or an attacker who repeats our last will would have us flood the coordinator
                     self.announce_later("the last will of this device comes again while it is here")
             case "left":
                 level = DEBUG if self.twin.certain else WARNING

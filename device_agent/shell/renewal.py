@@ -2,8 +2,8 @@
 
     most of its time is over ── Renewal(request) ──▶ the fleet's authority ── Renewed(certificate) ──▶ on disk
 
-The new key is made here, and stays here; until its certificate comes it is in memory only, and whoever restarts asks
-again. Key and certificate share a file that is replaced as a whole: whatever happens, they belong together. The
+The new key is made here, and stays here; until its certificate comes it is in memory only, and an agent that restarts
+asks again. Key and certificate share a file that is replaced as a whole: whatever happens, they belong together. The
 connection takes them up when it is next made.
 """
 

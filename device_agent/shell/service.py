@@ -1,6 +1,6 @@
 """The agent: a thin shell around the session. It carries out what the session decides, one thing after another.
 
-It is a reactor (edgefl/system/reactor.py): whoever owns it hands it events and wakes it at its deadline. What the disk
+It is a reactor (edgefl/system/reactor.py): its owner hands it events and wakes it at its deadline. What the disk
 has no room for is tried again at the deadline, and all that comes later waits behind it: a commit that is not written
 keeps its update, and an update whose price is not booked is not sent.
 """
@@ -143,7 +143,7 @@ class Agent:
         )
         self.renewal = renewal  # of its certificate, where it has one
         self.refusals: Counter[str] = Counter()
-        self.complaints: deque[str] = deque(maxlen=32)  # what somebody has to do something about: said once
+        self.complaints: deque[str] = deque(maxlen=32)  # what an operator has to do something about: logged once
         self.attendance = Attendance(
             device=device,
             fleet=fleet,
@@ -363,7 +363,7 @@ class Agent:
     ) -> None:
         try:
             content = heard(job, payload)
-        except Stranger as error:  # another coordinator, who is told and nobody else
+        except Stranger as error:  # another coordinator, the only one that is told
             told = Declined(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
             self.outbox.say(error.run_id, told)
             raise
@@ -374,7 +374,7 @@ class Agent:
         match message:
             case Assignment() if message.installation in (None, self.birth.installation):
                 log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
-                self.attendance.pause.over()  # somebody works with us
+                self.attendance.pause.over()  # a coordinator works with us
                 task = _tasked(message)
                 if message.enclosed:
                     self._unfold(task, message.enclosed)
@@ -454,7 +454,7 @@ class Agent:
         self._announce_data()
 
     def _failed(self, round: int, verdict: Verdict) -> None:
-        if verdict.mistake:  # somebody's, and not the end: the next run may want something else
+        if verdict.mistake:  # a mistake, and not the end: the next run may want something else
             self._complain(verdict.logged)
         self._feed(vocabulary.TrainingFailed(round, verdict.told, verdict.reason if verdict.mistake else ""))
 
@@ -595,7 +595,7 @@ class Agent:
             self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps, vitals=vitals))
 
     def _complain(self, what: str) -> None:
-        """Say what somebody has to do something about: once, however often it is seen."""
+        """Log what an operator has to do something about: once, however often it is seen."""
         if what not in self.complaints:
             self.complaints.append(what)
             log.warning("%s", what)

@@ -36,7 +36,7 @@ class Failed:
     round: int
     reason: str
     told: str
-    mistake: bool  # somebody's configuration is wrong
+    mistake: bool  # a configuration is wrong
     steps: int = 0  # that were made before it was known
 
 
@@ -85,7 +85,7 @@ class Trainer:
 
 
 def _sealing(train: Train, seal: Seal | None) -> Train:
-    """The same training, whose answer is sealed before anybody sees it."""
+    """Return the same training, whose answer is sealed before it leaves."""
     if seal is None:
         return train
 

@@ -1,4 +1,4 @@
-"""How this machine fares: read from /proc and /sys when somebody is told anyway, and never in between.
+"""How this machine fares: read from /proc and /sys when a message goes out anyway, and never in between.
 
 Nothing here raises: what a machine does not tell, or tells nonsense about, is None. `root` is where /proc and /sys are.
 A Jetson's sensors are thermal zones like any other's; `tegrastats` shows the same files.

@@ -29,7 +29,7 @@ from edgefl.wire.messages import Manifest
 
 _of_the_job = attrgetter(*(name for name in Manifest.model_fields if name not in {"round", "digest", "size"}))
 FEWER = "the device's samples have become fewer since this task was booked; ask again"
-DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], Done]  # `Worker.work`, or somebody who has it done
+DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], Done]  # `Worker.work`, or a client of it
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ def own_model(worker: Worker, task: Task, state: State) -> State:
 def open_task(
     task: Tasked, item: Item, earlier: bytes | bytearray | None, most: int, allowed: AbstractSet[str]
 ) -> Task:
-    """The task with its model, and the one before it where there is one, opened: at most so many bytes each."""
+    """The task with its model, and the one before it where there is one, opened: at most `most` bytes each."""
     size, coded = item.manifest.layout.layout().size, codec(item.manifest.down, "down", allowed=allowed)
     params, extra = unpack_broadcast(item.frame, size, most, coded)
     previous = unpack_broadcast(earlier, size, most, coded)[0] if earlier else None

@@ -7,7 +7,7 @@
 A site is a member of the fleet: its bridge has a certificate of the site's name, may speak for the devices of the site
 alone, and is put out as a device is. Who belongs to the site, and whose certificates no longer count, is
 told to it over the bridge whenever that changes: a list that is signed with the coordinator's key and numbered, so that
-no older one takes its place, whoever owns the brokers. It stands at the fleet's broker for a site that is away.
+no older one takes its place, even at a hostile broker. It stands at the fleet's broker for a site that is away.
 """
 
 import base64

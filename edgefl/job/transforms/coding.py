@@ -62,7 +62,7 @@ class Coding(Transform):
         return coded, {**kept, RESIDUAL: update.delta - coded.arrays[DELTA]}
 
     def coordinator(self, described: Sequence[Tensor], body: memoryview, size: int) -> State:
-        """Return the arrays of an answer, whose update has so many numbers."""
+        """Return the arrays of an answer, whose update has this size."""
         return tensors.decode(described, body, {DELTA: size}, self.codec)
 
     def beside(self, arrays: State) -> Coded:
