@@ -1,17 +1,24 @@
 """Answers that come as one count as they would have counted alone: bounded rounding, bounded weight, exact counts."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.decide.vocabulary import AnswerId, Merge
+from edgefl.base.vector import Layout
+from edgefl.job.config.schema import RunFile
 from edgefl.learn.aggregation import mean
 from edgefl.learn.contract import Counts, Seen, Update
 from edgefl.learn.evaluation import fleet
 from edgefl.learn.robustness import Caps, bound
+from gateway.site import SiteArtifacts, SumMade
 from gateway.sums import combined
 
 SIZE = 24
+LAYOUT = Layout(("w",), ((SIZE,),))
 CAPS = Caps(5.0, 4.0, 10.0)
 
 
@@ -108,3 +115,17 @@ def test_counts_of_a_gateway_are_those_of_its_devices_and_are_capped_as_theirs()
     assert {name: told[name] for name in names} == {name: whole[name] for name in names}
     capped = fleet.evaluated({"a": alone["a"], "b": alone["b"], "gw": one.seen}, classes=2, cap=1.5)
     assert capped["samples"] < 100, "one device with so many samples would be capped"
+
+
+def test_a_site_adds_up_what_the_caps_of_its_run_file_leave() -> None:
+    answers, put = updates(3, [1.0, 1.0, 1.0, 20.0]), list[SumMade]()
+    site = object.__new__(SiteArtifacts)  # of which a merge asks for its run file, its answers and its model alone
+    site.run = RunFile.model_validate({"rounds": {"cohort": 4}})
+    site.answers = SimpleNamespace(take=lambda digest: answers[digest.decode()])
+    site.standing = site.publisher = SimpleNamespace(job=SimpleNamespace(model=SimpleNamespace(layout=LAYOUT)))
+    merge = Merge(1, {name: AnswerId(1, name.encode()) for name in answers}, {}, population=4)
+    site.merge(merge, "drop", None, None, journaled=False)(put.append)
+    within = bound(answers, {}, {}, trainable=SIZE, caps=CAPS).updates
+    assert within["d03"].weight == 3.0
+    assert put[0].update.weight == 6.0
+    assert put[0].update.delta.tobytes() == combined(within).delta.tobytes()
