@@ -124,7 +124,7 @@ def test_a_checkpoint_runs_no_program(trained: Path, unpacked: Path) -> None:
     file = forged(trained, unpacked, model)
     code, _, error = edgefl(unpacked, "export", file.name, "out.onnx")
     assert code == 2
-    assert "--model subprocess:Popen" in one_line(error)
+    assert "--model package.module:factory" in one_line(error), "and not a command to type that runs it"
     assert "--run run.toml" in one_line(error)
     assert not (unpacked / CANARY).exists()
     assert not (unpacked / "out.onnx").exists()
@@ -205,6 +205,34 @@ def test_what_reads_the_folder_of_a_run_names_the_way_to_choose_code(unpacked: P
     assert not (unpacked / CANARY).exists()
 
 
+FROM_A_SHELL = "import sys; from edgefl.cli.entry import main; sys.exit(main())"
+
+
+def test_a_run_file_elsewhere_imports_nothing_from_the_current_folder(own: Path, tmp_path: Path) -> None:
+    """`edgefl` as a shell starts it: Python puts no current folder before what is installed, and we do not either."""
+    shadows = ("sympy", "networkx", "torch", "onnx", "onnxscript", "multiprocess", "psutil", "yaml", "PIL")
+    for name in shadows:
+        (tmp_path / f"{name}.py").write_text(f"open({CANARY!r}, 'w').write({name!r})\nraise ImportError({name!r})\n")
+    command = [sys.executable, "-I", "-c", FROM_A_SHELL, "simulate", str(own / "run.toml")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert not (tmp_path / CANARY).exists(), (tmp_path / CANARY).read_text()
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("data", [{"query": "SELECT * FROM v"}, {"most_mb": 100_000_000}], ids=json.dumps)
+def test_a_journal_does_not_say_how_much_is_read(
+    data: dict[str, Any], unpacked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(unpacked)
+    folder = journal(unpacked, data=data)
+    ((key, value),) = data.items()
+    with pytest.raises(ConfigError, match=f"its journal says data.{key} = .*: this is the remedy"):
+        begun(folder, remedy="this is the remedy")
+    assert begun(folder, [f"data.{key}={json.dumps(value)}"], remedy="").data.model_dump()[key] == value
+    own = parse(RunFile, {"data": data, "rounds": {"cohort": 1}}, "run.toml", environment={})
+    assert begun(folder, remedy="", own=own).data.model_dump()[key] == value
+
+
 # ---- code of the operator's own --------------------------------------------------------------------------------------
 
 
@@ -222,7 +250,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_network_of_one_s_own_is_exported_once_it_is_named(own: Path) -> None:
     code, _, error = edgefl(own, "export", "own", "out.onnx")
-    assert (code, "--model mine:net" in one_line(error)) == (2, True)
+    assert (code, "'mine:net' is code" in one_line(error)) == (2, True)
     code, said, error = edgefl(own, "export", "own", "out.onnx", "--model", "mine:net")
     assert code == 0, error
     assert "mine:Own, 1 rounds on digits" in said
