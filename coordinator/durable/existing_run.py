@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from coordinator.decide.rounds import Rounds, continued, reopened
 from coordinator.durable import checkpoint, journal
 from coordinator.durable.resuming import CONTENTS, DATA, ON_THE_WIRE, Change, Stated, changes, rounds_in_force
+from coordinator.durable.run_table import run_table
 from coordinator.durable.starting_point import rules
 from edgefl.base.errors import CodeRefused, ConfigError, Finished, StoreError
 from edgefl.base.events import Changed
@@ -27,7 +28,6 @@ from edgefl.learn.data.limit import usual_mb
 from edgefl.learn.data.reading import Reading
 from edgefl.system import user_code
 from edgefl.system.disk import FolderDisk
-from edgefl.system.json_text import parse_json
 from edgefl.system.store import make_private
 
 log = logging.getLogger(__name__)
@@ -196,8 +196,7 @@ def _amend(book: journal.Journal, run: RunFile, state: Rounds | None, changed: l
 
 def _known(book: journal.Journal) -> Known | None:
     """The run file that was in force, as it was written down, perhaps by an earlier version."""
-    told = book.get("run")
-    return None if told is None else parse_json(told)
+    return run_table(book)
 
 
 def _rounds(book: journal.Journal, run: RunFile) -> Rounds | None:
