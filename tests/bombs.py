@@ -86,6 +86,33 @@ def npy_before_an_archive(path: Path) -> None:
         pass
 
 
+def npz_of_nothing(path: Path, names: int = 1 << 26) -> None:
+    """500 bytes that name very many classes, each of which is an empty text."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", header((4, 2)) + bytes(32))
+        archive.writestr("y.npy", header((4,), "<i8") + bytes(32))
+        archive.writestr("classes.npy", header((names,), "<U0"))
+
+
+def npz_of_names(path: Path) -> None:
+    """Names of classes of one letter each, which become texts of 50 bytes."""
+    write_zeros(path, header((10_000_000,), "<U1"), 40_000_000, "classes.npy")
+    write_zeros(path, header((4, 2)), 32)
+    write_zeros(path, header((4,), "<i8"), 32, "y.npy")
+
+
+def npz_of_less_than_nothing(path: Path) -> None:
+    """Features of 1.2 GB, and beside them an array that claims to take as much less than nothing."""
+    write_zeros(path, header((-2_000_000_000,), "|u1"), 0, "a.npy")
+    npz(path)
+
+
+def npz_of_bits(path: Path) -> None:
+    """Features of one byte each, that take 480 MB as float32."""
+    write_zeros(path, header((120_000, 1000), "|b1"), 120_000_000)
+    write_zeros(path, header((120_000,), "<i8"), 960_000, "y.npy")
+
+
 def npz_of_two_names(path: Path) -> None:
     """An array of 100 GB under a name that is not one of an array."""
     with zipfile.ZipFile(path, "w") as archive:
@@ -120,6 +147,14 @@ def view_of_many_rows(path: Path) -> None:
 def large_generated_column(path: Path) -> None:
     """A table of one short row whose second column is computed: 900 MB."""
     sqlite(path, "CREATE TABLE t (a, label AS (zeroblob(900000000)))", "INSERT INTO t VALUES (1)")
+
+
+def slow_generated_column(path: Path) -> None:
+    """A table each cell of which takes seconds, within a single instruction."""
+    cell = "instr(zeroblob(900000), zeroblob(450000) || x'01')"
+    changed = f"CREATE TABLE t (a, b AS ({cell}), label AS ({cell}))".replace("'", "''")
+    schema = "PRAGMA writable_schema = 1", f"UPDATE sqlite_master SET sql = '{changed}'"  # else writing computes too
+    sqlite(path, "CREATE TABLE t (a)", *["INSERT INTO t VALUES (1)"] * 20, *schema)
 
 
 def csv_without_lines(path: Path) -> None:

@@ -11,11 +11,22 @@ from pathlib import Path
 import bombs
 import pytest
 
-from edgefl.base.errors import ConfigError, RemoteError, WireError
+from coordinator.durable import run_history
+from coordinator.durable.existing_run import begun
+from coordinator.durable.journal import Journal
+from coordinator.durable.resuming import Stated
+from coordinator.shell.exporting import read
+from edgefl.base.errors import ConfigError, EdgeflError, RemoteError, StoreError, WireError
 from edgefl.delivery import card
 from edgefl.delivery.deployed import Deployed
 from edgefl.fleet import kit
+from edgefl.job.config import origin
+from edgefl.job.config.reader import parse
+from edgefl.job.config.schema import RunFile
 from edgefl.lab.api.folder import load
+from edgefl.ops.reporting import gather
+from edgefl.system.disk import FolderDisk
+from edgefl.watch.metrics_file import MetricsReader
 from edgefl.watch.overview import snapshot
 from edgefl.watch.page.history import History
 from edgefl.wire.messages import Presence, read_json
@@ -56,6 +67,11 @@ FROM_OUTSIDE: dict[str, tuple[str, ...]] = {
     "edgefl/system/record_log.py": (f"{TEXTS}::test_a_record_that_is_none_is_said_of_its_file",),
     "edgefl/system/json_text.py": (f"{TEXTS}::test_what_is_nested_too_deep_is_a_value_error_as_all_else",),
     "edgefl/job/config/reader.py": (f"{TEXTS}::test_a_configuration_may_be_a_bomb",),
+    "coordinator/durable/run_table.py": ("test_every_reader.py::test_the_journal_of_a_run_may_hold_a_bomb",),
+    "coordinator/durable/resuming.py": ("test_every_reader.py::test_the_journal_of_a_run_may_hold_a_bomb",),
+    "edgefl/job/config/origin.py": ("test_every_reader.py::test_the_journal_of_a_run_may_hold_a_bomb",),
+    "edgefl/ops/reporting.py": ("test_every_reader.py::test_the_journal_of_a_run_may_hold_a_bomb",),
+    "edgefl/watch/metrics_file.py": ("test_every_reader.py::test_the_folder_of_a_run_may_hold_sparse_files",),
     "edgefl/fleet/tokens.py": (f"{TEXTS}::test_a_token_may_be_a_bomb",),
     "edgefl/fleet/kit.py": ("test_every_reader.py::test_a_kit_may_be_a_bomb",),
     "edgefl/delivery/card.py": ("test_every_reader.py::test_the_card_of_a_model_may_be_a_bomb",),
@@ -77,11 +93,6 @@ FROM_OUTSIDE: dict[str, tuple[str, ...]] = {
 OURS: dict[str, str] = {
     "coordinator/durable/checkpoint.py": "turns its own values around",
     "coordinator/shell/known_runs.py": "the coordinator's folder; has a limit of size",
-    "edgefl/watch/metrics_file.py": "the metrics of its own run",
-    "coordinator/durable/run_history.py": "the journal of a run",
-    "edgefl/ops/reporting.py": "the journal of a run",
-    "coordinator/durable/resuming.py": "the journal of its own run",
-    "coordinator/durable/existing_run.py": "the journal of its own run",
     "device_agent/box/channel.py": "between an agent and its box; has a limit of size",
     "device_agent/box/inside.py": "what the agent says to its box",
     "device_agent/durable/failures.py": "the device's folder",
@@ -89,7 +100,6 @@ OURS: dict[str, str] = {
     "device_agent/decide/replay.py": "the device's folder; has a hash",
     "edgefl/lab/api/running.py": "notes of this process",
     "edgefl/lab/comparison/cache.py": "the results of a comparison",
-    "edgefl/job/config/origin.py": "the journal of a run",
     "edgefl/learn/data/table.py": "from its own process, which has a limit of memory",
     "edgefl/delivery/deploy.py": "graphs that were made here",
     "edgefl/delivery/quantise.py": "a model that was made here",
@@ -183,6 +193,38 @@ def test_the_folder_of_a_run_may_hold_a_bomb(text: str, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(text + "\n")
     with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 1: not a line of a run's metrics"):
         load(tmp_path)
+
+
+def test_the_folder_of_a_run_may_hold_sparse_files(tmp_path: Path) -> None:
+    bombs.sparse(tmp_path / "metrics.jsonl")
+    for reads in (lambda: load(tmp_path), lambda: MetricsReader(FolderDisk(tmp_path)).read_on()):
+        with pytest.raises(StoreError, match=r"metrics\.jsonl: larger than 512 MB"):
+            reads()
+    (tmp_path / "metrics.jsonl").write_text("")
+    bombs.sparse(tmp_path / "checkpoint-000001.safetensors")
+    for reads in (lambda: load(tmp_path), lambda: read(tmp_path)):
+        with pytest.raises(EdgeflError, match=r"checkpoint-000001\.safetensors: larger than 4096 MB"):
+            reads()
+
+
+@pytest.mark.parametrize("text", [*NESTED, "null", "3", '{"run": 3}', '{"run": {"name": [], "rounds": 1}}'])
+def test_the_journal_of_a_run_may_hold_a_bomb(text: str, tmp_path: Path) -> None:
+    disk = FolderDisk(tmp_path / "night")
+    book = Journal(disk)
+    book.set(run=text, software=text)
+    for reads in (
+        run_history.facts,
+        lambda _: gather(tmp_path / "night"),
+        lambda _: begun(tmp_path / "night", remedy=""),
+    ):
+        with pytest.raises(StoreError, match="its journal holds no run file"):
+            reads(disk)
+    for reads in (origin.from_json, Stated.from_json):
+        with pytest.raises(StoreError, match="what a journal says of "):
+            reads(text)
+    table = parse(RunFile, {"rounds": {"cohort": 1, "quorum": 1}}, "run.toml", environment={})
+    book.set(run=table.model_dump_json())
+    assert gather(tmp_path / "night").software == {}
 
 
 @pytest.mark.parametrize("text", NESTED)

@@ -206,6 +206,8 @@ def params(disk: Disk, name: str, model: State, about: dict[str, Any]) -> Vector
     names, shapes, buffers = about["layout"]
     layout = Layout(tuple(names), tuple(tuple(shape) for shape in shapes), buffers)
     rest = set(names) - set(model)
+    if rest and name != BEST and (disk.size(state_of(name)) or 0) > store.LARGEST_MODEL:
+        raise StoreError(f"{disk.where(state_of(name))}: larger than {store.LARGEST_MODEL >> 20} MB")
     more = {one: (model if name == BEST else _state(disk, name, about)[0])[_UNNAMED + one] for one in rest}
     return layout.flatten({**model, **more})
 

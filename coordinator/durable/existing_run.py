@@ -7,6 +7,7 @@ anew, `extend` gives it more rounds, and another run may begin with its model (r
 """
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,15 +17,17 @@ from typing import Any, TypeAlias
 from coordinator.decide.rounds import Rounds, continued, reopened
 from coordinator.durable import checkpoint, journal
 from coordinator.durable.resuming import CONTENTS, DATA, ON_THE_WIRE, Change, Stated, changes, rounds_in_force
+from coordinator.durable.run_table import run_table
 from coordinator.durable.starting_point import rules
 from edgefl.base.errors import CodeRefused, ConfigError, Finished, StoreError
 from edgefl.base.events import Changed
-from edgefl.job.config.reader import parse
+from edgefl.job.config.reader import overrides, parse
 from edgefl.job.config.schema import RunFile
 from edgefl.learn.data import files
+from edgefl.learn.data.limit import usual_mb
+from edgefl.learn.data.reading import Reading
 from edgefl.system import user_code
 from edgefl.system.disk import FolderDisk
-from edgefl.system.json_text import parse_json
 from edgefl.system.store import make_private
 
 log = logging.getLogger(__name__)
@@ -105,10 +108,11 @@ def has_finished(run: RunFile, book: journal.Journal | None = None) -> str:
     )
 
 
-def begun(folder: Path, sets: Sequence[str] = (), *, remedy: str) -> RunFile:
+def begun(folder: Path, sets: Sequence[str] = (), *, remedy: str, own: RunFile | None = None) -> RunFile:
     """The run file that is in force for the run in this folder, which may have been moved since.
 
-    A folder may not name code: `remedy` says how the operator does, where a run needs some.
+    A folder may not name code, nor a query or memory for its data: `remedy` says how the operator does, where a run
+    needs some. `own` is the run file that he named, if he did.
     """
     disk = FolderDisk(folder)
     known = _known(journal.Journal(disk, reading=True)) if journal.exists(disk) else None
@@ -127,6 +131,14 @@ def begun(folder: Path, sets: Sequence[str] = (), *, remedy: str) -> RunFile:
                 user_code.check(place, key)
     except CodeRefused as error:
         raise CodeRefused(f"{error}: {remedy}") from None
+    allowed = Reading() if own is None else own.data
+    set_here = {override.key for override in overrides(RunFile, sets, os.environ)}
+    for key, asked, least in (
+        ("data.query", run.data.query, allowed.query),
+        ("data.most_mb", max(run.data.most_mb or 0, usual_mb()), max(allowed.most_mb or 0, usual_mb())),
+    ):
+        if asked != least and key not in set_here:
+            raise ConfigError(f"{folder}: its journal says {key} = {asked!r}, which you have not said: {remedy}")
     return run
 
 
@@ -184,8 +196,7 @@ def _amend(book: journal.Journal, run: RunFile, state: Rounds | None, changed: l
 
 def _known(book: journal.Journal) -> Known | None:
     """The run file that was in force, as it was written down, perhaps by an earlier version."""
-    told = book.get("run")
-    return None if told is None else parse_json(told)
+    return run_table(book)
 
 
 def _rounds(book: journal.Journal, run: RunFile) -> Rounds | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from edgefl.base.errors import StoreError
 from edgefl.job.config.reader import overrides, read_toml
 from edgefl.job.config.schema import Run, RunFile
 from edgefl.system.json_text import parse_json
@@ -115,7 +116,14 @@ class Stated:
 
     @classmethod
     def from_json(cls, text: str | None) -> "Stated | None":
-        return cls(**parse_json(text)) if text else None
+        """Return what a journal says; raise `StoreError` if that is something else."""
+        if not text:
+            return None
+        try:
+            held = parse_json(text)
+            return cls(int(held["file"]), None if held["override"] is None else int(held["override"]))
+        except (ValueError, KeyError, TypeError):
+            raise StoreError("what a journal says of the rounds that were asked for cannot be read") from None
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))

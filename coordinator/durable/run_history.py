@@ -13,11 +13,11 @@ from pathlib import Path
 from coordinator.decide import modes
 from coordinator.durable import journal
 from coordinator.durable.journal import Journal
+from coordinator.durable.run_table import run_table
 from edgefl.base import events
 from edgefl.base.errors import ConfigError, StoreError
 from edgefl.base.events import Fact, Started, Waiting
 from edgefl.system.disk import Disk, FolderDisk
-from edgefl.system.json_text import parse_json
 from edgefl.watch import fact_lines
 from edgefl.watch.metrics_file import Line, MetricsFile, MetricsReader, Report, number
 from edgefl.watch.overview.overview import Overview
@@ -96,10 +96,10 @@ class _Reader:
 
     def _started(self, facts: list[Fact]) -> Iterator[Started]:
         """Return what the run is: that is told once."""
-        text = self._book.get("run")
-        if text is None or self._began:
+        run = None if self._began else run_table(self._book)
+        if run is None:
             return
-        self._began, run = True, parse_json(text)
+        self._began = True
         at = facts[0].at if facts else 0.0
         broker, algorithm = str(parse(run["broker"]["url"])), str(run["algorithm"]["name"])
         about = run["run"]["rounds"], run["rounds"]["deadline"]

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,12 @@ from edgefl.job.run.first_model import Origin, frozen_otherwise
 from edgefl.job.run.job import Job
 from edgefl.job.run.network import export_graphs
 from edgefl.learn import losses
+from edgefl.learn.data import files
 from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.reading import Reading
 from edgefl.learn.evaluation import metrics
 from edgefl.learn.models.base import Model
-from edgefl.learn.models.build import build
+from edgefl.learn.models.build import build, made_without_memory
 from edgefl.learn.models.onnx.bundle import unpack
 from edgefl.learn.session_objects import is_yours, shown
 from edgefl.learn.tasks import form
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from edgefl.learn.models.torch_backend import TorchModel
 
 log = logging.getLogger(__name__)
+
+LARGEST = 1 << 22  # numbers of a sample: an image of 1024 x 1024 in four channels
+WIDEST = 1 << 26  # of what a network gives for a sample, such as 512 tokens of 100,000 words
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +100,12 @@ def export_checkpoint(
     int8: bool = False,
     root: Path | None = None,
     network: str | None = None,
+    own: RunFile | None = None,
 ) -> Exported:
     """Write the model of a checkpoint; of a run's folder, the last one or the best.
 
     Code that the checkpoint names is run only if the operator named it too; `network` is the task.model that the
-    operator named.
+    operator named. Which files are read as test data, and how much of them, is said by `own`, the operator's run file.
     """
     from edgefl.delivery import deploy  # noqa: PLC0415 - onnxruntime only when there is a model to write
     from edgefl.delivery.quantise import quantised  # noqa: PLC0415
@@ -110,7 +117,7 @@ def export_checkpoint(
     trained = _of_network(read(source, best=best), network)
     plain = _model(trained)
     model = statistics.raw_units(plain, trained.normalise)
-    test, untested = _test(trained, root)
+    test, untested = _test(trained, root, own)
     x = made_up(model, trained.sample, tokens=plain.reads_tokens(trained.sample)) if test is None else test.x[:SHOWN]
     params, what = trained.params, (trained.run.task.model, trained.sample, trained.outputs, trained.run.run.seed)
     bundle, rows = unpack(export_graphs(*what, like=x, form=trained.form)), trained.form
@@ -227,22 +234,34 @@ def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any], unkn
 
 
 def _model(trained: Trained) -> "TorchModel":
+    """The network of a checkpoint: of sizes that its tensors have, which is seen before there is memory for it."""
     task = trained.run.task
     what = task.model, trained.sample, trained.outputs, trained.run.run.seed
+    for where, numbers, most in (("a sample", prod(trained.sample), LARGEST), ("an output", trained.outputs, WIDEST)):
+        if numbers > most:
+            raise ConfigError(f"{trained.path}: {where} of {numbers} numbers; {most} are the most")
     try:
+        expected = made_without_memory(*what, trained.form)
+        if (
+            expected is not None
+            and [list(expected), [list(shape) for shape in expected.values()]] != trained.layout[:2]
+        ):
+            raise ConfigError(_other_tensors(trained, ""))
         model, _ = build(*what, device="cpu", form=trained.form)
     except CodeRefused:
-        name = "package.module:factory" if is_yours(task.model) else task.model
         raise CodeRefused(
             f"{trained.path}: its network '{shown(task.model)}' is code, and a checkpoint is not asked which code to"
-            f" run: name it yourself with --model {name}, or the run file with --run run.toml"
+            " run: name it yourself with --model package.module:factory, or the run file with --run run.toml"
         ) from None
+    except (RuntimeError, MemoryError) as error:  # of torch, which has no memory for it
+        raise ConfigError(f"{trained.path}: task.model = '{task.model}' cannot be made here ({error})") from None
     here = checkpoint.described(model.layout)
     if trained.layout != here:
         raise ConfigError(
-            f"{trained.path}: holds other tensors than task.model = '{task.model}' makes here"
-            f" ({checkpoint.fingerprint(trained.layout)} there, {checkpoint.fingerprint(here)} here);"
-            " export with the model's code it was trained with"
+            _other_tensors(
+                trained,
+                f" ({checkpoint.fingerprint(trained.layout)} there, {checkpoint.fingerprint(here)} here)",
+            )
         )
     if changed := frozen_otherwise(trained.tensors, model, trained.params):
         raise ConfigError(
@@ -252,17 +271,34 @@ def _model(trained: Trained) -> "TorchModel":
     return model
 
 
-def _test(trained: Trained, root: Path | None) -> tuple[Dataset | None, str]:
+def _other_tensors(trained: Trained, which: str) -> str:
+    return (
+        f"{trained.path}: holds other tensors than task.model = '{trained.run.task.model}' makes here{which};"
+        " export with the model's code it was trained with"
+    )
+
+
+def _test(trained: Trained, root: Path | None, own: RunFile | None) -> tuple[Dataset | None, str]:
     """The run's test data, or why they are not at hand: the model can be exported without them."""
-    if (loss := trained.facts["loss_function"]) != trained.run.task.loss:
+    run, data = trained.run, trained.run.task.data or ""
+    if (loss := trained.facts["loss_function"]) != run.task.loss:
         return None, f"its loss '{loss}' is code: name the run file with --run run.toml"
+    if own is not None:
+        run = run.model_copy(update={"data": own.data, "task": run.task.model_copy(update={"data": own.task.data})})
+    elif files.is_file(data):
+        return None, f"its data '{data}' are files, which a checkpoint does not choose: name the run file with --run"
+    else:
+        run = run.model_copy(update={"data": Reading()})  # how much may be read is not the file's choice either
     try:
-        test = jobs.split(trained.run, root).test
+        test = jobs.split(run, root).test
     except EdgeflError as error:
         return None, f"{error} (relative paths count from the current folder here)"
     if not len(test):
         return None, "the run has no test data"
-    return (test, "") if test.shape == trained.sample else (None, "the run's test data have another shape now")
+    labels = test.classes > trained.classes or (not trained.form.kind and test.targets != trained.targets)
+    if test.shape != trained.sample or labels:
+        return None, f"the run's test data have {'other labels' if labels else 'another shape'} now"
+    return test, ""
 
 
 def reads_tokens(job: Job) -> bool:

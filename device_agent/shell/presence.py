@@ -3,7 +3,8 @@
 It announces itself, again when the broker does not say so (the word was lost) or when an old last will comes behind it,
 and later when a coordinator refuses it. A device that rests is offline for a while: then no coordinator asks it in
 vain. A device that has no usable data rests as well, and says why; one that trains on older samples is there, and says
-so.
+so. A device with an allowance `hides`: it says each of these in one constant text, and nothing of data that do not fit
+a task, which would tell their labels.
 """
 
 import logging
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 AGAIN = 1.0  # seconds before it announces itself again at once; sooner than that it waits
 VITALS = 60.0  # seconds between two looks at how the machine fares, while it works
 REST = 60.0  # seconds between two looks whether it may work again
+# What a device that hides how it fares tells of itself: constants, that say nothing of its data or its machine.
+UNMET = "the conditions of its operator do not hold"
+UNREADABLE = "its newest data cannot be read; the device's own log says more"
 
 
 class Attendance:
@@ -52,7 +56,7 @@ class Attendance:
         speaks_for: Callable[[], int] = lambda: 1,
         machine: Callable[[], Vitals] | None = None,
         unmet: Callable[[Vitals], str] | None = None,
-        tells_vitals: bool = True,
+        hides: bool = False,
     ) -> None:
         self.device, self.fleet, self.birth, self.key = device, fleet, birth, key
         self.site = site  # whose broker it is at
@@ -60,11 +64,11 @@ class Attendance:
         self.back_end, self.host = back_end, socket.gethostname() if host is None else host
         self.speaks_for = speaks_for  # devices behind it, of a gateway
         self.machine = machine  # how it fares, unless it is simulated
-        self.tells_vitals = tells_vitals  # to others
+        self.hides = hides  # whether others hear nothing of how its machine fares, nor of what its data hold
         self.unmet = unmet  # why it should not work now, where its operator has conditions
         self.twin = Twin(birth)
         self.announced, self.announced_at = len(samples.data), 0.0
-        self.trouble = samples.trouble  # with its data, as it was announced
+        self.trouble = self._trouble()  # with its data, as it was announced
         self.looked_at, self.looked_for = 0.0, ""  # when its vitals were last told, and to which run while it worked
         self.rests_until: float | None = None  # when it will be looked whether it may work again
         self.pause = Pause(device)  # before it announces itself again to a coordinator that refused it
@@ -75,15 +79,15 @@ class Attendance:
     def announce(self) -> None:
         """It is there; or it rests."""
         now = self.announced_at = self.clock.now()
-        self.announced, self.trouble, self.looked_at = len(self.samples.data), self.samples.trouble, now
+        self.announced, self.trouble, self.looked_at = len(self.samples.data), self._trouble(), now
         vitals = self.machine() if self.machine else None
         resting = self._no_data()
         if not resting and self.unmet and vitals and (why := self.unmet(vitals)):
             log.info("rests why=%s", why)
-            resting = f"rests: {why}"
+            resting = f"rests: {UNMET if self.hides else why}"
         self.rests_until = now + REST if resting and self.unmet else None
         about = {
-            "vitals": vitals if self.tells_vitals else None,
+            "vitals": None if self.hides else vitals,
             "resting": resting[:LABEL],
             "trouble": self.trouble[:LABEL],
         }
@@ -93,7 +97,7 @@ class Attendance:
 
     def outdated(self) -> bool:
         """Return whether something else is true of its data than was announced."""
-        return (self.announced, self.trouble) != (len(self.samples.data), self.samples.trouble)
+        return (self.announced, self.trouble) != (len(self.samples.data), self._trouble())
 
     def announce_later(self, why: str) -> None:
         """The coordinator refused this device: log the reason and announce again with backoff."""
@@ -187,16 +191,23 @@ class Attendance:
     # ---- how the machine fares ---------------------------------------------------------------------------------
 
     def unfit(self) -> str:
-        """Why it should not work now."""
-        return self._no_data() or (self.unmet(self.machine()) if self.unmet and self.machine else "")
+        """Return why it should not work now, in words that may travel; empty if it may work."""
+        why = self.unmet(self.machine()) if self.unmet and self.machine else ""
+        return self._no_data() or (UNMET if why and self.hides else why)
 
     def _no_data(self) -> str:
-        return f"no usable data: {self.samples.missing}" if self.samples.missing else ""
+        return f"no usable data: {self._trouble()}" if self.samples.missing else ""
+
+    def _trouble(self) -> str:
+        """Return why the newest data are not used, in words that may travel; empty if they are."""
+        if not self.hides:
+            return self.samples.trouble
+        return UNREADABLE if self.samples.trouble and not self.samples.misfit else ""
 
     def vitals(self, run: str) -> Vitals | None:
         """How the machine fares, if that was not told for a while, or not for the run that it works for."""
         now = self.clock.now()
-        if self.machine is None or not self.tells_vitals or (now - self.looked_at < VITALS and run == self.looked_for):
+        if self.machine is None or self.hides or (now - self.looked_at < VITALS and run == self.looked_for):
             return None
         self.looked_at, self.looked_for = now, run
         return self.machine()

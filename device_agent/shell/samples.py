@@ -52,6 +52,8 @@ class Samples:
         self._choose: Callable[[Dataset], Dataset] = lambda rows: rows
         self.describes = describes  # whether sums over them may be told
         self.trouble = ""  # why the newest data cannot be used, in words that may travel; empty: they can
+        self.misfit = False  # whether that is because they do not fit what the last task asked for
+        self.misfits = 0  # how often that was so
         self.read_at = wall()  # when `data` were read: seconds since 1970
         self._read, self._version, self._seen, self._wall = read, version, seen, wall
         self._keeps_reading = True
@@ -89,13 +91,19 @@ class Samples:
             raise ConfigError(f"no usable data: {self._complaint}", told=f"no usable data: {self.trouble}")
         try:
             fresh = self._fresh()
-            if fresh is not None:
+        except EdgeflError as error:
+            self._complain(error)
+            fresh = None
+        if fresh is not None:
+            try:
                 ready = fitted(fresh[0])
+            except EdgeflError as error:
+                self._complain(error)
+                self.misfit, self.misfits = True, self.misfits + 1
+            else:
                 log.info("data read again samples=%d before=%d", len(fresh[0]), len(self.data))
                 self._take(fresh)
                 return ready
-        except EdgeflError as error:
-            self._complain(error)
         return fitted(self.data)
 
     def look(self) -> None:
@@ -116,7 +124,7 @@ class Samples:
             return
         if fresh[0].shape == self.data.shape:
             log.info("the data can be used again samples=%d", len(fresh[0]))
-            self.trouble = self._complaint = ""
+            self._mended()
             self._seen = None  # the next task takes them, and looks whether they fit
 
     def changed(self) -> bool:
@@ -146,13 +154,17 @@ class Samples:
     def _take(self, fresh: Parts) -> None:
         (self.data, self.held_back), self.read_at = fresh, self._wall()
         self._count()
-        self.trouble = self._complaint = ""
+        self._mended()
+
+    def _mended(self) -> None:
+        self.trouble, self.misfit, self._complaint = "", False, ""
 
     def _count(self) -> None:
         self.counted = None if self.held_back is None else self._choose(self.held_back)
 
     def _complain(self, error: EdgeflError) -> None:
         """Keep in mind why the newest data are not used; the same is logged once."""
+        self.misfit = False
         self.trouble, why = error.told, Verdict(str(error), error.told).logged
         if self._complaint == why:
             return

@@ -159,7 +159,7 @@ class Agent:
             speaks_for=speaks_for,
             machine=machine,
             unmet=unmet,
-            tells_vitals=allowance is None or allowance.epsilon is None,
+            hides=allowance is not None and allowance.epsilon is not None,
         )
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
@@ -169,6 +169,7 @@ class Agent:
         self.booking = Booking(allowance or Allowance(), self.ledger, self.failures, *about_data)
         self.trains = trainer is None  # others train for a gateway, and book what it costs their data
         self.states = States(disk, device, self.ledger)
+        self.misfits = self.samples.misfits  # that were counted as failures
         self.own_models = OwnModels(disk, own_models, own_models_mb << 20)
         self.own_models.tidy(self.held)
         self.order: Order | None = None  # that is in training
@@ -308,7 +309,10 @@ class Agent:
             case Trained() | Failed() | Progressed() if event.number != self.trainer.number:
                 log.debug("of a training that was cancelled round=%d", event.round)
             case Trained(_, round, done):
-                self.failures.end()
+                if self.booking.hides and self.samples.misfits > self.misfits:
+                    self._count_failure()  # that the older data were used is seen in the number of samples
+                else:
+                    self.failures.end()
                 if vitals := self._vitals():  # a machine is never hotter
                     self._working(round, done.steps, vitals)
                 self._trained(done.frame, done.kept, done.own)
@@ -462,6 +466,7 @@ class Agent:
         """Write down that a task could not be done, before its coordinator is told."""
         key = self.model_cache.trust.key or ""
         self.failures.end(failed_for=key)
+        self.misfits = self.samples.misfits
         count = self.failures.of(key)
         log.warning("a task could not be done, which tells something of the data: %d of %d key=%s", count, MOST, key)
         if count >= MOST:

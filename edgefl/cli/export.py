@@ -28,7 +28,10 @@ def export(  # noqa: PLR0917 - the options of the command
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="The run file, in place of --model: what it names may be run.", show_default=False),
+        typer.Option(
+            help="The run file, in place of --model: code and data that it names may be run and read.",
+            show_default=False,
+        ),
     ] = None,
     data_root: DataRoot = None,
     json: Json = False,
@@ -40,13 +43,14 @@ def export(  # noqa: PLR0917 - the options of the command
     from edgefl.job.config.schema import RunFile
     from edgefl.system import user_code
 
-    if run is not None:
-        named = load(RunFile, run).task.model
+    own = None if run is None else load(RunFile, run)
+    if own is not None:
+        named = own.task.model
         if model is not None and model != named:
             raise ConfigError(f"--model {model}: task.model of {run} is '{named}'; give one of the two")
         model = named
     user_code.allow(model)
-    exported = export_checkpoint(checkpoint, out, best=best, int8=int8, root=data_root, network=model)
+    exported = export_checkpoint(checkpoint, out, best=best, int8=int8, root=data_root, network=model, own=own)
     if json:
         typer.echo(js.dumps({"event": "exported", **asdict(exported), "path": str(exported.path)}))
         return

@@ -42,10 +42,9 @@ def replay(  # noqa: PLR0917 - the options of the command
     disk = FolderDisk(run.parent if run.is_file() else run)
     if not journal.exists(disk):
         raise ConfigError(f"{disk.where(journal.NAME)}: no such journal; name the folder of a run, e.g. runs/demo")
-    if run_file is not None:
-        load(RunFile, run_file)  # from now on what it names may be run
+    own = None if run_file is None else load(RunFile, run_file)  # from now on what it names may be run
     if again:
-        typer.echo(trained_again(run.parent if run.is_file() else run, data_root))
+        typer.echo(trained_again(run.parent if run.is_file() else run, data_root, own=own))
         return
     told = False
     for line in lines(disk, device, round, as_json=json):
@@ -57,7 +56,12 @@ def replay(  # noqa: PLR0917 - the options of the command
         typer.echo(f"edgefl: nothing is told of {whom}{when}", err=True)
 
 
-def trained_again(folder: Path, root: Path | None, prepare: "Callable[[RunFile], Prepared] | None" = None) -> str:
+def trained_again(
+    folder: Path,
+    root: Path | None,
+    prepare: "Callable[[RunFile], Prepared] | None" = None,
+    own: "RunFile | None" = None,
+) -> str:
     """That the model follows from the order of answers, in one line; a RunError if it does not."""
     from coordinator.durable.existing_run import begun
     from coordinator.durable.journal import Journal
@@ -68,7 +72,7 @@ def trained_again(folder: Path, root: Path | None, prepare: "Callable[[RunFile],
     from edgefl.sim.loop import simulate
     from edgefl.system.disk import FolderDisk
 
-    run_file = begun(folder.resolve(), remedy="name the run file with --run run.toml")
+    run_file = begun(folder.resolve(), remedy="name the run file with --run run.toml", own=own)
     if not run_file.buffered:
         raise ConfigError(
             f"{folder}: rounds that wait need no order of answers: `edgefl simulate` makes the same model"

@@ -8,6 +8,7 @@ from typing import Any
 
 from coordinator.durable import run_history
 from coordinator.durable.journal import Journal
+from coordinator.durable.run_table import run_table
 from coordinator.start import products
 from edgefl.base.errors import CodeRefused, EdgeflError
 from edgefl.base.vector import Layout
@@ -37,7 +38,7 @@ def gather(folder: Path) -> Contents:
     disk = run_history.run_disk(folder)
     book = Journal(disk, reading=True)
     overview = run_history.overview(disk, book)
-    table: dict[str, Any] = parse_json(book.get("run") or "{}")
+    table = run_table(book) or {}
     run, private = table.get("run", {}), table.get("privacy") is not None
     spent, unknown = _spent(table, overview) if private else (None, "")
     return Contents(
@@ -46,13 +47,23 @@ def gather(folder: Path) -> Contents:
         folder=disk.where(),
         file=_file(table, book.get("origins")),
         seed=run.get("seed"),
-        software=parse_json(book.get("software") or "{}"),
+        software=_software(book),
         files={what: str(path) for what, path in products(Path(disk.where())).items()},
         private=private,
         spent=spent,
         unknown=unknown,
         partitioned=table.get("task", {}).get("partition") is not None,
     )
+
+
+def _software(book: Journal) -> dict[str, str]:
+    """Return what was installed, by name; nothing where the journal does not say that in words."""
+    try:
+        software = parse_json(book.get("software") or "{}")
+    except ValueError:
+        return {}
+    words = software.items() if isinstance(software, dict) else ()
+    return {name: word for name, word in words if isinstance(word, str)}
 
 
 def _file(table: Mapping[str, Any], origins: str | None) -> list[Shown]:

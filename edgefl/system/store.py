@@ -123,14 +123,14 @@ def save(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> N
 
 def load(path: Path) -> tuple[State, dict[str, Any]]:
     """The arrays of a file, and what was to be known about them."""
-    return opened(read(path), str(path))
+    return opened(read(path, LARGEST_MODEL), str(path))
 
 
-def read(path: Path, most: int | None = None) -> bytes:
-    """The bytes of a file; `StoreError` if there are more than `most`."""
+def read(path: Path, most: int) -> bytes:
+    """Return the bytes of a file; raise `StoreError` if there are more than `most`."""
     try:
-        if most is not None and path.stat().st_size > most:
-            raise StoreError(f"{path}: larger than {most >> 20} MB, which no model of ours is")
+        if path.stat().st_size > most:
+            raise StoreError(f"{path}: larger than {most >> 20} MB, which no file of ours of its kind is")
         return path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from None

@@ -33,10 +33,16 @@ def located(path: Path) -> Path:
 
 
 def reach() -> None:
-    """Let Python look for modules beside the files too; only then, so that nothing else is found there by accident."""
-    for folder in reversed(folders()):
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
+    """Let Python look for modules beside the files too; only then, so that nothing else is found there by accident.
+
+    The current folder comes behind everything that is installed, unless a file of the operator's stands in it: its
+    modules may be somebody else's, and would take the place of packages that are imported later.
+    """
+    for folder in reversed(_remembered()):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
     importlib.invalidate_caches()  # a file may be younger than the last look into its folder
 
 

@@ -16,6 +16,7 @@ from edgefl.system.json_text import parse_json
 log = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
+LARGEST = 512 << 20  # bytes of it that are read: of some 200,000 rounds
 Line: TypeAlias = tuple[str, int]
 Report: TypeAlias = Described | Round | Evaluated | Done
 
@@ -61,6 +62,9 @@ class MetricsReader:
 
     def read_on(self) -> list[Report]:
         """The lines that have come since, as far as they are whole."""
+        if (self._disk.size(METRICS) or 0) > LARGEST:
+            where = self._disk.where(METRICS)
+            raise StoreError(f"{where}: larger than {LARGEST >> 20} MB, which the metrics of no run are")
         lines = list(_lines(self._disk.read(METRICS, self._size) or b""))
         self._size += sum(size for _, size in lines)
         return [fact for fact, _ in lines]

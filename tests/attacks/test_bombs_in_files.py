@@ -3,11 +3,16 @@
 Each command runs as a process that has little memory (tests/bombs.py): a bomb that goes off ends it.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import bombs
 import pytest
+
+from edgefl.system import store
 
 
 def doctors_word(tmp_path: Path, source: str, more: str = "") -> str:
@@ -48,6 +53,56 @@ def test_cells_of_900_mb_are_not_made(tmp_path: Path) -> None:
     bombs.view_of_large_cells(tmp_path / "log.db")
     line = doctors_word(tmp_path, "sqlite:log.db", "query = 'SELECT * FROM v'\n")
     assert "string or blob too big" in line
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a small run."""
+    folder = tmp_path_factory.mktemp("trained")
+    run = "[run]\nname = 'a'\nrounds = 1\n[task]\nmodel = 'mlp'\ndata = 'digits'\n"
+    (folder / "run.toml").write_text(run + "[task.partition]\nkind = 'iid'\ndevices = 2\n[rounds]\ncohort = 2\n")
+    command = [sys.executable, "-m", "edgefl", "simulate", "run.toml", "--out", "theirs"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    (checkpoint,) = (folder / "theirs").glob("checkpoint-*.safetensors")
+    return checkpoint
+
+
+def forged(trained: Path, folder: Path, **about: Any) -> str:
+    """The same checkpoint, whose metadata say something else."""
+    tensors, known = store.load(trained)
+    sections = about.pop("run", {})
+    run = {**known["run"], **{name: {**known["run"][name], **table} for name, table in sections.items()}}
+    (folder / "a.safetensors").write_bytes(store.sealed(tensors, {**known, **about, "run": run}))
+    return "a.safetensors"
+
+
+def test_a_checkpoint_does_not_choose_which_file_is_read_and_how_much_of_it(trained: Path, tmp_path: Path) -> None:
+    bombs.npz(tmp_path / "bomb.npz")
+    file = forged(trained, tmp_path, run={"task": {"data": "npz:bomb.npz"}, "data": {"most_mb": 100_000}})
+    done = bombs.run("-m", "edgefl", "export", file, "out.onnx", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "not measured: its data 'npz:bomb.npz' are files, which a checkpoint does not choose" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({"sample": [60_000_000]}, "a sample of 60000000 numbers"),
+        ({"sample": [4_000_000]}, "holds other tensors than task.model = 'mlp' makes here"),
+        ({"sample": [10**30]}, "a sample of 1" + "0" * 30),
+        ({"classes": 60_000_000}, "holds other tensors"),
+        ({"classes": 10**30}, "an output of 1" + "0" * 30),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_claims_no_sizes_that_its_tensors_do_not_have(
+    about: dict[str, Any], why: str, trained: Path, tmp_path: Path
+) -> None:
+    file = forged(trained, tmp_path, **about)
+    done = bombs.run("-m", "edgefl", "export", file, "out.onnx", folder=tmp_path)
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("edgefl: "))
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert why in line
 
 
 def test_a_model_whose_tensors_share_storage_takes_what_it_has_on_the_disk(tmp_path: Path) -> None:

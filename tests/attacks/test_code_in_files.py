@@ -124,7 +124,7 @@ def test_a_checkpoint_runs_no_program(trained: Path, unpacked: Path) -> None:
     file = forged(trained, unpacked, model)
     code, _, error = edgefl(unpacked, "export", file.name, "out.onnx")
     assert code == 2
-    assert "--model subprocess:Popen" in one_line(error)
+    assert "--model package.module:factory" in one_line(error), "and not a command to type that runs it"
     assert "--run run.toml" in one_line(error)
     assert not (unpacked / CANARY).exists()
     assert not (unpacked / "out.onnx").exists()
@@ -205,6 +205,34 @@ def test_what_reads_the_folder_of_a_run_names_the_way_to_choose_code(unpacked: P
     assert not (unpacked / CANARY).exists()
 
 
+FROM_A_SHELL = "import sys; from edgefl.cli.entry import main; sys.exit(main())"
+
+
+def test_a_run_file_elsewhere_imports_nothing_from_the_current_folder(own: Path, tmp_path: Path) -> None:
+    """`edgefl` as a shell starts it: Python puts no current folder before what is installed, and we do not either."""
+    shadows = ("sympy", "networkx", "torch", "onnx", "onnxscript", "multiprocess", "psutil", "yaml", "PIL")
+    for name in shadows:
+        (tmp_path / f"{name}.py").write_text(f"open({CANARY!r}, 'w').write({name!r})\nraise ImportError({name!r})\n")
+    command = [sys.executable, "-I", "-c", FROM_A_SHELL, "simulate", str(own / "run.toml")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert not (tmp_path / CANARY).exists(), (tmp_path / CANARY).read_text()
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("data", [{"query": "SELECT * FROM v"}, {"most_mb": 100_000_000}], ids=json.dumps)
+def test_a_journal_does_not_say_how_much_is_read(
+    data: dict[str, Any], unpacked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(unpacked)
+    folder = journal(unpacked, data=data)
+    ((key, value),) = data.items()
+    with pytest.raises(ConfigError, match=f"its journal says data.{key} = .*: this is the remedy"):
+        begun(folder, remedy="this is the remedy")
+    assert begun(folder, [f"data.{key}={json.dumps(value)}"], remedy="").data.model_dump()[key] == value
+    own = parse(RunFile, {"data": data, "rounds": {"cohort": 1}}, "run.toml", environment={})
+    assert begun(folder, remedy="", own=own).data.model_dump()[key] == value
+
+
 # ---- code of the operator's own --------------------------------------------------------------------------------------
 
 
@@ -222,7 +250,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_network_of_one_s_own_is_exported_once_it_is_named(own: Path) -> None:
     code, _, error = edgefl(own, "export", "own", "out.onnx")
-    assert (code, "--model mine:net" in one_line(error)) == (2, True)
+    assert (code, "'mine:net' is code" in one_line(error)) == (2, True)
     code, said, error = edgefl(own, "export", "own", "out.onnx", "--model", "mine:net")
     assert code == 0, error
     assert "mine:Own, 1 rounds on digits" in said
@@ -338,6 +366,31 @@ MAY_IMPORT = {
 }
 
 
+# Who reads a run, agent or gateway file that was named on a command line (`load`, which lets it name code). Besides
+# edgefl/cli, where command lines are read:
+MAY_LOAD = {
+    "edgefl/ops/run_lookup.py",  # the run file given to status and report
+    "edgefl/ops/bench/memory.py",
+    "device_agent/start.py",
+    "gateway/start.py",
+}
+# Who makes a run file or agent file of tables, which may name what is allowed already and nothing else.
+MAY_MAKE = {
+    "coordinator/durable/existing_run.py",  # of a journal
+    "coordinator/shell/exporting.py",  # of a checkpoint
+    "device_agent/enrol.py",  # of a kit
+    "edgefl/lab/api/description.py",  # of a Python program
+    "edgefl/lab/api/entries.py",
+    "edgefl/lab/comparison/grid.py",  # of the operator's file, with other values
+    "edgefl/lab/comparison/variants.py",
+    "edgefl/ops/bench/empty_jobs.py",
+    "edgefl/ops/reporting.py",  # of a journal
+    "edgefl/sim/torch_process.py",  # of the parent process
+    "gateway/start.py",  # the agents of a site
+}
+FILES = {"RunFile", "AgentFile", "GatewayFile"}
+
+
 def users(*names: str) -> set[str]:
     """The files of production code that use something by one of these names."""
     return {
@@ -352,7 +405,57 @@ def test_only_what_reads_the_operator_s_own_words_lets_code_be_named() -> None:
     assert not [path for path in SOURCES if "user_code import" in path.read_text()], "by its full name, to be seen here"
     assert users("user_code.allow", "user_code.allow_in") == MAY_ALLOW
     assert users("read_own") == MAY_READ_OWN
+    loading = {path.relative_to(ROOT).as_posix() for path in SOURCES if loads(ast.parse(path.read_text()))}
+    assert {path for path in loading if not path.startswith("edgefl/cli/")} == MAY_LOAD
     assert users("user_code.PLACES") == {"device_agent/box/fork_server.py"}, "who hands them to its own process"
+
+
+def loads(tree: ast.AST) -> bool:
+    """Whether a module has the reader of the operator's files, under whatever name."""
+    return any(
+        (isinstance(node, ast.ImportFrom) and node.module == "edgefl.job.config.reader" and "load" in names_of(node))
+        or (isinstance(node, ast.Attribute) and ast.unparse(node) == "reader.load")
+        for node in ast.walk(tree)
+    )
+
+
+def names_of(node: ast.ImportFrom) -> set[str]:
+    return {alias.name for alias in node.names}
+
+
+def makes(tree: ast.AST) -> bool:
+    """Whether a module makes a run or agent file of something else than a file: by its class, or by `parse`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            kind, _, method = ast.unparse(node.func).rpartition(".")
+            first = ast.unparse(node.args[0]) if node.args else ""
+            of_the_class = method in FILES or (
+                kind in FILES and method.startswith(("model_validate", "model_construct"))
+            )
+            if of_the_class or (first in FILES and method.startswith("parse")):
+                return True
+    return False
+
+
+def test_a_run_file_is_made_of_tables_in_few_places() -> None:
+    """`load` and the like of the operator's files, and these, which allow nothing."""
+    assert {path.relative_to(ROOT).as_posix() for path in SOURCES if makes(ast.parse(path.read_text()))} == MAY_MAKE
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("from edgefl.job.config.reader import load as other\nother(RunFile, path)", (True, False)),
+        ("from edgefl.job.config import reader\nreader.load(RunFile, path)", (True, False)),
+        ("RunFile(**table)", (False, True)),
+        ("RunFile.model_validate(table)", (False, True)),
+        ("parse(RunFile, table, '')", (False, True)),
+        ("reader.parse(AgentFile, table, '')", (False, True)),
+        ("parse(address)", (False, False)),
+    ],
+)
+def test_who_reads_and_who_makes_a_file_is_seen(text: str, seen: tuple[bool, bool]) -> None:
+    assert (loads(ast.parse(text)), makes(ast.parse(text))) == seen
 
 
 def test_only_the_gate_imports_what_is_named_elsewhere() -> None:
@@ -370,13 +473,3 @@ def test_a_module_is_looked_for_in_packages_only_where_its_place_is_allowed() ->
     """To look for `a.b` imports `a`."""
     looking = {path.relative_to(ROOT).as_posix() for path in SOURCES if "find_spec(module)" in path.read_text()}
     assert looking == {"edgefl/job/run/fingerprint.py"}
-
-
-def test_a_run_file_is_made_of_tables_in_few_places() -> None:
-    """`load` and the like of the operator's files, and these, which allow nothing."""
-    validating = {
-        path.relative_to(ROOT).as_posix()
-        for path in SOURCES
-        if "RunFile.model_validate(" in path.read_text() and "chaos" not in path.parts
-    }
-    assert validating == {"coordinator/shell/exporting.py", "edgefl/ops/reporting.py", "edgefl/sim/torch_process.py"}

@@ -13,9 +13,11 @@ from tiny import clouds
 
 from device_agent.shell.data_watch import LONGEST
 from device_agent.shell.own_samples import samples_of
+from device_agent.shell.presence import UNREADABLE
 from device_agent.shell.samples import Samples
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import LocalData
+from edgefl.job.config.allowance import Allowance
 from edgefl.learn.data.dataset import Dataset
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import World
@@ -124,14 +126,14 @@ def test_a_source_that_does_not_exist_is_a_mistake_in_the_agent_file(source: str
 class Logger:
     """Data of a device that break and are mended, and a fleet of this one device."""
 
-    def __init__(self, trouble: str = "") -> None:
+    def __init__(self, trouble: str = "", **more: Any) -> None:
         self.world, self.trouble = World(), trouble
         broker = VirtualBroker(self.world)
         self.asks = Overhears(self.world, broker)
         self.version = 1
         process = self.world.process("pi")
         self.samples = Samples.opened(self.read, lambda: self.version, wall=lambda: 1000.0)
-        self.agent = switched_on(process, broker, MemoryDisk(), data=self.samples)
+        self.agent = switched_on(process, broker, MemoryDisk(), data=self.samples, **more)
 
     def read(self) -> tuple[Dataset, None]:
         if self.trouble:
@@ -179,6 +181,40 @@ def test_data_that_break_while_a_device_trains_are_announced_until_they_are_mend
     assert device.world.run(until=lambda: len(device.asks.presences) == 3, limit=device.world.now + 2 * LONGEST)
     assert device.said()[-1] == (True, "", "", None)
     assert device.asks.answers, "it trained on what it had"
+
+
+HIDDEN = Allowance(epsilon=8.0)
+
+
+def test_a_device_with_an_allowance_says_in_one_text_that_it_has_no_usable_data() -> None:
+    device = Logger("line 32: not a number", allowance=HIDDEN)
+    device.world.run(until=lambda: bool(device.asks.presences))
+    assert device.said() == [(False, f"no usable data: {UNREADABLE}", UNREADABLE, None)]
+    device.change("")
+    assert device.world.run(until=lambda: len(device.asks.presences) == 2, limit=device.world.now + 2 * LONGEST)
+    device.change("row 7: infinity")
+    with pytest.raises(ConfigError):
+        device.samples.current(refuses)
+    device.agent.attendance.announce()
+    device.world.run(until=lambda: len(device.asks.presences) == 3)
+    assert device.said()[-1] == (True, "", UNREADABLE, 1000.0)
+
+
+def refuses(data: Dataset) -> Dataset:
+    raise ConfigError("its labels go up to 7", told="its labels go beyond the 2 classes")
+
+
+def test_a_device_with_an_allowance_never_says_that_its_data_do_not_fit_a_task() -> None:
+    device = Logger(allowance=HIDDEN)
+    device.world.run(until=lambda: bool(device.asks.presences))
+    device.change("")
+    with pytest.raises(ConfigError):
+        device.samples.current(refuses)
+    assert device.samples.trouble, "which its own log says"
+    assert not device.agent.attendance.outdated()
+    device.agent.attendance.announce()
+    device.world.run(until=lambda: len(device.asks.presences) == 2)
+    assert device.said()[-1] == (True, "", "", None)
 
 
 def test_a_device_whose_data_are_good_never_looks_at_them_by_itself() -> None:

@@ -8,10 +8,11 @@ import pytest
 from test_virtual_agent import BATCHES, SIGNER, Asks, switched_on
 
 from device_agent.decide.conditions import silent, unmet
-from device_agent.shell.presence import REST
+from device_agent.shell.presence import REST, UNMET
 from device_agent.shell.training import Progressed
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import AgentFile
+from edgefl.job.config.allowance import Allowance
 from edgefl.job.config.reader import parse
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import World
@@ -107,13 +108,14 @@ class Overhears(Asks):
 class Fleet:
     """One agent with a machine that can be heated."""
 
-    def __init__(self, coordinator: type[Overhears] = Overhears) -> None:
+    def __init__(self, coordinator: type[Overhears] = Overhears, **more: Any) -> None:
         self.world = World()
         broker = VirtualBroker(self.world)
         self.asks = coordinator(self.world, broker)
         self.vitals, self.looks = FINE, 0
         self.process = self.world.process("pi")
-        self.agent = switched_on(self.process, broker, MemoryDisk(), machine=self.look, unmet=self.unmet)
+        about = {"machine": self.look, "unmet": self.unmet, **more}
+        self.agent = switched_on(self.process, broker, MemoryDisk(), **about)
 
     def look(self) -> Vitals:
         self.looks += 1
@@ -152,6 +154,17 @@ def test_one_that_is_asked_when_it_is_too_hot_declines_rests_and_comes_back() ->
     fleet.vitals = FINE
     assert fleet.world.run(until=lambda: bool(fleet.agent.session.committed), limit=fleet.world.now + 2 * REST)
     assert [one["online"] for one in fleet.asks.presences] == [True, False, True]
+
+
+def test_one_with_an_allowance_says_that_it_rests_and_not_how_its_machine_fares() -> None:
+    fleet = Fleet(allowance=Allowance(epsilon=8.0))
+    fleet.world.run(until=lambda: bool(fleet.asks.presences))
+    fleet.vitals = HOT
+    assert fleet.world.run(until=lambda: len(fleet.asks.presences) == 2, limit=100.0)
+    ((_, declined),) = fleet.asks.short
+    assert declined.reason == UNMET
+    assert [one["resting"] for one in fleet.asks.presences] == ["", f"rests: {UNMET}"]
+    assert [one["vitals"] for one in fleet.asks.presences] == [None, None]
 
 
 def test_an_idle_device_looks_at_nothing() -> None:

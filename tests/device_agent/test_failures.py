@@ -92,6 +92,15 @@ def _full(name: str, _data: object) -> None:
     raise StoreError(f"{name} cannot be written: the disk is full")
 
 
+def test_newer_data_that_do_not_fit_count_as_a_failure_though_the_task_is_done() -> None:
+    agent = private_agent(MemoryDisk())
+    for round, misfits in ((1, 0), (2, 1), (3, 0)):
+        begin(agent, round)
+        agent.samples.misfits += misfits
+        agent.handle(Trained(agent.trainer.number, round, Done(b"an update of round %d" % round, {}, 0.1, 9)))
+        assert agent.failures.of(agent.model_cache.trust.key or "") == (0 if round == 1 else 1), "once"
+
+
 def test_without_an_allowance_the_reason_is_told() -> None:
     agent = idle_agent(MemoryDisk())
     agent.handle(Connected())

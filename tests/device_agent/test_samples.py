@@ -70,6 +70,11 @@ def test_new_data_that_do_not_fit_the_task_are_not_used(path: Path) -> None:
     write(path, 10, "1,2,0\n1,2,1\n")
     os.utime(path, ns=(77, 77))
     assert held.current(two_features) is first
+    assert (held.misfit, held.misfits) == (True, 1), "which is another thing than data that cannot be read"
+    write(path, 10, "1.5,0\n2.5\n")
+    os.utime(path, ns=(78, 78))
+    assert held.current(two_features) is first
+    assert (held.misfit, held.misfits) == (False, 1)
 
 
 def test_data_that_never_fitted_are_the_operator_s_to_correct(path: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_exported_model_takes_raw_units_and_is_as_good_in_plain_onnxruntime(
     end, facts = told(file)
     job, held = prepared(file)
     checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(end, (), 0, 0))
-    exported = export_checkpoint(tmp_path, tmp_path / "model.onnx")
+    exported = export_checkpoint(tmp_path, tmp_path / "model.onnx", own=file)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     (z,) = session.run(["logits"], {"x": held.test.x})
     assert float((z.argmax(axis=1) == held.test.y).mean()) == facts[-1].accuracy

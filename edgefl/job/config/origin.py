@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefl.base.errors import nearest
+from edgefl.base.errors import StoreError, nearest
 from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.reader import ENVIRONMENT, overrides, parse, read_own
 from edgefl.job.config.schema import RunFile
@@ -54,11 +54,15 @@ def as_json(entries: Sequence[Entry]) -> str:
 
 
 def from_json(text: str) -> list[Entry]:
-    """The same entries."""
-    return [
-        Entry(tuple(row["way"]), row["value"], row["origin"], tuple((who, value) for who, value in row["over"]))
-        for row in parse_json(text)
-    ]
+    """Return the same entries; raise `StoreError` if the text holds something else."""
+    try:
+        rows = parse_json(text)
+        return [
+            Entry(tuple(row["way"]), row["value"], str(row["origin"]), tuple((str(who), v) for who, v in row["over"]))
+            for row in rows
+        ]
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise StoreError("what a journal says of who set what in its run file cannot be read") from None
 
 
 def kind_of(table: Mapping[str, Any]) -> type[RunFile] | type[AgentFile]:

@@ -20,8 +20,9 @@ from edgefl.sim.loop_memory import Keeper, LoopMemory
 from edgefl.system import store
 from edgefl.system.json_text import parse_json
 from edgefl.system.locks import own
+from edgefl.watch.metrics_file import LARGEST, METRICS
 
-METRICS, MODEL, CHECKPOINTS = "metrics.jsonl", "model.safetensors", "checkpoint-*.safetensors"
+MODEL, CHECKPOINTS = "model.safetensors", "checkpoint-*.safetensors"
 REPORTS = (Described, Round, Evaluated, Done)  # what stands in metrics.jsonl, of any driver
 
 
@@ -103,7 +104,7 @@ def load(folder: str | Path) -> History:
         raise ConfigError(f"{folder}: no {METRICS}; give the folder of a run (runs/NAME), or one that was saved")
     tensors, about = _model(folder)
     logged = {int(round): values for round, values in about.get("logged", {}).items()}
-    facts = _facts(store.read(folder / METRICS), folder / METRICS)
+    facts = _facts(store.read(folder / METRICS, LARGEST), folder / METRICS)
     return History(about.get("run", {}), facts, tensors, about.get("clients", {}), logged)
 
 

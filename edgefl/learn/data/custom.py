@@ -29,6 +29,8 @@ from edgefl.system import user_code, user_files
 
 log = logging.getLogger(__name__)
 
+MOST_NAMES = 1 << 16  # of classes in a file
+
 
 def from_npz(path: Path, name: str, most_mb: int | None = None) -> Source:
     """The source in an .npz file: x and y, or x_train, y_train, x_test and y_test.
@@ -44,6 +46,8 @@ def from_npz(path: Path, name: str, most_mb: int | None = None) -> Source:
     if missing:
         raise ConfigError(f"data set '{name}' lacks {', '.join(missing)}; it has {', '.join(sorted(d)) or 'nothing'}")
     given = d.get("classes")
+    if given is not None and given.size > MOST_NAMES:
+        raise ConfigError(f"data set '{name}': 'classes' names {given.size} classes; {MOST_NAMES} are the most")
     names = None if given is None or given.dtype.kind != "U" else tuple(str(word) for word in given.ravel())
     count = None if given is None else int(given) if given.ndim == 0 and given.dtype.kind in "iu" else given.size
     parts = [

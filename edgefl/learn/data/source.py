@@ -19,6 +19,7 @@ from edgefl.learn.data.limit import DataLimit
 from edgefl.learn.tasks.fields import in_words
 
 ARCHIVES = (b"PK\x03\x04", b"PK\x05\x06")  # how one begins that holds something, and an empty one
+WIDTH = 4  # bytes of a float32
 HEADER = 1 << 14  # bytes of a member in which the header of its array ends; numpy takes none that is longer
 
 
@@ -158,7 +159,7 @@ def arrays(path: Path, limit: DataLimit) -> dict[str, Array]:
 
 
 def _claimed(archive: ZipFile, name: str) -> int:
-    """Return how many bytes an array of an archive takes; bytes are pixels, which become float32."""
+    """Return how many bytes an array of an archive takes, once numbers that are narrower have become float32."""
     with archive.open(name) as member:
         header = BytesIO(member.read(HEADER))
     version = np.lib.format.read_magic(header)
@@ -169,4 +170,6 @@ def _claimed(archive: ZipFile, name: str) -> int:
         shape, _, dtype = read(header)
     except Exception as e:  # a header is parsed as Python's literals, which raise many things
         raise ValueError(f"the header of '{name}' cannot be read") from e
-    return prod(shape) * (4 if dtype == np.uint8 else dtype.itemsize)
+    if not dtype.itemsize or any(size < 0 for size in shape):
+        raise ValueError(f"'{name}' is an array of {dtype} {shape}")
+    return prod(shape) * max(dtype.itemsize, WIDTH)

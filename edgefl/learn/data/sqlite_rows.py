@@ -1,7 +1,8 @@
 """Rows of an SQLite file: what a query gives, or all of its only table. Nothing but reading is possible.
 
-A file holds programs too: a view is a query of its author, and may have neither an end nor small cells. So a view
-is read only where `data.query` names it, cells are bounded, and so is the work between two rows.
+A file holds programs too: a view is the query of its author, and may have neither an end nor small cells, and
+so may a column that a table computes. Both are read only where `data.query` asks for them. Cells are bounded, and so is
+the work between two rows; it is looked at between instructions of SQLite's machine, each of which may take seconds.
 """
 
 import sqlite3
@@ -21,6 +22,7 @@ STEPS = 300_000_000  # instructions of SQLite's machine: some seconds of a serve
 STEPS_OF_A_ROW = 10_000  # that each row which came adds to these
 STRIDE = 1_000_000  # instructions from one look at the work to the next
 LONGEST = 3600.0  # seconds for one table
+COMPUTED = {2, 3}  # what `PRAGMA table_xinfo` says of such a column: when it is read, or when its row was written
 ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 
 
@@ -33,7 +35,7 @@ def read_sqlite(path: Path, name: str, reading: Reading, *, features: int | None
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
             connection.set_progress_handler(work.goes_too_far, STRIDE)
             query = reading.query or f"SELECT * FROM {_only_table(connection, name)}"  # noqa: S608 - a name, in quotes
-            connection.set_authorizer(_only_reading)
+            connection.set_authorizer(_only_reading if reading.query else _only_columns)
             cursor = connection.execute(query)
             titles = tuple(str(column[0]) for column in cursor.description or ())
             if not titles:
@@ -70,6 +72,9 @@ class _Work:
         for row in cursor:
             self.rows += 1
             yield self.rows, row
+            if monotonic() > self.end:
+                self.refused = f"more than {LONGEST:.0f} s"
+                raise sqlite3.OperationalError(self.refused)
 
 
 def _only_table(connection: sqlite3.Connection, name: str) -> str:
@@ -82,9 +87,22 @@ def _only_table(connection: sqlite3.Connection, name: str) -> str:
         kind, names = ("tables", tables) if tables else ("views", [view for view, _ in entries])
         seen = f"the {kind} {', '.join(names[:10])}" if names else "no table"
         raise ConfigError(f"data set '{name}' has {seen}; say what to read: data.query = \"SELECT ...\"")
-    return '"' + tables[0].replace('"', '""') + '"'
+    quoted = '"' + tables[0].replace('"', '""') + '"'
+    about = connection.execute(f"PRAGMA table_xinfo({quoted})")
+    if computed := [str(column[1]) for column in about if column[6] in COMPUTED]:
+        raise ConfigError(
+            f"data set '{name}': its table computes the columns {', '.join(computed[:10])}; say what to read:"
+            ' data.query = "SELECT ..."',
+            told="its table computes columns; say what to read in data.query",
+        )
+    return quoted
 
 
 def _only_reading(action: int, *_about: str | None) -> int:
     """Whether SQLite may do this: a query that attaches, writes or sets anything is refused."""
     return sqlite3.SQLITE_OK if action in ALLOWED else sqlite3.SQLITE_DENY
+
+
+def _only_columns(action: int, *_about: str | None) -> int:
+    """Whether SQLite may do this where nobody wrote a query: read columns as they are."""
+    return sqlite3.SQLITE_OK if action in {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ} else sqlite3.SQLITE_DENY

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgefl.base.errors import ConfigError, EdgeflError, nearest
+from edgefl.base.errors import CodeRefused, ConfigError, EdgeflError, nearest
 from edgefl.base.vector import Vector
 from edgefl.learn.models import processor
 from edgefl.learn.models.source_lines import model_line, reason
@@ -81,6 +81,25 @@ def build_module(model: str, shape: tuple[int, ...], classes: int, seed: int, fo
         raise ConfigError(f"model '{shown(model)}' gave {type(built).__name__}, not a torch nn.Module")
     module: nn.Module = door("torch_rows").on_rows(built, form) if form.known else built
     return module
+
+
+def made_without_memory(
+    model: str, shape: tuple[int, ...], classes: int, seed: int, form: Form = PLAIN
+) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes of the tensors in a network's flat vector, without memory for their numbers.
+
+    None, if it cannot be made so (on torch's device "meta"): a factory may look at numbers.
+    """
+    backend = door("torch_backend")
+    try:
+        with backend.torch.device("meta"):
+            module = build_module(model, shape, classes, seed, form)
+    except CodeRefused:
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, making it really says so
+        return None
+    params, statistics = backend.tensors_of(module)
+    return {name: tuple(tensor.shape) for name, tensor in (params | statistics).items()}
 
 
 @contextmanager

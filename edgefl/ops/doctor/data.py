@@ -12,6 +12,7 @@ from edgefl.learn.training.divergence import largest, unscaled
 from edgefl.ops.doctor.finding import Finding, ok, warning, wrong
 
 UNEVEN = 20  # times as many samples of one class as of another: the rare one will hardly be learnt
+MOST_CLASSES = 1 << 16  # whose samples are counted; whole numbers beyond are no classes
 SHOWN = 10  # classes whose samples are counted in the text
 
 
@@ -27,7 +28,7 @@ def data(settings: LocalData) -> Iterator[Finding]:
     yield ok("data", f"{settings.source}: {len(held)} samples of shape {list(held.shape)}, {labels(held)}")
     for note in source.notes:
         yield ok("read", note)
-    if settings.partition is None and held.classes:
+    if settings.partition is None and 0 < held.classes <= MOST_CLASSES:
         yield from _classes(held, source.test)
     if top := unscaled(held):
         text = f"features go up to {top:.6g}"
@@ -58,6 +59,8 @@ def labels(held: Dataset) -> str:
         named = f" ({', '.join(held.target_names)})" if held.target_names and held.targets > 1 else ""
         count = f"{held.targets} " if held.targets > 1 else ""
         return f"{count}real targets{named} from {held.y.min():.6g} to {held.y.max():.6g}"
+    if held.classes > MOST_CLASSES:
+        return f"labels from {held.y.min()} to {held.y.max()}"
     names = held.class_names or tuple(str(i) for i in range(held.classes))
     counts = [f"{name}: {count}" for name, count in zip(names, held.counts().tolist(), strict=True) if count]
     rest = ", ..." if len(counts) > SHOWN else ""

@@ -44,9 +44,15 @@ def said(source: str, root: Path, settings: str = '{"most_mb": 200}') -> str:
         ("npz", bombs.npz_nested, "cannot be read as data (the header of 'x.npy' cannot be read)"),
         ("npz", bombs.npy_sparse, "not an .npz archive"),
         ("npz", bombs.npy_before_an_archive, "not an .npz archive"),
+        ("npz", bombs.npz_of_nothing, "'classes.npy' is an array of <U0"),
+        ("npz", bombs.npz_of_names, "'classes' names 10000000 classes; 65536 are the most"),
+        ("npz", bombs.npz_of_less_than_nothing, "'a.npy' is an array of uint8 (-2000000000,)"),
+        ("npz", bombs.npz_of_bits, LARGE),
         ("npz", bombs.npz_of_two_names, "lacks x, y; it has nothing"),
         ("sqlite", bombs.view_without_end, "has the views v; say what to read: data.query"),
         ("sqlite", bombs.view_of_large_cells, "has the views v; say what to read: data.query"),
+        ("sqlite", bombs.large_generated_column, "its table computes the columns label; say what to read: data.query"),
+        ("sqlite", bombs.slow_generated_column, "its table computes the columns b, label; say what to read"),
         ("csv", bombs.csv_without_lines, "line 2: a line is longer than 1048576 characters"),
         ("csv", bombs.csv_of_one_row, "a row is longer than 1048576 characters"),
         ("csv", bombs.csv_of_texts, LARGE),
@@ -79,7 +85,8 @@ def test_a_query_of_a_view_has_an_end_and_small_cells(make: Callable[[Path], Non
 @bombs.NEEDS_3_11
 def test_a_column_that_a_table_computes_has_small_cells(tmp_path: Path) -> None:
     bombs.large_generated_column(tmp_path / "a")
-    assert "string or blob too big" in said(f"sqlite:{tmp_path / 'a'}", tmp_path)
+    query = '{"most_mb": 200, "query": "SELECT * FROM t"}'
+    assert "string or blob too big" in said(f"sqlite:{tmp_path / 'a'}", tmp_path, query)
 
 
 def test_a_table_is_read_whatever_views_stand_beside_it(tmp_path: Path) -> None:

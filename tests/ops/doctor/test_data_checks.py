@@ -63,6 +63,8 @@ def test_arrays_are_looked_at_too(tmp_path: Path) -> None:
 def test_classes_without_a_sample_are_counted_not_listed():
     held = Dataset(np.ones((3, 2), np.float32), np.array([20, 21, 21]), 22)
     assert labels(held) == "22 classes (20: 1, 21: 2; 20 more without a sample)"
+    endless = Dataset(np.zeros((2, 1), np.float32), np.array([0, 10**12]), 10**12 + 1)
+    assert labels(endless) == "labels from 0 to 1000000000000", "which takes no memory for each class"
 
 
 def test_a_table_of_measurements_is_described(tmp_path: Path) -> None:
