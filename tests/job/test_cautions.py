@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import edgefl
+from edgefl.base.events import Described, Evaluated
 from edgefl.cli.app import app
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
@@ -183,3 +185,55 @@ def test_a_comparison_and_a_sweep_say_it_once_and_under_their_table(skewed: str,
 def test_a_fleet_whose_answers_are_alike_is_not_told_of_guards(caplog: pytest.LogCaptureFixture):
     edgefl.simulate("softmax", "digits", fleet=4, rounds=2, backend="torch")
     assert not caplog.records
+
+
+ONE_IS_LARGE = (20, 20, 20, 20, 2000)  # samples of five clients
+
+
+def clients(sizes: tuple[int, ...]) -> dict[str, Any]:
+    """Return clients whose features have another mean, and whose labels other classes, the more samples they have."""
+    draw = np.random.default_rng(0)
+    features = [draw.normal(3 * (size > 20), 1, (size, 4)).astype(np.float32) for size in sizes]
+    return {f"c{i}": (x, np.arange(len(x)) % (2 + (len(x) > 20))) for i, x in enumerate(features)}
+
+
+def beside_updates(sizes: tuple[int, ...], key: str, value: str, *, bounds: bool = True) -> edgefl.History:
+    """Play two rounds in which all updates weigh the same, and devices describe or evaluate."""
+    settings = {key: value, "evaluation.least": 2, "guards.bounds": bounds, "guards.norm_cap": "off"}
+    how: dict[str, Any] = {"algorithm": "fedavg:weights=uniform", "rounds": 2, "backend": "torch", "progress": False}
+    return edgefl.simulate("softmax", clients(sizes), settings=settings, **how)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("task.normalise", "fleet", "before the first round: [guards] scaled down what 1 of 5 devices said"),
+        ("task.class_weights", "balanced", "before the first round: [guards] scaled down what 1 of 5 devices said"),
+        ("evaluation.on", "devices", "round 0: [guards] scaled down what 1 of 5 devices evaluated"),
+    ],
+)
+def test_descriptions_and_evaluations_that_guards_scale_down_are_told_once_and_counted(
+    caplog: pytest.LogCaptureFixture, key: str, value: str, told: str
+):
+    history = beside_updates(ONE_IS_LARGE, key, value)
+    assert [record["bounded"] for record in history.records()] == [0, 0], "no update was scaled down"
+    facts = [fact for fact in history.facts if isinstance(fact, Described | Evaluated)]
+    assert facts
+    assert {fact.bounded for fact in facts} == {1}
+    (line,) = caplog.messages
+    assert line.startswith(told)
+    assert "set guards.bounds = false" in line
+    if key == "evaluation.on":
+        assert history.curve("evaluation/bounded") == [1, 1]
+    caplog.clear()
+    beside_updates(ONE_IS_LARGE, key, value, bounds=False)
+    beside_updates((20,) * 5, key, value)
+    assert not caplog.records
+
+
+def test_a_comparison_counts_descriptions_and_evaluations_that_guards_scaled_down(caplog: pytest.LogCaptureFixture):
+    settings = {"task.normalise": "fleet", "evaluation.on": "both", "evaluation.least": 2, "guards.norm_cap": "off"}
+    how: dict[str, Any] = {"algorithms": "fedavg:weights=uniform", "rounds": 2, "backend": "torch", "progress": False}
+    compared = edgefl.compare("softmax", clients(ONE_IS_LARGE), settings=settings, **how)
+    assert caplog.text.count("[guards] scaled down 4 answers") == 1, "one description, and three evaluations"
+    assert "descriptions and evaluations among them" in str(compared)

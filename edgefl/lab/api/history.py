@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefl.base.errors import ConfigError, nearest
-from edgefl.base.events import DIVERGED, Done, Fact, Round, as_json
+from edgefl.base.events import DIVERGED, Done, Evaluated, Fact, Round, as_json
 from edgefl.base.vector import Array
 from edgefl.learn.evaluation import counters
 from edgefl.learn.evaluation.figures import judged_by
@@ -100,10 +100,13 @@ class History:
     def records(self) -> list[dict[str, Any]]:
         """One record for each round: everything that is one number or word, what was counted, what callbacks noted.
 
-        `bounded` is how many answers `[guards]` scaled down, `stages/memory/shrunk` what a stage counted,
-        `updates/corrected` what devices did, summed.
+        `bounded` is how many answers `[guards]` scaled down, `evaluation/bounded` how many devices it counted for fewer
+        samples than they evaluated on, `stages/memory/shrunk` what a stage counted, `updates/corrected` what devices
+        did, summed.
         """
-        return [_flat(fact) | dict(self.logged.get(fact.round, {})) for fact in self.rounds]
+        judged = [fact for fact in self.facts if isinstance(fact, Evaluated)]
+        more = {fact.round: {"evaluation/bounded": fact.bounded} for fact in judged}
+        return [_flat(fact) | more.get(fact.round, {}) | dict(self.logged.get(fact.round, {})) for fact in self.rounds]
 
     def to_frame(self) -> Any:  # Any: a pandas.DataFrame, if pandas is there
         """The records as a `pandas.DataFrame`."""
