@@ -499,6 +499,7 @@ class Evaluated(Fact):
     samples: int = 0
     devices: int = 0  # that evaluated
     silent: int = 0  # that answered, and had too few samples set aside
+    bounded: int = 0  # that `guards.weight_cap` counted for fewer samples than they saw
     median: float | None = None  # over devices, of what the run is chiefly judged by; of three devices at least
     worst_tenth: float | None = None  # the same, the mean of the worst ones
     local_accuracy: float | None = None
@@ -521,6 +522,7 @@ class Described(Fact):
     devices: int = 0  # that said something
     samples: int = 0
     silent: int = 0  # that answered, and have too few samples to say anything
+    bounded: int = 0  # that `guards.weight_cap` counted for fewer samples than they have
     features: int = 0
     mean: tuple[float, ...] | None = None
     deviation: tuple[float, ...] | None = None

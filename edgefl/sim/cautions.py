@@ -1,21 +1,28 @@
-"""What a run tells its reader once, while it is played, because it changes what its figures mean."""
+"""What a run tells its reader once, before or while it is played, because it changes what its figures mean."""
 
 import logging
 
-from edgefl.base.events import Fact, Round, Tell
+from edgefl.base.events import Described, Evaluated, Fact, Round, Tell
+from edgefl.job.config.schema import RunFile
 from edgefl.learn.evaluation import wording
 
 log = logging.getLogger(__name__)
 
 
+def tell_cautions(run: RunFile) -> None:
+    """Log what the run file itself shows, a line each."""
+    for caution in run.cautions:
+        log.warning("%s", caution)
+
+
 def cautious(tell: Tell) -> Tell:
-    """Return a `tell` that warns of the first round in which `[guards]` scaled answers down, and passes all on."""
-    warned = False
+    """Return a `tell` that warns once each of updates, descriptions and evaluations that `[guards]` scaled down."""
+    warned = set[type[Fact]]()
 
     def everybody(fact: Fact) -> None:
-        nonlocal warned
-        if not warned and isinstance(fact, Round) and (caution := wording.guarded(fact)):
-            warned = True
+        caution = wording.guarded(fact) if isinstance(fact, Round | Described | Evaluated) else ""
+        if caution and type(fact) not in warned:
+            warned.add(type(fact))
             log.warning("%s", caution)
         tell(fact)
 

@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import edgefl
+from coordinator.shell import broker_wait
+from edgefl.base.errors import ConfigError
+from edgefl.base.events import Described, Evaluated
 from edgefl.cli.app import app
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
@@ -62,10 +66,18 @@ def test_where_samples_are_counted_in_the_draw_and_in_the_mean_one_line_says_so(
     assert "set algorithm.weights = 'uniform'" in line
 
 
+@pytest.mark.parametrize("algorithm", [{"name": "fedavg", "weights": "batch"}, {"name": "fedgc"}])
+def test_what_devices_worked_through_grows_with_their_samples_too(algorithm: dict[str, Any]):
+    table = {**TABLE, "selection": {"name": "samples"}, "rounds": {"cohort": 2}, "algorithm": algorithm}
+    (line,) = parse(RunFile, table, "run.toml").cautions
+    assert "algorithm.weights = 'batch', wherever devices work through more of them, counts these once more" in line
+
+
 @pytest.mark.parametrize(
     "more",
     [
         {"algorithm": {"name": "fedavg", "weights": "uniform"}},
+        {"algorithm": {"name": "fedgc", "weights": "uniform"}},
         {"algorithm": {"name": "pfedme"}, "evaluation": {"on": "devices"}},
         {"rounds": {"cohort": 3}},
         {"aggregation": [{"name": "median"}], "rounds": {"cohort": 3, "quorum": 3}},
@@ -90,6 +102,19 @@ def test_a_comparison_says_of_the_mean_once(tmp_path: Path):
     assert done.stderr.count("counts these once more in the mean") == 1
     plain = CliRunner().invoke(app, ["simulate", str(file), "--set", "algorithm.weights=uniform"])
     assert "once more in the mean" not in plain.stderr
+
+
+def test_a_rehearsal_and_a_coordinator_say_of_the_mean_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def without_a_broker(*_: object) -> None:
+        raise ConfigError("no broker")
+
+    monkeypatch.setattr(broker_wait, "wait_for_broker", without_a_broker)
+    file = tmp_path / "run.toml"
+    more = "[selection]\nname = 'power_of_choice'\n[broker]\nurl = 'mqtt://127.0.0.1:1'\n"
+    file.write_text(SKEWED.replace("[run]\n", f"[run]\nfolder = '{tmp_path}'\n") + more)
+    for command in (["rehearse", str(file)], ["coordinator", "start", str(file), "--no-rehearse"]):
+        done = CliRunner().invoke(app, command)
+        assert done.stderr.count("counts these once more in the mean") == 1, command
 
 
 def test_of_a_model_that_all_share_nothing_is_said():
@@ -183,3 +208,55 @@ def test_a_comparison_and_a_sweep_say_it_once_and_under_their_table(skewed: str,
 def test_a_fleet_whose_answers_are_alike_is_not_told_of_guards(caplog: pytest.LogCaptureFixture):
     edgefl.simulate("softmax", "digits", fleet=4, rounds=2, backend="torch")
     assert not caplog.records
+
+
+ONE_IS_LARGE = (20, 20, 20, 20, 2000)  # samples of five clients
+
+
+def clients(sizes: tuple[int, ...]) -> dict[str, Any]:
+    """Return clients whose features have another mean, and whose labels other classes, the more samples they have."""
+    draw = np.random.default_rng(0)
+    features = [draw.normal(3 * (size > 20), 1, (size, 4)).astype(np.float32) for size in sizes]
+    return {f"c{i}": (x, np.arange(len(x)) % (2 + (len(x) > 20))) for i, x in enumerate(features)}
+
+
+def beside_updates(sizes: tuple[int, ...], key: str, value: str, *, bounds: bool = True) -> edgefl.History:
+    """Play two rounds in which all updates weigh the same, and devices describe or evaluate."""
+    settings = {key: value, "evaluation.least": 2, "guards.bounds": bounds, "guards.norm_cap": "off"}
+    how: dict[str, Any] = {"algorithm": "fedavg:weights=uniform", "rounds": 2, "backend": "torch", "progress": False}
+    return edgefl.simulate("softmax", clients(sizes), settings=settings, **how)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("task.normalise", "fleet", "before the first round: [guards] scaled down what 1 of 5 devices said"),
+        ("task.class_weights", "balanced", "before the first round: [guards] scaled down what 1 of 5 devices said"),
+        ("evaluation.on", "devices", "round 0: [guards] scaled down what 1 of 5 devices evaluated"),
+    ],
+)
+def test_descriptions_and_evaluations_that_guards_scale_down_are_told_once_and_counted(
+    caplog: pytest.LogCaptureFixture, key: str, value: str, told: str
+):
+    history = beside_updates(ONE_IS_LARGE, key, value)
+    assert [record["bounded"] for record in history.records()] == [0, 0], "no update was scaled down"
+    facts = [fact for fact in history.facts if isinstance(fact, Described | Evaluated)]
+    assert facts
+    assert {fact.bounded for fact in facts} == {1}
+    (line,) = caplog.messages
+    assert line.startswith(told)
+    assert "set guards.bounds = false" in line
+    if key == "evaluation.on":
+        assert history.curve("evaluation/bounded") == [1, 1]
+    caplog.clear()
+    beside_updates(ONE_IS_LARGE, key, value, bounds=False)
+    beside_updates((20,) * 5, key, value)
+    assert not caplog.records
+
+
+def test_a_comparison_counts_descriptions_and_evaluations_that_guards_scaled_down(caplog: pytest.LogCaptureFixture):
+    settings = {"task.normalise": "fleet", "evaluation.on": "both", "evaluation.least": 2, "guards.norm_cap": "off"}
+    how: dict[str, Any] = {"algorithms": "fedavg:weights=uniform", "rounds": 2, "backend": "torch", "progress": False}
+    compared = edgefl.compare("softmax", clients(ONE_IS_LARGE), settings=settings, **how)
+    assert caplog.text.count("[guards] scaled down 4 answers") == 1, "one description, and three evaluations"
+    assert "descriptions and evaluations among them" in str(compared)

@@ -121,6 +121,7 @@ def fact(state: State, silent: int, weights: Array | None) -> dict[str, Any]:
         "devices": int(state["devices"][0]),
         "samples": int(state["samples"][0]),
         "silent": silent,
+        "bounded": int(state.get("bounded", np.zeros(1, np.int64))[0]),  # earlier versions did not count them
         "features": len(mean),
         "mean": _numbers(mean),
         "deviation": _numbers(1 / scale),

@@ -1,13 +1,13 @@
 """What a run leaves to its caller: its rounds as records, its curves, and its model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefl.base.errors import ConfigError, nearest
-from edgefl.base.events import DIVERGED, Done, Fact, Round, as_json
+from edgefl.base.events import DIVERGED, Done, Evaluated, Fact, Round, as_json
 from edgefl.base.vector import Array
 from edgefl.learn.evaluation import counters
 from edgefl.learn.evaluation.figures import judged_by
@@ -94,20 +94,24 @@ class History:
     @property
     def measure(self) -> str:
         """What its models are judged by: "accuracy", "loss" of real targets, or "mean_iou" and its like."""
-        last = next((fact for fact in reversed(self.rounds) if fact.loss is not None), None)
+        ends: list[Round | Done] = [*([self.done] if self.done else []), *self.rounds]
+        last = next((fact for fact in reversed(ends) if fact.loss is not None), None)
         return judged_by(last.accuracy, last.scores) if last else "loss"
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each round: everything that is one number or word, what was counted, what callbacks noted.
 
-        `bounded` is how many answers `[guards]` scaled down, `stages/memory/shrunk` what a stage counted,
-        `updates/corrected` what devices did, summed.
+        `bounded` is how many answers `[guards]` scaled down, `evaluation/bounded` how many devices it counted for fewer
+        samples than they evaluated on, `stages/memory/shrunk` what a stage counted, `updates/corrected` what devices
+        did, summed.
         """
-        return [_flat(fact) | dict(self.logged.get(fact.round, {})) for fact in self.rounds]
+        judged = [fact for fact in self.facts if isinstance(fact, Evaluated)]
+        more = {fact.round: {"evaluation/bounded": fact.bounded} for fact in judged}
+        return [_flat(fact) | more.get(fact.round, {}) | dict(self.logged.get(fact.round, {})) for fact in self.rounds]
 
     def to_frame(self) -> Any:  # Any: a pandas.DataFrame, if pandas is there
         """The records as a `pandas.DataFrame`."""
-        return frame(self.records())
+        return frame(self.records(), columns=_flat(Round(0)))
 
     def curve(self, what: str = "accuracy") -> list[float | None]:
         """One number of every round; None where it was not looked at."""
@@ -150,8 +154,8 @@ class History:
         """
         if not self.own_models:
             raise ConfigError(
-                f"'{self.name}' has no models of the devices' own: only edgefl.simulate keeps them, of fedper, fedrep,"
-                " fedbn, ditto and pfedme, if all together fit into compute.state_mb"
+                f"'{self.name}' has no models of the devices' own: simulations keep them, of fedper, fedrep, fedbn,"
+                " ditto and pfedme, if all together fit into compute.state_mb"
             )
         if device not in self.own_models:
             raise ConfigError(f"no device '{device}'; {nearest(device, self.own_models)}")
@@ -165,7 +169,7 @@ class History:
         return written(figure, file)
 
     def save(self, folder: str | Path) -> Path:
-        """Write it into a folder: metrics.jsonl, and the model as safetensors; `edgefl.load` reads both."""
+        """Write it into a folder: metrics.jsonl, and all models as safetensors; `edgefl.load` reads them."""
         from edgefl.lab.api.folder import save  # noqa: PLC0415 - with this file in a circle
 
         return save(self, Path(folder))
@@ -179,16 +183,18 @@ class History:
 
     def _last(self, what: str) -> float | None:
         values = [value for fact in self.rounds if (value := getattr(fact, what)) is not None]
+        if not values and self.done:  # it diverged in its first round: the model that it began with
+            return getattr(self.done, what, None)
         return values[-1] if values else None
 
 
-def frame(records: Sequence[Mapping[str, Any]]) -> Any:  # Any: a pandas.DataFrame
-    """Records as a table of pandas, if it is there."""
+def frame(records: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> Any:  # Any: a pandas.DataFrame
+    """Return records as a table of pandas, if it is there; one without records has these columns."""
     try:
         from pandas import DataFrame  # noqa: PLC0415 - who asks for it has it
     except ModuleNotFoundError:
         raise ConfigError("this needs pandas: pip install pandas, or take records()") from None
-    return DataFrame.from_records(records)
+    return DataFrame.from_records(records, columns=None if records else list(columns))
 
 
 def _flat(fact: Round) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def _played(told: dict[str, Any]) -> Played:
     if not isinstance(done, Done) or not isinstance(first, Round | None):
         raise TypeError(f"a run ends with {type(done).__name__}")
     rounds = tuple(fact for report in told["rounds"] if isinstance(fact := from_json(report), Round))
-    return Played(told["label"], told["seed"], rounds, done, told["split"], first)
+    return Played(told["label"], told["seed"], rounds, done, told["split"], first, told.get("bounded_beside", 0))
 
 
 def _read(lines: bytes, path: Path) -> Iterator[tuple[str, Played]]:

@@ -117,9 +117,9 @@ def compare(
 def tell_of_guards(*compared: Comparison) -> None:
     """Log one caution if `[guards]` scaled down any answer of these runs, with the labels of the runs."""
     runs = [run for one in compared for run in one.played]
-    labels = dict.fromkeys(run.label for run in runs if any(report.bounded for report in run.rounds))
+    labels = dict.fromkeys(run.label for run in runs if run.bounded)
     if labels:
-        count = sum(len(report.bounded) for run in runs for report in run.rounds)
+        count = sum(run.bounded for run in runs)
         log.warning("[guards] scaled down %d answers in %s, %s", count, ", ".join(labels), AS_ON_A_FLEET)
 
 

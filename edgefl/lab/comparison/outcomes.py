@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from edgefl.base.errors import ConfigError, EdgeflError, RunError
-from edgefl.base.events import DIVERGED, Done, Evaluated, Evaluating, Fact, Round, Tell, as_json
+from edgefl.base.events import DIVERGED, Described, Done, Evaluated, Evaluating, Fact, Round, Tell, as_json
 from edgefl.job.config.schema import RunFile
 from edgefl.learn.evaluation import metrics
 from edgefl.learn.evaluation.figures import judged_by, metric_of
@@ -32,6 +32,7 @@ class Played:
     done: Done
     split: str = "test"  # what its models were judged by; or "validation", a part of the training data
     first: Round | None = None  # the model it began with, as a round 0, where that was judged
+    bounded_beside: int = 0  # descriptions and evaluations of devices that `[guards]` scaled down
 
     def as_json(self) -> dict[str, Any]:
         """As one JSON object."""
@@ -40,9 +41,15 @@ class Played:
             "seed": self.seed,
             "split": self.split,
             "first": as_json(self.first) if self.first else None,
+            "bounded_beside": self.bounded_beside,
             "rounds": [as_json(report) for report in self.rounds],
             "done": as_json(self.done),
         }
+
+    @property
+    def bounded(self) -> int:
+        """How many answers `[guards]` scaled down: updates, descriptions and evaluations."""
+        return sum(len(report.bounded) for report in self.rounds) + self.bounded_beside
 
     @property
     def diverged(self) -> bool:
@@ -215,12 +222,15 @@ def play_one(order: Order, root: Path | None, play: Play, progress: Progress) ->
     """Play one run; whatever goes wrong in it is its own."""
     told: list[Fact] = []
     done, split, every = Done(order.run.run.name, "", 0), "test", order.run.evaluation.every
+    beside = 0
 
     def tell(fact: Fact) -> None:
-        nonlocal done, split
+        nonlocal done, split, beside
         if isinstance(fact, Round | Evaluated | Evaluating | Done):
             told.append(fact)
-        if isinstance(fact, Done):
+        if isinstance(fact, Described | Evaluated):
+            beside += fact.bounded
+        elif isinstance(fact, Done):
             done = fact
         elif isinstance(fact, Evaluating):
             split = fact.split
@@ -231,7 +241,8 @@ def play_one(order: Order, root: Path | None, play: Play, progress: Progress) ->
 
     try:
         play(order.run, root, tell)
-        played = Played(order.label, order.seed, tuple(judged_rounds(told)), done, split, first_model(told))
+        rounds = tuple(judged_rounds(told))
+        played = Played(order.label, order.seed, rounds, done, split, first_model(told), beside)
         _check_judged(played, every)
     except EdgeflError as error:
         return Failed(order.label, order.seed, str(error), mistake=isinstance(error, ConfigError))

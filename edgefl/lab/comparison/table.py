@@ -50,8 +50,8 @@ DIVERGED = (
     " medians, means, tests and bands leave it out"
 )
 BOUNDED = (
-    "bounded: answers that [guards] scaled down over the whole run, as on a fleet; no paper does so, and"
-    " guards.bounds = false plays the run without"
+    "bounded: answers that [guards] scaled down over the whole run, as on a fleet, descriptions and evaluations among"
+    " them; no paper does so, and guards.bounds = false plays the run without"
 )
 
 Line: TypeAlias = Score | Failed
@@ -80,7 +80,7 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         run.done.virtual_seconds,
         run.free,
         unsolved(run),
-        sum(len(report.bounded) for report in run.rounds),
+        run.bounded,
         run.measure,
         run.levelled,
         {name: figure(run.last_report, name) for name in other_figures(run)},

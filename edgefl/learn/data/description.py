@@ -108,12 +108,12 @@ def check(told: Mapping[str, Array], channels: int, classes: int) -> None:
 def merged(told: Mapping[str, Mapping[str, Array]], values: int, *, cap: float = inf, majority: bool = False) -> State:
     """Merge what all devices describe; a sample has `values` numbers in each channel.
 
-    No device counts for more than `cap` times the median device. With `majority` no single device matters: the mean and
-    the deviation are the medians of theirs.
+    No device counts for more than `cap` times the median device; `bounded` is how many would have. With `majority` no
+    single device matters: the mean and the deviation are the medians of theirs.
     """
     known = [told[device] for device in sorted(told) if told[device]["samples"][0]]
     if not known:
-        return {"devices": np.zeros(1, np.int64), "samples": np.zeros(1, np.int64)}
+        return {key: np.zeros(1, np.int64) for key in ("devices", "samples", "bounded")}
     samples = [int(one["samples"][0]) for one in known]
     most = cap * float(np.median(samples))
     weights = [min(float(n), most) for n in samples]
@@ -128,6 +128,7 @@ def merged(told: Mapping[str, Mapping[str, Array]], values: int, *, cap: float =
     return {
         "devices": np.array([len(known)], np.int64),
         "samples": np.array([sum(samples)], np.int64),
+        "bounded": np.array([sum(weight < n for weight, n in zip(weights, samples, strict=True))], np.int64),
         "mean": mean.astype(np.float32),
         "scale": np.where(varies, 1 / np.where(varies, deviation, 1.0), 1.0).astype(np.float32),
         "classes": _sums(np.stack(counts)),

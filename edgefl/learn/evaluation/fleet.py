@@ -40,6 +40,7 @@ def evaluated(
     whole = total([limited(one.received, most[name]) for name, one in by_name.items()])
     local = total([limited(one.trained, most[name]) for name, one in by_name.items() if one.trained])
     told: dict[str, Any] = {**scores(whole, classes, form), "samples": whole.samples, "devices": sum(behind.values())}
+    told["bounded"] = sum(behind[name] for name, one in by_name.items() if one.received.samples > most[name])
     told |= {f"local_{name}": value for name, value in headline(local, classes, form).items()} if local.samples else {}
     told |= _apart([scores(one.received, classes, form) for one in by_name.values()])
     if classes and whole.table.shape[1] == classes:

@@ -8,10 +8,10 @@ from edgefl.base.events import Described, Done, Evaluated, Evaluating, Inherited
 from edgefl.learn.evaluation.figures import chief, figures
 
 SCORES = ("accuracy", "balanced_accuracy", "loss", "mae", "rmse", "r2", "per_target", "scores")
-AS_ON_A_FLEET = (
-    "as it would on a fleet; the algorithm by itself makes another model: set guards.bounds = false to play it without"
-    " bounds, and see `bounded` in records, metrics.jsonl and tables"
+WITHOUT_BOUNDS = (
+    "set guards.bounds = false to play it without bounds, and see `bounded` in records, metrics.jsonl and tables"
 )
+AS_ON_A_FLEET = f"as it would on a fleet; the algorithm by itself makes another model: {WITHOUT_BOUNDS}"
 
 
 class Scored(Protocol):
@@ -131,10 +131,17 @@ def bounded(event: Round) -> str:
     return f"  bounded {', '.join(names[:5])}{more}" if names else ""
 
 
-def guarded(event: Round) -> str:
-    """Return the caution about a round in which `[guards]` scaled answers down; empty if they left all as they were."""
+def guarded(event: Round | Described | Evaluated) -> str:
+    """Return the caution about answers that `[guards]` scaled down; empty if they left all as they were."""
     if not event.bounded:
         return ""
+    if isinstance(event, Described):
+        whose = f"what {event.bounded} of {event.devices} devices said of their data"
+        return f"before the first round: [guards] scaled down {whose}, {AS_ON_A_FLEET}"
+    if isinstance(event, Evaluated):
+        whose = f"what {event.bounded} of {event.devices} devices evaluated"
+        other = "figures of all their samples are others"
+        return f"round {event.round}: [guards] scaled down {whose}, as it would on a fleet; {other}: {WITHOUT_BOUNDS}"
     names, count = list(event.bounded), len(event.bounded)
     whose = f"the answer of '{names[0]}'" if count == 1 else f"{count} answers ({', '.join(names[:3])}, ...)"
     return f"round {event.round}: [guards] scaled down {whose}, {AS_ON_A_FLEET}"
