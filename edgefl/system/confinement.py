@@ -83,7 +83,7 @@ def _limits(memory: int, threads: int) -> bool:
             resource.setrlimit(which, (most, most))
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         room = mapped + memory + RESERVED + threads * RESERVED_BY_A_THREAD
-        # The hard limit stays: whoever lends this process memory of theirs may add that to its limit, from outside.
+        # The hard limit stays: a process that lends memory to this one may add that to its limit, from outside.
         resource.setrlimit(resource.RLIMIT_AS, (_below(room, hard), hard))
     except (OSError, ValueError):
         return False

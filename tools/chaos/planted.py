@@ -401,7 +401,7 @@ BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "lost-receipt-is-lost": ("a task that says what counted does not stand in for a receipt", _lost_receipt_is_lost),
     "answer-offered-once": ("a device that is asked again does not offer what it holds", _answer_offered_once),
     "error-fed-back-twice": ("after a restart what a codec left out is added twice", _error_fed_back_twice),
-    "no-spares": ("nobody is asked in the place of a device that does not answer", _no_spares),
+    "no-spares": ("no device is asked in the place of one that does not answer", _no_spares),
     "waits-for-everybody": ("a quorum at the deadline does not close a round", _waits_for_everybody),
     "absent-are-waited-for": ("a round waits for every device that was ever there", _absent_are_waited_for),
     "judgement-forgotten": ("what devices said of a model is lost at a restart", _judgement_forgotten),

@@ -28,7 +28,7 @@ export class Chart {
     every.add(this);
   }
 
-  /** Rows in the order of x; nothing is painted while nobody sees it. */
+  /** Rows in the order of x; nothing is painted while it is not visible. */
   set(rows) {
     this.rows = rows;
     const full = this.series.some((one) => rows.some((row) => (one.of(row) ?? null) !== null));

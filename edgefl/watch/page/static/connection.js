@@ -1,4 +1,4 @@
-// The line to the coordinator: server-sent events, taken up again where they ended. A page that nobody looks at hangs up.
+// The line to the coordinator: server-sent events, taken up again where they ended. A page that is not visible hangs up.
 
 const FIRST = 1000;
 const LONGEST = 15000;

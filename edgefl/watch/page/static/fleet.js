@@ -15,7 +15,7 @@ const FILTERS = [
   ["offline", "Offline", (one) => !isOnline(one)],
 ];
 
-const NOBODY = "No device has come yet. On each device: edgefl agent enrol NAME.kit, later edgefl agent start.";
+const NO_DEVICE = "No device has come yet. On each device: edgefl agent enrol NAME.kit, later edgefl agent start.";
 
 let table, filter = "all", words = "", current;
 
@@ -96,7 +96,7 @@ export function drawFleet(state) {
       button.setAttribute("aria-pressed", id === filter);
     });
   const holds = FILTERS.find(([id]) => id === filter)[2];
-  table.emptyText = devices.length ? "No device is like that." : NOBODY;
+  table.emptyText = devices.length ? "No device is like that." : NO_DEVICE;
   table.set(devices.filter((one) => holds(one) && matches(one)));
 }
 

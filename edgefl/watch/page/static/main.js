@@ -60,7 +60,7 @@ function drawHead() {
   say(byId("foot-key"), run.key ? `models are signed by ${run.key}` : "");
 }
 
-/** The line to whoever tells: of a run that was interrupted that is no coordinator. */
+/** The connection to the server of this page: of an interrupted run that is no coordinator. */
 function drawLine() {
   const shown = line === "live" && state.run?.state === "interrupted" ? "ended" : line;
   mark(byId("line"), "line", shown);

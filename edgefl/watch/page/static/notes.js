@@ -1,4 +1,4 @@
-// What somebody should look at, the latest first.
+// What an operator should look at, the latest first.
 
 import { byId, deviceLink, h, keyed, say, show } from "./dom.js";
 import { ago } from "./format.js";

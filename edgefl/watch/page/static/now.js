@@ -23,7 +23,7 @@ export function drawNow(state) {
   tick(state);
 }
 
-/** Why it waits. A folder does not tell; then it is whoever has not answered. */
+/** Why it waits. A folder does not tell; then it is the devices that have not answered. */
 function reason(run, open) {
   if (run.paused || run.failed) return run.paused || run.failed;
   if (run.done) return ended(run);
@@ -48,7 +48,7 @@ function title(run, open, total) {
   return `Round ${open.round} of ${total}: ${open.answered.length} of ${open.asked.length} answered`;
 }
 
-/** What changes with the time alone; called once a second while somebody looks. */
+/** What changes with the time alone; called once a second while the page is visible. */
 export function tick(state) {
   const { run, open } = state;
   if (!run) return;

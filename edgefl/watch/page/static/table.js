@@ -92,7 +92,7 @@ export class Table {
 
   paint() {
     const height = this.body.clientHeight;
-    if (!height && this.shown.length && !this.body.offsetParent) return; // nobody sees it
+    if (!height && this.shown.length && !this.body.offsetParent) return; // it is not visible
     const first = Math.max(0, Math.floor(this.body.scrollTop / HEIGHT) - SPARE);
     const count = Math.min(this.shown.length - first, Math.ceil(height / HEIGHT) + 2 * SPARE);
     while (this.pool.length < count) this.pool.push(this.freshRow());
