@@ -310,7 +310,14 @@ FREE: dict[str, set[str]] = {
     "device_agent/box/fork_client.py": {"_how(status)", "_seconds(order, self._compute)", "limit"},
     "device_agent/shell/download.py": {"limit", "manifest.size", "self.id", "why"},
     "device_agent/shell/inbound.py": {"key", "told", "trusted"},
-    "device_agent/shell/samples.py": {"IN_THE_LOG", "coded(error)", "self.trouble", "told"},
+    "device_agent/shell/samples.py": {
+        "IN_THE_LOG",
+        "coded(error)",
+        "list(fresh[0].shape)",
+        "list(self.data.shape)",
+        "self.trouble",
+        "told",
+    },
     "device_agent/durable/trust.py": {
         "claim.key",
         "manifest.digest[:16]",
