@@ -1,11 +1,11 @@
 """Rows of Parquet files. pyarrow is needed, which is an extra: pip install 'edgefl[parquet]'.
 
-It is loaded in a process of its own, which ends when the table is read: an agent would keep its 50 MB for good. It
-has a limit of memory, because a page of a small file may stand for many gigabytes: a text that each row repeats.
+It is loaded in a process of its own, which ends when the table is read: an agent would keep its 50 MB for good. On
+Linux it has a limit of memory, because a page of a small file may stand for many gigabytes: a text that each row
+repeats.
 """
 
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.learn.data.limit import DataLimit
 from edgefl.learn.data.reading import Reading
 from edgefl.learn.data.table import Row, Rows, Table, packed, read, unpacked
-from edgefl.system.confinement import memory_taken
+from edgefl.system.portable import LINUX
 from edgefl.system.processes import python
 
 BATCH = 4096  # rows that are in memory as Python's own numbers at once
@@ -103,12 +103,12 @@ def main() -> None:
 
 def _limit_memory(most: int) -> None:
     """Let this process take the memory of such a table, three times (numbers, texts, what is sent), and of a batch."""
-    import pyarrow  # noqa: F401, PLC0415 - what it takes is not the table's
+    if LINUX:
+        import pyarrow  # noqa: F401, PLC0415 - what it takes is not the table's
 
-    _, writable = memory_taken()
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    room = writable + 3 * most + ROOM
-    resource.setrlimit(resource.RLIMIT_DATA, (room if hard == resource.RLIM_INFINITY else min(room, hard), hard))
+        from edgefl.system.confinement import limit_data  # noqa: PLC0415 - Windows has no such limits
+
+        limit_data(3 * most + ROOM)
 
 
 if __name__ == "__main__":
