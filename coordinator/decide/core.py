@@ -68,6 +68,8 @@ def _step(s: State, event: vocabulary.Event) -> Step:  # noqa: PLR0911, PLR0912,
             return s, (), ()
         case vocabulary.Announced():
             return devices.announced(s, event)
+        case vocabulary.Unreadable():
+            return devices.unreadable(s, event)
         case rounds.Declined(device, round, at, reason):
             return telling(events.Declined(device, round, reason), feed(devices.heard(s, device), event, at))
         case rounds.Busy(device, round, at, reason):

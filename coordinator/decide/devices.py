@@ -7,6 +7,7 @@ from coordinator.decide.round_actions import feed, prepare
 from coordinator.decide.state import State, Step, but, doing, each, online, recalling, say_state, telling, then
 from edgefl.base import events
 from edgefl.base.events import Fact
+from edgefl.wire.messages import NOT_IN_RUN
 from edgefl.wire.reconnect import spread
 
 PATIENCE = 30.0  # seconds after a connection in which devices known from before must be heard of
@@ -79,13 +80,40 @@ def _turned_away(s: State, event: vocabulary.Announced, code: str, reason: str) 
     """Say to a device that announces itself why it may not take part; tell of it once for each reason."""
     id, new = event.device, event.announcement
     if not new.online:
-        return s, (), ()
+        return _left(s, id, code)
     away = vocabulary.TurnAway(id, code, reason, new.installation, event.key)
     why = code, "" if event.key else reason  # with a stranger's key they may give any number of reasons
-    if s.barred.get(id) == why or (id not in s.barred and len(s.barred) >= BARRED):
-        return s, (away,), ()
     refused = events.Refused(id, code, reason, barred=True, version=new.version, host=new.host)
-    return but(s, barred={**s.barred, id: why}), (away,), (refused,)
+    return doing((away,), _barred(s, why, refused))
+
+
+def unreadable(s: State, event: vocabulary.Unreadable) -> Step:
+    """Tell of a device whose presence another version of edgefl wrote: it is not answered, and nothing is proven."""
+    id, code, reason = event.device, event.code, event.reason
+    if _is_here(s, id):
+        return misbehaved(s, NAMELESS, code, reason, event.at)
+    return _barred(_counted(s, code), (code, reason), events.Refused(id, code, reason, barred=True))
+
+
+def _barred(s: State, why: tuple[str, str], refused: events.Refused) -> Step:
+    """Tell of a device that may not take part, once for each reason."""
+    id = refused.device
+    if s.barred.get(id) == why or (id not in s.barred and len(s.barred) >= BARRED):
+        return s, (), ()
+    return but(s, barred={**s.barred, id: why}), (), (refused,)
+
+
+def _left(s: State, id: str, code: str) -> Step:
+    """Take in the last will of a device that may not take part; one that is in another run is nothing to this one."""
+    if code == NOT_IN_RUN or s.barred.get(id, ("",))[0] != code:
+        return s, (), ()
+    left = but(s, barred={other: why for other, why in s.barred.items() if other != id})
+    return left, (), () if _is_here(s, id) else (events.Lost(id),)
+
+
+def _is_here(s: State, id: str) -> bool:
+    """Whether a device that may have this name has said that it is there, with or without data."""
+    return online(s, id) or (id in s.devices and bool(s.devices[id].announced.trouble))
 
 
 def enrolled(s: State, event: vocabulary.Enrolled) -> Step:

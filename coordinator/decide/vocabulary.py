@@ -74,6 +74,16 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A presence comes without a signature, or in an envelope of another version; the broker alone says whose it is."""
+
+    at: float
+    device: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Begun:
     """The first part of something large is here."""
 
@@ -283,7 +293,9 @@ class Failed:
     at: float
 
 
-Heard: TypeAlias = Announced | Declined | Busy | Begun | Progressed | Offered | Answered | Misbehaved | Expiring
+Heard: TypeAlias = (
+    Announced | Unreadable | Declined | Busy | Begun | Progressed | Offered | Answered | Misbehaved | Expiring
+)
 Worked: TypeAlias = Usable | Unusable | Prepared | Merged | Handed | Looked | Certified | Paused
 Outside: TypeAlias = (
     Connected | Disconnected | Searched | Revoked | Enrolled | SiteLost | SiteBack | Woken | Stop | Failed

@@ -80,8 +80,8 @@ class Proofs:
         if known is None or known.key != envelope.key:
             return True
         if not presence.online:  # a last will was signed long ago, and counts once
-            newest = known.presence.online and presence.birth >= known.presence.birth
-            return envelope.counter > known.heard or newest
+            runs = known.presence.online or (_rests(known.presence) and not _rests(presence))
+            return envelope.counter > known.heard or (runs and presence.birth >= known.presence.birth)
         if envelope.counter > known.announced:
             return True
         if (presence.installation, presence.host) != (known.presence.installation, known.presence.host):
@@ -122,3 +122,8 @@ class Proofs:
             self.keys.pin(id, envelope.key)
         except StoreError as error:  # it holds for this life of the coordinator
             log.warning("the key of a device is not pinned device=%s why=%s", id, error)
+
+
+def _rests(presence: Presence) -> bool:
+    """Whether its agent runs though the device is not there: a last will gives no reason."""
+    return not presence.online and bool(presence.resting or presence.trouble)

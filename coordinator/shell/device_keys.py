@@ -41,6 +41,10 @@ class DeviceKeys:
             return self.members.key_of(device)
         return self.listed.get(device) if self.listed else self._pinned.get(device)
 
+    def is_member(self, device: str) -> bool:
+        """Whether the fleet has members, whose names a broker checks, and the run is for this one of them."""
+        return self.members is not None and self.of(device) is not None
+
     def admits(self, device: str, key: str) -> bool:
         """Whether who has this key may call itself by this name."""
         if self.members is not None and self.members.key_of(device) != key:

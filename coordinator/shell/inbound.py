@@ -46,6 +46,8 @@ _Hear: TypeAlias = Callable[[str, Message, float], vocabulary.Event | None]
 
 log = logging.getLogger(__name__)
 
+OTHER_VERSION = "message.unsigned", "message.version"  # what another version of edgefl sends
+
 
 class Hearing:
     """Listens for one run."""
@@ -100,7 +102,12 @@ class Hearing:
         return vocabulary.Searched(now) if self.retained_cleanup.searched and not before else None
 
     def _presence(self, id: str, message: Message, now: float) -> vocabulary.Event | None:
-        envelope = self.proofs.of_presence(id, message.payload)
+        try:
+            envelope = self.proofs.of_presence(id, message.payload)
+        except Unproven as error:
+            if error.code in OTHER_VERSION and self.proofs.keys.is_member(id):
+                return vocabulary.Unreadable(now, id, error.code, str(error))
+            raise
         keys, refusal, key = self.proofs.keys, None, None
         if why := keys.not_in_run(id, envelope.key):
             self._nameless(lambda: self.inbox.count(id if keys.members else NAMELESS, now))

@@ -1,7 +1,7 @@
 """The device's samples from task to task: what was added since the last one is used by the next.
 
 Files are read again when the size or the time of one has changed, a function is called again before every task. The
-parts of a trial never change.
+parts of a trial never change. Between tasks files are only looked at: what can be read waits for the next task.
 
     usable   ── new data cannot be read, or do not fit ─▶ stale    trains on the samples it has; `trouble` says why
     stale    ── they can be read again ─▶ usable
@@ -41,7 +41,7 @@ class Samples:
         data: Dataset,
         held_back: Dataset | None = None,
         read: Callable[[], Parts] | None = None,
-        version: Callable[[], object] = lambda: None,
+        version: Callable[[], object] | None = None,
         seen: object = None,
         *,
         describes: bool = True,
@@ -55,15 +55,17 @@ class Samples:
         self.misfit = False  # whether that is because they do not fit what the last task asked for
         self.misfits = 0  # how often that was so
         self.read_at = wall()  # when `data` were read: seconds since 1970
-        self._read, self._version, self._seen, self._wall = read, version, seen, wall
-        self._keeps_reading = True
+        self._read, self._version, self._wall = read, version or (lambda: None), wall
+        self._seen = seen  # the version that was read last
+        self._waits = False  # whether that can be read, and no task has taken it yet
+        self._has_version, self._keeps_reading = version is not None, True
         self._complaint = ""
 
     @classmethod
     def opened(
         cls,
         read: Callable[[], Parts],
-        version: Callable[[], object] = lambda: None,
+        version: Callable[[], object] | None = None,
         *,
         describes: bool = True,
         changes: bool = True,
@@ -85,6 +87,11 @@ class Samples:
         """Why there is nothing to train on; empty if there is."""
         return "" if len(self.data) else self.trouble
 
+    @property
+    def watched(self) -> bool:
+        """Whether it is known, without reading, that the data are other ones."""
+        return self._read is not None and self._has_version
+
     def current(self, fitted: Callable[[Dataset], Dataset]) -> Dataset:
         """The newest data that fit: `fitted` makes them what a task needs, or raises a ConfigError."""
         if self.missing:
@@ -94,7 +101,9 @@ class Samples:
         except EdgeflError as error:
             self._complain(error)
             fresh = None
-        if fresh is not None:
+        if fresh is not None and _same(fresh[0], self.data):
+            self._usable(len(self.data))
+        elif fresh is not None:
             try:
                 ready = fitted(fresh[0])
             except EdgeflError as error:
@@ -107,25 +116,29 @@ class Samples:
         return fitted(self.data)
 
     def look(self) -> None:
-        """Look again at data that could not be used: read them if they have changed since."""
-        if not self.trouble or self._read is None:
+        """Read the data if they have changed since: they can be used again, or cannot be used any more."""
+        if self._read is None:
             return
         if self.missing:
             self._take_first()
             return
         try:
             version = _guarded(self._version)
-            if version is not None and version == self._seen:
+            unchanged = version == self._seen if self._has_version else not self.trouble
+            if unchanged:
                 return
-            self._seen = version
+            self._seen, self._waits = version, False
             fresh = _guarded(self._read)
+            self._waits = True
+            if fresh[0].shape != self.data.shape:
+                raise ConfigError(
+                    f"the newest samples have the shape {list(fresh[0].shape)}, those in use {list(self.data.shape)}",
+                    free_of_data=True,
+                )
         except EdgeflError as error:
             self._complain(error)
-            return
-        if fresh[0].shape == self.data.shape:
-            log.info("the data can be used again samples=%d", len(fresh[0]))
-            self._mended()
-            self._seen = None  # the next task takes them, and looks whether they fit
+        else:
+            self._usable(len(fresh[0]))
 
     def changed(self) -> bool:
         """Whether there may be something new: it has to be read to know."""
@@ -135,7 +148,7 @@ class Samples:
             version = _guarded(self._version)
         except EdgeflError:  # it cannot be read any more, which `current` will say
             return True
-        return version is None or version != self._seen
+        return version is None or version != self._seen or self._waits
 
     def _take_first(self) -> None:
         try:
@@ -162,6 +175,12 @@ class Samples:
     def _count(self) -> None:
         self.counted = None if self.held_back is None else self._choose(self.held_back)
 
+    def _usable(self, count: int) -> None:
+        """Take in that the newest data, of `count` samples, can be used."""
+        if self.trouble:
+            log.info("the data can be used again samples=%d", count)
+        self._mended()
+
     def _complain(self, error: EdgeflError) -> None:
         """Keep in mind why the newest data are not used; the same is logged once."""
         self.misfit = False
@@ -176,15 +195,14 @@ class Samples:
         log.debug("reading the data failed", exc_info=error)
 
     def _fresh(self) -> Parts | None:
-        """What is new, if anything is."""
+        """Return what was read, unless it is known that it has not changed."""
         if self._read is None:
             return None
         version = _guarded(self._version)  # before reading: what changes meanwhile is new again the next time
-        if version is not None and version == self._seen:
+        if version is not None and version == self._seen and not self._waits:
             return None
-        self._seen = version
-        fresh = _guarded(self._read)
-        return None if _same(fresh[0], self.data) else fresh
+        self._seen, self._waits = version, False
+        return _guarded(self._read)
 
 
 def _guarded(read: Callable[[], T]) -> T:

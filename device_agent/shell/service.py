@@ -130,7 +130,7 @@ class Agent:
         self.outbox = Outbox(transport, fleet, device, self.speaker)
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
         self.samples.count_on(CountedRows(disk).of)
-        self.data_watch = DataWatch(device, self.samples, background)
+        self.data_watch = DataWatch(device, self.samples, background, clock)
         self.connect_timeout, self.broker = connect_timeout, broker
         self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
         self.trainer: Training = trainer or Trainer(background, clock)
@@ -328,7 +328,7 @@ class Agent:
             case Progressed(_, round, steps):
                 self._working(round, steps, self._vitals())
             case DataLooked():
-                self.data_watch.looked()
+                self.data_watch.looked(event)
                 self._announce_data()
             case vocabulary.Stopped():
                 self._feed(event)

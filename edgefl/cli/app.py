@@ -38,7 +38,8 @@ from edgefl.cli import (
 )
 from edgefl.system.portable import posix_only
 
-POSIX_ONLY = {"agent", "bench", "broker", "coordinator", "demo", "fleet", "gateway", "tutorial"}  # not on Windows
+# Not on Windows.
+POSIX_ONLY = {"agent", "bench", "broker", "coordinator", "demo", "doctor", "fleet", "gateway", "tutorial"}
 
 app = typer.Typer(
     name="edgefl",

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
-from edgefl.base.errors import ConfigError, RunError
+from edgefl.base.errors import ConfigError, EdgeflError, RunError
+from edgefl.base.printable import printable
 from edgefl.fleet import broker_files, mosquitto, sites
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
@@ -34,6 +36,7 @@ from edgefl.wire.opening import open_transport
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 LOG, EARLIER = "broker.log", ".1"  # the log, and what is put behind the name of an earlier one
 LOG_LIMIT = 10 << 20  # bytes of a log that a new start still adds to
 DOOR = "coordinators"  # the folder of their socket
@@ -64,10 +67,10 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
                         manager.stopping()
                         return
                     reread(broker)
-                    tell_sites(fleet)
+                    unless_torn(lambda: tell_sites(fleet))
                 if time.monotonic() - looked > HOUR:
                     looked = time.monotonic()
-                    if fleet.refresh(clock()):
+                    if unless_torn(lambda: fleet.refresh(clock())):
                         reread(broker)
             raise RunError(how_it_ended(broker.child))
 
@@ -78,11 +81,22 @@ def tell_sites(fleet: Fleet) -> None:
         return
     line = open_transport(fleet.folder.here, "lists")
     line.start(lambda _event: None)
-    for name in names:
-        line.publish(sites.list_topic(fleet.folder.name, name), sites.signed_list(fleet, name), retain=True)
-    if not line.flush(FLUSH):
-        log.warning("the lists of members were not published sites=%s", ",".join(names))
-    line.close()
+    try:
+        for name in names:
+            line.publish(sites.list_topic(fleet.folder.name, name), sites.signed_list(fleet, name), retain=True)
+        if not line.flush(FLUSH):
+            log.warning("the lists of members were not published sites=%s", ",".join(names))
+    finally:
+        line.close()
+
+
+def unless_torn(step: Callable[[], T]) -> T | None:
+    """Return what a step of a running broker returns, or None if a file cannot be used: it keeps what it has."""
+    try:
+        return step()
+    except (EdgeflError, OSError, ValueError) as error:  # files of the operator's, which may be half written
+        log.error("the broker goes on with what it has why=%s", printable(str(error)))
+        return None
 
 
 def reload(folder: FleetFolder) -> bool:

@@ -37,7 +37,9 @@ class Sighting(Record):
     runs: tuple[str, ...] = ()  # the last one last
 
     def followed_by(self, later: "Sighting") -> "Sighting":
-        """The same device, seen again."""
+        """The same device, seen again. A run that is for other devices knows nothing of why this one is away."""
+        if not later.runs:
+            later = later.model_copy(update={"reason": self.reason, "since": self.since})
         runs = tuple(dict.fromkeys([*(run for run in self.runs if run not in later.runs), *later.runs]))[-RUNS:]
         first = self.first or self.at
         lasts = self.since is not None and later.since is not None and later.reason == self.reason

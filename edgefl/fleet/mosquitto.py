@@ -11,13 +11,13 @@ revocation list again, and one who is no longer named has no rights from then on
 How a listener gets its ACL depends on the version: see `edgefl/wire/mosquitto_program.py`.
 """
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgefl.fleet.folder import Settings
 from edgefl.fleet.members import COORDINATOR, Member
+from edgefl.system.portable import memory_size
 from edgefl.wire.mqtt import KEEPALIVE
 from edgefl.wire.topics import ROOT
 from edgefl.wire.transport import LARGEST
@@ -128,7 +128,7 @@ def _allowed(listener: str, acls: Mapping[str, Path], plugin: Path | None, *, an
 
 def _half() -> int:
     """Bytes of memory that a broker may take here."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return memory_size() // 2
 
 
 def bridged(fleet: str, bridge: Bridge, folder: Path) -> str:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from edgefl.base.errors import RunError, WireError
 from edgefl.fleet import mosquitto, sites
-from edgefl.fleet.broker import HERE, LOG, LOOK, Plan, how_it_ended, reread, running
+from edgefl.fleet.broker import HERE, LOG, LOOK, Plan, how_it_ended, reread, running, unless_torn
 from edgefl.fleet.folder import SOCKET, Settings, state_folder
 from edgefl.fleet.sites import SiteMembers
 from edgefl.system.locks import own
@@ -56,11 +56,12 @@ class Site:
         if kept.site == self.file.name and kept.number > self.members.number:
             self.members = kept
 
-    def read_again(self) -> None:
-        """The file may be another one; a list that is newer than the file's stays in force."""
+    def read_again(self) -> bool:
+        """Read the file, which may be another one; a list that is newer than the file's stays in force."""
         self.file = sites.read(self.path)
         if self.file.members.number > self.members.number:
             self.members = self.file.members
+        return True
 
     def take(self, payload: bytes) -> bool:
         """Whether this is a list that counts from now on; it is on disk then."""
@@ -129,8 +130,7 @@ def _changes(site: Site, line: Transport, event: int | TransportEvent) -> bool:
     fleet, name = site.file.fleet, site.file.name
     match event:
         case signal.SIGHUP:
-            site.read_again()
-            return True
+            return unless_torn(site.read_again) is not None
         case Connected():
             line.subscribe(sites.list_topic(fleet, name))
             _say(site, line)

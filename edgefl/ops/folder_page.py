@@ -11,12 +11,10 @@ from pathlib import Path
 from threading import Event, Thread
 
 from coordinator.durable.run_history import Follower
-from coordinator.shell.known_runs import lock_of
 from edgefl.base.errors import StoreError
-from edgefl.base.events import Interrupted, Waiting
 from edgefl.job.config.page import Page
+from edgefl.ops.coordination import coordination
 from edgefl.system.disk import FolderDisk
-from edgefl.system.locks import owner
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.page.feed import Feed
 from edgefl.watch.page.history import History
@@ -74,11 +72,8 @@ class FolderPage:
 
     def _look_for_coordinator(self) -> None:
         run, at = self.feed.look(lambda overview: (overview.run, overview.at))
-        at_work = owner(lock_of(self._disk.folder.resolve())) is not None
-        if at_work and run.state == "interrupted":
-            self.feed.tell(Waiting(run.waiting, at=at))
-        elif not at_work and run.state not in ("finished", "interrupted"):
-            self.feed.tell(Interrupted(at=at))
+        for fact in coordination(run, at, self._disk.folder):
+            self.feed.tell(fact)
 
 
 def _written(folder: Path) -> Sequence[tuple[str, int, int]]:

@@ -17,6 +17,7 @@ from edgefl.job.config.origin import DEFAULT, Entry, from_json
 from edgefl.job.config.schema import RunFile
 from edgefl.job.config.toml_text import leaves
 from edgefl.learn.privacy.private import Private
+from edgefl.ops.coordination import coordination
 from edgefl.system.json_text import parse_json
 from edgefl.system.store import write_atomically
 from edgefl.watch.overview.overview import Overview
@@ -38,6 +39,8 @@ def gather(folder: Path) -> Contents:
     disk = run_history.run_disk(folder)
     book = Journal(disk, reading=True)
     overview = run_history.overview(disk, book)
+    for fact in coordination(overview.run, overview.at, disk.folder):
+        overview.tell(fact)
     table = run_table(book) or {}
     run, private = table.get("run", {}), table.get("privacy") is not None
     spent, unknown = _spent(table, overview) if private else (None, "")

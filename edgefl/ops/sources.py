@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from coordinator.durable import journal, run_history
 from coordinator.durable.segments import SEGMENTS
 from edgefl.base.errors import ConfigError, EdgeflError, RunError
-from edgefl.system.disk import Disk
+from edgefl.ops.coordination import coordination
+from edgefl.system.disk import FolderDisk
 from edgefl.system.json_text import parse_json
 from edgefl.watch.metrics_file import METRICS
 from edgefl.watch.overview.answer_times import Pace, Turn
@@ -54,7 +55,7 @@ class Source(Protocol):
 class FolderSource:
     """A run's folder; when it has changed, what is new is read."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: FolderDisk) -> None:
         self.disk = disk
         self._stamp: list[tuple[str, int | None]] = []
         self._overview, self._follower = Overview(), run_history.Follower(disk)
@@ -80,6 +81,8 @@ class FolderSource:
             self._overview, self._stamp = Overview() if anew else self._overview, stamp
             for fact in facts:
                 self._overview.tell(fact)
+        for fact in coordination(self._overview.run, self._overview.at, self.disk.folder):
+            self._overview.tell(fact)
         return self._overview
 
 

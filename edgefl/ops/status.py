@@ -18,7 +18,7 @@ from edgefl.system.moments import ago, shown
 from edgefl.watch.device_table import ranked, words
 from edgefl.watch.overview.answer_times import Pace, Turn
 from edgefl.watch.overview.rows import ABSENT, DeviceRow, Snapshot
-from edgefl.watch.overview.troubles import not_in_run, trouble_with
+from edgefl.watch.overview.troubles import not_in_run, of_the_run, trouble_with
 from edgefl.watch.terminal_view import picture
 
 TROUBLES = 20  # devices that need a person have a line each
@@ -43,8 +43,8 @@ def runs_table(runs: Sequence[Looked], now: float) -> Table:
     table = _table("run", "state", "round", "", "devices", "last heard of", "where")
     for looked in runs:
         s, run = looked.snapshot, looked.snapshot.run
-        here = sum(row.live and row.state not in ABSENT for row in s.devices)
-        devices = f"{here} of {len(s.devices)} here" if looked.going_on else f"{len(s.devices)}"
+        fleet = of_the_run(s.devices)
+        devices = f"{_here(fleet)} of {len(fleet)} here" if looked.going_on else f"{len(fleet)}"
         figures = wording.scores(s.opinion).split("  ")[0] if s.opinion else ""
         style = {"interrupted": "yellow", "paused": "red", "broker away": "red", "finished": "dim"}.get(
             looked.state, ""
@@ -84,10 +84,9 @@ def run_page(looked: Looked, now: float, *, cut: bool = True) -> RenderableType:
 
 def troubles(s: Snapshot, now: float) -> list[str]:
     """Return a line for each device that needs a person, and how many of the fleet are there."""
-    here = sum(row.live and row.state not in ABSENT for row in s.devices)
-    lines = (
-        [f"devices there: {here} of {len(s.devices)}"] if here < len(s.devices) and s.run.state != "finished" else []
-    )
+    fleet = of_the_run(s.devices)
+    here, ended = _here(fleet), s.run.state in ("finished", "interrupted")
+    lines = [f"devices there: {here} of {len(fleet)}"] if here < len(fleet) and not ended else []
     each = [trouble for row in s.devices if (trouble := trouble_with(row, now))]
     lines += [f"{one.device} {one.text} (since {shown(one.since)})" for one in each[:TROUBLES]]
     lines += [f"and {len(each) - TROUBLES} more devices: --json lists them"] * (len(each) > TROUBLES)
@@ -95,6 +94,10 @@ def troubles(s: Snapshot, now: float) -> list[str]:
         named = ", ".join(others[:TROUBLES]) + f" and {len(others) - TROUBLES} more" * (len(others) > TROUBLES)
         lines.append(f"not in this run ([devices] of its run file): {named}")
     return lines
+
+
+def _here(fleet: Sequence[DeviceRow]) -> int:
+    return sum(row.live and row.state not in ABSENT for row in fleet)
 
 
 def _why(looked: Looked, now: float) -> list[str]:

@@ -112,6 +112,13 @@ def memory_taken() -> tuple[int, int]:
     return int(words[0]) * resource.getpagesize(), int(words[5]) * resource.getpagesize()
 
 
+def limit_data(more: int) -> None:
+    """Let this process have so many more bytes for itself that it can write to."""
+    _, writable = memory_taken()
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (_below(writable + more, hard), hard))
+
+
 def _first_to_go() -> bool:
     """Where memory runs out, the kernel ends this process before others."""
     try:

@@ -54,6 +54,17 @@ def lock(file: int, *, wait: bool = True) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
+def memory_size() -> int:
+    """Return how many bytes of memory this machine has."""
+    if sys.platform == "win32":
+        import ctypes  # noqa: PLC0415 - only Windows needs it
+
+        status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX: its own size comes first, the machine's memory second
+        ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+        return status[1]
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def close_to_others(file: int) -> None:
     """Let only its owner read an open file, whatever the umask."""
     if sys.platform != "win32":

@@ -11,6 +11,7 @@ from edgefl.base.events import Fact
 from edgefl.fleet import last_seen
 from edgefl.fleet.last_seen import Sighting
 from edgefl.watch.overview.sentences import about, cut, trouble_of
+from edgefl.wire.messages import NOT_IN_RUN
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class _Seen:
     data_trouble: tuple[str, float] | None = None  # what is wrong with its data, and since when: answers do not mend it
     version: str = ""
     host: str = ""
+    elsewhere: bool = False  # the run is for other devices, and says nothing of this one but that it was heard
 
 
 class Sightings:
@@ -53,8 +55,9 @@ class Sightings:
             case events.DataMended(device=device) if device in self._seen:
                 self._seen[device].data_trouble = None
             case events.Refused(device=device, barred=True):
-                seen = self._heard(device, fact, cut(about(fact, device)))
-                seen.version, seen.host = cut(fact.version), cut(fact.host)
+                elsewhere = fact.code == NOT_IN_RUN
+                seen = self._heard(device, fact, "" if elsewhere else cut(about(fact, device)))
+                seen.version, seen.host, seen.elsewhere = cut(fact.version), cut(fact.host), elsewhere
             case events.Answered(device=device):
                 self._heard(device, fact, "")
             case events.Declined(device=device) | events.Busy(device=device):
@@ -99,7 +102,8 @@ class Sightings:
     def _sighting(self, seen: _Seen) -> Sighting:
         reason, since = (seen.reason, seen.since) if seen.reason or not seen.data_trouble else seen.data_trouble
         at, began = _moment(seen.at), None if since is None else _moment(since)
-        return Sighting(at=at, version=seen.version, host=seen.host, reason=reason, since=began, runs=(self.run,))
+        runs = () if seen.elsewhere else (self.run,)
+        return Sighting(at=at, version=seen.version, host=seen.host, reason=reason, since=began, runs=runs)
 
 
 def _moment(at: float) -> datetime:

@@ -32,6 +32,7 @@ class Trouble:
 
     why: str
     remedy: str
+    passing: bool = False  # the clock may be set right, and a certificate be renewed in its place
 
 
 def explain(failed: OSError, address: Address, files: Tls) -> Trouble | None:
@@ -91,7 +92,8 @@ def _dates(what: str, certificate: "Certificate") -> Trouble | None:
         wrong, remedy = "is not yet valid", f"{CLOCK}, or make it anew"
     else:
         return None
-    return Trouble(f"{what} {wrong}: it is {_span(certificate)}, and the clock here says {_day(now)}", remedy)
+    why = f"{what} {wrong}: it is {_span(certificate)}, and the clock here says {_day(now)}"
+    return Trouble(why, remedy, passing=True)
 
 
 def _span(certificate: "Certificate") -> str:

@@ -273,8 +273,9 @@ class MqttTransport:
             self._flight = Window(self._window)
             self._asked.clear()
         ended = self._ended or Disconnected(LOST, passing=True)
+        # In TLS 1.3 the handshake ends before we are checked.
         if self._tls and not self._greeted and ended.reason == LOST and (wrong := refused(self._files)):
-            return Disconnected(wrong.why, remedy=wrong.remedy)  # in TLS 1.3 the handshake ends before we are checked
+            return Disconnected(wrong.why, remedy=wrong.remedy, passing=wrong.passing)
         return ended
 
     def _failed(self, failed: OSError) -> Disconnected:
@@ -283,7 +284,7 @@ class MqttTransport:
         if isinstance(failed, ConnectionRefusedError):
             return Disconnected("Connection refused", passing=True, remedy=NOBODY)
         if wrong := explain(failed, self._address, self._files):
-            return Disconnected(wrong.why, remedy=wrong.remedy)
+            return Disconnected(wrong.why, remedy=wrong.remedy, passing=wrong.passing)
         return Disconnected(failed.strerror or str(failed), passing=not isinstance(failed, PermissionError))
 
     def _renew(self) -> None:

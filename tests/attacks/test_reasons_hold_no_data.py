@@ -43,6 +43,7 @@ from edgefl.learn.data.labels import of_device
 from edgefl.learn.losses import loss
 from edgefl.learn.tasks.fields import Field
 from edgefl.learn.tasks.form import Form
+from edgefl.system import user_code
 from edgefl.wire.broker import Broker
 from edgefl.wire.codecs import Float32
 
@@ -209,6 +210,50 @@ def test_images_in_folders_are_not_told_by_name(tmp_path: Path, caplog: pytest.L
     assert quotes(caplog.text)
 
 
+def parquet(path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow (edgefl[parquet])")
+    importlib.import_module("pyarrow.parquet").write_table(arrow.table({WORD: [1.0] * 9, "label": [0, 1, 1] * 3}), path)
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "csv:a.csv": ({"columns": (WORD,)}, "it lacks a column that data.columns names"),
+    "csv:./a.csv": ({"label": WORD}, "it lacks a column that data.label names"),
+    "csv:../here/a.csv": ({"columns": ("1", "1"), "label": "3"}, "a column of data.columns is named twice"),
+    "sqlite:a.sqlite": ({"query": f"SELECT {WORD}2 FROM {WORD}"}, "SQLite ended with a OperationalError"),
+    "sqlite:two.sqlite": ({}, "it has 2 tables; say what to read in data.query"),
+    "parquet:a.parquet": ({"time": f"{WORD}2"}, "it lacks a column that data.time names"),
+    f"{WORD}:read": ({}, "the module that data.source names cannot be imported (ModuleNotFoundError)"),
+    "mine:write": ({}, "the module that data.source names has no function of that name"),
+    "mine:read": ({}, "the function that data.source names raised KeyError"),
+}
+
+
+@pytest.mark.parametrize("source", MISTAKES)
+def test_what_is_wrong_with_the_agent_file_s_data_is_told_by_its_key(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    Path("a.csv").write_text(PLAIN)
+    Path("a.sqlite").write_bytes(sqlite(tmp_path))
+    Path("two.sqlite").write_bytes(Path("a.sqlite").read_bytes())
+    with sqlite3.connect("two.sqlite") as made:
+        made.execute("create table other (a)")
+    made.close()
+    Path("mine.py").write_text(f"def read():\n    raise KeyError('{WORD}')\n")
+    if source.startswith("parquet"):
+        parquet(Path("a.parquet"))
+    about, told = MISTAKES[source]
+    settings = LocalData(source=source, **about)
+    user_code.allow(source)
+    samples = samples_of(settings)
+    assert told in samples.trouble
+    assert not quotes(samples.trouble)
+    assert samples.trouble in caplog.text
+
+
 @pytest.mark.parametrize("error", [RuntimeError(WORD), KeyError(NUMBER), OSError(2, "no", f"/{WORD}")])
 def test_a_function_of_the_operators_may_raise_anything(error: Exception) -> None:
     def read() -> Any:
@@ -313,7 +358,14 @@ FREE: dict[str, set[str]] = {
     "device_agent/box/fork_client.py": {"_how(status)", "_seconds(order, self._compute)", "limit"},
     "device_agent/shell/download.py": {"limit", "manifest.size", "self.id", "why"},
     "device_agent/shell/inbound.py": {"key", "told", "trusted"},
-    "device_agent/shell/samples.py": {"IN_THE_LOG", "coded(error)", "self.trouble", "told"},
+    "device_agent/shell/samples.py": {
+        "IN_THE_LOG",
+        "coded(error)",
+        "list(fresh[0].shape)",
+        "list(self.data.shape)",
+        "self.trouble",
+        "told",
+    },
     "device_agent/durable/trust.py": {
         "claim.key",
         "manifest.digest[:16]",
@@ -336,14 +388,19 @@ FREE: dict[str, set[str]] = {
         "manifest.network",
     },
     "edgefl/learn/data/augment.py": {"nearest(name, CHANGES)", "word"},
+    "edgefl/learn/data/custom.py": {"', '.join(missing)", "how", "type(e).__name__", "what"},
     "edgefl/learn/data/csv_table.py": {"error.encoding", "place()"},
     "edgefl/learn/data/files.py": {"MISSING"},
     "edgefl/learn/data/labels.py": {"', '.join(names[:20])", "count", "data.targets", "how", "lacking[0]"},
     "edgefl/learn/data/limit.py": {"most"},
+    "edgefl/learn/data/parquet_rows.py": {"LONGEST", "done.returncode", "told"},
     "edgefl/learn/data/source.py": {"row"},
+    "edgefl/learn/data/sqlite_rows.py": {"len(tables)", "told", "type(error).__name__"},
     "edgefl/learn/data/table.py": {
         "column + 1",
+        "few",
         "file.word",
+        "key",
         "len(row)",
         "line",
         "most",
@@ -352,6 +409,7 @@ FREE: dict[str, set[str]] = {
         "self.width",
         "table.place(odd)",
         "told",
+        "what",
     },
     "edgefl/learn/data/tabular.py": {"table.place(row)"},
     "edgefl/learn/models/blocks.py": {"type(model).__name__", "who"},

@@ -197,7 +197,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         (
             "wire/test_certificates.py::test_the_dates_of_the_brokers_certificate",
             "wire/test_certificates.py::test_the_dates_of_our_own_certificate",
-            "wire/test_certificates.py::test_the_commands_say_it_in_one_line_and_end_with_code_2",
+            "wire/test_certificates.py::test_the_commands_say_it_in_one_line_and_only_the_coordinator_waits_for_another_date",
             "ops/doctor/test_broker_checks.py::test_the_dates_of_the_broker_s_certificate_are_named",
         ),
     ),

@@ -63,6 +63,7 @@ from coordinator.decide.vocabulary import (
     Tell,
     Totals,
     TurnAway,
+    Unreadable,
     Unusable,
     Usable,
     Woken,
@@ -782,6 +783,48 @@ def test_a_device_that_may_not_take_part_is_told_of_once_for_each_reason():
     s, _, told = feed(s, Announced(10.0, "a", HERE))
     assert any(isinstance(fact, events.Joined) for fact in told)
     assert not s.barred
+
+
+OLD = ("protocol.version", "device 'a' speaks protocol 2")
+GONE = replace(HERE, online=False)
+
+
+def test_a_device_that_may_not_take_part_is_gone_when_its_last_will_comes():
+    s, _, _ = feed(new(), Announced(1.0, "a", HERE, refusal=OLD))
+    s, did, told = feed(s, Announced(2.0, "a", GONE, refusal=OLD), Announced(3.0, "a", GONE, refusal=OLD))
+    assert (did, told) == ([], [events.Lost("a")])
+    s, _, told = feed(s, Announced(4.0, "a", HERE, refusal=OLD))
+    assert [type(fact) for fact in told] == [events.Refused]
+
+
+@pytest.mark.parametrize("announced", [HERE, BROKEN, NO_DATA], ids=["healthy", "stale", "no data"])
+def test_the_last_will_of_one_that_has_a_wrong_key_says_nothing_of_the_device_with_this_name(announced):
+    wrong = {"refusal": ("device.key", "another key"), "key": "ed25519:x"}
+    _, _, told = feed(
+        new(),
+        Announced(1.0, "a", announced),
+        Announced(2.0, "a", replace(HERE, installation="x"), **wrong),
+        Announced(3.0, "a", replace(GONE, installation="x"), **wrong),
+    )
+    assert not any(isinstance(fact, events.Lost) for fact in told)
+
+
+def test_the_last_will_of_a_device_that_is_in_another_run_is_nothing_to_this_one():
+    other = ("device.not_in_run", "not in this run")
+    s, _, _ = feed(new(), Announced(1.0, "a", HERE, refusal=other))
+    assert feed(s, Announced(2.0, "a", GONE, refusal=other))[2] == []
+
+
+def test_a_device_whose_presence_another_version_wrote_is_told_of_once_not_answered_and_not_blamed():
+    older = Unreadable(1.0, "a", "message.unsigned", "a message without a signature")
+    s, did, told = feed(new(), *[older] * 9)
+    assert did == []
+    assert told == [events.Refused("a", older.code, older.reason, barred=True)]
+    assert not s.conduct.quarantined("a", 1.0)
+    s, _, told = feed(s, Announced(2.0, "a", HERE))
+    assert any(isinstance(fact, events.Joined) for fact in told)
+    s, _, told = feed(s, older)
+    assert told == [events.Refused("-", older.code, older.reason)], "somebody in the name of one that is here"
 
 
 def test_whoever_tries_many_keys_is_told_of_once():

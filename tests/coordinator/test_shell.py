@@ -12,6 +12,7 @@ from coordinator.decide import core
 from coordinator.decide.vocabulary import Stop
 from coordinator.durable.journal import Journal
 from coordinator.shell import service
+from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.service import Coordinator
 from edgefl.base import events
 from edgefl.base.errors import Interrupted
@@ -28,7 +29,9 @@ RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 2, "quor
 class Hand:
     """A clock, a background and a loop that go on only when the test says so."""
 
-    def __init__(self, disk: MemoryDisk | None = None, broker: InMemoryBroker | None = None) -> None:
+    def __init__(
+        self, disk: MemoryDisk | None = None, broker: InMemoryBroker | None = None, keys: DeviceKeys | None = None
+    ) -> None:
         self.disk, self.broker = disk or MemoryDisk(), broker or InMemoryBroker()
         self.time = 100.0
         self.events: deque[Any] = deque()
@@ -44,6 +47,7 @@ class Hand:
             background=self,
             disk=self.disk,
             tell=self.told.append,
+            device_keys=keys,
         )
         self.shell.start()
 

@@ -28,6 +28,7 @@ from edgefl.system.locks import own, owner
 from edgefl.watch.metrics_file import MetricsFile
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.overview.snapshot import plain
+from edgefl.watch.overview.troubles import NOT_IN_RUN
 
 RUN = {
     "run": {"name": "sensors", "rounds": 3},
@@ -95,10 +96,13 @@ def test_a_run_is_found_by_itself_its_name_its_folder_or_its_file(folder, tmp_pa
         assert "interrupted, 1 of 3 rounds" in text
         assert "no coordinator is at work on it" in text
         assert "round 2: 0 of 2 answered, 1 declined (pi-2); waiting for pi-1" in text
-        assert "declined: too warm: 91 °C" in text
+        assert "pi-2 declined round 2: too warm: 91 °C" in text
+        assert "devices there" not in text, "nobody knows"
         assert "2026-11-17 00:00:00 UTC" in text
     (row,) = (json.loads(line) for line in said("--json").splitlines())
     assert (row["status"], row["process"], row["folder"]) == ("interrupted", None, str(folder))
+    assert row["run"]["state"] == "interrupted"
+    assert {(one["state"], one["live"]) for one in row["devices"]} == {("offline", False)}
     assert row["rounds"][0]["loss"] == 1.0
 
 
@@ -120,6 +124,18 @@ def test_a_run_that_somebody_is_at_work_on_is_told_apart(folder):
     assert owner(folder) is None
 
 
+def test_devices_that_the_run_is_not_for_are_not_missing(folder):
+    refused = events.Refused("pi-9", "device.not_in_run", f"{NOT_IN_RUN}: others are", barred=True, at=TUESDAY + 47)
+    with closing(Journal(FolderDisk(folder))) as book:
+        book.note(refused)
+    with own(known_runs.lock_of(folder)):
+        text = said(folder)
+        assert "devices there" not in text
+        assert "not in this run ([devices] of its run file): pi-9" in text
+        known_runs.announce(folder)
+        assert "2 of 2 here" in said()
+
+
 def test_who_was_slow_on_tuesday(folder):
     text = said(folder, "--slow", "--on", "2026-11-17")
     lines = [line.split() for line in text.splitlines()]
@@ -133,7 +149,7 @@ def test_who_was_slow_on_tuesday(folder):
 
 def test_one_devices_story(folder):
     text = said(folder, "--device", "pi-2")
-    assert "pi-2  declined: too warm: 91 °C" in text
+    assert "pi-2  offline: no coordinator hears it" in text
     assert "2026-11-17 00:00:46 UTC  declined round 2: too warm: 91 °C" in text
     assert json.loads(said(folder, "--device", "pi-2", "--json"))["turns"][0]["took"] == 42.0
 
@@ -333,7 +349,8 @@ def test_what_is_not_a_terminal_gets_whole_reasons(folder):
     with closing(Journal(FolderDisk(folder))) as book:
         book.note(events.Declined("pi-2", 2, why, at=TUESDAY + 47))
     command = [sys.executable, "-c", "from edgefl.cli.app import main; main()", "status", str(folder)]
-    piped = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
+    with own(known_runs.lock_of(folder)):
+        piped = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
     (row,) = (line for line in piped.stdout.splitlines() if line.startswith("pi-2 "))
     assert why in row
 

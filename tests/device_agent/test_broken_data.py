@@ -11,7 +11,7 @@ from test_conditions import Overhears
 from test_virtual_agent import switched_on
 from tiny import clouds
 
-from device_agent.shell.data_watch import LONGEST
+from device_agent.shell.data_watch import CALM, LONGEST, DataLooked, DataWatch
 from device_agent.shell.own_samples import samples_of
 from device_agent.shell.presence import UNREADABLE
 from device_agent.shell.samples import Samples
@@ -98,6 +98,57 @@ def test_data_that_break_later_leave_the_old_ones_and_say_so_until_they_are_good
     assert samples.trouble == ""
     assert len(samples.current(as_is)) == 32
     assert samples.read_at > read_at
+
+
+def test_the_old_content_put_back_is_good_for_the_next_task(tmp_path: Path) -> None:
+    path = tmp_path / "air.csv"
+    write(path, GOOD, 1)
+    samples = samples_of(LocalData(source=f"csv:{path}"))
+    first = samples.current(as_is)
+    for look in (samples.look, lambda: samples.current(as_is)):
+        write(path, GOOD + "2.5\n", 2)
+        look()
+        assert samples.trouble
+        write(path, GOOD, 3)
+        assert samples.current(as_is) is first
+        assert samples.trouble == ""
+        write(path, GOOD + "2.5\n", 4)
+        look()
+        assert samples.trouble
+        write(path, GOOD, 1)  # a copy that was put aside
+        samples.look()
+        assert samples.trouble == ""
+
+
+def test_other_columns_are_said_of_a_file_that_can_be_read_again_and_a_task_may_want_them(tmp_path: Path) -> None:
+    path = tmp_path / "air.csv"
+    write(path, GOOD, 1)
+    samples = samples_of(LocalData(source=f"csv:{path}"))
+    write(path, GOOD + "2.5\n", 2)
+    samples.look()
+    write(path, "1,2,0\n2,3,1\n" * 10, 3)
+    samples.look()
+    assert samples.trouble == "the newest samples have the shape [2], those in use [1]"
+    assert samples.current(as_is).shape == (2,)
+    assert samples.trouble == ""
+
+
+def test_good_data_are_read_once_between_two_tasks_and_taken_by_the_next() -> None:
+    reads, versions = list[int](), [1]
+
+    def read() -> tuple[Dataset, None]:
+        reads.append(versions[-1])
+        return clouds(12 * versions[-1]), None
+
+    samples = Samples.opened(read, lambda: versions[-1])
+    samples.look()
+    assert reads == [1]
+    versions.append(2)
+    samples.look()
+    samples.look()
+    assert (reads, len(samples.data), samples.changed()) == ([1, 2], 12, True)
+    assert len(samples.current(as_is)) == 24
+    assert not samples.changed()
 
 
 def test_a_function_that_raises_anything_is_a_state_too() -> None:
@@ -217,8 +268,24 @@ def test_a_device_with_an_allowance_never_says_that_its_data_do_not_fit_a_task()
     assert device.said()[-1] == (True, "", "", None)
 
 
-def test_a_device_whose_data_are_good_never_looks_at_them_by_itself() -> None:
+def test_a_device_that_is_asked_for_nothing_notices_that_its_data_have_broken() -> None:
     device = Logger()
-    device.world.run(limit=20 * LONGEST)
-    assert device.agent.data_watch.deadline(device.world.now) is None
+    device.world.run(until=lambda: bool(device.agent.session.committed), limit=100.0)
+    device.world.run(limit=20 * CALM)
     assert len(device.asks.presences) == 1
+    device.change("line 32: not a number")
+    assert device.world.run(until=lambda: len(device.asks.presences) == 2, limit=device.world.now + 2 * CALM)
+    assert "line 32: not a number" in device.said()[-1][2]
+
+
+def test_what_nothing_tells_of_without_reading_is_not_looked_at_while_it_is_good() -> None:
+    device = Logger()
+    device.samples = Samples.opened(device.read)
+    watch = DataWatch("pi", device.samples, device.agent.data_watch.background, device.agent.clock)
+    assert watch.deadline(0.0) is None
+
+
+def test_a_look_that_takes_long_is_taken_less_often() -> None:
+    device = Logger()
+    device.agent.data_watch.looked(DataLooked(30.0))
+    assert device.agent.data_watch.deadline(0.0) == 600.0

@@ -12,7 +12,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.fleet import broker_files, mosquitto
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
-from edgefl.fleet.broker import plan_of, running
+from edgefl.fleet.broker import plan_of, running, unless_torn
 from edgefl.fleet.folder import Settings
 from edgefl.wire import topics
 
@@ -138,6 +138,36 @@ def test_a_running_broker_outlives_files_that_it_could_not_use(fleet: Fleet, tmp
             assert time.monotonic() < end, "the good ACL never counted"
         assert process.poll() is None
         device.close()
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("how", ["torn", "away"])
+def test_a_running_broker_outlives_members_that_cannot_be_read(fleet: Fleet, tmp_path: Path, how: str):
+    """With real processes: it tells the sites their lists when SIGHUP comes."""
+    from secured_fleet import Secured
+
+    secured = Secured(fleet, tmp_path, {"pi-1": fleet.add("pi-1", clock(), replace=True)})
+    members = fleet.folder.members
+    good = members.read_bytes()
+    with broker(secured) as process:
+        members.write_bytes(good[: len(good) // 2])
+        if how == "away":
+            members.unlink()
+            members.mkdir()
+        os.kill(process.pid, signal.SIGHUP)
+        time.sleep(3)
+        assert process.poll() is None
+        device = Party(secured.port, secured.tls("pi-1"))
+        assert device.connected == 0
+        device.close()
+
+
+def test_the_hourly_look_and_a_torn_file_end_no_broker(fleet: Fleet, caplog: pytest.LogCaptureFixture):
+    fleet.folder.members.write_text('{"format": "edgefl mem')
+    assert unless_torn(lambda: fleet.refresh(clock())) is None
+    assert "the broker goes on with what it has why=" in caplog.text
+    with pytest.raises(ZeroDivisionError):  # a mistake of ours is not a torn file
+        unless_torn(lambda: 1 // 0)
 
 
 @pytest.mark.broker

@@ -64,6 +64,18 @@ def test_a_device_is_remembered_with_its_runs_and_why_it_is_away():
     assert json.loads(edgefl("list", "--json").stdout.splitlines()[0])["reason"] == ""
 
 
+def test_a_run_that_is_for_other_devices_says_only_that_a_device_was_heard():
+    other = "device.not_in_run", "not in this run: [devices] of its run file names 1"
+    serve("monday", events.Joined("pi-1", 5, "shed", "0.1", at=AT), events.Declined("pi-1", 3, "too warm", at=AT + 1))
+    refused = [events.Refused(name, *other, barred=True, version="0.2", at=AT + 60) for name in ("pi-1", "pi-2")]
+    serve("tuesday", *refused)
+    one, two = (json.loads(line) for line in edgefl("list", "--json").stdout.splitlines())
+    assert (one["reason"], one["runs"], one["version"]) == ("declined round 3: too warm", ["monday"], "0.2")
+    assert one["since"] == "2026-11-17T00:00:01+00:00"
+    assert one["seen"] == "2026-11-17T00:01:00+00:00"
+    assert (two["reason"], two["runs"]) == ("", [])
+
+
 def test_a_device_that_is_not_at_work_is_listed_with_the_reason_and_since_when():
     old = "device 'pi-2' speaks protocol 2, the coordinator 3"
     for hour in range(3):

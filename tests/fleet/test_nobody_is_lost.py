@@ -101,6 +101,12 @@ def page_of(secured: Secured) -> str:
     return said[1] if said else ""
 
 
+def state_of(secured: Secured, device: str) -> str:
+    """What the device does, by `edgefl status`."""
+    (run,) = map(json.loads, secured.edgefl("status", "six", "--json").stdout.splitlines())
+    return next(row["state"] for row in run["devices"] if row["name"] == device)
+
+
 def by_device(overview: dict[str, Any]) -> dict[str, tuple[str, Any]]:
     return {
         row["name"]: (row["data_trouble"] or row["why"], row["data_since"] or row["since"] or row["certificate_ends"])
@@ -143,6 +149,12 @@ def test_six_members_are_six_whatever_keeps_five_of_them_away(six: Secured) -> N
         shown = six.edgefl("status", "six").stdout
         assert re.search(r"devices there: [1-5] of 6$", shown, re.MULTILINE), shown
         assert [agents[name].poll() for name in (HEALTHY, CELL, MOUNT)] == [None] * 3
+
+        for name in (CELL, OTHER_VERSION):  # a power cut: only the last will tells
+            agents[name].kill()
+            until(lambda name=name: state_of(six, name) == "offline", PATIENCE)
+        agents[CELL] = start(f"{CELL} again", *EDGEFL, "agent", "start", str(state / "devices" / CELL / "agent.toml"))
+        until(lambda: state_of(six, CELL) == "no data", PATIENCE)
 
         write(state / f"{CELL}.csv")
         (state / "mounted-later.csv").rename(state / f"{MOUNT}.csv")

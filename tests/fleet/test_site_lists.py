@@ -1,6 +1,7 @@
 """Who belongs to a site: the list that its broker is told, and the file that its server is given."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,12 @@ from edgefl.cli.app import app
 from edgefl.fleet import kit, mosquitto, sites
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.authority import clock
+from edgefl.fleet.site_broker import Site, _changes
 from edgefl.fleet.sites import SiteFile
 from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.reader import load
+from edgefl.wire.address import Address
+from edgefl.wire.mqtt import MqttTransport
 
 
 @pytest.fixture
@@ -111,6 +115,21 @@ def test_the_file_is_for_its_owner_alone_and_says_the_same_when_it_is_read(north
     path.write_text(path.read_text().replace("edgefl site", "edgefl kit"))
     with pytest.raises(ConfigError, match="not a site"):
         sites.read(path)
+
+
+def test_a_torn_file_leaves_the_broker_of_a_site_what_it_has(
+    north: SiteFile, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "north.site"
+    sites.write(north, path)
+    site, line = Site(path), MqttTransport(Address("unix", str(tmp_path / "nobody")), "members")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert not _changes(site, line, signal.SIGHUP)
+    assert site.file == north
+    assert "the broker goes on with what it has" in caplog.text
+    path.write_bytes(whole)
+    assert _changes(site, line, signal.SIGHUP)
 
 
 def test_the_kit_of_a_device_at_a_site_says_so_in_its_agent_file(fleet: Fleet, north: SiteFile, tmp_path: Path) -> None:

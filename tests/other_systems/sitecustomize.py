@@ -63,7 +63,7 @@ def imitate(system: str) -> None:
     # Windows opens a file by a number in text mode unless told otherwise.
     instead: dict[str, dict[str, Any]] = {"sys": {"platform": system}}
     if system == "win32":
-        instead |= {"os": {"name": "nt", "O_BINARY": 0}}
+        instead |= {"os": {"name": "nt", "O_BINARY": 0}, "ctypes": {"windll": _windll()}}
     partial = {
         name: Partial(import_module(name), NAMES[system].get(name, ""), instead.get(name, {}))
         for name in NAMES[system].keys() | instead.keys()
@@ -82,6 +82,16 @@ def imitate(system: str) -> None:
         return partial.get(name) or others.get(name) or given(name, globals, locals, fromlist, level)
 
     builtins.__import__ = import_
+
+
+def _windll() -> SimpleNamespace:
+    """What Windows says of its memory, of this system's own."""
+
+    def status(reference: Any) -> None:
+        assert reference._obj[0] == 64, "the size of MEMORYSTATUSEX"
+        reference._obj[1] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    return SimpleNamespace(kernel32=SimpleNamespace(GlobalMemoryStatusEx=status))
 
 
 def _msvcrt() -> ModuleType:

@@ -44,7 +44,10 @@ def from_npz(path: Path, name: str, most_mb: int | None = None) -> Source:
     given_arrays = {key: named_arrays(d, key) for key in required}
     missing = [key for key, held in given_arrays.items() if isinstance(held, dict) and not held]
     if missing:
-        raise ConfigError(f"data set '{name}' lacks {', '.join(missing)}; it has {', '.join(sorted(d)) or 'nothing'}")
+        raise ConfigError(
+            f"data set '{name}' lacks {', '.join(missing)}; it has {', '.join(sorted(d)) or 'nothing'}",
+            told=f"it lacks {', '.join(missing)}",
+        )
     given = d.get("classes")
     if given is not None and given.size > MOST_NAMES:
         raise ConfigError(f"data set '{name}': 'classes' names {given.size} classes; {MOST_NAMES} are the most")
@@ -68,10 +71,16 @@ def from_function(name: str) -> Source:
         namespace = vars(user_code.import_module(name, "data set"))
     except (ImportError, SyntaxError, ValueError) as e:  # ValueError: an empty or relative name
         looked = ", ".join(str(folder) for folder in user_files.folders())
-        raise ConfigError(f"data set '{name}': {e}; looked in {looked} and on PYTHONPATH") from e
+        raise ConfigError(
+            f"data set '{name}': {e}; looked in {looked} and on PYTHONPATH",
+            told=f"the module that data.source names cannot be imported ({type(e).__name__})",
+        ) from e
     if not user_code.is_function(namespace.get(function)):
         functions = [word for word, value in namespace.items() if user_code.is_function(value) and word[:1] != "_"]
-        raise ConfigError(f"data set '{name}': {module} has no function '{function}'; {nearest(function, functions)}")
+        raise ConfigError(
+            f"data set '{name}': {module} has no function '{function}'; {nearest(function, functions)}",
+            told="the module that data.source names has no function of that name",
+        )
     return called(namespace[function], shown(name), function)
 
 
@@ -81,7 +90,10 @@ def called(function: Callable[[], object], name: str, word: str) -> Source:
         returned = function()
     except Exception as e:  # the user's function may raise anything
         log.debug("data function failed name=%s", name, exc_info=True)
-        raise ConfigError(f"data set '{name}': {word} raised {type(e).__name__}: {e} (--log debug shows where)") from e
+        raise ConfigError(
+            f"data set '{name}': {word} raised {type(e).__name__}: {e} (--log debug shows where)",
+            told=f"the function that data.source names raised {type(e).__name__}",
+        ) from e
     match returned:
         case Source() as source:
             train, test = (_typed(part, name) for part in (source.train, source.test))
@@ -100,7 +112,8 @@ def called(function: Callable[[], object], name: str, word: str) -> Source:
         case other:
             raise ConfigError(
                 f"data set '{name}' gave {type(other).__name__}; return a Source, a Dataset, (x, y) or"
-                " (x, y, x_test, y_test)"
+                " (x, y, x_test, y_test)",
+                told="the function that data.source names gave neither a Source, nor a Dataset, nor arrays x and y",
             )
 
 
@@ -124,11 +137,15 @@ def _dataset(x: Array, y: Array, classes: int | None, name: str) -> Dataset:
     for what, given in (("x", x), ("y", y)):
         if given.dtype.kind in "OSU":
             how = "np.unique(y, return_inverse=True) numbers names of classes" if what == "y" else "number words first"
-            raise ConfigError(f"data set '{name}': {what} holds {_sort(given)}, expected numbers; {how}")
+            raise ConfigError(
+                f"data set '{name}': {what} holds {_sort(given)}, expected numbers; {how}",
+                told=f"{what} holds something else than numbers; {how}",
+            )
     if x.ndim < 2 or x.dtype.kind not in "fiub" or y.ndim not in {1, 2} or y.dtype.kind not in "fiub":
         raise ConfigError(
             f"data set '{name}': x is {x.dtype} {x.shape} and y is {y.dtype} {y.shape}; "
-            "expected numbers of shape (n, ...) and (n,), (n, targets) or (n, ...)"
+            "expected numbers of shape (n, ...) and (n,), (n, targets) or (n, ...)",
+            told="x and y are not numbers of shape (n, ...) and (n,), (n, targets) or (n, ...)",
         )
     if y.ndim == 2:
         classes = _no_classes(y, classes, name)

@@ -4,17 +4,17 @@ A small file may stand for very much: an archive, a compressed image, a view of 
 up what it is about to hold, from the headers where a format has any, and a source above the limit is refused.
 """
 
-import os
 from typing import NoReturn
 
 from edgefl.base.errors import ConfigError
+from edgefl.system.portable import memory_size
 
 USUAL_MB = 2048  # the largest default
 
 
 def usual_mb() -> int:
     """Return what a source may hold unless `[data] most_mb` says it: half of the machine's memory, at most 2048 MB."""
-    return max(1, min(USUAL_MB, (os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2) >> 20))
+    return max(1, min(USUAL_MB, memory_size() // 2 >> 20))
 
 
 class DataLimit:

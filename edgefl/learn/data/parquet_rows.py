@@ -1,11 +1,11 @@
 """Rows of Parquet files. pyarrow is needed, which is an extra: pip install 'edgefl[parquet]'.
 
-It is loaded in a process of its own, which ends when the table is read: an agent would keep its 50 MB for good. It
-has a limit of memory, because a page of a small file may stand for many gigabytes: a text that each row repeats.
+It is loaded in a process of its own, which ends when the table is read: an agent would keep its 50 MB for good. On
+Linux it has a limit of memory, because a page of a small file may stand for many gigabytes: a text that each row
+repeats.
 """
 
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.learn.data.limit import DataLimit
 from edgefl.learn.data.reading import Reading
 from edgefl.learn.data.table import Row, Rows, Table, packed, read, unpacked
-from edgefl.system.confinement import memory_taken
+from edgefl.system.portable import LINUX
 from edgefl.system.processes import python
 
 BATCH = 4096  # rows that are in memory as Python's own numbers at once
@@ -40,14 +40,16 @@ def read_parquet(paths: Sequence[Path], name: str, reading: Reading, *, features
     try:
         done = subprocess.run(command, input=order.encode(), capture_output=True, timeout=LONGEST, check=False)  # noqa: S603 - ours
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"data set '{name}': reading it takes more than {LONGEST:.0f} s; give fewer rows") from None
+        told = f"reading it takes more than {LONGEST:.0f} s; give fewer rows"
+        raise ConfigError(f"data set '{name}': {told}", told=told) from None
     if done.returncode == TOO_LARGE:
         DataLimit(f"data set '{name}'", reading.most_mb).refuse()
     if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        if done.returncode == ConfigError.exit_code and lines:
-            raise ConfigError(lines[-1])
-        raise ConfigError(f"data set '{name}': its reader ended with exit code {done.returncode}; check the file")
+        if done.returncode == ConfigError.exit_code:
+            why, told = json.loads(done.stdout)
+            raise ConfigError(why, told=told)
+        told = f"its reader ended with exit code {done.returncode}; check the file"
+        raise ConfigError(f"data set '{name}': {told}", told=told)
     return unpacked(done.stdout)
 
 
@@ -69,7 +71,9 @@ def read_here(paths: Sequence[Path], name: str, reading: Reading, features: int 
         DataLimit(f"data set '{name}'", reading.most_mb).refuse()
     except (pyarrow.ArrowException, OSError) as error:
         why = " ".join(str(error).split())[:200]
-        raise ConfigError(f"data set '{name}': cannot be read as Parquet ({why})") from None
+        raise ConfigError(
+            f"data set '{name}': cannot be read as Parquet ({why})", told="it cannot be read as Parquet"
+        ) from None
 
 
 def _rows(file: Any) -> Iterator[Row]:  # Any: pyarrow has no types
@@ -81,7 +85,7 @@ def _rows(file: Any) -> Iterator[Row]:  # Any: pyarrow has no types
 
 
 def main() -> None:
-    """Read what stdin orders, and give the table to stdout; a mistake is one line, and exit code 2."""
+    """Read what stdin orders, and give the table to stdout; or what is wrong with them, and exit code 2."""
     order = json.load(sys.stdin)
     paths, reading = [Path(path) for path in order["paths"]], Reading(**order["reading"])
     try:
@@ -92,19 +96,19 @@ def main() -> None:
     except MemoryError:
         sys.exit(TOO_LARGE)
     except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stdout.write(json.dumps((str(error), error.told)))
         sys.exit(error.exit_code)
     sys.stdout.buffer.write(whole.getbuffer())
 
 
 def _limit_memory(most: int) -> None:
     """Let this process take the memory of such a table, three times (numbers, texts, what is sent), and of a batch."""
-    import pyarrow  # noqa: F401, PLC0415 - what it takes is not the table's
+    if LINUX:
+        import pyarrow  # noqa: F401, PLC0415 - what it takes is not the table's
 
-    _, writable = memory_taken()
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    room = writable + 3 * most + ROOM
-    resource.setrlimit(resource.RLIMIT_DATA, (room if hard == resource.RLIM_INFINITY else min(room, hard), hard))
+        from edgefl.system.confinement import limit_data  # noqa: PLC0415 - Windows has no such limits
+
+        limit_data(3 * most + ROOM)
 
 
 if __name__ == "__main__":

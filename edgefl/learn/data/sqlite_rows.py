@@ -39,7 +39,8 @@ def read_sqlite(path: Path, name: str, reading: Reading, *, features: int | None
             cursor = connection.execute(query)
             titles = tuple(str(column[0]) for column in cursor.description or ())
             if not titles:
-                raise ConfigError(f"data set '{name}': data.query gives no columns; write SELECT ...")
+                told = "data.query gives no columns; write SELECT ..."
+                raise ConfigError(f"data set '{name}': {told}", told=told)
             rows = Rows(name, titles, len(titles), work.numbered(cursor), word="row")
             return read([rows], reading, name, features=features)
     except (sqlite3.Error, sqlite3.Warning, MemoryError) as error:  # Warning: several statements in one
@@ -49,7 +50,10 @@ def read_sqlite(path: Path, name: str, reading: Reading, *, features: int | None
                 " a simpler data.query",
                 told="the query takes too long; read a table instead of a view, or write a simpler data.query",
             ) from None
-        raise ConfigError(f"data set '{name}': {error or 'no memory'}; correct data.query or the file") from None
+        raise ConfigError(
+            f"data set '{name}': {error or 'no memory'}; correct data.query or the file",
+            told=f"SQLite ended with a {type(error).__name__}; correct data.query or the file",
+        ) from None
 
 
 class _Work:
@@ -86,7 +90,10 @@ def _only_table(connection: sqlite3.Connection, name: str) -> str:
     if len(tables) != 1:
         kind, names = ("tables", tables) if tables else ("views", [view for view, _ in entries])
         seen = f"the {kind} {', '.join(names[:10])}" if names else "no table"
-        raise ConfigError(f"data set '{name}' has {seen}; say what to read: data.query = \"SELECT ...\"")
+        raise ConfigError(
+            f"data set '{name}' has {seen}; say what to read: data.query = \"SELECT ...\"",
+            told=f"it has {len(tables)} tables; say what to read in data.query",
+        )
     quoted = '"' + tables[0].replace('"', '""') + '"'
     about = connection.execute(f"PRAGMA table_xinfo({quoted})")
     if computed := [str(column[1]) for column in about if column[6] in COMPUTED]:

@@ -237,13 +237,15 @@ def _roles(file: Rows, first: Sequence[Cell], reading: Reading, features: int | 
         if twice := [i for i in chosen if i in spent or chosen.count(i) > 1]:
             raise ConfigError(
                 f"data set '{file.name}': column '{reading.columns[chosen.index(twice[0])]}' of data.columns is named"
-                " twice, or is the label, time or group too; name it once"
+                " twice, or is the label, time or group too; name it once",
+                told="a column of data.columns is named twice, or is the label, time or group too; name it once",
             )
     else:
         chosen = tuple(i for i in range(file.width) if i not in spent)
     if not chosen:
         few = "has one column" if file.width < 2 else "has no column that is a feature"
-        raise ConfigError(f"data set '{file.name}' {few}; give at least one number and a label, divided by commas")
+        what = f"{few}; give at least one number and a label, divided by commas"
+        raise ConfigError(f"data set '{file.name}' {what}", told=f"it {what}")
     return Roles(chosen, label, targets, time, group, ignored)
 
 
@@ -266,7 +268,8 @@ def _labels(
     if not chosen:
         return (free[-1] if free and features in {None, len(free) - 1} else None), ()
     if features is None and len(free) != 1:
-        raise ConfigError(f"data set '{file.name}': it is not clear which column has the labels; name it in data.label")
+        told = "it is not clear which column has the labels; name it in data.label"
+        raise ConfigError(f"data set '{file.name}': {told}", told=told)
     return (free[0] if features is None else None), ()
 
 
@@ -276,7 +279,10 @@ def _column(file: Rows, title: str, key: str) -> int:
         return place
     titles = file.titles or ()
     hint = nearest(title, titles) if titles else f"it has no titles; give a number from 1 to {file.width}"
-    raise ConfigError(f"data set '{file.name}' has no column '{title}' ({key}); {hint}")
+    raise ConfigError(
+        f"data set '{file.name}' has no column '{title}' ({key}); {hint}",
+        told=f"it lacks a column that {key} names; correct {key}, or the file",
+    )
 
 
 def _found(file: Rows, title: str) -> int | None:

@@ -96,7 +96,8 @@ def _in_order(table: Table, reading: Reading, rows: Usable, labels: Labels) -> S
     if majority and not labels.classes:
         raise ConfigError(
             f"data set '{table.name}': data.window_label = 'majority' is for classes, and its labels are real targets;"
-            " use 'last'"
+            " use 'last'",
+            told="data.window_label = 'majority' is for classes, and its labels are real targets; use 'last'",
         )
     starts = windows.starts(rows.begins, rows.group, length, stride(reading))
     y = labels.of(rows.rows)
@@ -115,7 +116,8 @@ def _in_order(table: Table, reading: Reading, rows: Usable, labels: Labels) -> S
         what = f"windows of {length} rows without a gap" if reading.window else "rows with a label"
         raise ConfigError(
             f"data set '{table.name}' has {count} {what}, of {len(table.x)} rows; at least 2 that share no row are"
-            " needed, one to train and one to hold back: give more rows, or a smaller data.window"
+            " needed, one to train and one to hold back: give more rows, or a smaller data.window",
+            told="it has too few rows to train on some and to hold others back; give more, or a smaller data.window",
         )
     for part in parts:
         check(part, f"data set '{table.name}'")

@@ -12,7 +12,8 @@ from edgefl.base.events import Answered
 KEPT = 400_000  # answers, some 40 bytes each; of more than that the oldest are forgotten
 WORTH = 2.0  # this multiple of the time of its cohort is slow
 NOTICED = 1.0  # seconds above its cohort that a round must have waited for a device
-OFTEN, SHARE = 3, 0.01  # rounds, and share of its answers: a device that rounds waited for so often is slow
+# Rounds that waited for a device that is slow now and then: a share of its answers, within these two numbers.
+SHARE, OFTEN, ALWAYS = 0.01, 3, 9
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,7 +46,7 @@ class Pace:
     @property
     def slow(self) -> bool:
         """Whether rounds waited for it, always or now and then, or did not get it at all."""
-        often = self.held_up >= max(OFTEN, SHARE * self.answers)
+        often = self.held_up >= min(ALWAYS, max(OFTEN, SHARE * self.answers))
         return self.late > 0 or self.missed > 0 or often or (self.times_cohort or 0.0) >= WORTH
 
 

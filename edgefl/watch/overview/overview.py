@@ -144,7 +144,10 @@ class Overview:
         if isinstance(fact, events.Interrupted):
             self._in_hand = None
             for row in self.devices.values():
-                if row.state not in ABSENT:
+                row.live = False
+                if row.state in ABSENT:
+                    self._touch(row)
+                else:
                     self._put(row, "offline", fact, why="no coordinator hears it")
         if isinstance(fact, events.Started | events.Resumed):  # another life of the coordinator knows no device yet
             for row in self.devices.values():

@@ -1,5 +1,6 @@
 """Which devices need a person, why and since when: the same sentences for status, fleet list and page. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgefl.watch.overview.rows import DeviceRow
@@ -27,6 +28,11 @@ def trouble_with(row: DeviceRow, now: float) -> Trouble | None:
     if row.state == "barred":
         return Trouble(row.name, f"does not take part: {row.why}", row.since)
     return None
+
+
+def of_the_run(rows: Iterable[DeviceRow]) -> list[DeviceRow]:
+    """Return the devices that the run is for."""
+    return [row for row in rows if not not_in_run(row)]
 
 
 def not_in_run(row: DeviceRow) -> bool:

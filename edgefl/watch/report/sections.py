@@ -9,6 +9,7 @@ from edgefl.learn.evaluation.wording import size
 from edgefl.system.moments import shown
 from edgefl.watch.overview.answer_times import Pace
 from edgefl.watch.overview.rows import RoundRow, Snapshot
+from edgefl.watch.overview.troubles import of_the_run
 from edgefl.watch.report import figures
 from edgefl.watch.report.contents import Contents
 from edgefl.watch.report.html import folded, listing, paragraph, table, tiles
@@ -19,8 +20,9 @@ DAYS = 62  # single days in "who was slow"
 def head(_: Contents, s: Snapshot) -> str:
     """What it was, how it ended, and the figures that are looked for first."""
     run, last = s.run, s.opinion
-    state = "finished" if run.state == "finished" else "not finished"
-    words = f"{run.algorithm}, {state} after {run.rounds_done} of {run.rounds} rounds; {len(s.devices)} devices."
+    state = run.state if run.state in ("finished", "interrupted") else "not finished"
+    fleet = len(of_the_run(s.devices))
+    words = f"{run.algorithm}, {state} after {run.rounds_done} of {run.rounds} rounds; {fleet} devices."
     began = f"Began {shown(run.started_at)}" + (f", ended {shown(run.ended_at)}." if run.ended_at else ".")
     pairs: list[tuple[str, str]] = []
     if last and last.accuracy is not None:
@@ -224,7 +226,7 @@ def what(c: Contents, s: Snapshot) -> str:
         ("run", f"{run.name}, id {run.run_id}"),
         ("seed", "-" if c.seed is None else c.seed),
         ("judged by", wording.evaluating(run.evaluating) if run.evaluating else "-"),
-        ("samples on devices", f"{sum(row.samples for row in s.devices)} on {len(s.devices)} devices"),
+        ("samples on devices", f"{sum(row.samples for row in s.devices)} on {len(of_the_run(s.devices))} devices"),
         *([("begins with", wording.inherited(run.inherited))] if run.inherited else []),
         ("model", run.done.model_sha256 if run.done else "-"),
         *software,

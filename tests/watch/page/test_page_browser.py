@@ -314,6 +314,18 @@ def test_what_devices_saw_is_shown_beside_what_the_coordinator_saw(serve: Serve,
     window.wait_for_text('[data-chart="confusion"] .keys', f"{CLASSES[5]} taken for {CLASSES[0]}: 1 of 14")
 
 
+def test_devices_that_the_run_is_not_for_are_not_counted(serve: Serve, browse: Browse) -> None:
+    why = "not in this run: [devices] of its run file names 1"
+    page = serve(
+        events.Started("one", "id", rounds=3, at=1.0),
+        events.Joined("pi-01", 8, at=2.0),
+        events.Refused("pi-02", "device.not_in_run", why, barred=True, at=3.0),
+    )
+    window = browse(page.server.url).drawn()
+    assert "1 of 1" in told(window)["online"]
+    window.wait_for_text("#fleet-count", "1/1")
+
+
 def test_a_fleet_that_alone_can_judge_has_its_curves(serve: Serve, browse: Browse) -> None:
     page = serve(
         events.Started("blind", "id", rounds=3, at=1.0),

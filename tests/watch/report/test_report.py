@@ -197,7 +197,7 @@ def test_a_run_of_an_earlier_version_and_one_that_has_not_begun_have_a_report_to
     assert re.search(r'name = "sensors" +# the run file', text)
     assert "geheim" not in text
     text = words(write(tmp_path / "b", []))
-    assert "not finished after 0 of 3 rounds; 0 devices." in text
+    assert "interrupted after 0 of 3 rounds; 0 devices." in text
     assert "Nobody looked how good the model was." in text
 
 

@@ -11,7 +11,7 @@ import { drawNow, tick } from "./now.js";
 import { drawCharts } from "./run.js";
 import { drawRounds } from "./rounds.js";
 import { openRuns } from "./runs.js";
-import { begin, isOnline, standing, take } from "./state.js";
+import { begin, isOnline, notInRun, standing, take } from "./state.js";
 import { drawTiles } from "./tiles.js";
 
 const LINES = { live: "live", away: "no answer; trying again", ended: "the coordinator has ended", connecting: "connecting" };
@@ -53,8 +53,8 @@ function drawHead() {
   say(pill, standing(run));
   mark(pill, "state", standing(run));
   drawLine();
-  const online = [...devices.values()].filter(isOnline).length;
-  say(byId("fleet-count"), devices.size ? `${online}/${devices.size}` : "");
+  const fleet = [...devices.values()].filter((one) => !notInRun(one));
+  say(byId("fleet-count"), fleet.length ? `${fleet.filter(isOnline).length}/${fleet.length}` : "");
   say(byId("rounds-count"), run.rounds ? `${run.rounds_done}/${run.rounds}` : "");
   say(byId("foot-run"), run.run_id ? `run ${run.run_id} at ${run.broker}` : "");
   say(byId("foot-key"), run.key ? `models are signed by ${run.key}` : "");

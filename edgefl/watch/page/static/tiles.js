@@ -3,7 +3,7 @@
 import { byId, h, keyed, say } from "./dom.js";
 import { bytes, decimal, duration, percent, plural } from "./format.js";
 import { scoreFormat, scoreTitle } from "./scores.js";
-import { isFailing, isOnline, now, score } from "./state.js";
+import { isFailing, isOnline, notInRun, now, score } from "./state.js";
 
 export function drawTiles(state) {
   keyed(byId("tiles"), tiles(state), (tile) => tile.id,
@@ -86,7 +86,7 @@ function weakest(run, perClass) {
 export const className = (run, i) => run.evaluating?.class_names?.[i] ?? run.done?.class_names?.[i] ?? `class ${i}`;
 
 function fleet(state) {
-  const devices = [...state.devices.values()];
+  const devices = [...state.devices.values()].filter((one) => !notInRun(one));
   const online = devices.filter(isOnline).length;
   const trouble = devices.filter((one) => isFailing(one, now(state))).length;
   const samples = devices.reduce((sum, one) => sum + (isOnline(one) ? one.samples : 0), 0);

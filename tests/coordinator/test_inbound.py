@@ -1,0 +1,38 @@
+"""What a device says becomes an event: of peers of another version too."""
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from test_shell import Hand
+
+from coordinator.shell.device_keys import DeviceKeys
+from edgefl.base import events
+from edgefl.fleet.members import Certificate, Member, Members, MembersFile
+from edgefl.wire import topics
+from edgefl.wire.signing import Signer
+
+UNSIGNED = b'{"online": true, "installation": "x", "birth": 1}'
+LATER = b"ES\x63" + bytes(120)  # an envelope of version 99
+
+
+@pytest.mark.parametrize(("presence", "code"), [(UNSIGNED, "message.unsigned"), (LATER, "message.version")])
+@pytest.mark.parametrize("name", ["pi-01", "stranger"])
+def test_a_member_that_speaks_another_version_of_the_wire_is_named(
+    name: str, presence: bytes, code: str, tmp_path: Path
+) -> None:
+    ends = datetime(2100, 1, 1, tzinfo=timezone.utc)
+    member = Member(key=Signer.new().key, added=ends, certificates=(Certificate(serial="4f", expires=ends),))
+    (tmp_path / "members.json").write_text(Members(members={"pi-01": member}).model_dump_json())
+    hand = Hand(keys=DeviceKeys(members=MembersFile(tmp_path / "members.json")))
+    device = hand.broker.client("older")
+    device.start(lambda _: None)
+    for _ in range(9):
+        device.publish(topics.presence(hand.shell.outbox.fleet, name), presence)
+        hand.go()
+    told = [fact for fact in hand.told if isinstance(fact, events.Refused | events.Quarantined)]
+    if name == "pi-01":
+        (fact,) = told
+        assert (fact.device, fact.code, fact.barred) == (name, code, True)
+    else:
+        assert {fact.device for fact in told} == {"-"}, "nobody knows who that is"
