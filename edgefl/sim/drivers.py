@@ -1,6 +1,6 @@
 """A whole run without a network, in the driver that its run file asks for: the plain loop, or an emulated fleet."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -9,15 +9,18 @@ from typing import TypeAlias
 
 from edgefl.base.errors import ConfigError, Diverged
 from edgefl.base.events import Fact, Resumed, Tell
+from edgefl.base.vector import State
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState, Watch
+from edgefl.learn.contract import is_personal
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.split import Split
 from edgefl.sim.early_end import EarlyEnd
 from edgefl.sim.engines import engine
 from edgefl.sim.loop import simulate
 from edgefl.sim.loop_memory import Ended, Keeper, LoopMemory, forget, unasked
+from edgefl.sim.own_models import KeepOwn, own_models
 
 Prepare: TypeAlias = Callable[[RunFile, Path | None], tuple[Job, Split]]
 
@@ -32,13 +35,13 @@ def play(
     prepare: Prepare = jobs.prepare,
     watch: Watch = jobs.unwatched,
     keeper: Keeper | None = None,
-    ended: Ended = unasked,
+    keep_own: KeepOwn | None = None,
 ) -> RunState:
     """Play the run to its end; `prepare` may hand out a job that is there already, `watch` sees every state.
 
-    A `keeper` knows where the run stood when it was interrupted, if it was, and is shown where it stands; `ended` is
-    shown what devices keep at the end. Learning
-    that diverges is a result: the run ends with its last finite model, and `Done.stopped` says so.
+    A `keeper` knows where the run stood when it was interrupted, if it was, and is shown where it stands; `keep_own` is
+    given the devices' own models of a personalised run, however it ends. Learning that diverges is a result: the run
+    ends with its last finite model, and `Done.stopped` says so.
     """
     job, held = prepare(run, root)
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
@@ -57,9 +60,14 @@ def play(
             keeper.watch(run_state)
         watch(run_state)
 
+    def ended(states: Callable[[str], State], names: Iterable[str]) -> None:
+        if keep_own and last:
+            keep_own(own_models(job, last[0], states, names))
+
+    asked = ended if keep_own and is_personal(job.algorithm) else unasked
     try:
         run_state = _driven(
-            job, devices, heard, seen, emulated=emulated, workers=workers, keeper=keeper, since=since, ended=ended
+            job, devices, heard, seen, emulated=emulated, workers=workers, keeper=keeper, since=since, ended=asked
         )
     except Diverged as error:
         if not last:

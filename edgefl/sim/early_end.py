@@ -14,6 +14,13 @@ from edgefl.job.run.job import Job, RunState
 from edgefl.sim.loop_memory import LoopMemory
 
 
+class Stopped(Exception):  # noqa: N818 - no error: somebody has seen enough
+    """A callback ended the run."""
+
+
+EARLY = (Stopped, Diverged)  # ends of a run whose last model, and what devices keep, are a result all the same
+
+
 class EarlyEnd:
     """Adds up what was told of a run, as far as its last word needs it; only what its devices alone know is missing."""
 

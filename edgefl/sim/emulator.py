@@ -25,6 +25,7 @@ from edgefl.job.run import reporting
 from edgefl.job.run.job import Job, RunState, Watch
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy.spending import spending
+from edgefl.sim.early_end import EARLY
 from edgefl.sim.emulated import Device, Surroundings, kinds
 from edgefl.sim.engines import RUN_ID, Engine, InProcess, held
 from edgefl.sim.loop_memory import Ended, unasked
@@ -51,16 +52,20 @@ def emulate(
 ) -> RunState:
     """Play all rounds on the virtual clock; `tell` hears everything that lasts, `watch` sees how the run stands.
 
-    At the end `ended` is shown what devices keep.
+    At the end, an early one as well, `ended` is shown what devices keep. After an early one receipts that are on their
+    way do not arrive any more: what a device keeps may be that of a round before.
     """
     engine = engine or InProcess(job, devices)
     with _quiet(), _threads(engine.parallel) as threads:
         emulator = Emulator(job, devices, tell, engine, threads, watch=watch)
-        run_state = emulator.run()
+        try:
+            run_state = emulator.run()
+        except EARLY:
+            ended(emulator.state_of, emulator.agents())
+            raise
         if ended is not unasked:
             emulator.settle()
-            agents = emulator.agents()
-            ended(lambda name: agents[name].states.of(emulator.run_key), agents)
+            ended(emulator.state_of, emulator.agents())
         return run_state
 
 
@@ -176,9 +181,11 @@ class Emulator:
     def kept(self) -> dict[str, tuple[int, State]]:
         """What each device keeps between rounds, with the number of its samples."""
         trained_on = held(self.job.run, {name: one.data for name, one in self.devices.items()})
-        return {
-            name: (len(trained_on[name][0]), agent.states.of(self.run_key)) for name, agent in self.agents().items()
-        }
+        return {name: (len(trained_on[name][0]), self.state_of(name)) for name in self.agents()}
+
+    def state_of(self, device: str) -> State:
+        """Return what the device keeps between rounds."""
+        return self.agents()[device].states.of(self.run_key)
 
     def agents(self) -> dict[str, Agent]:
         """The agents that were started last, by their devices."""

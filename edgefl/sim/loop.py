@@ -18,6 +18,7 @@ from edgefl.learn.privacy.spending import spending
 from edgefl.learn.selection.base import Candidate, drawn
 from edgefl.sim.answer_order import Course, Turn, VirtualOrder, virtual
 from edgefl.sim.device_states import DeviceStates
+from edgefl.sim.early_end import EARLY
 from edgefl.sim.engines import Engine, InProcess, Order, held
 from edgefl.sim.loop_memory import Ended, Keep, LoopMemory, forget, kept, unasked
 from edgefl.sim.stragglers import cut
@@ -47,8 +48,8 @@ def simulate(
 ) -> RunState:
     """Play all rounds one after another; `tell` hears what a coordinator tells of a fleet that nothing disturbs.
 
-    Between rounds `keep` is offered what the loop would need to go on from there: `since` such a moment. At the end
-    `ended` is shown what devices keep.
+    Between rounds `keep` is offered what the loop would need to go on from there: `since` such a moment. At the end,
+    an early one as well, `ended` is shown what devices keep.
 
     Where rounds wait for nobody the model depends on the order of answers. Instead of that of an undisturbed fleet it
     can be that of a run that was, by round (answer_order.py).
@@ -57,7 +58,11 @@ def simulate(
         members = {name: _Device(len(devices[name]), len(data)) for name, (data, _) in held(job.run, devices).items()}
         draws = _Draws({name: Candidate(name, members[name].samples) for name in sorted(members)})
         fleet = _Fleet(members, states, _undisturbed(job, members, draws), draws, order or {})
-        run_state = _simulate(job, fleet, tell, engine or InProcess(job, devices), watch, keep, since)
+        try:
+            run_state = _simulate(job, fleet, tell, engine or InProcess(job, devices), watch, keep, since)
+        except EARLY:
+            ended(states.__getitem__, members)
+            raise
         ended(states.__getitem__, members)
         return run_state
 

@@ -4,6 +4,7 @@
     checkpoint-000012.safetensors   the model, and beside it what only the run needs: the same files as of a fleet
     loop-000012.safetensors         what the plain loop remembers besides, written before its checkpoint
     answers.log                     what devices of an emulated fleet have trained (answer_journal.py), until the end
+    own/DEVICE.safetensors          the device's own model at the end of a personalised run (own_models.py)
     simulated.json                  which run this is; another one, or one that has ended, is begun anew
 
 A checkpoint is written when the last one is older than some seconds, and at the end. A run that is killed goes on from
@@ -31,6 +32,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run import fingerprint
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
+from edgefl.sim import own_models
 from edgefl.sim.answer_journal import ANSWERS, journalled
 from edgefl.sim.drivers import Prepare, on_virtual_clock, play
 from edgefl.sim.engines import Engine
@@ -86,6 +88,7 @@ class RunFolder:
                 log.warning("the unfinished run in %s is begun anew, for this is another one: %s", folder, why)
             for name in sorted(name for pattern in OURS for name in self.disk.names(pattern)):
                 self.disk.remove(name)
+            own_models.write(folder, {})
             about = {"words": words, "run_id": uuid.uuid4().hex[:12], "done": False}
             if lasting:
                 self._write(about)
@@ -188,6 +191,7 @@ def play_kept(
         kept = RunFolder(folder, job, root, fresh=fresh, emulated=emulated, seconds=seconds)
         with telling(kept, tell, again) as everybody:
             how |= {"keeper": kept, "emulated": emulated, "prepare": lambda *_: (job, held)}
+            how |= {"keep_own": partial(own_models.write, folder)}
             return play(run, root, everybody, **how)
 
 

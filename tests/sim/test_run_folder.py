@@ -177,3 +177,15 @@ def test_a_process_that_is_killed_in_the_middle_of_a_round_goes_on(tmp_path: Pat
     end = play_kept(run, None, lambda fact: rounds.append(getattr(fact, "round", 0)), folder=tmp_path / "kept")
     assert 1 not in rounds
     assert end.sha256() == play(run, None, lambda _: None).sha256()
+
+
+def test_a_command_leaves_the_devices_own_models_beside_the_shared_one(tmp_path: Path):
+    file = tmp_path / "run.toml"
+    file.write_text(
+        '[run]\nname = "own"\nrounds = 2\n[task]\ndata = "synthetic"\nmodel = "softmax"\nbackend = "torch"\n'
+        'partition = { kind = "iid", devices = 3 }\n[algorithm]\nname = "ditto"\n[evaluation]\non = "devices"\n'
+    )
+    done = CliRunner().invoke(app, ["simulate", str(file), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    own = sorted(path.name for path in (tmp_path / "out" / "own").iterdir())
+    assert own == [f"device-0{i}.safetensors" for i in range(3)]

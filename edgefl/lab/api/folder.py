@@ -1,4 +1,4 @@
-"""A run on disk: metrics.jsonl and its model, as a coordinator leaves them or as `History.save` writes them."""
+"""A run on disk: metrics.jsonl and its models, as a coordinator leaves them or as `History.save` writes them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import Job, RunState
 from edgefl.lab.api.history import History
 from edgefl.lab.api.running import Running
+from edgefl.sim import own_models
 from edgefl.sim.engines import Engine
 from edgefl.sim.loop_memory import Keeper, LoopMemory
 from edgefl.system import store
@@ -35,6 +36,7 @@ def save(history: History, folder: Path) -> Path:
     }
     store.write_atomically(folder / METRICS, "".join(lines).encode(), private=False)
     store.write_atomically(folder / MODEL, store.sealed(history.weights, about), private=False)
+    own_models.write(folder, history.own_models, private=False)
     return folder
 
 
@@ -104,7 +106,7 @@ def load(folder: str | Path) -> History:
     tensors, about = _model(folder)
     logged = {int(round): values for round, values in about.get("logged", {}).items()}
     facts = _facts(store.read(folder / METRICS), folder / METRICS)
-    return History(about.get("run", {}), facts, tensors, about.get("clients", {}), logged)
+    return History(about.get("run", {}), facts, tensors, about.get("clients", {}), logged, own_models.read(folder))
 
 
 def _model(folder: Path) -> tuple[State, dict[str, Any]]:

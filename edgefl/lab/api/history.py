@@ -153,8 +153,8 @@ class History:
         """
         if not self.own_models:
             raise ConfigError(
-                f"'{self.name}' has no models of the devices' own: only edgefl.simulate keeps them, of fedper, fedrep,"
-                " fedbn, ditto and pfedme, if all together fit into compute.state_mb"
+                f"'{self.name}' has no models of the devices' own: simulations keep them, of fedper, fedrep, fedbn,"
+                " ditto and pfedme, if all together fit into compute.state_mb"
             )
         if device not in self.own_models:
             raise ConfigError(f"no device '{device}'; {nearest(device, self.own_models)}")
@@ -168,7 +168,7 @@ class History:
         return written(figure, file)
 
     def save(self, folder: str | Path) -> Path:
-        """Write it into a folder: metrics.jsonl, and the model as safetensors; `edgefl.load` reads both."""
+        """Write it into a folder: metrics.jsonl, and all models as safetensors; `edgefl.load` reads them."""
         from edgefl.lab.api.folder import save  # noqa: PLC0415 - with this file in a circle
 
         return save(self, Path(folder))

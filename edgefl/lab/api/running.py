@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
@@ -12,22 +12,17 @@ from typing import Any, TypeAlias
 
 from edgefl.base.errors import ConfigError
 from edgefl.base.events import Described, Done, Evaluated, Evaluating, Fact, Inherited, Round, Tell
-from edgefl.base.vector import Array, State
+from edgefl.base.vector import Array
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
-from edgefl.job.run.work import received
-from edgefl.learn.contract import is_personal
 from edgefl.learn.data.split import Split
-from edgefl.sim.early_end import EarlyEnd
+from edgefl.sim.early_end import EarlyEnd, Stopped
+from edgefl.sim.own_models import OwnModels
 
 log = logging.getLogger(__name__)
 
 KEPT = (Evaluating, Inherited, Described, Round, Evaluated, Done)  # facts that a history consists of
-
-
-class Stopped(Exception):  # noqa: N818 - no error: somebody has seen enough
-    """A callback ended the run."""
 
 
 class NotKept(Exception):  # noqa: N818 - no error: it ends a callback that asks for a model of long ago
@@ -58,7 +53,7 @@ class Running:
         self.facts: list[Fact] = []  # those of a history, so far
         self.logged: dict[int, dict[str, Any]] = {}  # what callbacks noted, by round
         self._unkept: set[str] = set()  # of that, what no file can hold
-        self.own_models: dict[str, dict[str, Array]] = {}  # of each device at the end, if the method leaves it one
+        self.own_models: OwnModels = {}  # of each device at the end, if the method leaves it one
 
     @property
     def round(self) -> int:
@@ -94,21 +89,6 @@ class Running:
     def watch(self, state: RunState) -> None:
         """The run stands here now."""
         self._state = state
-
-    def keep_own(self, states: Callable[[str], State], devices: Iterable[str]) -> None:
-        """Keep each device's own model: the last shared one as devices receive it, with what the device has kept.
-
-        They are not kept if all together take more than compute.state_mb.
-        """
-        job, state, names = self._job, self._state, list(devices)
-        if job is None or state is None or not is_personal(job.algorithm):
-            return
-        if 4 * job.model.layout.size * len(names) > job.run.compute.state_mb * 2**20:
-            return
-        shared = received(state.params, job.down, job.model.layout)
-        for name in names:
-            own = job.algorithm.own(shared, states(name), job.model.layout)
-            self.own_models[name] = {key: array.copy() for key, array in job.model.tensors(own).items()}
 
     def tell(self, fact: Fact) -> None:
         """Pass a fact on to the callbacks."""

@@ -16,11 +16,14 @@ from edgefl.lab.api.fleet import FleetLike
 from edgefl.lab.api.folder import REPORTS, check, keeping, load
 from edgefl.lab.api.history import History
 from edgefl.lab.api.keywords import explained
-from edgefl.lab.api.running import Callback, Running, Stopped, noted
+from edgefl.lab.api.running import Callback, Running, noted
 from edgefl.learn.losses import Loss
 from edgefl.learn.models.user_networks import ModelLike
+from edgefl.sim import own_models
 from edgefl.sim.cautions import cautious
 from edgefl.sim.drivers import play
+from edgefl.sim.early_end import Stopped
+from edgefl.sim.own_models import OwnModels
 
 log = logging.getLogger(__name__)
 
@@ -106,12 +109,18 @@ def _played(
     check(file, folder)
     for caution in file.cautions:
         log.warning("%s", caution)
+
+    def keep_own(models: OwnModels) -> None:
+        running.own_models = models
+        if folder is not None:
+            own_models.write(folder, models)
+
     with progress_bars.watching(file.run.rounds, progress) as shown:
         running = Running([shown, *([callbacks] if callable(callbacks) else callbacks)])
         job, held = running.prepare(file, run.root)
         with keeping(job, run.root, running, folder) as (keeper, tell):
             how: dict[str, Any] = {"prepare": lambda *_: (job, held), "watch": running.watch, "keeper": keeper}
-            how |= {"ended": running.keep_own}
+            how |= {"keep_own": keep_own}
             try:
                 play(file, run.root, cautious(tell), workers=workers, **how)
             except Stopped as stopped:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.nn import functional
 
 import edgefl
 from edgefl.base.errors import ConfigError
-from edgefl.base.events import Done, Joined, Round
+from edgefl.base.events import Done, Fact, Joined, Round
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
 from edgefl.learn import session_objects
@@ -302,17 +303,64 @@ def test_a_simulation_gives_every_devices_own_model_the_same_in_a_loop_and_emula
     assert better > 0.05
 
 
+STOPS = {"the loop": 4, "an emulated fleet": edgefl.Fleet(profiles={"pi4": 4})}
+
+
+@pytest.mark.parametrize("fleet", STOPS)
+def test_a_run_that_a_callback_stops_leaves_the_devices_own_models_too(fleet: str) -> None:
+    def stops(event: Fact, run: edgefl.Running) -> None:
+        if isinstance(event, Round) and event.round == 2:
+            run.stop("seen enough")
+
+    history = simulate(algorithm="ditto", rounds=9, fleet=STOPS[fleet], callbacks=[stops])
+    assert history.done is not None
+    assert history.done.stopped == "seen enough"
+    assert sorted(history.own_models) == [f"device-0{i}" for i in range(4)]
+    own = history.own_model("device-00")
+    assert any((own[name] != history.weights[name]).any() for name in own)
+
+
+@pytest.mark.parametrize("fleet", STOPS)
+def test_a_run_that_diverges_leaves_the_devices_own_models_of_its_last_finite_state(fleet: str) -> None:
+    x = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
+    steep: dict[str, Any] = {"algorithm": "ditto:lr=9", "rounds": 30, "settings": {"algorithm.batch": 100}}
+    history = edgefl.simulate("softmax", (x, x.sum(axis=1)), fleet=STOPS[fleet], backend="torch", **steep)
+    assert history.done is not None
+    assert history.done.stopped == "diverged"
+    assert history.own_models
+    for own in history.own_models.values():
+        assert all(np.isfinite(array).all() for array in own.values())
+        assert any((own[name] != history.weights[name]).any() for name in own)
+
+
+def test_own_models_are_saved_and_loaded_and_those_of_an_earlier_run_are_not(tmp_path: Path) -> None:
+    history = simulate(algorithm="ditto", folder=tmp_path / "run")
+    for folder in (tmp_path / "run", history.save(tmp_path / "saved")):
+        again = edgefl.load(folder)
+        assert sorted(again.own_models) == sorted(history.own_models)
+        assert all(
+            (again.own_model(device)[name] == array).all()
+            for device, own in history.own_models.items()
+            for name, array in own.items()
+        )
+    simulate(algorithm="fedavg", folder=tmp_path / "run")
+    simulate(algorithm="ditto", fleet=2).save(tmp_path / "saved")
+    assert not edgefl.load(tmp_path / "run").own_models
+    assert sorted(edgefl.load(tmp_path / "saved").own_models) == ["device-00", "device-01"]
+
+
 def score(model: nn.Module, weights: Any, x: Any, y: Any) -> float:
     model.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
     with torch.no_grad():
         return float((model.eval()(torch.tensor(x)).argmax(1).numpy() == y).mean())
 
 
-def test_models_of_the_devices_own_that_are_not_there_are_asked_for_in_vain() -> None:
+def test_models_of_the_devices_own_that_are_not_there_are_asked_for_in_vain(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ConfigError, match="has no models of the devices' own"):
         simulate().own_model("device-00")
     with pytest.raises(ConfigError, match=r"compute\.state_mb"):
         simulate(algorithm="ditto", settings={"compute.state_mb": 0}).own_model("device-00")
+    assert caplog.text.count("the devices' own models are not kept: all 4 take") == 1
     with pytest.raises(ConfigError, match="no device 'device-9'; did you mean 'device-0"):
         simulate(algorithm="ditto").own_model("device-9")
 
