@@ -144,6 +144,7 @@ def _coordinate(
     from coordinator.shell.broker_wait import check_broker, wait_for_broker
     from coordinator.shell.fleet_broker import fleet_of, located
     from coordinator.start import coordinate
+    from edgefl.sim.cautions import tell_cautions
     from edgefl.sim.torch_process import network_apart
     from edgefl.system.resident_memory import one_heap
     from edgefl.system.service_manager import ServiceManager
@@ -156,6 +157,8 @@ def _coordinate(
     run_file = located(run_file)
     exposure.check(parse(run_file.broker.url), run_file.broker.tls, "broker", insecure=insecure)
     opening.check(run_file.export)
+    if not goes_on:
+        tell_cautions(run_file)
     view = choose(as_json=json)
     if (fleet := fleet_of(run_file)) and not json:
         tell_devices(fleet)

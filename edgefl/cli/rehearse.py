@@ -11,12 +11,14 @@ def rehearse(run: RunPath, set_: Sets = None, data_root: DataRoot = None, log: L
     from edgefl.job.config.schema import RunFile
     from edgefl.job.run import reporting
     from edgefl.learn.evaluation import wording
+    from edgefl.sim.cautions import tell_cautions
     from edgefl.sim.rehearsal import known_devices, scale
     from edgefl.sim.rehearsal import rehearse as play
     from edgefl.system import logs
 
     logs.set_up(log)
     run_file = load(RunFile, run, set_ or ())
+    tell_cautions(run_file)
     job = play(run_file, data_root)
     played = scale(job, known_devices(run_file))
     stages = " -> ".join(stage.name for stage in job.stages)

@@ -1,7 +1,6 @@
 """`edgefl simulate`: the same run without a network."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +54,7 @@ def simulate(  # noqa: PLR0917 - the options of the command
     from edgefl.job.config.export import Export
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
-    from edgefl.sim.cautions import cautious
+    from edgefl.sim.cautions import cautious, tell_cautions
     from edgefl.sim.drivers import play
     from edgefl.system import logs
 
@@ -63,8 +62,7 @@ def simulate(  # noqa: PLR0917 - the options of the command
     run_file = load(RunFile, run, with_flags(set_, forgetting=forgetting))
     if run_file.task.partition is None:
         raise ConfigError(f"{run}: a simulation divides one data set among devices: give task.partition")
-    for caution in run_file.cautions:
-        logging.getLogger(__name__).warning("%s", caution)
+    tell_cautions(run_file)
     ends: list[Done] = []
 
     def tell_and_keep(fact: Fact) -> None:

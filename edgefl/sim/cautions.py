@@ -1,11 +1,18 @@
-"""What a run tells its reader once, while it is played, because it changes what its figures mean."""
+"""What a run tells its reader once, before or while it is played, because it changes what its figures mean."""
 
 import logging
 
 from edgefl.base.events import Described, Evaluated, Fact, Round, Tell
+from edgefl.job.config.schema import RunFile
 from edgefl.learn.evaluation import wording
 
 log = logging.getLogger(__name__)
+
+
+def tell_cautions(run: RunFile) -> None:
+    """Log what the run file itself shows, a line each."""
+    for caution in run.cautions:
+        log.warning("%s", caution)
 
 
 def cautious(tell: Tell) -> Tell:

@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 import edgefl
+from coordinator.shell import broker_wait
+from edgefl.base.errors import ConfigError
 from edgefl.base.events import Described, Evaluated
 from edgefl.cli.app import app
 from edgefl.job.config.reader import parse
@@ -64,10 +66,18 @@ def test_where_samples_are_counted_in_the_draw_and_in_the_mean_one_line_says_so(
     assert "set algorithm.weights = 'uniform'" in line
 
 
+@pytest.mark.parametrize("algorithm", [{"name": "fedavg", "weights": "batch"}, {"name": "fedgc"}])
+def test_what_devices_worked_through_grows_with_their_samples_too(algorithm: dict[str, Any]):
+    table = {**TABLE, "selection": {"name": "samples"}, "rounds": {"cohort": 2}, "algorithm": algorithm}
+    (line,) = parse(RunFile, table, "run.toml").cautions
+    assert "algorithm.weights = 'batch', wherever devices work through more of them, counts these once more" in line
+
+
 @pytest.mark.parametrize(
     "more",
     [
         {"algorithm": {"name": "fedavg", "weights": "uniform"}},
+        {"algorithm": {"name": "fedgc", "weights": "uniform"}},
         {"algorithm": {"name": "pfedme"}, "evaluation": {"on": "devices"}},
         {"rounds": {"cohort": 3}},
         {"aggregation": [{"name": "median"}], "rounds": {"cohort": 3, "quorum": 3}},
@@ -92,6 +102,19 @@ def test_a_comparison_says_of_the_mean_once(tmp_path: Path):
     assert done.stderr.count("counts these once more in the mean") == 1
     plain = CliRunner().invoke(app, ["simulate", str(file), "--set", "algorithm.weights=uniform"])
     assert "once more in the mean" not in plain.stderr
+
+
+def test_a_rehearsal_and_a_coordinator_say_of_the_mean_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def without_a_broker(*_: object) -> None:
+        raise ConfigError("no broker")
+
+    monkeypatch.setattr(broker_wait, "wait_for_broker", without_a_broker)
+    file = tmp_path / "run.toml"
+    more = "[selection]\nname = 'power_of_choice'\n[broker]\nurl = 'mqtt://127.0.0.1:1'\n"
+    file.write_text(SKEWED.replace("[run]\n", f"[run]\nfolder = '{tmp_path}'\n") + more)
+    for command in (["rehearse", str(file)], ["coordinator", "start", str(file), "--no-rehearse"]):
+        done = CliRunner().invoke(app, command)
+        assert done.stderr.count("counts these once more in the mean") == 1, command
 
 
 def test_of_a_model_that_all_share_nothing_is_said():

@@ -40,8 +40,8 @@ PERSONAL = (
 )
 CHOSEN = (
     "fedavg",
-    "samples=fedavg:selection.name=samples",
-    "power_of_choice=fedavg:selection.name=power_of_choice",
+    "samples=fedavg:weights=uniform:selection.name=samples",
+    "power_of_choice=fedavg:weights=uniform:selection.name=power_of_choice",
     "oort=fedavg:selection.name=oort",
     "scaled=fedavg+scale:factor=0.5|1|2|4",
     f"fedadam:{SERVER}",

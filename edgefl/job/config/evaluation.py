@@ -50,7 +50,8 @@ def decided_by_test_data(evaluation: Evaluation, judge: Judge, **targets: float 
     keys = " and ".join(key for key, value in given.items() if value is not None)
     return keys and (
         f"{keys}: the test data decide when the run ends, so that its scores on them are too good;"
-        " set evaluation.validation = 0.2 to decide by a part of the training data"
+        " set evaluation.validation = 0.2 to decide by a part of the training data (in a fleet: evaluation.on ="
+        " 'devices', by what devices set aside)"
     )
 
 

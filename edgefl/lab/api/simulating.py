@@ -20,7 +20,7 @@ from edgefl.lab.api.running import Callback, Running, noted
 from edgefl.learn.losses import Loss
 from edgefl.learn.models.user_networks import ModelLike
 from edgefl.sim import own_models
-from edgefl.sim.cautions import cautious
+from edgefl.sim.cautions import cautious, tell_cautions
 from edgefl.sim.drivers import play
 from edgefl.sim.early_end import Stopped
 from edgefl.sim.own_models import OwnModels
@@ -107,8 +107,7 @@ def _played(
 ) -> History:
     file = _in_this_process(run, workers)
     check(file, folder)
-    for caution in file.cautions:
-        log.warning("%s", caution)
+    tell_cautions(file)
 
     def keep_own(models: OwnModels) -> None:
         running.own_models = models
