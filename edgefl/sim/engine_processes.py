@@ -9,6 +9,7 @@ from multiprocessing import get_context
 from edgefl.job.run.work import Done, ModelRef, Result, Worker
 from edgefl.learn.data.dataset import Dataset
 from edgefl.sim.engines import Order, Plan, done, result, workers
+from edgefl.system import main_guard
 
 
 class Processes:
@@ -27,6 +28,7 @@ class Processes:
 @contextmanager
 def processes(plan: Plan, devices: Mapping[str, Dataset], parallel: int) -> Iterator[Processes]:
     """So many processes; they end with the block."""
+    main_guard.check("compute.engine = 'processes'")
     # spawn: a forked copy of onnxruntime's or torch's threads would hang.
     given = plan, dict(devices)
     with ProcessPoolExecutor(parallel, get_context("spawn"), initializer=_move_in, initargs=given) as executor:

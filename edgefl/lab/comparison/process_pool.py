@@ -8,6 +8,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from edgefl.lab.comparison.outcomes import Failed, Order, Outcome, Play, Progress, play_one
+from edgefl.system import main_guard
 
 SPAWN = get_context("spawn")  # a forked copy of onnxruntime's or torch's threads would hang
 
@@ -16,6 +17,7 @@ def play_apart(
     orders: Mapping[int, Order], root: Path | None, play: Play, *, workers: int, progress: Progress
 ) -> Iterator[tuple[int, Outcome]]:
     """Every order's outcome under its number, as they come; no process outlives this."""
+    main_guard.leave_if_unguarded()
     waiting = list(orders.items())
     seats: dict[Connection, SpawnProcess] = {}
     playing: dict[Connection, tuple[int, Order]] = {}
@@ -49,8 +51,9 @@ def play_apart(
 def _open(seats: dict[Connection, SpawnProcess], root: Path | None, play: Play) -> Connection:
     """A new process; gives back the pipe to it."""
     ours, theirs = SPAWN.Pipe()
-    seats[ours] = SPAWN.Process(target=_serve, args=(theirs, root, play), name="compare", daemon=True)
-    seats[ours].start()
+    process = SPAWN.Process(target=_serve, args=(theirs, root, play), name="compare", daemon=True)
+    process.start()
+    seats[ours] = process
     theirs.close()  # so that the end of the process is the end of the pipe
     return ours
 
@@ -62,6 +65,8 @@ def _hear(pipe: Connection, process: SpawnProcess, order: Order) -> tuple[str, i
     except (EOFError, ConnectionResetError):
         process.join()
         code = process.exitcode or 0
+        if code == main_guard.UNGUARDED:
+            raise main_guard.missing("workers > 1") from None
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return Failed(order.label, order.seed, f"its process died ({how})")
     return report

@@ -7,6 +7,7 @@ The runs to choose by hold no test data at all: their split is made of the train
 `choose` takes nothing but what came of such runs, so no setting can be chosen by a test score.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -26,6 +27,8 @@ from edgefl.lab.comparison.significance import final_score
 from edgefl.lab.comparison.variants import Variant
 from edgefl.learn.data.validation import Place
 from edgefl.learn.evaluation.figures import metric_of
+
+log = logging.getLogger(__name__)
 
 SHARE = 0.2  # of each device's training data, to choose by
 VALIDATION = "validation"
@@ -138,6 +141,8 @@ def sweep(
     chosen = [Variant(choice.label, to_test(choice.chosen)) for choice in choices]
     tested = compare(chosen, seeds=seeds, levels=levels, baseline=baseline, **around)
     tell_of_guards(judged, tested)
+    for line in cautions(choices):
+        log.warning("%s", line)
     return Sweep(choices, tested)
 
 

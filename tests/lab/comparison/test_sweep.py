@@ -219,9 +219,10 @@ def test_a_number_with_nothing_tried_beyond_it_is_at_the_edge(chosen: str, tried
     assert {edge.key: edge.side for edge in at_edge} == found
 
 
-def test_a_sweep_says_so_in_table_page_and_results(tmp_path: Path):
+def test_a_sweep_says_so_in_log_table_page_and_results(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     result = sweep(families("fedavg:lr=0.001|0.3", [], BASE, "run.toml"))
     said = "fedavg: lr = 0.3 is the largest value that was tried, so a larger one may be better: add some to the grid"
+    assert caplog.messages.count(said) == 1
     assert said in result.text()
     assert "| * largest lr |" in result.text()
     assert result.as_json()["choices"][0]["at_edge"] == {"lr": "largest"}
@@ -231,11 +232,11 @@ def test_a_sweep_says_so_in_table_page_and_results(tmp_path: Path):
     assert json.loads((tmp_path / "results.json").read_text())["choices"][0]["at_edge"] == {"lr": "largest"}
 
 
-def test_a_sweep_whose_best_value_lies_inside_its_grid_says_nothing():
+def test_a_sweep_whose_best_value_lies_inside_its_grid_says_nothing(caplog: pytest.LogCaptureFixture):
     inside = sweep(families("fedavg:lr=0.001|0.3|1e6", [], BASE, "run.toml"))
     assert inside.choices[0].chosen.setting.values == {"lr": "0.3"}
     assert inside.choices[0].at_edge == ()
-    assert "was tried" not in inside.text()
+    assert "was tried" not in inside.text() + caplog.text
 
 
 def test_from_python_a_sweep_and_a_comparison_with_a_grid_have_it():
