@@ -23,7 +23,8 @@ def export(  # noqa: PLR0917 - the options of the command
     model: Annotated[
         str | None,
         typer.Option(
-            help="A network of your own, package.module:factory: a checkpoint may not name code.", show_default=False
+            help="The package.module:factory of a network of your own; a checkpoint may not name code.",
+            show_default=False,
         ),
     ] = None,
     run: Annotated[

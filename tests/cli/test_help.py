@@ -30,3 +30,10 @@ def test_brackets_in_a_help_text_are_shown(words: tuple[str, ...]) -> None:
 
 def test_there_are_such_texts() -> None:
     assert "[fleet]" in (ALL["simulate",].help or "")
+
+
+@pytest.mark.parametrize("words", [(), *ALL], ids=" ".join)
+def test_no_help_text_shows_an_emoji(words: tuple[str, ...]) -> None:
+    """What stands between two colons may be the name of one: `package.module:factory: a ...`."""
+    shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output
+    assert not re.findall("[\u2600-\u27bf\U0001f000-\U0001faff]", shown)

@@ -72,7 +72,9 @@ def test_the_likely_cause_is_named():
     data = clouds()
     assert "step size: lower algorithm.lr = 5" in likely_cause(data, 5.0)
     assert "the largest feature is" in likely_cause(unscaled_clouds(), 0.1)
-    assert "unscaled targets, the largest is 1013" in likely_cause(Dataset(data.x, np.full(12, HUGE), 0), 0.1)
+    targets = likely_cause(Dataset(data.x, np.full(12, HUGE), 0), 0.1)
+    assert "unscaled targets, the largest is 1013" in targets
+    assert targets.endswith("scale them to about -1 to 1, or lower algorithm.lr = 0.1")
     assert unscaled(data) is None
     assert unscaled(unscaled_clouds()) > 1000
     assert unscaled(Dataset(np.array([[4000]]), np.array([1]), 2)) is None  # tokens

@@ -1,6 +1,6 @@
 """What a run leaves to whoever started it: its rounds as records, its curves, and its model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -94,7 +94,8 @@ class History:
     @property
     def measure(self) -> str:
         """What its models are judged by: "accuracy", "loss" of real targets, or "mean_iou" and its like."""
-        last = next((fact for fact in reversed(self.rounds) if fact.loss is not None), None)
+        ends: list[Round | Done] = [*([self.done] if self.done else []), *self.rounds]
+        last = next((fact for fact in reversed(ends) if fact.loss is not None), None)
         return judged_by(last.accuracy, last.scores) if last else "loss"
 
     def records(self) -> list[dict[str, Any]]:
@@ -110,7 +111,7 @@ class History:
 
     def to_frame(self) -> Any:  # Any: a pandas.DataFrame, if pandas is there
         """The records as a `pandas.DataFrame`."""
-        return frame(self.records())
+        return frame(self.records(), columns=_flat(Round(0)))
 
     def curve(self, what: str = "accuracy") -> list[float | None]:
         """One number of every round; None where it was not looked at."""
@@ -182,16 +183,18 @@ class History:
 
     def _last(self, what: str) -> float | None:
         values = [value for fact in self.rounds if (value := getattr(fact, what)) is not None]
+        if not values and self.done:  # it diverged in its first round: the model that it began with
+            return getattr(self.done, what, None)
         return values[-1] if values else None
 
 
-def frame(records: Sequence[Mapping[str, Any]]) -> Any:  # Any: a pandas.DataFrame
-    """Records as a table of pandas, if it is there."""
+def frame(records: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> Any:  # Any: a pandas.DataFrame
+    """Return records as a table of pandas, if it is there; one without records has these columns."""
     try:
         from pandas import DataFrame  # noqa: PLC0415 - who asks for it has it
     except ModuleNotFoundError:
         raise ConfigError("this needs pandas: pip install pandas, or take records()") from None
-    return DataFrame.from_records(records)
+    return DataFrame.from_records(records, columns=None if records else list(columns))
 
 
 def _flat(fact: Round) -> dict[str, Any]:

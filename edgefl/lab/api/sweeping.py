@@ -56,12 +56,17 @@ class Sweep:
         return Comparison(self.result.tested)
 
     def records(self) -> list[dict[str, Any]]:
-        """One record for each setting that was tried: its values, and its score on the validation data."""
+        """One record for each setting that was tried: its values, and its score on the validation data.
+
+        `diverged` and `failed` are how many of its seeds did; then `validation` is as bad as can be, -inf or inf.
+        """
         return [
             {
                 "label": choice.label,
                 **{key: toml_value(text) for key, text in trial.setting.values.items()},
                 "validation": trial.mean,
+                "diverged": len(trial.diverged),
+                "failed": len(trial.failed),
                 "chosen": trial is choice.chosen,
             }
             for choice in self.result.choices

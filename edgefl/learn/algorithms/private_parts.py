@@ -4,6 +4,7 @@ They are named by patterns over the layout (`head.*`, `*.bias`), or follow from 
 What the coordinator holds in their place is what the run began with, and nobody reads it; an update is zero there.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -17,6 +18,8 @@ from edgefl.base.vector import Array, Layout, State, Vector
 from edgefl.learn.aggregation import Mean
 from edgefl.learn.contract import STRICT, Site, Stage, Task, Update
 from edgefl.learn.training.local import LocalTraining, Walked
+
+log = logging.getLogger(__name__)
 
 KEPT = "private"  # the name of what a device keeps
 
@@ -39,9 +42,11 @@ class PrivateParts(LocalTraining):
         return masked(layout, names)
 
     def fits(self, layout: Layout) -> None:
-        """Refuse a network of which nothing, or everything, would be private."""
+        """Refuse a network of which nothing, or everything, would be private; log which tensors are."""
         private = self.mask(layout)
         if private.any() and not private[: layout.trainable].all():
+            names = [name for name, part in zip(layout.names, layout.slices, strict=True) if private[part].any()]
+            log.info("stay on the devices tensors=%s", ",".join(names))
             return
         which = "all that this network trains" if private.any() else "nothing of this network"
         raise ConfigError(

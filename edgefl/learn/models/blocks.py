@@ -31,7 +31,7 @@ def inside(model: Model, who: str) -> Inside:
     if type(model).__module__ != "edgefl.learn.models.torch_backend":
         raise ConfigError(
             f"{who} looks inside the network, which only the torch back-end can, not {type(model).__name__}; "
-            "run it with edgefl simulate or on agents with PyTorch, or choose another algorithm.name",
+            "set task.backend = 'torch' (from Python backend=\"torch\"), or choose another algorithm.name",
             free_of_data=True,
         )
     opened: Inside = import_module("edgefl.learn.models.torch_blocks").TorchInside(who)

@@ -8,7 +8,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from edgefl.base.vector import Layout
 
 KINDS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: batch and instance normalisation of all sizes
-CALLED = re.compile(r"norm(\dd)?$", re.IGNORECASE)  # a class of its own: LlamaRMSNorm, GlobalResponseNorm, MyNorm2d
+# A class of its own: LlamaRMSNorm, RMSNormGated, MyNorm2d; not Normalize, LogNormal, or a norm of weights.
+CALLED = re.compile(r"(?<!weight)(?<!spectral)norm(?!al(?!i[sz]ation))", re.IGNORECASE)
 
 
 def normalises(module: nn.Module) -> bool:

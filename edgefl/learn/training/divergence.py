@@ -84,7 +84,7 @@ def likely_cause(data: Dataset, lr: float | None, *, quote: bool = True) -> str:
         )
     if target > SCALED:
         value = f", the largest is {target:.6g}" if quote else ""
-        return f"the likely cause is unscaled targets{value}: scale them to about -1 to 1"
+        return f"the likely cause is unscaled targets{value}: scale them to about -1 to 1, or lower {rate}"
     return f"the likely cause is the step size: lower {rate}"
 
 

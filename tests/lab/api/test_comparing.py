@@ -95,3 +95,11 @@ def test_a_sweep_and_a_comparison_with_a_grid_choose_by_validation_and_test_what
     assert compare(["fedprox:mu=0.5", "a=fedavg:lr=0.001|0.3"]).chosen == {"fedprox:mu=0.5": {}, "a": {"lr": 0.3}}
     with pytest.raises(ConfigError, match="grid: no algorithm has a key 'nu'"):
         edgefl.sweep("softmax", (X, Y), algorithms=["fedavg"], grid={"nu": [1]}, **given)
+
+
+def test_a_sweep_tells_settings_that_diverged_from_those_that_failed() -> None:
+    given: dict[str, Any] = {"fleet": 3, "rounds": 2, "progress": False, "backend": "torch"}
+    x = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
+    sweep = edgefl.sweep("softmax", (x, x.sum(axis=1)), algorithms="fedavg", grid={"lr": [0.01, 1e15]}, **given)
+    ends = {record["lr"]: (record["diverged"], record["failed"]) for record in sweep.records()}
+    assert ends == {0.01: (0, 0), 1e15: (1, 0)}

@@ -140,3 +140,17 @@ def test_a_stopped_run_is_kept_with_its_end(tmp_path: Path) -> None:
 def test_loggers_without_a_folder_are_a_mistake() -> None:
     with pytest.raises(ConfigError, match="the loggers of `export` write into the run's folder; give folder too"):
         edgefl.simulate("softmax", settings={"export.tensorboard": {}})
+
+
+def test_a_run_that_diverges_at_once_has_the_figures_of_its_first_model_and_a_frame_with_columns():
+    pandas = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
+    history = edgefl.simulate("softmax", (x, x.sum(axis=1)), algorithm="fedavg:lr=1e20", fleet=2, backend="torch")
+    assert history.done is not None
+    assert history.done.stopped == "diverged"
+    assert history.records() == []
+    assert history.loss == history.done.loss is not None
+    frame = history.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert len(frame) == 0
+    assert {"round", "loss", "bounded"} <= set(frame.columns)

@@ -96,7 +96,9 @@ def test_it_learns():
 
 def test_another_back_end_is_refused_by_name():
     model = Mlp(4, 5, 3)
-    with pytest.raises(ConfigError, match=r"algorithm 'fedmlb' looks inside the network, .* not Mlp"):
+    with pytest.raises(
+        ConfigError, match=r"algorithm 'fedmlb' looks inside the network, .* not Mlp; set task.backend = 'torch'"
+    ):
         FedMLB().train(Task(1, weights(model)), {}, site(model))
 
 

@@ -103,5 +103,7 @@ def test_features_leave_the_old_model_and_stay_near_the_received_one():
 
 def test_another_back_end_is_refused_by_name():
     model = Mlp(4, 5, 3)
-    with pytest.raises(ConfigError, match=r"algorithm 'moon' looks inside the network, .* not Mlp"):
+    with pytest.raises(
+        ConfigError, match=r"algorithm 'moon' looks inside the network, .* not Mlp; set task.backend = 'torch'"
+    ):
         Moon().train(Task(1, weights(model)), {}, site(model))

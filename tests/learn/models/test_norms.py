@@ -14,6 +14,7 @@ import edgefl
 from edgefl.base.errors import WireError
 from edgefl.base.vector import Layout
 from edgefl.learn.algorithms.fedbn import FedBN
+from edgefl.learn.models.norms import normalises
 from edgefl.learn.models.onnx.bundle import pack, unpack
 from edgefl.learn.models.onnx_export import export
 from edgefl.learn.models.torch_backend import layout_of
@@ -123,6 +124,25 @@ def test_a_device_without_torch_keeps_it(kind: str, tmp_path: Path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == expected(kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_norm"),
+    [
+        *((name, True) for name in ("RMSNormGated", "LayerNormNoBias", "RMSNorm_fp32", "NormLayer", "MyNorm2d")),
+        *((name, True) for name in ("LlamaRMSNorm", "BatchNormalization")),
+        *((name, False) for name in ("Normalize", "InputNormaliser", "LogNormal", "WeightNormLinear", "SpectralNorm")),
+        *((name, False) for name in ("Norway", "Linear")),
+    ],
+)
+def test_a_class_of_ones_own_is_known_by_its_name(name: str, is_norm: bool):
+    assert normalises(type(name, (nn.Module,), {})()) == is_norm
+
+
+def test_which_tensors_stay_on_the_devices_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    FedBN().fits(layout_of(network("LayerNorm")))
+    assert caplog.messages == ["stay on the devices tensors=1.weight,1.bias"]
 
 
 def test_what_normalises_weights_and_not_values_is_no_norm_layer():
