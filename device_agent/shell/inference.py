@@ -27,6 +27,7 @@ from edgefl.learn.data.tabular import unlabelled
 from edgefl.learn.losses import softmax
 from edgefl.learn.tasks.kinds import formed
 
+OWN = ".own"  # the suffix of a device's own model (device_agent/durable/own_models.py), which is no ONNX
 TABLES = {".csv": "csv", ".parquet": "parquet"}
 
 
@@ -84,9 +85,11 @@ def predict(model: Predictor, x: Array) -> Predictions:
     """The model's word on every sample; a model of real targets gives numbers, not classes."""
     z = model.logits(x)
     if model.form.kind:
+        own = model.path.suffix == OWN
+        file = "`agent export` it, and run what that writes" if own else "run the file"
         raise ConfigError(
             f"{model.path}: is a model of task '{model.form.kind}', whose outputs are no single class or numbers;"
-            " run the file with onnxruntime itself, or `agent evaluate`"
+            f" {file} with onnxruntime itself, or `agent evaluate{' --own' if own else ''}`"
         )
     if is_regression(model.card, model.outputs):
         targets = tuple(printable(name) for name in target_names(model.card) or ())
