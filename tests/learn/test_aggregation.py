@@ -161,3 +161,12 @@ def test_the_population_is_told_when_it_is_known():
 
     merged({"a": update([0] * 5)}, (Look(),), population=20)
     assert seen == [20]
+
+
+def test_the_two_matrices_of_an_adapter_are_averaged_each_by_itself():
+    """A row A and a column B of two devices: the product of their means is not the mean of the products (LoRA)."""
+    told = mean({"a": update([1, 0, 1, 0]), "b": update([0, 1, 0, 1])})  # A, then B
+    row, column = told[:2], told[2:]
+    assert np.outer(column, row).tolist() == [[0.25, 0.25], [0.25, 0.25]]
+    products = [np.outer([1, 0], [1, 0]), np.outer([0, 1], [0, 1])]
+    assert np.mean(products, axis=0).tolist() == [[0.5, 0], [0, 0.5]]

@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
-from tiny import site
+from tiny import clouds, site
 
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.freshness import aged, freshness
 from edgefl.learn.aggregation import Mean, Momentum, merge
+from edgefl.learn.algorithms.fedavg import FedAvg
 from edgefl.learn.algorithms.registry import ALGORITHMS, STAGES, stage_registry
-from edgefl.learn.contract import Update, traits_of
+from edgefl.learn.contract import Budget, Task, Update, traits_of
 
 SITE = site()
 START = np.zeros(SITE.model.layout.size, np.float32)
@@ -119,3 +120,11 @@ def test_a_buffer_of_old_answers_makes_a_shorter_step_before_any_momentum():
 def test_fresh_answers_are_merged_as_they_are():
     updates = {"a": update(1.0, 1.0), "b": update(2.0, 3.0)}
     assert aged(updates, {"a": 0, "b": 0}) == (updates, 1.0)
+
+
+def test_an_answer_in_a_buffer_weighs_by_its_samples_unless_told_otherwise():
+    """In the paper each of the K answers weighs the same, which is `weights = "uniform"`."""
+    task = Task(1, START, Budget())
+    sites = [site(clouds(samples)) for samples in (10, 30)]
+    told = [FedAvg(**how).train(task, {}, one)[0] for how in ({}, {"weights": "uniform"}) for one in sites]
+    assert [update.weight for update in told] == [10.0, 30.0, 1.0, 1.0]

@@ -105,3 +105,38 @@ def test_the_papers_own_defaults():
 def test_every_key_of_a_private_mechanism_is_explained(mechanism: type[Any]):
     page = (ROOT / "docs" / "privacy.md").read_text()
     assert all(re.search(rf"`{field.name}\b|^{field.name} =", page, re.MULTILINE) for field in fields(mechanism))
+
+
+DIFFERENCES = {
+    "BatchNorm statistics": "never enter products",
+    "Flashback, counts": 'counts = "raw"',
+    "MOON": "no projection head",
+    "SCAFFOLD, FedDyn, MimeLite": "the originals' mean is uniform",
+    "MIFA": "starts with rows of zeros",
+    "FedDF": "a tenth of the published steps",
+    "FedGC": "sends the model, not only gradients",
+    "GradMA": "its authors' program differs",
+    "FedReg": "clones its inputs",
+    "FedCurv": "takes a device's own share out of the sums",
+    "Upcycled-FL": "applies its push at the coordinator",
+    "FedAdam, FedYogi, FedAdagrad": "the mean is weighted by samples unless told otherwise",
+    "FedAsync": "the hinge, is not implemented",
+    "FedBuff": "weighs answers by samples unless told otherwise",
+    "FedBN": "keeps all norm layers",
+    "Ditto": "starts at the first model the device receives",
+    "pFedMe": "begins theta at the received model",
+    "Power-of-choice": "samples count for at most five times the median",
+    "Oort": "takes the best instead of drawing among the best",
+    "LoRA": "The product of the means is not the mean of the products",
+    "Caps": "guards.bounds = false",
+}
+
+
+@pytest.mark.parametrize("method", DIFFERENCES)
+def test_where_a_method_differs_from_its_paper_the_page_says_so(method: str):
+    points = [
+        " ".join(point.split()).replace("`", "")
+        for point in section("## Where we differ from the papers").split("\n- ")
+    ]
+    (point,) = (one for one in points if f"**{method}**" in one or f"**{method}.**" in one)
+    assert DIFFERENCES[method] in point

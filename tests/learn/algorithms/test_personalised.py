@@ -75,6 +75,16 @@ def test_ditto_sends_what_fedavg_sends_and_keeps_a_model_near_the_received_one()
     np.testing.assert_allclose(kept["own"], v, atol=1e-7)
 
 
+def test_a_devices_first_model_of_ditto_starts_at_the_first_model_it_received():
+    """Its authors start it at the run's first model, whenever the device is first asked."""
+    v = START
+    for _ in range(2):
+        v = v - 0.1 * (slope(v) + 0.7 * (v - START))
+    late = Task(9, START, Budget())  # first asked in round 9: what the run began with is unknown to it
+    _, kept = Ditto(lam=0.7, epochs=2, **WHOLE).train(late, {}, site(MLP, DATA))
+    np.testing.assert_allclose(kept["own"], v, atol=1e-7)
+
+
 def test_pfedme_moves_the_shared_model_towards_the_proximal_point():
     w, theta = START, START
     for _ in range(2):
