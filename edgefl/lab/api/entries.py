@@ -104,4 +104,6 @@ def family_of(label: str | None, algorithm: AlgorithmLike, grid: Grid, base: Run
 
 def _text(value: Any) -> str:
     """A value as a run file has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).replace("e+", "e") if isinstance(value, float) else str(value)  # behind a + a word has stages
