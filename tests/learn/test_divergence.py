@@ -23,7 +23,7 @@ from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Task, Update
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.losses import cross_entropy
-from edgefl.learn.training.divergence import is_finite, likely_cause, unscaled
+from edgefl.learn.training.divergence import is_finite, likely_cause, unscaled, usual_causes
 from edgefl.learn.training.local import walk
 from edgefl.sim.drivers import play
 from edgefl.sim.rehearsal import rehearse
@@ -72,6 +72,7 @@ def test_the_likely_cause_is_named():
     data = clouds()
     assert "step size: lower algorithm.lr = 5" in likely_cause(data, 5.0)
     assert "the largest feature is" in likely_cause(unscaled_clouds(), 0.1)
+    assert usual_causes(0.1) == usual_causes(0.1).replace("the largest", ""), "which others are told, whatever the data"
     assert "unscaled targets, the largest is 1013" in likely_cause(Dataset(data.x, np.full(12, HUGE), 0), 0.1)
     assert unscaled(data) is None
     assert unscaled(unscaled_clouds()) > 1000
