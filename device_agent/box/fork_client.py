@@ -209,6 +209,7 @@ class Box:
         about |= {
             "target_names": data.target_names,
             "describes": self._samples.describes,
+            "left_out": self._samples.left_out,
             "form": data.form.described(),
         }
         before, held = self._lent  # those before the ones it holds, which it has let go of, and these

@@ -95,6 +95,8 @@ class Held:
         data = Dataset(x, y, about["classes"], names, about["numbered"], targets, form.read(about["form"]))
         aside = replace(data, x=others[0], y=others[1]) if others else None
         self.samples = Samples(data, aside, describes=about["describes"])
+        left_out = None if about["left_out"] is None else tuple(about["left_out"])
+        self.samples.sum_over(lambda _: left_out)
 
     def tidy(self) -> None:
         """Let go of code that only the first answers needed, while the agent sends them."""

@@ -1,8 +1,10 @@
-"""On which of the rows that it holds back this device evaluates models: on the same ones until ten are different.
+"""Of which rows this device tells sums: evaluates models, counts labels, and measures a loss. It is of the same rows
+until ten are different.
 
 The counts of two evaluations, between which one row was added, would give that row's label, or its target. So a device
 evaluates on the rows it evaluated on before, until at least ten rows are different from each such set that it still
-knows. That holds across runs and jobs, and a power cut: a set is on disk before models are evaluated on it.
+knows. The same holds for its training data, of which runs may ask for label counts and for a loss: there is a file for
+each of the two. That holds across runs and jobs, and a power cut: a set is on disk before models are evaluated on it.
 
 No row is kept, only a salted hash of 8 bytes for each.
 
@@ -23,13 +25,15 @@ from device_agent.durable.row_hashes import SALT, row_hashes
 from edgefl.base.errors import StoreError
 from edgefl.base.vector import Array
 from edgefl.learn.data.dataset import Dataset
-from edgefl.learn.data.description import FEWEST
+from edgefl.learn.data.description import FEWEST, LeftOut
 from edgefl.system import store
 from edgefl.system.disk import Disk
 
 log = logging.getLogger(__name__)
 
-NAME = "counted"
+NAME, SUMMED = "counted", "summed"  # files: of rows that are held back, and of those that are trained on
+SILENT = {NAME: "evaluates no model", SUMMED: "tells no label counts and no loss"}
+SPEAKS = {NAME: "evaluates models by means", SUMMED: "tells label counts and losses"}
 MOST = 32  # sets that are kept, the newest; at least one
 MOST_BYTES = 8 << 20  # that they take
 
@@ -37,51 +41,61 @@ MOST_BYTES = 8 << 20  # that they take
 class CountedRows:
     """The sets on this device's disk. Only the reader of the device's data uses them."""
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, name: str = NAME) -> None:
+        self._disk, self._name = disk, name
         self._salt = b""
         self._kept: list[Array] | None = None  # the oldest first; None: not read yet
 
     def of(self, held_back: Dataset) -> Dataset:
         """Return those of the rows on which models are evaluated; none if that would tell single rows."""
-        try:
-            rows = self._chosen(held_back)
-        except (StoreError, KeyError, TypeError, ValueError) as error:
-            where = self._disk.where(NAME)
-            log.warning(
-                "this device evaluates no model: on which rows it did before cannot be read or written; restore %s, or"
-                " delete it to begin anew (%s)",
-                where,
-                error,
-            )
-            rows = None
+        rows = self._rows(held_back)
         if rows is None:
             return held_back.take(np.arange(0))
         return held_back if len(rows) == len(held_back) else held_back.take(rows)
 
-    def _chosen(self, held_back: Dataset) -> Array | None:
+    def left_out(self, data: Dataset) -> LeftOut:
+        """Return the numbers of the rows that no sum may be over; None if there may be no sum at all."""
+        rows = self._rows(data)
+        return None if rows is None else tuple(np.setdiff1d(np.arange(len(data)), rows).tolist())
+
+    def _rows(self, data: Dataset) -> Array | None:
+        try:
+            return self._chosen(data)
+        except (StoreError, KeyError, TypeError, ValueError) as error:
+            where = self._disk.where(self._name)
+            log.warning(
+                "this device %s: of which rows it did before cannot be read or written; restore %s, or delete it to"
+                " begin anew (%s)",
+                SILENT[self._name],
+                where,
+                error,
+            )
+            return None
+
+    def _chosen(self, data: Dataset) -> Array | None:
         """Return the numbers of the rows; None for no row."""
-        if len(held_back) < FEWEST:
+        if len(data) < FEWEST:
             return None
         kept = self._read()
-        now = row_hashes(held_back, self._salt)[:, 0]
+        now = row_hashes(data, self._salt)[:, 0]
         rows = decided(kept, now)
         if rows is None:
-            log.info("evaluates no model: fewer than %d rows are different from before, and some are gone", FEWEST)
+            silent = SILENT[self._name]
+            log.info("%s: fewer than %d rows are different from before, and some are gone", silent, FEWEST)
         elif isinstance(rows, str):
             self._write([*kept, np.sort(now)])
             return np.arange(len(now))
         elif len(rows) < len(now):
-            log.info("evaluates models on %d of %d samples held back: on the same as before", len(rows), len(now))
+            log.info("%s of %d of %d samples: of the same as before", SPEAKS[self._name], len(rows), len(now))
         return rows
 
     def _read(self) -> list[Array]:
         if self._kept is None:
-            raw = self._disk.read(NAME)
+            raw = self._disk.read(self._name)
             if raw is None:
                 self._salt, self._kept = secrets.token_bytes(SALT), []
             else:
-                arrays, about = store.opened(raw, self._disk.where(NAME))
+                arrays, about = store.opened(raw, self._disk.where(self._name))
                 self._salt, self._kept = bytes.fromhex(about["salt"]), [arrays[str(i)] for i in range(len(arrays))]
         return self._kept
 
@@ -90,7 +104,7 @@ class CountedRows:
         while len(kept) > 1 and sum(one.nbytes for one in kept) > MOST_BYTES:
             kept = kept[1:]
         arrays = {str(i): one for i, one in enumerate(kept)}
-        self._disk.write(NAME, store.sealed(arrays, {"salt": self._salt.hex()}))
+        self._disk.write(self._name, store.sealed(arrays, {"salt": self._salt.hex()}))
         self._kept = kept
 
 

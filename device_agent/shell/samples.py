@@ -12,7 +12,8 @@ mounted late. `trouble` is announced to coordinators, so it quotes no values of 
 
 What is held back is never trained on: models are evaluated on it, where a run asks for that. A trial's part holds
 nothing back of its own; there a task says which share of it is set aside. Of the rows that are held back those are
-`counted` on which models are evaluated (counted_rows.py).
+`counted` on which models are evaluated, and of those that are trained on some may be `left_out` of sums that leave the
+device (counted_rows.py).
 """
 
 import logging
@@ -25,6 +26,7 @@ import numpy as np
 from device_agent.decide.failure_reason import Verdict
 from edgefl.base.errors import IN_THE_LOG, ConfigError, EdgeflError, coded
 from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.description import LeftOut
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,9 @@ class Samples:
         self.data, self.held_back = data, held_back
         self.counted = held_back  # those held back on which models are evaluated
         self._choose: Callable[[Dataset], Dataset] = lambda rows: rows
+        self._leave_out: Callable[[Dataset], LeftOut] | None = None
+        self._left_out: LeftOut = ()  # of the data of `_left_out_of`
+        self._left_out_of = -1
         self.describes = describes  # whether sums over them may be told
         self.trouble = ""  # why the newest data cannot be used, in words that may travel; empty: they can
         self.misfit = False  # whether that is because they do not fit what the last task asked for
@@ -59,6 +64,7 @@ class Samples:
         self._seen = seen  # the version that was read last
         self._waits = False  # whether that can be read, and no task has taken it yet
         self._has_version, self._keeps_reading = version is not None, True
+        self._taken = 0  # how often they were read
         self._complaint = ""
 
     @classmethod
@@ -81,6 +87,22 @@ class Samples:
         """Have models evaluated on the rows that `choose` returns, of all that are held back."""
         self._choose = choose
         self._count()
+
+    @property
+    def change(self) -> bool:
+        """Whether they may be others later: those of a trial never are."""
+        return self._read is not None and self._keeps_reading
+
+    def sum_over(self, leave_out: Callable[[Dataset], LeftOut]) -> None:
+        """Have sums that leave the device be over all rows but those that `leave_out` returns."""
+        self._leave_out = leave_out
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Which rows of `data` have no part in sums that leave the device; None: there are no such sums."""
+        if self._leave_out is not None and self._left_out_of != self._taken:
+            self._left_out, self._left_out_of = self._leave_out(self.data), self._taken
+        return self._left_out
 
     @property
     def missing(self) -> str:
@@ -166,6 +188,7 @@ class Samples:
 
     def _take(self, fresh: Parts) -> None:
         (self.data, self.held_back), self.read_at = fresh, self._wall()
+        self._taken += 1
         self._count()
         self._mended()
 

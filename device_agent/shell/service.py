@@ -21,7 +21,7 @@ from device_agent.decide.replay import Replays
 from device_agent.decide.session import Session, step
 from device_agent.durable import identity, own_models
 from device_agent.durable.birth_number import born
-from device_agent.durable.counted_rows import CountedRows
+from device_agent.durable.counted_rows import SUMMED, CountedRows
 from device_agent.durable.failures import MOST, Failures
 from device_agent.durable.own_models import Draft, OwnModels
 from device_agent.durable.privacy_ledger import PrivacyLedger
@@ -130,6 +130,8 @@ class Agent:
         self.outbox = Outbox(transport, fleet, device, self.speaker)
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
         self.samples.count_on(CountedRows(disk).of)
+        if self.samples.change:
+            self.samples.sum_over(CountedRows(disk, SUMMED).left_out)
         self.data_watch = DataWatch(device, self.samples, background, clock)
         self.connect_timeout, self.broker = connect_timeout, broker
         self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name

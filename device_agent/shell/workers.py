@@ -125,7 +125,9 @@ def make_worker(
     In a trial that is the share `held_back` of the device's part.
     """
     data, aside = samples.current(lambda data: fitted(device, data, manifest)), None
+    left_out = samples.left_out
     if held_back is not None and samples.counted is None:
+        left_out = () if left_out == () else None  # which rows these are is not known any more
         data, aside = set_aside(data, held_back, manifest.seed, device)
     elif held_back is not None and samples.counted is not None:
         aside = fitted(device, samples.counted, manifest) if len(samples.counted) else None
@@ -143,6 +145,7 @@ def make_worker(
         secret=True,
         held_back=aside,
         describes=samples.describes,
+        left_out=left_out,
     )
 
 

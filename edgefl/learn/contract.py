@@ -18,6 +18,7 @@ from pydantic import ConfigDict
 from edgefl.base.schedule import Purpose
 from edgefl.base.vector import Array, Layout, State, Vector
 from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.description import LeftOut
 from edgefl.learn.losses import Loss, cross_entropy
 from edgefl.learn.models.base import Model
 from edgefl.learn.models.rule import Rule
@@ -50,6 +51,7 @@ class Site:
     noise: Noise | None = None  # on a real device; without it a private version takes its noise from `rng`
     timer: Callable[[], float] = perf_counter  # seconds that only grow: a budget is counted in them
     products: Products = ON_CPU  # who multiplies vectors as long as the model, for a stage that projects
+    left_out: LeftOut = ()  # rows of `data` that no sum is over which leaves the device
     unbroken: bool = False  # all planned steps are taken, also when one leaves the finite numbers: the device hides it
 
 

@@ -16,6 +16,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import onnxruntime
 import paho.mqtt.client as paho
 import pytest
 from fleets import prepared, run_file, until
+from onnx import TensorProto, helper
 from receiver import receiving
 
 import device_agent
@@ -41,6 +43,7 @@ from edgefl.learn.contract import Budget, Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.labels import of_device
 from edgefl.learn.losses import loss
+from edgefl.learn.models import onnx_session
 from edgefl.learn.tasks.fields import Field
 from edgefl.learn.tasks.form import Form
 from edgefl.system import user_code
@@ -100,6 +103,21 @@ def decoded() -> Any:
     return f"{WORD} \xff".encode("latin-1").decode()
 
 
+def gathering() -> bytes:
+    """A graph that fails when it runs: it looks up a place that is not there."""
+    floats, ints = TensorProto.FLOAT, TensorProto.INT64
+    node = helper.make_node("Gather", ["table", "x"], ["z"])
+    named = [helper.make_tensor_value_info(*about) for about in (("x", ints, [None]), ("z", floats, [None]))]
+    table = helper.make_tensor("table", floats, [2], [0.0, 1.0])
+    graph = helper.make_graph([node], "gathering", named[:1], named[1:], [table])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return bytes(model.SerializeToString())
+
+
+def place_that_is_not_there() -> dict[str, Any]:
+    return {"x": np.array([NUMBER], np.int64)}
+
+
 OTHERS: list[Callable[[], Any]] = [
     lambda: {}[WORD],
     lambda: int(f"{WORD}{NUMBER}"),
@@ -110,6 +128,8 @@ OTHERS: list[Callable[[], Any]] = [
     lambda: np.empty((NUMBER, 10**13)),
     lambda: onnxruntime.InferenceSession(WORD.encode() * NUMBER),
     lambda: onnxruntime.InferenceSession(f"/{WORD}.onnx"),
+    lambda: onnxruntime.InferenceSession(gathering()).run(None, place_that_is_not_there()),
+    lambda: onnxruntime.InferenceSession(gathering()).run(None, {"x": np.zeros((2, NUMBER), np.int64)}),
     lambda: json.loads(f"{{{WORD}"),
     lambda: getattr(object(), WORD),
 ]
@@ -122,6 +142,17 @@ def test_what_another_library_raises_is_told_as_its_kind_alone(fails: Callable[[
     verdict = judged(caught.value)
     assert not quotes(verdict.told)
     assert verdict.told == f"{type(caught.value).__name__}: {IN_THE_LOG}", "raised outside of edgefl"
+
+
+def test_what_a_graph_fails_at_is_not_told() -> None:
+    session, options = onnx_session.loaded(gathering(), 1), onnx_session.run_options()
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", place_that_is_not_there()["x"])
+    binding.bind_output("z")
+    with pytest.raises(RemoteError) as caught:
+        onnx_session.run(session, binding, options)
+    assert quotes(judged(caught.value).reason), "onnxruntime says which place it is"
+    assert judged(caught.value).told == f"model.failed: {IN_THE_LOG}"
 
 
 # ---- data that cannot be read ----------------------------------------------------------------------------------------
@@ -300,6 +331,16 @@ def test_of_labels_that_do_not_fit_no_value_and_no_name_is_told(data: Dataset, r
     assert not quotes(judged(caught.value).told), judged(caught.value).told
 
 
+@pytest.mark.parametrize(("data", "run"), MISFITS, ids=[str(n) for n in range(len(MISFITS))])
+def test_of_newer_data_that_do_not_fit_no_value_and_no_name_is_told(data: Dataset, run: tuple[Any, ...]) -> None:
+    samples = Samples(HIGH, None, lambda: (data, None))
+    samples.data = replace(data, x=data.x[:2], y=data.y[:2])  # before
+    with suppress(EdgeflError):  # these do not fit either
+        samples.current(lambda rows: of_device(rows, *run))
+    assert samples.misfit
+    assert not quotes(samples.trouble), samples.trouble
+
+
 # ---- learning that fails ---------------------------------------------------------------------------------------------
 
 
@@ -326,6 +367,24 @@ FAILURES: dict[str, Callable[[], None]] = {
     "features that are too long": lambda: worked(samples_up_to(NUMBER / 20**0.5), OBJECTIVE),
     "what is evaluated": lambda: worked(samples_up_to(NUMBER * 1e33), {"name": "fedavg"}, evaluates=1),
 }
+
+
+def spoils(x: Any, _rng: Any) -> Any:
+    raise ValueError(f"{WORD} {x.max()}")
+
+
+def bends(x: Any, _rng: Any) -> Any:
+    return np.zeros((NUMBER, 1))
+
+
+@pytest.mark.parametrize("name", ["spoils", "bends"])
+def test_what_a_function_that_changes_samples_does_is_not_told(name: str) -> None:
+    place = f"{__name__}:{name}"
+    user_code.allow(place)
+    with pytest.raises((ValueError, EdgeflError)) as caught:
+        worked(samples_up_to(NUMBER), {"name": "fedavg", "augment": [place]})
+    assert quotes(judged(caught.value).reason)
+    assert not quotes(judged(caught.value).told)
 
 
 @pytest.mark.parametrize("failure", FAILURES)
@@ -502,6 +561,7 @@ fleet = "{folder.name}"
 folder = "{folder}/devices"
 [data]
 source = "csv:{folder}/{file}"
+{more}
 """
 PLAINLY = '[algorithm]\nname = "fedavg"'
 PRIVATELY = '[algorithm]\nname = "fedprox"\nmu = 0.5\n[privacy]\nmechanism = "objective"'
@@ -513,16 +573,23 @@ DEVICES = {
     "good": PLAIN,
 }
 SHORT = "0.1,0.2,0\n0.2,0.1,1\n" * 20
+NOISY = PRIVATELY.replace('"objective"', '"output"\nclip = 1.0\nsigma = 50.0\ndelta = 1e-5')
+HIDDEN = "[privacy]\nepsilon = 1e6\ndelta = 0.9\n"  # an allowance
+FULL_DISK = "[conditions]\nmin_disk_mb = 1000000000000\n"
 LONG = {"longest": SHORT + f"{NUMBER},0,1\n", "good": SHORT}  # how long a sample may be, the proof has a say
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "devices", "failing"),
-    [(PLAINLY, DEVICES, {"labels", "texts", "lengths"}), (PRIVATELY, LONG, {"longest"})],
-    ids=["plainly", "privately"],
+    ("algorithm", "devices", "failing", "more"),
+    [
+        (PLAINLY, DEVICES, {"labels", "texts", "lengths"}, ""),
+        (PRIVATELY, LONG, {"longest"}, ""),
+        (NOISY, {**DEVICES, "resting": PLAIN}, {"labels", "texts"}, HIDDEN),
+    ],
+    ids=["plainly", "privately", "with an allowance"],
 )
-def test_nothing_that_leaves_a_device_has_a_marked_value_in_it(
-    mosquitto: Broker, tmp_path: Path, algorithm: str, devices: dict[str, str], failing: set[str]
+def test_nothing_that_leaves_a_device_has_a_marked_value_in_it(  # noqa: PLR0917 - a fleet and what it does
+    mosquitto: Broker, tmp_path: Path, algorithm: str, devices: dict[str, str], failing: set[str], more: str
 ) -> None:
     heard, connected = list[bytes](), []
     client = paho.Client(paho.CallbackAPIVersion.VERSION2)
@@ -540,10 +607,11 @@ def test_nothing_that_leaves_a_device_has_a_marked_value_in_it(
                 file = f"{WORD}-{name}.csv"
                 (tmp_path / file).write_text(text)
                 about = {"name": name, "broker": mosquitto.address, "folder": tmp_path, "file": file}
+                about["more"] = more + (FULL_DISK if name == "resting" else "")
                 (tmp_path / f"{name}.toml").write_text(AGENT.format(**about))
                 processes.append(started(tmp_path, name, "agent", "start", f"{name}.toml"))
             about = {"broker": mosquitto.address, "folder": tmp_path, "hook": hook.url}
-            about |= {"algorithm": algorithm, "there": sum(name != "cell" for name in devices)}
+            about |= {"algorithm": algorithm, "there": sum(name not in {"cell", "resting"} for name in devices)}
             (tmp_path / "run.toml").write_text(RUN.format(**about))
             words = "coordinator", "start", "run.toml", "--json", "--no-rehearse"
             coordinator = started(tmp_path, "coordinator", *words)
@@ -563,7 +631,11 @@ def test_nothing_that_leaves_a_device_has_a_marked_value_in_it(
         one["device"] for one in map(json.loads, filter(_is_json, log.splitlines())) if one["event"] == "declined"
     }
     assert declined == failing, "each of them has failed, and said so"
-    if "cell" in devices:
+    if "resting" in devices:
+        assert any(b"rests: the conditions of its operator do not hold" in one for one in heard)
+        assert any(b"no usable data: its newest data cannot be read" in one for one in heard)
+        assert not any(b"of disk free" in one or b"line 41" in one for one in heard)
+    elif "cell" in devices:
         assert any(b"no usable data: line 41, column 1" in one for one in heard), (
             "and the one whose data cannot be read"
         )
@@ -575,7 +647,7 @@ def test_nothing_that_leaves_a_device_has_a_marked_value_in_it(
         assert content or where == "webhooks", where
         assert not quotes(text), where
     own = {name: (tmp_path / f"{name}.log").read_text() for name in devices}
-    assert all(quotes(text) for name, text in own.items() if name != "good"), "the devices' own logs say it"
+    assert all(quotes(text) for name, text in own.items() if name in {*failing, "cell"}), "the devices' own logs say it"
 
 
 def _is_json(line: str) -> bool:

@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fleets import prepared, run_file
 
 from device_agent.shell.own_samples import samples_of
 from edgefl.job.config.agent_file import LocalData
+from edgefl.job.run import reported_loss
+from edgefl.job.run.work import ModelRef, Worker
+from edgefl.learn.contract import Task
+from edgefl.learn.data.dataset import Dataset
+from edgefl.system import store
 from edgefl.wire.broker import Broker
+from edgefl.wire.codecs import Float32
 
 EDGEFL = [sys.executable, "-m", "edgefl"]
 RUN = """
@@ -115,6 +122,46 @@ def test_counts_of_two_runs_do_not_give_the_label_of_the_row_that_was_added_betw
     with path.open("a") as file:
         file.write("".join(f"{t:.2f},0.0,0\n" for t in rng.normal(0, 1, 60)))
     assert evaluated("third", tmp_path, mosquitto)["samples"] == held_back(path), "enough is different"
+
+
+def label_counts(name: str, folder: Path, broker: Broker) -> list[int]:
+    """What a run with Flashback learns of the labels that the device trains on."""
+    played(name, folder, broker, '[algorithm]\nname = "flashback"\nsides = "device"')
+    (state,) = (folder / "runs" / name).glob("state-*.safetensors")
+    (counts,) = (array for key, array in store.load(state)[0].items() if key.endswith("distill/counts"))
+    return [int(count) for count in counts[0]]
+
+
+def test_what_a_worker_tells_of_its_training_data_leaves_the_same_rows_out() -> None:
+    rng = np.random.default_rng(0)
+    data = Dataset(rng.normal(size=(30, 20)).astype(np.float32), rng.integers(0, 10, 30), 10)
+    job, _ = prepared(run_file({"name": "flashback"}, task={"model": "softmax"}))
+    told = []
+    for left_out in ((), (3, 4), None):
+        about = "job", "d", job.algorithm, job.device_model, data, job.loss, Float32(), 3
+        worker = Worker(*about, left_out=left_out)
+        result = worker.result(Task(1, job.start, extra=reported_loss.asked("mean")), ModelRef("run", "model"), {})
+        told.append((result.update.extra["counts"].tolist(), result.update.loss is None))
+    counts = np.bincount(data.y, minlength=10)
+    less = counts - np.bincount(data.y[[3, 4]], minlength=10)
+    assert told == [(counts.tolist(), False), (less.tolist(), False), ([0] * 10, True)]
+
+
+def test_label_counts_of_two_runs_do_not_give_the_label_that_was_added_between(
+    mosquitto: Broker, tmp_path: Path
+) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "air.csv"
+    path.write_text("".join(f"{t:.2f},{p:.2f},{i % 2}\n" for i, (t, p) in enumerate(rng.normal(0, 1, (100, 2)))))
+    before = label_counts("first", tmp_path, mosquitto)
+    assert sum(before) == 80
+    with path.open("a") as file:
+        file.write(ROW * 4)
+    assert label_counts("second", tmp_path, mosquitto) == before
+    with path.open("a") as file:
+        file.write(ROW * 20)
+    after = label_counts("third", tmp_path, mosquitto)
+    assert after[0] == before[0]
+    assert after[1] >= before[1] + 10
 
 
 def test_whatever_a_run_asks_for_a_few_samples_are_not_counted(mosquitto: Broker, tmp_path: Path) -> None:

@@ -173,6 +173,22 @@ def test_a_task_is_booked_while_its_graph_runs_and_again_when_it_runs_again(mosq
         thread.join(60)
 
 
+def test_a_label_beyond_the_classes_of_a_run_is_told_by_nothing_and_counts(mosquitto: Broker, tmp_path: Path) -> None:
+    """The newest data do not fit, the older ones train: without a failure nothing is said, and one is counted."""
+    told: list[dict[str, Any]] = []
+    with agents(tmp_path, mosquitto, "pi-c"):
+        until(lambda: "samples=" in (tmp_path / "pi-c.log").read_text())  # it has read what there is
+        with (tmp_path / "pi-c.csv").open("a") as file:
+            file.write("0.5,0.5,7\n" * 20)
+        villain(run_file(mosquitto, devices=1), mosquitto, told).run()
+    log = (tmp_path / "pi-c.log").read_text()
+    assert "its labels go up to 7, the model has 2 classes" in log
+    assert [one["event"] for one in told if one["event"] in {"answered", "declined", "databroken"}] == ["answered"] * 2
+    assert not any("labels" in str(one) or "classes" in str(one.get("reason", "")) for one in told)
+    failures = json.loads((tmp_path / "devices" / "pi-c" / "failures.json").read_text())["failures"]
+    assert list(failures.values()) == [1]
+
+
 def test_failures_are_told_in_one_text_and_ten_of_them_end_the_service(mosquitto: Broker, tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     with agents(tmp_path, mosquitto, "pi-c", "labels"):

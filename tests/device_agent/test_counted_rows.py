@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.durable import counted_rows
-from device_agent.durable.counted_rows import CountedRows, found
+from device_agent.durable.counted_rows import SUMMED, CountedRows, found
 from device_agent.shell.samples import Samples
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.description import FEWEST
@@ -97,6 +97,21 @@ def test_samples_that_are_read_again_are_counted_as_before() -> None:
     assert samples.held_back is not None
     assert samples.counted is not None
     assert (len(samples.held_back), len(samples.counted)) == (101, 100)
+
+
+def test_sums_over_the_training_data_leave_out_what_was_added_until_ten_rows_are_different(tmp_path: Path) -> None:
+    parts = [(first(n), None) for n in (100, 101, 110, 108)]
+    samples = Samples.opened(lambda: parts.pop(0))
+    samples.sum_over(CountedRows(FolderDisk(tmp_path), SUMMED).left_out)
+    assert samples.left_out == ()
+    seen = []
+    while parts:
+        samples.current(lambda data: data)
+        seen.append(samples.left_out)
+    assert seen == [(100,), (), tuple(range(100, 108))]
+    assert CountedRows(FolderDisk(tmp_path), SUMMED).left_out(first(109)) == tuple(range(100, 109)), "after a restart"
+    assert CountedRows(FolderDisk(tmp_path), SUMMED).left_out(first(99)) is None
+    assert CountedRows(FolderDisk(tmp_path)).left_out(first(99)) == (), "what is held back has a file of its own"
 
 
 @given(st.lists(st.integers(0, 5), max_size=30), st.lists(st.integers(0, 5), max_size=30))

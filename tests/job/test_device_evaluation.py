@@ -66,7 +66,7 @@ def test_the_fleet_s_figures_are_those_of_all_samples_together(sizes: list[int],
     whole = metrics.evaluate(Told(), np.zeros(0), joined(parts), LOSSES["cross_entropy"])
     assert told["accuracy"] == whole.accuracy
     assert told["balanced_accuracy"] == pytest.approx(whole.balanced_accuracy)
-    assert told["loss"] == pytest.approx(whole.loss, rel=1e-5)
+    assert told["loss"] == pytest.approx(whole.loss, rel=1e-4)
     assert told["samples"] == sum(sizes)
     per_class = [None if np.isnan(share) else round(float(share), 6) for share in whole.per_class]
     assert list(told["per_class"]) == per_class
@@ -85,9 +85,10 @@ def test_so_are_those_of_a_regression(sizes: list[int], targets: int):
     told = fleet.evaluated({f"d{i}": seen(part) for i, part in enumerate(parts)}, classes=0)
     whole = metrics.evaluate(Told(), np.zeros(0), joined(parts), LOSSES["squared_error"])
     for name in ("loss", "mae", "rmse", "r2"):
-        assert told[name] == pytest.approx(getattr(whole, name), rel=1e-5)
+        few = 1e-4 if name == "loss" else 1e-5  # of a loss four digits are told
+        assert told[name] == pytest.approx(getattr(whole, name), rel=few, abs=1e-5)
     for one, other in zip(told["per_target"] or (), whole.per_target or (), strict=True):
-        assert one == pytest.approx(other, rel=1e-5)
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
     assert "accuracy" not in told
 
 

@@ -24,7 +24,7 @@ from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Task, Update
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.losses import cross_entropy
-from edgefl.learn.training.divergence import is_finite, likely_cause, unscaled
+from edgefl.learn.training.divergence import is_finite, likely_cause, unscaled, usual_causes
 from edgefl.learn.training.local import walk
 from edgefl.sim.drivers import play
 from edgefl.sim.rehearsal import rehearse
@@ -77,6 +77,7 @@ def test_the_likely_cause_is_named():
     targets = likely_cause(Dataset(data.x, np.full(12, HUGE), 0), 0.1)
     assert "unscaled targets, the largest is 1013" in targets
     assert targets.endswith("scale them to about -1 to 1, or lower algorithm.lr = 0.1")
+    assert usual_causes(0.1) == usual_causes(0.1).replace("the largest", ""), "which others are told, whatever the data"
     assert unscaled(data) is None
     assert unscaled(unscaled_clouds()) > 1000
     assert unscaled(Dataset(np.array([[4000]]), np.array([1]), 2)) is None  # tokens

@@ -184,7 +184,7 @@ def test_counts_of_devices_add_up_to_those_of_all_samples(kind: str) -> None:
     whole = metrics.evaluate(Told(z), np.zeros(0), numbered, loss)
     assert told["scores"] == pytest.approx(whole.scores)
     if kind not in {"segmentation", "next_token"}:  # there a batch's mean is over places, of which some have no label
-        assert told["loss"] == pytest.approx(whole.loss, rel=1e-5)
+        assert told["loss"] == pytest.approx(whole.loss, rel=1e-4)
     first = chief(told)
     assert first is not None
     assert told["per_device"]["d0"].get(first.name) is not None

@@ -1,13 +1,13 @@
 """What a device says of the model it received, where the run's selection looks at it: one number, its loss.
 
-It is measured before training, on the device's own training data or a fixed number of them drawn by the seed: their
-mean loss, or the root of their mean squared loss. Devices are asked with every model, in the plan's additions under a
-name that no algorithm uses, so that the loop, an emulated fleet and real devices do the same. The answer has it in its
-body, which may be sealed.
+It is measured before training, on the device's own training data or a fixed number of them: their mean loss, or the
+root of their mean squared loss, with three digits. These samples are the same in every round and every run, so that a
+coordinator cannot subtract what it was told of some from what it was told of others. Devices are asked with every
+model, in the plan's additions under a name that no algorithm uses, so that the loop, an emulated fleet and real devices
+do the same. The answer has it in its body, which may be sealed.
 """
 
 from math import isfinite, sqrt
-from typing import TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from edgefl.base import seeds
 from edgefl.base.errors import WireError
 from edgefl.base.vector import Array, State, Vector
 from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.description import LeftOut, binary_digits, summed_rows
 from edgefl.learn.losses import Loss
 from edgefl.learn.models.base import Model
 from edgefl.learn.selection.base import Kind
@@ -26,8 +27,6 @@ LARGEST = 1e12  # that a device is believed for
 
 _TOLD = "selection/loss"
 _KINDS: tuple[Kind, ...] = ("mean", "rms")
-
-Stream: TypeAlias = tuple[int, int, str]  # seed, round and device
 
 
 def asked(kind: Kind | None) -> State:
@@ -45,22 +44,23 @@ def taken(extra: State) -> tuple[State, Kind | None]:
     return {name: array for name, array in extra.items() if name != _TOLD}, _KINDS[number]
 
 
-def measured(  # noqa: PLR0917 - as `counts.count`, and what is asked for by which stream
-    kind: Kind, model: Model, w: Vector, data: Dataset, loss: Loss, stream: Stream
+def measured(  # noqa: PLR0917 - as `counts.count`, and what is asked for by whom
+    kind: Kind, model: Model, w: Vector, data: Dataset, loss: Loss, device: str, left_out: LeftOut = ()
 ) -> float | None:
-    """The model's loss on these data; None where there is none to tell."""
-    if not len(data):
+    """Return the model's loss on these data, but for the rows that are left out; None where there is none to tell."""
+    rows = summed_rows(len(data), left_out)
+    if not len(rows):
         return None
-    if len(data) > SAMPLES:
-        seed, round, device = stream
-        rows = seeds.stream(seed, round, device, "loss").choice(len(data), SAMPLES, replace=False)
-        data = data.take(np.sort(rows))
+    if len(rows) > SAMPLES:
+        rows = np.sort(seeds.stream(0, device, "loss").choice(rows, SAMPLES, replace=False))
+    data = data if len(rows) == len(data) else data.take(rows)
     z = model.logits(w, data.x)
     if kind == "mean":
         told = float(loss(z, data.y)[0])
     else:
         each = [float(loss(z[i : i + 1], data.y[i : i + 1])[0]) for i in range(len(data))]
         told = sqrt(sum(one * one for one in each) / len(each))
+    told = float(binary_digits(np.array(told)))
     return told if isfinite(told) and abs(told) <= LARGEST else None
 
 

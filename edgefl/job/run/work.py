@@ -25,13 +25,14 @@ from edgefl.learn.contract import (
 )
 from edgefl.learn.data.augment import augmented
 from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.description import LeftOut
 from edgefl.learn.evaluation import counts
 from edgefl.learn.losses import Loss
 from edgefl.learn.models.base import Model
 from edgefl.learn.privacy.entropy import Entropy
 from edgefl.learn.privacy.private import is_private
 from edgefl.learn.selection.base import Kind
-from edgefl.learn.training.divergence import check_length, likely_cause, quiet
+from edgefl.learn.training.divergence import check_length, likely_cause, quiet, usual_causes
 from edgefl.learn.training.rates import scheduled
 from edgefl.system import blas
 from edgefl.wire import tensors
@@ -148,6 +149,7 @@ class Worker:
     secret: bool = False  # a real device: the noise of a private version is its own
     held_back: Dataset | None = None  # what it never trains on, where models are evaluated on devices
     describes: bool = True  # whether sums over its data may be told
+    left_out: LeftOut = ()  # rows of its data that no sum is over which leaves the device
     hides: bool = False  # how the work went: a private update tells no pace, and no walk ends early
     pace: float | None = (
         None  # seconds that a step takes on the clock of a device that is simulated; None: they are measured
@@ -199,14 +201,23 @@ class Worker:
         own = {key: value for key, value in state.items() if key != RESIDUAL}
         received = self._counts(task, task.params, own)
         if received is not None and not np.isfinite(received.loss):
-            cause = likely_cause(self.data, rate(self.algorithm), quote=False)
+            cause = usual_causes(rate(self.algorithm))
             why = f"device '{self.device}', round {task.round}: the model's loss is not finite; {cause}"
             raise Diverged(why, free_of_data=True)
         if task.purpose == "evaluate":
             return self._done(task, model_ref, Update(NOTHING, 1.0, 0, seen=_seen(received)), {}, state)
         rng = seeds.stream(self.seed, task.round, self.device)
         noise = Entropy() if self.secret else None
-        site = Site(self.model, self._samples(task), rng, self.loss, watch or unwatched, noise, unbroken=self.hides)
+        site = Site(
+            self.model,
+            self._samples(task),
+            rng,
+            self.loss,
+            watch or unwatched,
+            noise,
+            left_out=self.left_out,
+            unbroken=self.hides,
+        )
         if self.pace is not None:
             site = _paced(site, self.pace)
         # A private run asks for none; nor is one told if its coordinator asks all the same: it has no noise.
@@ -262,9 +273,9 @@ class Worker:
 
     def _loss(self, kind: Kind, task: Task, state: State) -> float | None:
         """What the run's selection wants to know of the model before it is trained."""
-        stream = self.seed, task.round, self.device
+        own, about = self._own(task.params, state), (self.device, self.left_out)
         with quiet():
-            return reported_loss.measured(kind, self.model, self._own(task.params, state), self.data, self.loss, stream)
+            return reported_loss.measured(kind, self.model, own, self.data, self.loss, *about)
 
     def _counts(self, task: Task, params: Vector, state: State) -> Counts | None:
         """What the model this device would use does on the data set aside, if that is asked for and they are enough."""
@@ -283,7 +294,7 @@ class Worker:
         except Diverged as error:
             lr = rate(self.algorithm)
             what = f"device '{self.device}', round {task.round}, {error}"
-            cause, told = likely_cause(self.data, lr), likely_cause(self.data, lr, quote=False)
+            cause, told = likely_cause(self.data, lr), usual_causes(lr)
             where = f"device '{self.device}', round {task.round}, learning left the finite numbers, or all measure"
             raise Diverged(f"{what}; {cause}", told=f"{where}; {told}") from None
         return update, kept

@@ -19,6 +19,7 @@ from edgefl.base.vector import Array, State, Vector
 from edgefl.learn.aggregation import Mean
 from edgefl.learn.algorithms.fedntd import not_true
 from edgefl.learn.contract import STRICT, Draft, Site, Stage, Task, Traits, Update
+from edgefl.learn.data.description import summed_rows
 from edgefl.learn.evaluation.metrics import logits
 from edgefl.learn.losses import log_softmax
 from edgefl.learn.training.local import LocalTraining, gradient, loss_gradient
@@ -59,6 +60,7 @@ class Flashback(LocalTraining):
     def train(self, task: Task, state: State, site: Site) -> tuple[Update, State]:
         classes = classified(site, "algorithm 'flashback'")
         sgd, counts = self.sgd(site), site.data.counts()
+        rows = summed_rows(len(site.data), site.left_out)
         pi = task.extra.get("pi", np.zeros(classes))
         alpha_s, alphas = class_weights(knowledge(counts, self.counts), pi[None])
 
@@ -73,7 +75,7 @@ class Flashback(LocalTraining):
             return sgd(w, pullback(dz))
 
         walked = self.walk(task, site, step)
-        told = {} if "told" in state else {"counts": counts}
+        told = {} if "told" in state else {"counts": site.data.take(rows).counts()}
         return self.update(task, site, walked, told), {"told": np.array(True)}
 
     def rule(self) -> None:

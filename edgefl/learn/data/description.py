@@ -15,6 +15,7 @@ order in which they came.
 
 from collections.abc import Mapping
 from math import fsum, inf
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,7 @@ CONSTANT = 1e-6  # times its mean: a feature that deviates less does not vary, a
 LEAST_WEIGHT, MOST_WEIGHT = 0.01, 100.0  # of a class
 DIGITS = 10  # binary ones that are told of a deviation and of a number of samples: three decimal ones
 GRAIN = 8  # binary digits by which the steps of a mean are finer than the deviation: an error of .4 % of it at most
+LeftOut: TypeAlias = tuple[int, ...] | None  # rows that no sum is over that leaves the device; None: all of them
 KEYS = ("samples", "mean", "squares", "classes")
 
 
@@ -49,10 +51,10 @@ def rounded(told: State, values: int) -> State:
     A mean has steps that the deviation sets: three digits of 1013.25 hPa alone would be no mean of air pressure. Steps
     are powers of two, so that rounding is exact and the same on every processor.
     """
-    n, mean, counts = int(told["samples"][0]), told["mean"], _digits(told["classes"].astype(np.float64))
-    deviation = _digits(np.sqrt(told["squares"] / max(1, n * values)))
+    n, mean, counts = int(told["samples"][0]), told["mean"], binary_digits(told["classes"].astype(np.float64))
+    deviation = binary_digits(np.sqrt(told["squares"] / max(1, n * values)))
     steps = np.ldexp(1.0, np.frexp(np.maximum(deviation, CONSTANT * np.abs(mean)))[1] - GRAIN)
-    n = int(counts.sum()) if len(counts) else int(_digits(np.array([float(n)]))[0])
+    n = int(counts.sum()) if len(counts) else int(binary_digits(np.array([float(n)]))[0])
     return {
         "samples": np.array([n], np.int64),
         "mean": np.rint(mean / steps) * steps,
@@ -67,10 +69,20 @@ def part(told: Mapping[str, Array], *, features: bool, classes: bool) -> State:
     return {key: told[key] if kept[key] else told[key][:0] for key in KEYS}
 
 
-def _digits(values: Array) -> Array:
-    """Return the numbers with `DIGITS` binary digits each."""
+def binary_digits(values: Array, count: int = DIGITS) -> Array:
+    """Return the numbers with this number of binary digits each."""
     fraction, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, DIGITS)), exponent - DIGITS))
+    return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, count)), exponent - count))
+
+
+def summed_rows(samples: int, left_out: LeftOut) -> Array:
+    """Return the numbers of those rows, of so many, over which sums may leave the device.
+
+    What a device tells of its training data as a sum (label counts, a loss) is over these rows and no others, so that
+    two sums never differ by fewer than `FEWEST` rows (device_agent/durable/counted_rows.py).
+    """
+    rows = np.arange(samples)
+    return rows[:0] if left_out is None else np.delete(rows, np.array(left_out, np.int64)) if left_out else rows
 
 
 def _moments(x: Array) -> tuple[Array, Array]:

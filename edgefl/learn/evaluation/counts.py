@@ -19,6 +19,7 @@ from edgefl.base.errors import WireError
 from edgefl.base.vector import Array, State, Vector
 from edgefl.learn.contract import Counts, Seen
 from edgefl.learn.data.dataset import Dataset
+from edgefl.learn.data.description import binary_digits
 from edgefl.learn.evaluation.metrics import BATCH, summed
 from edgefl.learn.losses import Loss
 from edgefl.learn.models.base import Model
@@ -28,6 +29,8 @@ from edgefl.learn.tasks.kinds import KINDS
 MATRIX = 100  # classes up to which a device sends who was taken for whom
 MOST = 2**31  # samples of a device
 LARGEST = 1e30  # of a sum
+LOSS_DIGITS = 14  # binary ones that are told of a summed loss: four decimal ones, as curves show
+SUM_DIGITS = 24  # of other sums: R2 is a small difference of large ones
 ROUNDING = 1e-6  # relative: by so much sums may disagree with each other
 
 
@@ -35,7 +38,7 @@ def count(model: Model, w: Vector, data: Dataset, loss: Loss) -> Counts:
     """What the model says to the data, counted."""
     if data.form.kind:
         lost, of_kind = summed(model, w, data, loss)
-        return Counts(np.array([[len(data)]]), lost, of_kind)
+        return _rounded(Counts(np.array([[len(data)]]), lost, of_kind))
     total, table, sums = 0.0, np.zeros(table_shape(data.classes), np.int64), np.zeros((4, 0))
     for i in range(0, len(data), BATCH):
         x, y = data.x[i : i + BATCH], data.y[i : i + BATCH]
@@ -49,7 +52,13 @@ def count(model: Model, w: Vector, data: Dataset, loss: Loss) -> Counts:
             table += len(y)
             part = _errors(z.reshape(len(y), -1), y.reshape(len(y), -1))
             sums = part if not i else sums + part
-    return Counts(table, total, sums)
+    return _rounded(Counts(table, total, sums))
+
+
+def _rounded(counts: Counts) -> Counts:
+    """Return them with the digits that evaluation needs; whole numbers are counts, and stay as they are."""
+    sums = np.where(counts.sums == np.rint(counts.sums), counts.sums, binary_digits(counts.sums, SUM_DIGITS))
+    return Counts(counts.table, float(binary_digits(np.array(counts.loss), LOSS_DIGITS)), sums)
 
 
 def table_shape(classes: int) -> tuple[int, int]:

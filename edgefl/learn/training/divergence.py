@@ -72,20 +72,34 @@ def unscaled(data: Dataset) -> float | None:
     return top if top > UNSCALED else None
 
 
-def likely_cause(data: Dataset, lr: float | None, *, quote: bool = True) -> str:
-    """What most probably made learning on these data fail, and what to do; `quote` values of the data or not."""
-    top, rate = largest(data), "algorithm.lr" if lr is None else f"algorithm.lr = {lr:g}"
+def usual_causes(lr: float | None) -> str:
+    """Return what makes learning fail, and what to do, whatever the data are: it is free of data."""
+    return (
+        "the usual causes are unscaled inputs or targets, and the step size: scale them to about -1 to 1, or lower"
+        f" {_named(lr)}"
+    )
+
+
+def likely_cause(data: Dataset, lr: float | None) -> str:
+    """Return what most probably made learning on these data fail, and what to do; it quotes them."""
+    top, rate = largest(data), _named(lr)
     target = float(np.abs(data.y).max(initial=0.0)) if not data.classes and not data.form.labels else 0.0
     if data.x.dtype.kind == "f" and top > SCALED:
         also = " and targets" if target > SCALED else ""
         return (
-            f"the likely cause is unscaled inputs{f', the largest feature is {top:.6g}' if quote else ''}: scale"
-            f" features{also} to about -1 to 1, or lower {rate}"
+            f"the likely cause is unscaled inputs, the largest feature is {top:.6g}: scale features{also} to about -1"
+            f" to 1, or lower {rate}"
         )
     if target > SCALED:
-        value = f", the largest is {target:.6g}" if quote else ""
-        return f"the likely cause is unscaled targets{value}: scale them to about -1 to 1, or lower {rate}"
+        return (
+            f"the likely cause is unscaled targets, the largest is {target:.6g}: scale them to about -1 to 1, or lower"
+            f" {rate}"
+        )
     return f"the likely cause is the step size: lower {rate}"
+
+
+def _named(lr: float | None) -> str:
+    return "algorithm.lr" if lr is None else f"algorithm.lr = {lr:g}"
 
 
 def _real_columns(inputs: Fields) -> Any:  # Any: an index of numpy's

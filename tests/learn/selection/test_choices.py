@@ -131,9 +131,22 @@ def test_a_loss_is_the_mean_or_the_root_of_the_mean_square_over_samples():
     data = Dataset(rng.standard_normal((9, 3)).astype(np.float32), rng.integers(0, 3, 9), 3)
     each = [cross_entropy(data.x[i : i + 1], data.y[i : i + 1])[0] for i in range(9)]
     mean, rms = (
-        reported_loss.measured(kind, Told(), np.zeros(0), data, cross_entropy, (1, 2, "d")) for kind in ("mean", "rms")
+        reported_loss.measured(kind, Told(), np.zeros(0), data, cross_entropy, "d") for kind in ("mean", "rms")
     )
-    assert (mean, rms) == pytest.approx((np.mean(each), np.sqrt(np.mean(np.square(each)))), rel=1e-6)
+    assert (mean, rms) == pytest.approx((np.mean(each), np.sqrt(np.mean(np.square(each)))), rel=1e-3)
+    assert mean * 2**10 == round(mean * 2**10), "with ten binary digits"
+
+
+def test_a_loss_is_over_the_same_samples_whenever_it_is_asked_for_and_never_over_those_that_are_left_out():
+    rng = np.random.default_rng(0)
+    data = Dataset(rng.standard_normal((400, 3)).astype(np.float32), rng.integers(0, 3, 400), 3)
+    about = "mean", Told(), np.zeros(0), data, cross_entropy, "d"
+    told = reported_loss.measured(*about)
+    data.x[7] = 1e6  # a sample that no mean could hide
+    assert {reported_loss.measured(*about[:3], data.take(np.delete(np.arange(400), 7)), *about[4:])} != {told}
+    assert reported_loss.measured(*about, left_out=(7,)) < 10
+    assert reported_loss.measured(*about, left_out=(7,)) == reported_loss.measured(*about, left_out=(7,))
+    assert reported_loss.measured(*about, left_out=None) is None
 
 
 @pytest.mark.parametrize("told", [np.array([1.0]), np.array(1, np.int64), np.array(np.nan), np.array(-2e12)])
