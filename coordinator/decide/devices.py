@@ -7,7 +7,6 @@ from coordinator.decide.round_actions import feed, prepare
 from coordinator.decide.state import State, Step, but, doing, each, online, recalling, say_state, telling, then
 from edgefl.base import events
 from edgefl.base.events import Fact
-from edgefl.wire.messages import NOT_IN_RUN
 from edgefl.wire.reconnect import spread
 
 PATIENCE = 30.0  # seconds after a connection in which devices known from before must be heard of
@@ -104,8 +103,8 @@ def _barred(s: State, why: tuple[str, str], refused: events.Refused) -> Step:
 
 
 def _left(s: State, id: str, code: str) -> Step:
-    """Take in the last will of a device that may not take part; one that is in another run is nothing to this one."""
-    if code == NOT_IN_RUN or s.barred.get(id, ("",))[0] != code:
+    """Take in the last will of a device that may not take part."""
+    if s.barred.get(id, ("",))[0] != code:
         return s, (), ()
     left = but(s, barred={other: why for other, why in s.barred.items() if other != id})
     return left, (), () if _is_here(s, id) else (events.Lost(id),)

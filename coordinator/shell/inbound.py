@@ -112,6 +112,8 @@ class Hearing:
         if why := keys.not_in_run(id, envelope.key):
             self._nameless(lambda: self.inbox.count(id if keys.members else NAMELESS, now))
             presence = self._nameless(lambda: read_json(Presence, envelope.payload))
+            if not presence.online:  # whether it runs is nothing to this run
+                return None
             refusal, key = (NOT_IN_RUN, why), envelope.key
         elif not keys.admits(id, envelope.key):  # who has the name is not blamed, who came is told, but not without end
             why = f"the name '{id}' belongs to another key than {envelope.key}: {keys.remedy(id)}"

@@ -19,6 +19,7 @@ device (counted_rows.py).
 import logging
 import time
 from collections.abc import Callable
+from threading import Thread
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Parts: TypeAlias = tuple[Dataset, Dataset | None]  # to train on, and held back
+FIRST = "first data"  # the thread that reads them
+PATIENCE = 30.0  # seconds that this may hold up an agent that starts
 NONE = Dataset(np.empty((0, 1), np.float32), np.empty(0, np.int64), 0)
 
 
@@ -76,11 +79,21 @@ class Samples:
         describes: bool = True,
         changes: bool = True,
         wall: Callable[[], float] = time.time,
+        patience: float = PATIENCE,
     ) -> "Samples":
-        """Return what can be read now, or `missing` samples; unless it `changes`, it is read until it is usable."""
+        """Return what can be read now, or `missing` samples; unless it `changes`, it is read until it is usable.
+
+        A mount may hang, and a large file may take minutes: reading it goes on, and the agent connects meanwhile.
+        """
         samples = cls(NONE, None, read, version, describes=describes, wall=wall)
         samples._keeps_reading = changes
-        samples._take_first()
+        samples.trouble = told = f"reading them has not ended after {patience:g} s"  # until it has
+        reading = Thread(target=samples._take_first, name=FIRST, daemon=True)
+        reading.start()
+        reading.join(patience)
+        if reading.is_alive():
+            samples._complaint = told
+            log.warning("no usable data yet, this device does not train until there are why=%s", told)
         return samples
 
     def count_on(self, choose: Callable[[Dataset], Dataset]) -> None:
@@ -180,7 +193,7 @@ class Samples:
             return
         if fresh is None:
             return
-        if self.trouble:
+        if self._complaint:
             log.info("there are usable data samples=%d", len(fresh[0]))
         self._take(fresh)
         if not self._keeps_reading:
@@ -234,7 +247,7 @@ def _guarded(read: Callable[[], T]) -> T:
         return read()
     except EdgeflError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         kind = type(error).__name__
         told = f"{coded(error)}: reading it failed; {IN_THE_LOG}"
         raise ConfigError(f"reading the data ended with a {kind}: {error}", told=told) from error

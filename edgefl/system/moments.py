@@ -11,7 +11,8 @@ MONTHS = (
     *("July", "August", "September", "October", "November", "December"),
 )
 UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-KNOWN = "today, yesterday, a weekday, 2026-11-17, 2026-11-17T14:30, or 30s, 10m, 3h, 2d ago"
+SPAN = r"(\d{1,6}(?:\.\d+)?) ?(s|min|m|h|d)"
+KNOWN = "today, yesterday, a weekday, 2026-11-17, 2026-11-17T14:30, or 30s, 10m, 1h30m, 2d ago"
 
 
 def shown(at: float | None) -> str:
@@ -35,14 +36,14 @@ def ago(seconds: float) -> str:
 
 def moment(text: str, now: datetime, option: str) -> datetime:
     """When that was: a day is its beginning. `now` has a time zone, which is meant where none is said."""
-    if span := re.fullmatch(r"(\d{1,6}(?:\.\d+)?) ?(s|m|min|h|d)", text.strip().lower()):
-        return now - timedelta(seconds=float(span[1]) * UNITS[span[2]])
     if (day := _day(text, now)) is not None:
         return day
     try:
+        if re.fullmatch(rf"(?:{SPAN} ?)+", words := text.strip().lower()):
+            return now - timedelta(seconds=sum(float(count) * UNITS[unit] for count, unit in re.findall(SPAN, words)))
         at = datetime.fromisoformat(text.strip())
         return at.astimezone() if at.tzinfo else at.replace(tzinfo=now.tzinfo)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ConfigError(f"{option} {text}: say {KNOWN}") from None
 
 

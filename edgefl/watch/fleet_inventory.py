@@ -95,8 +95,9 @@ class Sightings:
     def _broken(self, fact: events.DataBroken) -> None:
         seen = self._heard(fact.device, fact, "")
         trouble = cut(trouble_of(fact))
-        if seen.data_trouble is None or seen.data_trouble[0] != trouble:
-            seen.data_trouble, self._written_at = (trouble, fact.at), 0.0
+        before = seen.data_trouble
+        if before is None or before[0] != trouble:
+            seen.data_trouble, self._written_at = (trouble, before[1] if before else fact.at), 0.0
         seen.version, seen.host = cut(fact.version) or seen.version, cut(fact.host) or seen.host
 
     def _sighting(self, seen: _Seen) -> Sighting:

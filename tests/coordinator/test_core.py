@@ -809,12 +809,6 @@ def test_the_last_will_of_one_that_has_a_wrong_key_says_nothing_of_the_device_wi
     assert not any(isinstance(fact, events.Lost) for fact in told)
 
 
-def test_the_last_will_of_a_device_that_is_in_another_run_is_nothing_to_this_one():
-    other = ("device.not_in_run", "not in this run")
-    s, _, _ = feed(new(), Announced(1.0, "a", HERE, refusal=other))
-    assert feed(s, Announced(2.0, "a", GONE, refusal=other))[2] == []
-
-
 def test_a_device_whose_presence_another_version_wrote_is_told_of_once_not_answered_and_not_blamed():
     older = Unreadable(1.0, "a", "message.unsigned", "a message without a signature")
     s, did, told = feed(new(), *[older] * 9)

@@ -4,6 +4,8 @@ import json
 import logging
 import os
 from pathlib import Path
+from threading import Event
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from tiny import clouds
 from device_agent.shell.data_watch import CALM, LONGEST, DataLooked, DataWatch
 from device_agent.shell.own_samples import samples_of
 from device_agent.shell.presence import UNREADABLE
-from device_agent.shell.samples import Samples
+from device_agent.shell.samples import FIRST, Samples
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import LocalData
 from edgefl.job.config.allowance import Allowance
@@ -163,6 +165,24 @@ def test_a_function_that_raises_anything_is_a_state_too() -> None:
     assert samples.missing
     samples.look()
     assert len(samples.data) == 12
+
+
+def test_data_that_do_not_come_hold_up_no_agent_and_are_taken_when_they_are_there() -> None:
+    mounted = Event()
+
+    def read() -> tuple[Dataset, None]:
+        mounted.wait()
+        return clouds(), None
+
+    samples = Samples.opened(read, lambda: 1, patience=0.01)
+    assert samples.missing == "reading them has not ended after 0.01 s"
+    samples.look()
+    assert samples.missing, "it is not read a second time meanwhile"
+    mounted.set()
+    for thread in enumerate_threads():
+        if thread.name == FIRST:
+            thread.join()
+    assert (len(samples.data), samples.trouble) == (12, "")
 
 
 @pytest.mark.parametrize("source", ["digitz", "csv:", ":read"])

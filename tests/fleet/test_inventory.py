@@ -64,6 +64,13 @@ def test_a_device_is_remembered_with_its_runs_and_why_it_is_away():
     assert json.loads(edgefl("list", "--json").stdout.splitlines()[0])["reason"] == ""
 
 
+def test_data_are_broken_since_they_broke_whatever_is_wrong_with_them_later():
+    later = events.DataBroken("pi-1", "line 33", None, at=AT + 60)
+    serve("monday", events.DataBroken("pi-1", "line 32", None, at=AT), later)
+    (one,) = (json.loads(line) for line in edgefl("list", "--json").stdout.splitlines())
+    assert (one["reason"], one["since"]) == ("has no usable data: line 33", "2026-11-17T00:00:00+00:00")
+
+
 def test_a_run_that_is_for_other_devices_says_only_that_a_device_was_heard():
     other = "device.not_in_run", "not in this run: [devices] of its run file names 1"
     serve("monday", events.Joined("pi-1", 5, "shed", "0.1", at=AT), events.Declined("pi-1", 3, "too warm", at=AT + 1))

@@ -187,8 +187,9 @@ class Overview:
             self._note("info", fact)
         else:
             trouble = cut(trouble_of(fact))
-            if row.data_trouble != trouble:
+            if not row.data_trouble:  # they are broken since then, whatever is found to be wrong with them later
                 row.data_since = fact.at
+            if row.data_trouble != trouble:
                 self._note("warning", fact)
             row.data_trouble, row.samples_from = trouble, fact.samples_from
             if fact.samples_from is None:

@@ -55,6 +55,8 @@ def test_stale_data_have_a_date_until_they_are_mended() -> None:
     assert words(joined, broken) == "trains on samples from 3 March 2026: line 32"
     again = events.DataBroken("a", "line 32", MARCH, at=MARCH + 99)
     assert row(joined, broken, joined, again).data_since == MARCH + 9, "the coordinator was restarted"
+    other = events.DataBroken("a", "line 33", MARCH, at=MARCH + 99)
+    assert (row(joined, broken, other).data_since, words(joined, broken, other)[-7:]) == (MARCH + 9, "line 33")
     assert words(joined, broken, events.DataMended("a", at=NOW)) == ""
     assert row(joined, broken).state == "idle"
 
