@@ -52,6 +52,7 @@ from edgefl.base.events import (
     Vitals,
     Waiting,
     as_json,
+    as_record,
     from_json,
     timeless,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "Vitals",
     "Waiting",
     "as_json",
+    "as_record",
     "from_json",
     "timeless",
 ]
