@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from edgefl.base.events import Done, Evaluating, Round, Tell, as_json
+from edgefl.base.events import Done, Evaluating, Round, Tell, as_record
 
 
 def in_json(take: Callable[[dict[str, Any]], Any]) -> Tell:
     """Somebody who is told facts, and passes them on as JSON objects."""
-    return lambda fact: take(as_json(fact))
+    return lambda fact: take(as_record(fact))
 
 
 def in_short(take: Callable[[dict[str, Any]], Any]) -> Tell:
     """The same, of rounds and ends only."""
-    return lambda fact: take(as_json(fact)) if isinstance(fact, Round | Done) else None
+    return lambda fact: take(as_record(fact)) if isinstance(fact, Round | Done) else None
 
 
 def summed_up(take: Callable[[Any], Any]) -> Tell:

@@ -21,6 +21,7 @@ import numpy as np
 
 from edgefl.base.errors import ConfigError, StoreError
 from edgefl.base.events import Described, Evaluated, Round, as_json, from_json
+from edgefl.base.scores import beside
 from edgefl.base.vector import Layout, State, Vector
 from edgefl.base.version import __version__
 from edgefl.job.run import first_model, reporting, statistics
@@ -104,7 +105,7 @@ def _about(job: Job, run_state: RunState, state: str) -> dict[str, Any]:
         "edgefl": __version__,
         "round": run_state.round,
         "sha256": run_state.sha256(),
-        "scores": reporting.scores(jobs.chosen(job, run_state)),
+        "scores": beside(reporting.scores(jobs.chosen(job, run_state))),
         "best": {"round": run_state.best_round, "score": run_state.best},
         "run": job.run.model_dump(mode="json"),
         "sample": job.sample,

@@ -127,4 +127,4 @@ def _completed(facts: Iterable[Fact], figures: dict[Line, Report]) -> Iterator[F
 def lines(disk: Disk, device: str | None = None, round: int | None = None, *, as_json: bool = False) -> Iterator[str]:
     """One line for each thing that happened; whose run it is may be at work meanwhile."""
     for fact in Journal(disk, reading=True).story(device, round):
-        yield json.dumps(events.as_json(fact)) if as_json else fact_lines.line(fact)
+        yield json.dumps(events.as_record(fact)) if as_json else fact_lines.line(fact)

@@ -1,7 +1,6 @@
 """A checkpoint of a run as an ONNX file to deploy, checked against the model it came from."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.durable import checkpoint
 from edgefl.base.errors import CodeRefused, ConfigError, EdgeflError, RemoteError, StoreError
+from edgefl.base.scores import Scores, upgraded
 from edgefl.base.vector import State, Vector
 from edgefl.delivery.card import card, line
 from edgefl.delivery.deployed import Deployed, judge
@@ -80,12 +80,8 @@ class Exported:
     parity: float  # largest relative difference of the float file from torch
     gap: float  # the same of what was written
     samples: int
-    accuracy: float | None = None  # of the model, with torch
-    exported_accuracy: float | None = None
-    rmse: float | None = None  # the same two of a regression
-    exported_rmse: float | None = None
-    scores: Mapping[str, float | None] | None = None  # the same two of any other kind of task
-    exported_scores: Mapping[str, float | None] | None = None
+    scores: Scores = field(default_factory=dict)  # of the model, with torch
+    exported_scores: Scores = field(default_factory=dict)  # of the file
     tested: int = 0
     untested: str = ""  # why there is none of these
     int8_bytes: int | None = None  # how large the file would be with int8 weights, if it were written so
@@ -223,7 +219,7 @@ def _trained(path: Path, run: RunFile, model: State, about: dict[str, Any], unkn
         class_names=about["class_names"],
         targets=about["targets"],
         target_names=about["target_names"],
-        scores=about["scores"],
+        scores=upgraded(about["scores"]),
         origin=None if about["from"] is None else Origin(**about["from"]),
         normalise=(known := statistics.read(about["normalise"])),
         form=rows,
@@ -312,8 +308,4 @@ def reads_tokens(job: Job) -> bool:
 def _tried(exported: Exported, model: Model, trained: Trained, test: Dataset) -> Exported:
     before = metrics.evaluate(model, trained.params, test, trained.form.loss(losses.loss(trained.run.task.loss)))
     after = judge(Deployed(exported.path, memory=1 << 62), test)
-    if before.scores is not None:
-        return replace(exported, scores=before.scores, exported_scores=after.scores, tested=len(test))
-    rmse = before.errors.rmse if before.errors else None
-    exported = replace(exported, accuracy=before.accuracy, exported_accuracy=after.accuracy, tested=len(test))
-    return replace(exported, rmse=rmse, exported_rmse=after.rmse)
+    return replace(exported, scores=before.scores, exported_scores=after.scores, tested=len(test))

@@ -20,9 +20,9 @@ How quantities are counted, everywhere:
   waiting_seconds  of these, until the round was opened: nobody was asked for anything
   late         answers since the last merge to a round that was closed already, kept by policy or not
   refused      messages since the last merge that could not be used
-  accuracy, loss, scores, ...  of a model on samples that it was not trained on; each figure is defined in
-               edgefl/learn/evaluation/figures.py. `scores` has those of a `task.kind`, its chief one first, by the same
-               names wherever they are written: metrics.jsonl, the page, reports, comparisons and exporters
+  scores       figures of a model on samples that it was not trained on, what it is judged by first, by the same names
+               wherever they are written: metrics.jsonl, the page, reports, comparisons and exporters. Each is defined
+               in edgefl/learn/evaluation/figures.py; the common ones (`accuracy`, `loss`, ...) are properties too
 
 A callback of `edgefl.simulate` is told all of them:
 
@@ -41,6 +41,7 @@ from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from edgefl.base.schedule import Purpose
+from edgefl.base.scores import Scored, Scores, beside, upgraded
 from edgefl.base.vitals import VitalSigns
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "Vitals",
     "Waiting",
     "as_json",
+    "as_record",
     "from_json",
     "timeless",
 ]
@@ -157,7 +159,7 @@ class Evaluating(Fact):
     on: str = "coordinator"  # who evaluates: the coordinator, devices on data they set aside, or both
     every: int = 1  # the model of every so manieth round, and the last one
     split: str = "test"  # or "validation": a part of the training data, to choose settings by
-    first: Mapping[str, Any] | None = None  # scores of the model it begins with, by name, where they are known by then
+    first: Scores | None = None  # of the model it begins with, where they are known by then
     kind: str = ""  # of task, where it is none of the plain ones
 
     @property
@@ -444,18 +446,12 @@ class Closed(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class Round(Fact):
+class Round(Scored, Fact):
     """A round is merged, and this is how good its model is. One without devices needed nobody."""
 
     round: int
-    accuracy: float | None = None
-    balanced_accuracy: float | None = None
-    loss: float | None = None
-    mae: float | None = None
-    rmse: float | None = None
-    r2: float | None = None
+    scores: Scores = field(default_factory=dict)  # empty: this model was not evaluated
     per_target: tuple[Mapping[str, float | None], ...] | None = None  # mae, rmse, r2 of each of several real targets
-    scores: Mapping[str, float | None] | None = None  # of every other kind of task, the chief one first
     forgetting: float | None = None
     local_forgetting: float | None = None
     aggregation_forgetting: float | None = None
@@ -478,21 +474,15 @@ class Round(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated(Fact):
+class Evaluated(Scored, Fact):
     """What devices saw of the model after a round, on data they set aside; told when the next round closes.
 
-    `local_` is about the models that they trained from it. Nobody may have had enough data: then there are no figures.
+    There are no figures where no device had enough data.
     """
 
     round: int
-    accuracy: float | None = None
-    balanced_accuracy: float | None = None
-    loss: float | None = None
-    mae: float | None = None
-    rmse: float | None = None
-    r2: float | None = None
+    scores: Scores = field(default_factory=dict)  # empty: this model was not evaluated
     per_target: tuple[Mapping[str, float | None], ...] | None = None
-    scores: Mapping[str, float | None] | None = None
     forgetting: float | None = None  # since the evaluation before
     per_class: tuple[float | None, ...] | None = None
     confusion: tuple[tuple[int, ...], ...] | None = None  # rows: the class; columns: what it was taken for
@@ -502,10 +492,7 @@ class Evaluated(Fact):
     bounded: int = 0  # that `guards.weight_cap` counted for fewer samples than they saw
     median: float | None = None  # over devices, of what the run is chiefly judged by; of three devices at least
     worst_tenth: float | None = None  # the same, the mean of the worst ones
-    local_accuracy: float | None = None
-    local_rmse: float | None = None
-    local_loss: float | None = None
-    local_scores: Mapping[str, float | None] | None = None
+    local_scores: Scores = field(default_factory=dict)  # of the models that devices trained from it
     per_device: Mapping[str, Mapping[str, float]] | None = None  # where the run tells it
     bytes_up: int = 0  # of a round that was not merged, and of which no `Round` tells
     bytes_down: int = 0
@@ -537,24 +524,16 @@ DIVERGED = "diverged"  # why a simulated run stopped, whose rounds so far are it
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Fact):
+class Done(Scored, Fact):
     """The run has ended."""
 
     run: str
     algorithm: str
     rounds: int
-    accuracy: float | None = None
-    balanced_accuracy: float | None = None
-    loss: float | None = None
-    mae: float | None = None
-    rmse: float | None = None
-    r2: float | None = None
+    scores: Scores = field(default_factory=dict)  # empty: this model was not evaluated
     per_target: tuple[Mapping[str, float | None], ...] | None = None
-    scores: Mapping[str, float | None] | None = None
-    best_accuracy: float | None = None
-    best_loss: float | None = None
-    best_score: Mapping[str, float] | None = None  # of another kind of task, by the figure that it is judged by
-    best_round: int | None = None  # of whichever of these
+    best_score: Scores = field(default_factory=dict)  # the figure that models are judged by, at its best
+    best_round: int | None = None
     stopped: str = ""  # why before its last round, if so; DIVERGED where learning left the finite numbers
     why: str = ""  # of one that diverged: where, in which round, and the likely cause
     per_class: tuple[float | None, ...] | None = None
@@ -639,6 +618,11 @@ def as_json(fact: Fact) -> dict[str, Any]:
     return {"event": kind.__name__.lower(), **{name: getattr(fact, name) for name in _names(kind)}, "at": fact.at}
 
 
+def as_record(fact: Fact) -> dict[str, Any]:
+    """The same for `--json` and records: the common figures are keys of their own as well (`accuracy`, `loss`, ...)."""
+    return beside(as_json(fact))
+
+
 @cache
 def _names(kind: type) -> tuple[str, ...]:
     """The fields of a fact but its time."""
@@ -646,10 +630,10 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def from_json(told: Mapping[str, Any]) -> Fact:
-    """The fact behind a JSON object; fields that this version does not know are left out."""
+    """The fact behind a JSON object, of schema 1 as well; fields that this version does not know are left out."""
     kind = _BY_NAME[told["event"]]
     known = {one.name for one in fields(kind)}
-    return kind(**{key: _frozen(value) for key, value in told.items() if key in known})
+    return kind(**{key: _frozen(value) for key, value in upgraded(told).items() if key in known})
 
 
 def timeless(fact: Fact) -> dict[str, Any]:

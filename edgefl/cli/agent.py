@@ -145,6 +145,7 @@ def evaluate(  # noqa: PLR0917 - options of a command
     """
     from device_agent.shell import inference
     from edgefl.base.printable import printable
+    from edgefl.base.scores import beside
     from edgefl.delivery.card import line
     from edgefl.job.config.agent_file import AgentFile
     from edgefl.job.config.reader import load
@@ -159,7 +160,7 @@ def evaluate(  # noqa: PLR0917 - options of a command
         for part, evaluation in inference.evaluate(file, usable, data_root):
             about = {"device": file.agent.id, **({"model": of} if of else {}), "part": part}
             if json:
-                typer.echo(js.dumps({"event": "evaluated", **about, **asdict(evaluation)}))
+                typer.echo(js.dumps({"event": "evaluated", **about, **beside(asdict(evaluation))}))
                 continue
             scores, what = wording.scores(evaluation), f"{name}, {part}" if of else part
             typer.echo(f"{what}: {scores}  {evaluation.samples} samples  {evaluation.ms_per_sample:.3f} ms each")

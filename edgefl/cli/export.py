@@ -40,6 +40,7 @@ def export(  # noqa: PLR0917 - the options of the command
     """Write a trained model as ONNX, compare it with the original, and say how good it is."""
     from coordinator.shell.exporting import export_checkpoint
     from edgefl.base.errors import ConfigError
+    from edgefl.base.scores import beside
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
     from edgefl.system import user_code
@@ -53,7 +54,7 @@ def export(  # noqa: PLR0917 - the options of the command
     user_code.allow(model)
     exported = export_checkpoint(checkpoint, out, best=best, int8=int8, root=data_root, network=model, own=own)
     if json:
-        typer.echo(js.dumps({"event": "exported", **asdict(exported), "path": str(exported.path)}))
+        typer.echo(js.dumps({"event": "exported", **beside(asdict(exported)), "path": str(exported.path)}))
         return
     for line in told(exported):
         typer.echo(line)
@@ -61,7 +62,7 @@ def export(  # noqa: PLR0917 - the options of the command
 
 def told(exported: "Exported") -> list[str]:
     """What an operator wants to know."""
-    from edgefl.learn.evaluation.figures import figures
+    from edgefl.learn.evaluation.figures import chief
 
     size = f"{exported.bytes / 1000:.1f} kB"
     if exported.int8:
@@ -73,18 +74,9 @@ def told(exported: "Exported") -> list[str]:
         lines.append(f"int8: not used, it would make the file larger ({larger}); leave --int8 to larger models")
     if exported.int8:
         lines.append(f"int8: differs from torch by {exported.gap:.1e} at most")
-    if exported.tested and exported.accuracy is not None:
-        lines.append(
-            f"accuracy: {exported.accuracy:.4f} before, {exported.exported_accuracy:.4f} as exported,"
-            f" on {exported.tested} samples"
-        )
-    elif exported.tested and exported.scores is not None:
-        first, after = figures(exported.scores)[0], figures(exported.exported_scores)[0]
-        lines.append(f"{first.title}: {first.shown} before, {after.shown} as exported, on {exported.tested} samples")
-    elif exported.tested and exported.rmse is not None:
-        lines.append(
-            f"RMSE: {exported.rmse:.4g} before, {exported.exported_rmse:.4g} as exported, on {exported.tested} samples"
-        )
+    before, after = chief(exported.scores), chief(exported.exported_scores)
+    if before and after:
+        lines.append(f"{before.title}: {before.exact} before, {after.exact} as exported, on {exported.tested} samples")
     elif exported.untested:
         lines.append(f"not measured: {exported.untested}")
     return lines

@@ -17,7 +17,7 @@ from edgefl.base.events import (
     Inherited,
     Resumed,
     Round,
-    as_json,
+    as_record,
 )
 from edgefl.cli.options import DataRoot, Forgetting, Json, Log, RunPath, Sets, with_flags
 from edgefl.learn.evaluation import wording
@@ -87,7 +87,7 @@ def simulate(  # noqa: PLR0917 - the options of the command
 
 
 def _json(fact: Fact) -> None:
-    typer.echo(json.dumps(as_json(fact)))
+    typer.echo(json.dumps(as_record(fact)))
 
 
 def _line(fact: Fact) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgefl.base.errors import ConfigError, RemoteError
+from edgefl.base.scores import beside
 from edgefl.base.vector import Array, State
 from edgefl.base.version import __version__
 from edgefl.job.config.schema import RunFile
@@ -55,9 +56,9 @@ def card(
         "seed": run.run.seed,
         "from": origin.source if origin else None,  # the model that the run began with, and which it was
         "from_sha256": origin.sha256 if origin else None,
-        **scores,
+        **beside(scores),
     }
-    return {key: _text(value) for key, value in facts.items() if value is not None}
+    return {key: _text(value) for key, value in facts.items() if value not in (None, {})}
 
 
 def own_card(

@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 
 from edgefl.base.errors import ConfigError, RemoteError
+from edgefl.base.scores import Scored, Scores
 from edgefl.base.vector import Array
 from edgefl.delivery.card import rows
 from edgefl.delivery.inputs_outputs import input_names, on_rows, output_names
@@ -112,19 +113,13 @@ def check_shape(model: Predictor, x: Array) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a deployed model does on some data; regression has errors instead of accuracies."""
+class Verdict(Scored):
+    """How a deployed model does on some data."""
 
     samples: int
-    accuracy: float | None
-    loss: float
+    scores: Scores
     ms_per_sample: float
-    balanced_accuracy: float | None = None
-    mae: float | None = None
-    rmse: float | None = None
-    r2: float | None = None
-    per_target: dict[str, dict[str, float | None]] | None = None  # the last three of each of several targets
-    scores: dict[str, float | None] | None = None  # of any other kind of task (edgefl/learn/evaluation/figures.py)
+    per_target: Mapping[str, Scores] | None = None  # the errors of each of several targets
 
 
 def judge(model: Predictor, data: Dataset) -> Verdict:
@@ -142,7 +137,7 @@ def judge(model: Predictor, data: Dataset) -> Verdict:
         kind = KINDS[model.form.kind]
         lost = model.form.loss(LOSSES[kind.loss])(z, data.y)[0]
         scores = kind.scores(model.form, kind.count(model.form, z, data.y), len(data))
-        return Verdict(len(data), None, lost, pace, scores=scores)
+        return Verdict(len(data), {**scores, "loss": lost}, pace)
     if not data.classes:
         if data.targets != model.outputs:
             raise ConfigError(
@@ -151,13 +146,12 @@ def judge(model: Predictor, data: Dataset) -> Verdict:
             )
         missed = errors(z.reshape(data.y.shape).astype(np.float64) - data.y, data.y)
         names = data.target_names or [str(i) for i in range(data.targets)]
-        each = {names[i]: {"mae": one.mae, "rmse": one.rmse, "r2": one.r2} for i, one in enumerate(missed.per_target)}
-        scored = missed.mae, missed.rmse, missed.r2
-        return Verdict(len(data), None, squared_error(z, data.y)[0], pace, None, *scored, per_target=each or None)
+        each = {names[i]: one.scores for i, one in enumerate(missed.per_target)}
+        return Verdict(len(data), {"loss": squared_error(z, data.y)[0], **missed.scores}, pace, each or None)
     hits = z.argmax(axis=1) == data.y
     shares = [float(hits[data.y == label].mean()) for label in np.unique(data.y)]
     loss, balanced = cross_entropy(z, data.y)[0], sum(shares) / max(1, len(shares))
-    return Verdict(len(data), float(hits.mean()), loss, pace, balanced)
+    return Verdict(len(data), {"accuracy": float(hits.mean()), "balanced_accuracy": balanced, "loss": loss}, pace)
 
 
 def _session(data: bytes, threads: int) -> onnxruntime.InferenceSession:

@@ -1,5 +1,8 @@
 """metrics.jsonl: a line for each round, each evaluation by devices and the end, each once.
 
+Lines of schema 2 say `"schema": 2` and have all figures of a model in `scores`. In schema 1, which had no such key, the
+common figures were keys beside it. A file of schema 1 is read as well, and goes on in schema 2.
+
 A run that was extended goes on behind its first end, and has another one: the last counts.
 """
 
@@ -17,6 +20,7 @@ log = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
 LARGEST = 512 << 20  # bytes of it that are read: of some 200,000 rounds
+SCHEMA = 2
 Line: TypeAlias = tuple[str, int]
 Report: TypeAlias = Described | Round | Evaluated | Done
 
@@ -34,7 +38,7 @@ class MetricsFile:
         for fact in facts:
             if isinstance(fact, Report) and number(fact) not in self._written:
                 self._written.add(number(fact))
-                self._unwritten.append(json.dumps(as_json(fact)).encode() + b"\n")
+                self._unwritten.append(as_line(fact))
         if self._unwritten:
             self._write(b"".join(self._unwritten))
 
@@ -52,6 +56,11 @@ class MetricsFile:
         else:
             self._size += len(lines)
             self._unwritten.clear()
+
+
+def as_line(fact: Report) -> bytes:
+    """One line of the file."""
+    return json.dumps({"schema": SCHEMA, **as_json(fact)}).encode() + b"\n"
 
 
 class MetricsReader:

@@ -8,9 +8,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from edgefl.base.events import Evaluated, Round
 from edgefl.learn.evaluation import wording
-from edgefl.learn.evaluation.figures import figures
+from edgefl.learn.evaluation.figures import growing
 from edgefl.learn.evaluation.wording import size
 from edgefl.watch.device_table import device_table, ranked
 from edgefl.watch.overview.rows import Note, RoundRow, RunRow, Snapshot
@@ -75,14 +74,8 @@ def _head(s: Snapshot, width: int) -> RenderableType:
 
 def heights(rounds: Sequence[RoundRow]) -> list[float]:
     """What the little curve shows: the accuracy, R2, or the first figure of another kind of task that is a share."""
-    opinions = (row.opinion for row in rounds)
-    each = (_height(one) for one in opinions if one is not None)
-    return [height for height in each if height is not None]
-
-
-def _height(one: Round | Evaluated) -> float | None:
-    shares = [figure.value for figure in figures(one.scores) if figure.metric.share]
-    return shares[0] if shares else one.r2 if one.accuracy is None else one.accuracy
+    each = (growing(row.opinion.scores) for row in rounds if row.opinion)
+    return [figure.value for figure in each if figure and figure.value is not None]
 
 
 def spark(values: list[float]) -> str:

@@ -29,7 +29,7 @@ from edgefl.base.events import (
     Shown,
     Started,
     Waiting,
-    as_json,
+    as_record,
 )
 from edgefl.base.printable import printable
 from edgefl.learn.evaluation import wording
@@ -117,14 +117,14 @@ def choose(*, as_json: bool) -> View:
 
 def json_line(fact: Fact) -> str:
     """All of it, as one JSON object."""
-    return json.dumps(as_json(fact))
+    return json.dumps(as_record(fact))
 
 
 def plain_line(fact: Fact) -> str:  # noqa: C901, PLR0911, PLR0912  one fact, one line
     """For people, and of most facts nothing."""
     match fact:
         case Round():
-            scores = "  " + wording.scores(fact) if fact.loss is not None else ""
+            scores = "  " + wording.scores(fact) if fact.scores else ""
             if fact.local_forgetting is not None:
                 scores += f"  forgot {fact.local_forgetting:.3f} in training"
                 scores += f", {fact.aggregation_forgetting:.3f} in merging"

@@ -15,6 +15,7 @@ EVERY = [
 
 def example(kind):
     values = {"devices": ("a", "b"), "missing": ("c",), "late": ("d",), "class_names": ("x", "y")}
+    values |= {name: {"accuracy": 0.5, "loss": 1.0} for name in ("scores", "local_scores", "best_score")}
     return kind(**{one.name: values.get(one.name, 3) for one in fields(kind) if one.name != "at"}, at=7.5)
 
 

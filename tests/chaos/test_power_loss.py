@@ -301,7 +301,7 @@ def test_the_round_that_the_newest_checkpoint_calls_the_best_is_always_there(
 
 
 def test_the_metrics_have_every_round_once_when_the_run_goes_on(disk_recorder: DiskRecorder, player: Player) -> None:
-    told = [Round(round, accuracy=round / 10) for round in range(1, 5)]
+    told = [Round(round, scores={"accuracy": round / 10}) for round in range(1, 5)]
     tell = MetricsFile(FolderDisk(disk_recorder.root))
     for fact in told:
         tell(fact)

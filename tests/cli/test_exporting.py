@@ -1,6 +1,7 @@
 """A checkpoint becomes an ONNX file that says the same, and a device can judge and use it without torch."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,9 +14,10 @@ import pytest
 
 from coordinator.durable import checkpoint
 from coordinator.durable.checkpoint import Saved
-from coordinator.shell.exporting import Exported, export_checkpoint
+from coordinator.shell.exporting import Exported, export_checkpoint, read
 from coordinator.start import _export
 from edgefl import __version__
+from edgefl.base.scores import COMMON
 from edgefl.cli.app import main
 from edgefl.cli.export import told
 from edgefl.job.config.reader import parse
@@ -23,6 +25,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.learn.data.catalog import load
 from edgefl.sim.loop import simulate
+from edgefl.system import store
 from edgefl.system.disk import FolderDisk
 
 TABLE = {
@@ -82,7 +85,7 @@ def test_int8_is_a_quarter_of_the_size_and_hardly_worse(models: dict[str, Export
     small = models["int8"]
     assert small.bytes < 0.4 * small.float_bytes
     assert 1e-5 < small.gap < 0.1
-    assert abs((small.accuracy or 0) - (small.exported_accuracy or 1)) < 0.02
+    assert abs((small.scores["accuracy"] or 0) - (small.exported_scores["accuracy"] or 1)) < 0.02
     assert {opset.domain for opset in onnx.load(small.path).opset_import} == {""}
 
 
@@ -136,6 +139,17 @@ def test_a_name_that_promises_another_format_is_refused(name: str, edgefl: Edgef
     assert error.endswith(".onnx")
 
 
+def test_a_checkpoint_whose_figures_are_no_mapping_gives_the_same_card(run_folder: Path, tmp_path: Path) -> None:
+    before = Path(shutil.copytree(run_folder, tmp_path / "before"))
+    (path,) = before.glob("checkpoint-*.safetensors")
+    model, about = store.load(path)
+    figures = {name: about["scores"][name] for name in COMMON}
+    path.write_bytes(store.sealed(model, {**about, "scores": {**figures, "per_target": None, "scores": None}}))
+    card = read(before).facts
+    assert card == read(run_folder).facts
+    assert (float(card["accuracy"]), "best_score" in card) == (json.loads(card["scores"])["accuracy"], False)
+
+
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 def test_plain_onnxruntime_reads_what_the_model_says_about_itself(kind: str, models: dict[str, Exported]) -> None:
     meta = onnxruntime.InferenceSession(models[kind].path).get_modelmeta()
@@ -147,7 +161,7 @@ def test_plain_onnxruntime_reads_what_the_model_says_about_itself(kind: str, mod
     assert json.loads(facts["input_shape"]) == [1, 8, 8]
     assert json.loads(facts["class_names"]) == list("0123456789")
     assert (facts["algorithm"], facts["rounds"], facts["data"]) == ("fedavg", "2", "digits")
-    assert float(facts["accuracy"]) == models["float32"].accuracy
+    assert float(facts["accuracy"]) == models["float32"].scores["accuracy"]
     assert facts.get("weights") == ("int8" if kind == "int8" else None)
 
 
@@ -178,7 +192,7 @@ def test_a_device_judges_the_model_on_its_own_data(kind: str, edgefl: Edgefl, mo
     trained, held_back = map(json.loads, out.splitlines())
     assert code == 0
     assert (trained["part"], held_back["part"]) == ("trained on", "held back")
-    assert held_back["accuracy"] == models[kind].exported_accuracy
+    assert held_back["accuracy"] == models[kind].exported_scores["accuracy"]
     assert trained["samples"] > held_back["samples"] == models[kind].tested
     assert held_back["ms_per_sample"] > 0
 

@@ -5,7 +5,7 @@ from random import Random
 
 from edgefl.base.events import Round, from_json
 from edgefl.system.memory_disk import MemoryDisk
-from edgefl.watch.metrics_file import METRICS, MetricsFile
+from edgefl.watch.metrics_file import METRICS, MetricsFile, reports
 
 
 def rounds(disk: MemoryDisk) -> list[Round]:
@@ -40,3 +40,16 @@ def test_on_a_full_disk_rounds_wait_and_come_in_order(caplog):
     tell(Round(3))
     disk.crash(Random(1))
     assert [fact.round for fact in rounds(disk)] == [1, 2, 3]
+
+
+def test_a_file_of_schema_1_is_read_and_goes_on_in_schema_2():
+    disk = MemoryDisk()
+    disk.append(
+        METRICS, b'{"event": "round", "round": 1, "accuracy": 0.5, "loss": 1.0, "rmse": null, "scores": null}\n'
+    )
+    MetricsFile(disk)(Round(1, {"accuracy": 0.5, "loss": 1.0}), Round(2, {"accuracy": 0.75, "loss": 0.5}))
+    first, second = (json.loads(line) for line in (disk.read(METRICS) or b"").splitlines())
+    assert "schema" not in first, "a line that is there is not written again"
+    assert (second["schema"], second["scores"]) == (2, {"accuracy": 0.75, "loss": 0.5})
+    assert "accuracy" not in second
+    assert [fact.accuracy for fact in reports(disk) if isinstance(fact, Round)] == [0.5, 0.75]

@@ -25,10 +25,10 @@ STORY = [
     events.Asked(1, 1, ("a",), 9, at=2.0),
     events.Answered("a", 1, 500, took=1.0, at=3.0),
     events.Closed(1, ("a",), at=3.5),
-    Round(1, accuracy=0.5, bytes_up=500, seconds=2.0, at=4.0),
+    Round(1, scores={"accuracy": 0.5}, bytes_up=500, seconds=2.0, at=4.0),
     events.Asked(2, 2, ("a",), 9, at=5.0),
     events.Closed(2, ("a",), at=6.0),
-    Round(2, accuracy=0.7, bytes_up=400, seconds=2.0, at=7.0),
+    Round(2, scores={"accuracy": 0.7}, bytes_up=400, seconds=2.0, at=7.0),
     Done("sensors", "fedgc", 2, at=8.0),
 ]
 
@@ -66,14 +66,14 @@ def test_whatever_a_crash_left_out_every_round_is_told_once_and_in_its_place(tmp
 
 
 def test_the_figures_are_those_of_the_metrics(tmp_path):
-    told_first = Round(1, accuracy=0.5, bytes_up=500, seconds=1.5, at=3.9)
+    told_first = Round(1, scores={"accuracy": 0.5}, bytes_up=500, seconds=1.5, at=3.9)
     disk = folder(tmp_path, STORY, [told_first, *STORY])
     rows = overview(disk).rounds
     lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
-    assert lines[0] == json.loads(json.dumps(as_json(told_first)))
+    assert lines[0] == {"schema": 2, **json.loads(json.dumps(as_json(told_first)))}
     for line in lines[:-1]:
         shown = plain(rows[line["round"]])
-        assert {key: shown[key] for key in line if key != "event"} == {k: v for k, v in line.items() if k != "event"}
+        assert shown | line == {**shown, "event": "round", "schema": 2}
 
 
 def test_a_folder_without_a_run_is_said_to_be_one(tmp_path):

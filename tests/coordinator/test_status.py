@@ -44,7 +44,7 @@ STORY = [
     events.Answered("pi-1", 1, 500, took=2.0, seconds_per_step=0.1, at=TUESDAY + 3),
     events.Answered("pi-2", 1, 500, took=42.0, seconds_per_step=2.1, at=TUESDAY + 43),
     events.Closed(1, ("pi-1", "pi-2"), at=TUESDAY + 43),
-    Round(1, accuracy=0.5, balanced_accuracy=0.5, loss=1.0, devices=2, seconds=43.0, at=TUESDAY + 44),
+    Round(1, scores={"accuracy": 0.5, "balanced_accuracy": 0.5, "loss": 1.0}, devices=2, seconds=43.0, at=TUESDAY + 44),
     events.Asked(2, 2, ("pi-1", "pi-2"), 9, at=TUESDAY + 45),
     events.Declined("pi-2", 2, "too warm: 91 °C", at=TUESDAY + 46),
 ]

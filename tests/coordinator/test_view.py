@@ -124,7 +124,14 @@ def test_a_long_note_keeps_within_the_frame_and_a_repeated_one_is_counted():
 def test_a_device_that_is_bounded_in_every_round_is_one_note():
     live = watched(device("a"))
     for round in range(1, 4):
-        live.tell(Round(round, accuracy=0.5, balanced_accuracy=0.5, loss=1.0, bounded={"a": {"delta": 0.1}}, at=NOW))
+        live.tell(
+            Round(
+                round,
+                scores={"accuracy": 0.5, "balanced_accuracy": 0.5, "loss": 1.0},
+                bounded={"a": {"delta": 0.1}},
+                at=NOW,
+            )
+        )
     assert next(line for line in lines(live) if "bounded" in line).count("(3 times)") == 1
     assert len(live.overview.snapshot().notes) == 1
 

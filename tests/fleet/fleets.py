@@ -13,7 +13,7 @@ from device_agent.shell.backends import choose, maker
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
 from device_agent.start import Host
-from edgefl.base.events import as_json
+from edgefl.base.events import as_record
 from edgefl.job.config.allowance import Allowance
 from edgefl.job.config.local_compute import LocalCompute
 from edgefl.job.config.reader import parse
@@ -163,7 +163,7 @@ class Fleet:
             client,
             lambda: prepared(the_run)[0],
             folder=folder,
-            tell=lambda fact: tell(as_json(fact)),
+            tell=lambda fact: tell(as_record(fact)),
             signer=signer,
         )
 

@@ -104,7 +104,7 @@ def test_the_exported_model_takes_raw_units_and_is_as_good_in_plain_onnxruntime(
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     (z,) = session.run(["logits"], {"x": held.test.x})
     assert float((z.argmax(axis=1) == held.test.y).mean()) == facts[-1].accuracy
-    assert exported.exported_accuracy == facts[-1].accuracy
+    assert exported.exported_scores["accuracy"] == facts[-1].accuracy
     card = session.get_modelmeta().custom_metadata_map
     assert card["input_units"].startswith("raw")
     assert json.loads(card["input_mean"])[2] == 5.0

@@ -18,6 +18,7 @@ from coordinator.durable.existing_run import extend, settle
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import ConfigError, Interrupted
 from edgefl.base.events import Done, Evaluated, Fact, Round, timeless
+from edgefl.base.scores import beside
 from edgefl.delivery.deployed import Deployed
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
@@ -46,7 +47,7 @@ def told_by_the_loop(run: RunFile) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     job, held = prepared(run)
     devices = dict(zip(jobs.device_names(len(held.devices)), held.devices, strict=True))
-    simulate(job, devices, lambda fact: told.append(timeless(fact)) if isinstance(fact, Evaluated) else None)
+    simulate(job, devices, lambda fact: told.append(beside(timeless(fact))) if isinstance(fact, Evaluated) else None)
     return told
 
 
@@ -297,7 +298,7 @@ def test_a_run_without_data_at_the_coordinator_has_everything_that_others_have(
     done = facts[-1]
     assert isinstance(done, Done)
     assert done.accuracy == evaluated[-1].accuracy
-    assert done.best_accuracy == max(fact.accuracy or 0 for fact in evaluated)
+    assert done.best_score["accuracy"] == max(fact.accuracy or 0 for fact in evaluated)
     assert evaluated[-1].per_device is not None
     assert set(evaluated[-1].per_device) == {"pi-0", "pi-1"}
     deployed = Deployed(folder / "model.onnx")

@@ -55,7 +55,7 @@ partition = {{ kind = "iid", devices = 4 }}
 part = {part}
 seed = 4
 """
-FIGURES = ("devices", "accuracy", "loss", "bytes_up", "bytes_down", "seconds", "waiting_seconds")
+FIGURES = ("devices", "scores", "bytes_up", "bytes_down", "seconds", "waiting_seconds")
 REPORTED = 15  # columns of the report's table of rounds
 SUMS = ("bytes_up", "bytes_down", "seconds", "waiting_seconds")
 
@@ -172,7 +172,13 @@ class Look(NamedTuple):
         assert states(self.status) == states(self.page)
         assert self.status["run"]["waiting"] == self.page["run"]["waiting"]
         assert [[row[0], row[2], row[6], row[11], row[13]] for row in self.report] == [
-            [str(n), f"{line['accuracy']:.1%}", str(line["devices"]), size(line["bytes_up"]), f"{line['seconds']:.2f}"]
+            [
+                str(n),
+                f"{line['scores']['accuracy']:.1%}",
+                str(line["devices"]),
+                size(line["bytes_up"]),
+                f"{line['seconds']:.2f}",
+            ]
             for n, line in lines.items()
         ]
 

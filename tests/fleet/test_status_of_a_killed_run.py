@@ -110,7 +110,7 @@ class Operator:
         assert before.keys() <= told.keys()
         assert told.keys() - after.keys() <= ({max(after) + 1} if killed else set())
         for number, row in ((number, row) for number, row in told.items() if number in after):
-            line = {key: value for key, value in after[number].items() if key not in ("event", "bounded")}
+            line = {key: value for key, value in after[number].items() if key not in ("event", "schema", "bounded")}
             assert {key: row[key] for key in line} == line
         assert status["run"]["bytes_up"] == sum(row["bytes_up"] for row in told.values())
         return status
@@ -157,7 +157,7 @@ def test_status_report_and_metrics_agree_whoever_dies(operator: Operator) -> Non
     status = operator.agreed()
     run, end = status["run"], operator.metrics()[-1]
     assert (status["status"], run["rounds_done"], run["rounds"], run["restarts"]) == ("finished", done, done, 1)
-    assert (run["done"]["model_sha256"], run["done"]["accuracy"]) == (end["model_sha256"], end["accuracy"])
+    assert (run["done"]["model_sha256"], run["done"]["scores"]) == (end["model_sha256"], end["scores"])
     assert [(one["key"], one["now"]) for one in run["changes"]] == [("run.rounds", done)]
 
     report = Path(operator.ask("report", "plant").strip()).read_text()
@@ -165,8 +165,10 @@ def test_status_report_and_metrics_agree_whoever_dies(operator: Operator) -> Non
     assert end["model_sha256"] in words
     assert f"finished after {done} of {done} rounds; 3 devices." in words
     for number, line in operator.rounds().items():
+        figures = f"{line['scores']['accuracy']:.1%} {line['scores']['balanced_accuracy']:.1%}"
         row = re.search(
-            rf" {number} [-0-9]+ [0-9:]+ UTC {line['accuracy']:.1%} {line['balanced_accuracy']:.1%} ", words
+            rf" {number} [-0-9]+ [0-9:]+ UTC {figures} ",
+            words,
         )
         assert row, number
     assert "the coordinator is back" in words

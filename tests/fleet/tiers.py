@@ -16,7 +16,7 @@ from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.threaded import Threaded
 from device_agent.shell.backends import maker
 from device_agent.start import Host as AgentHost
-from edgefl.base.events import as_json
+from edgefl.base.events import as_record
 from edgefl.job.config.gateway import GatewayFile
 from edgefl.job.config.local_compute import LocalCompute
 from edgefl.job.config.reader import parse
@@ -73,7 +73,7 @@ class Tiers:
             self.run,
             self.centre.client("coordinator"),
             lambda: prepared(self.run)[0],
-            tell=lambda fact: self.facts.append(as_json(fact)),
+            tell=lambda fact: self.facts.append(as_record(fact)),
             signer=self.signers["centre"],
         )
 

@@ -64,16 +64,16 @@ def test_the_fleet_s_figures_are_those_of_all_samples_together(sizes: list[int],
     order = data.draw(st.permutations(range(len(parts))))
     told = fleet.evaluated({f"d{i}": seen(parts[i]) for i in order}, classes=classes)
     whole = metrics.evaluate(Told(), np.zeros(0), joined(parts), LOSSES["cross_entropy"])
-    assert told["accuracy"] == whole.accuracy
-    assert told["balanced_accuracy"] == pytest.approx(whole.balanced_accuracy)
-    assert told["loss"] == pytest.approx(whole.loss, rel=1e-4)
+    assert told["scores"]["accuracy"] == whole.accuracy
+    assert told["scores"]["balanced_accuracy"] == pytest.approx(whole.balanced_accuracy)
+    assert told["scores"]["loss"] == pytest.approx(whole.loss, rel=1e-4)
     assert told["samples"] == sum(sizes)
     per_class = [None if np.isnan(share) else round(float(share), 6) for share in whole.per_class]
     assert list(told["per_class"]) == per_class
     if classes <= counts.MATRIX:
         hits = [row[i] for i, row in enumerate(told["confusion"])]
         assert sum(map(sum, told["confusion"])) == sum(sizes)
-        assert sum(hits) == round(told["accuracy"] * sum(sizes))
+        assert sum(hits) == round(told["scores"]["accuracy"] * sum(sizes))
     else:
         assert "confusion" not in told
 
@@ -84,12 +84,12 @@ def test_so_are_those_of_a_regression(sizes: list[int], targets: int):
     parts = [predicted(i, size, targets) for i, size in enumerate(sizes)]
     told = fleet.evaluated({f"d{i}": seen(part) for i, part in enumerate(parts)}, classes=0)
     whole = metrics.evaluate(Told(), np.zeros(0), joined(parts), LOSSES["squared_error"])
-    for name in ("loss", "mae", "rmse", "r2"):
+    for name, value in whole.scores.items():
         few = 1e-4 if name == "loss" else 1e-5  # of a loss four digits are told
-        assert told[name] == pytest.approx(getattr(whole, name), rel=few, abs=1e-5)
+        assert told["scores"][name] == pytest.approx(value, rel=few, abs=1e-5)
+    assert list(told["scores"]) == list(whole.scores) == ["loss", "rmse", "mae", "r2"]
     for one, other in zip(told["per_target"] or (), whole.per_target or (), strict=True):
         assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
-    assert "accuracy" not in told
 
 
 @given(st.permutations(range(6)))
@@ -123,7 +123,7 @@ def test_whoever_claims_more_samples_than_anybody_has_counts_no_more_than_the_ca
     }
     lie = Seen(Counts(np.array([[0, 2**31 - 1], [0, 0]]), 0.0, np.zeros((4, 0))))
     told = fleet.evaluated({**honest, "liar": lie}, classes=2, cap=5.0)
-    assert told["accuracy"] == pytest.approx(40 / 90), "five times the usual ten, among four who are right"
+    assert told["scores"]["accuracy"] == pytest.approx(40 / 90), "five times the usual ten, among four who are right"
     assert told["samples"] == 90
 
 
@@ -218,8 +218,8 @@ def test_every_model_is_evaluated_from_the_first_to_the_last_and_the_last_by_a_r
     ]
     last, done = of(told, Evaluated)[-1], of(told, Done)[0]
     assert (done.rounds, done.accuracy, done.loss) == (3, last.accuracy, last.loss)
-    assert last.local_accuracy is None, "nobody trained"
-    assert all(fact.local_loss < fact.loss for fact in of(told, Evaluated)[:-1]), "training helps at home"
+    assert not last.local_scores, "nobody trained"
+    assert all(fact.local_scores["loss"] < fact.loss for fact in of(told, Evaluated)[:-1]), "training helps at home"
     assert all(report.loss is None for report in of(told, Round))
     assert [report.accuracy for report in judged_rounds(told)] == [fact.accuracy for fact in of(told, Evaluated)[1:]]
     assert of(told, Evaluating)[0].on == "devices"
@@ -288,7 +288,7 @@ def test_a_regression_is_judged_by_its_errors():
     assert last.rmse < 0.5 * first.rmse
     assert last.r2 > 0.7
     assert (last.accuracy, last.confusion, last.median is not None) == (None, None, True)
-    assert of(told, Done)[0].best_loss == run_state.best == min(fact.loss for fact in of(told, Evaluated))
+    assert of(told, Done)[0].best_score["loss"] == run_state.best == min(fact.loss for fact in of(told, Evaluated))
 
 
 # ── what is set aside ────────────────────────────────────────────────────────────────────────────────────────

@@ -156,7 +156,7 @@ def played(label: str, seed: int, accuracy: list[float], **more: Any) -> Played:
     rounds = tuple(
         Round(
             i + 1,
-            accuracy=a,
+            scores={"accuracy": a},
             forgetting=0.1 * i,
             bytes_up=500_000,
             bytes_down=1_500_000,
@@ -184,7 +184,7 @@ def test_a_free_round_belongs_to_the_round_before_it_and_is_counted_apart():
         Round(
             i + 1,
             devices=0 if i % 2 else 5,
-            accuracy=a,
+            scores={"accuracy": a},
             forgetting=9.0,  # from half to half: of no use here
             per_class=(a, 1 - a, None),
             bytes_up=0 if i % 2 else 1_000_000,
@@ -266,7 +266,7 @@ def pretend(run: RunFile, _root: Path | None, tell: Tell) -> None:
         case 4.0:
             raise ValueError("of no use")
     for round in range(1, run.run.rounds + 1):
-        tell(Round(round, devices=2, accuracy=run.run.seed + run.algorithm["lr"]))
+        tell(Round(round, devices=2, scores={"accuracy": run.run.seed + run.algorithm["lr"]}))
     tell(Done(run.run.name, "fedavg", run.run.rounds))
 
 
@@ -376,7 +376,7 @@ def test_a_process_that_dies_takes_no_other_run_with_it():
 def test_curves_begin_with_the_untrained_model_and_those_that_coincide_differ_in_width_and_marks():
     from matplotlib.figure import Figure
 
-    first = Round(0, accuracy=0.1)
+    first = Round(0, scores={"accuracy": 0.1})
     runs = [replace(played(label, seed, [0.2, 0.5, 0.7]), first=first) for label in "ab" for seed in (0, 1)]
     over_rounds, over_bytes = curves(runs)[:2]
     axes = Figure().subplots()
@@ -391,7 +391,7 @@ def test_curves_begin_with_the_untrained_model_and_those_that_coincide_differ_in
 
 def test_a_run_that_is_judged_now_and_then_has_points_only_there():
     rounds = tuple(
-        Round(i, devices=2, accuracy=0.1 * i if i % 2 == 0 else None, per_class=(0.1 * i,), bytes_up=10**6)
+        Round(i, devices=2, scores={"accuracy": 0.1 * i} if i % 2 == 0 else {}, per_class=(0.1 * i,), bytes_up=10**6)
         for i in range(1, 7)
     )
     run = Played("a", 0, rounds, Done("run", "fedavg", 6, cpu_seconds=1.0))

@@ -45,7 +45,7 @@ def a_run(**sections: Any) -> RunFile:
 
 
 def finished(label: str = "a", seed: int = 0) -> Played:
-    return Played(label, seed, (Round(1, accuracy=0.5),), Done("run", "fedavg", 1))
+    return Played(label, seed, (Round(1, scores={"accuracy": 0.5}),), Done("run", "fedavg", 1))
 
 
 # ── the file ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from coordinator.durable import checkpoint
@@ -41,7 +40,7 @@ def course(job: Job, seen: list[Evaluation], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def seen(loss: float, **scores: float | None) -> Evaluation:
-    return Evaluation(None, loss, np.empty(0), scores=scores)
+    return Evaluation({**scores, "loss": loss})
 
 
 def test_the_best_segmentation_has_the_highest_iou_and_not_the_lowest_loss(job: Job, monkeypatch: Any):
@@ -51,7 +50,7 @@ def test_the_best_segmentation_has_the_highest_iou_and_not_the_lowest_loss(job: 
     assert not jobs.finished(job, before)
     assert jobs.finished(job, last), "two rounds without a better one, though the loss fell"
     done = reporting.summary(job, last, bytes_up=0, bytes_down=0)
-    assert (done.best_accuracy, done.best_loss, done.best_score) == (None, None, {"mean_iou": 0.6})
+    assert done.best_score == {"mean_iou": 0.6}
     assert wording.best(done) == "best mean IoU 60.0% after round 2"
 
 
@@ -62,17 +61,21 @@ def test_perplexity_is_the_better_the_lower_and_what_is_not_known_is_passed_over
 
 
 def test_accuracy_and_loss_decide_as_ever(job: Job, monkeypatch: Any):
-    each = [Evaluation(0.5, 1.0, np.empty(0)), Evaluation(0.7, 2.0, np.empty(0)), Evaluation(0.7, 0.1, np.empty(0))]
+    each = [
+        Evaluation({"accuracy": 0.5, "loss": 1.0}),
+        Evaluation({"accuracy": 0.7, "loss": 2.0}),
+        Evaluation({"accuracy": 0.7, "loss": 0.1}),
+    ]
     *_, last = course(job, each, monkeypatch)
     assert (last.measure, last.best, last.best_round) == ("accuracy", 0.7, 2)
-    *_, last = course(job, [Evaluation(None, 2.0, np.empty(0)), Evaluation(None, 1.0, np.empty(0))], monkeypatch)
+    *_, last = course(job, [Evaluation({"loss": 2.0}), Evaluation({"loss": 1.0})], monkeypatch)
     assert (last.measure, last.best, last.best_round) == ("loss", 1.0, 2)
 
 
 def test_the_page_calls_the_same_round_the_best(job: Job):
-    rounds = [Round(1, loss=0.9, scores={"f1": 0.3}), Round(2, loss=0.5, scores={"f1": 0.6})]
+    rounds = [Round(1, scores={"f1": 0.3, "loss": 0.9}), Round(2, scores={"f1": 0.6, "loss": 0.5})]
     best = None
-    for one in (*rounds, Round(3), Round(4, loss=0.1, scores={"f1": 0.5})):
+    for one in (*rounds, Round(3), Round(4, scores={"f1": 0.5, "loss": 0.1})):
         best = better(best, one.round, one)
     assert best is not None
     assert (best.round, best.measure, best.value) == (2, "f1", 0.6)

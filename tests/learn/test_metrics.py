@@ -64,13 +64,13 @@ def test_regression_has_a_loss_and_no_accuracy():
 
 def test_regression_has_errors_in_the_units_of_its_targets():
     evaluation = evaluate(Echo(), np.zeros(0), data([[1.0], [5.0]], np.array([1.0, 3.0], np.float32), 0), squared_error)
-    assert (evaluation.errors.mae, evaluation.errors.rmse) == (1.0, pytest.approx(2**0.5))
-    assert evaluation.errors.r2 == pytest.approx(1 - 2.0 / 1.0)
+    assert (evaluation.mae, evaluation.rmse) == (1.0, pytest.approx(2**0.5))
+    assert evaluation.r2 == pytest.approx(1 - 2.0 / 1.0)
 
 
 def test_targets_that_do_not_vary_have_no_r2():
     evaluation = evaluate(Echo(), np.zeros(0), data([[1.0], [5.0]], np.array([1.0, 1.0], np.float32), 0), squared_error)
-    assert evaluation.errors.r2 is None
+    assert evaluation.r2 is None
 
 
 def test_balanced_accuracy_counts_a_rare_class_as_much_as_a_frequent_one():

@@ -144,7 +144,9 @@ def test_in_a_comparison_it_is_a_row_and_the_others_go_on(steep: dict[str, Any],
 
 def test_a_seed_that_diverges_is_left_out_of_medians_means_and_bands():
     def run(seed: int, scores: list[float], stopped: str = "") -> Played:
-        rounds = tuple(Round(i, accuracy=score, loss=1.0, devices=1) for i, score in enumerate(scores, 1))
+        rounds = tuple(
+            Round(i, scores={"accuracy": score, "loss": 1.0}, devices=1) for i, score in enumerate(scores, 1)
+        )
         return Played("a", seed, rounds, Done("run", "a", len(rounds), stopped=stopped, why="device"))
 
     runs = [run(0, [0.5, 0.6, 0.7]), run(1, [0.3], stopped="diverged"), run(2, [0.5, 0.6, 0.9])]

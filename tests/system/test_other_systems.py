@@ -58,7 +58,7 @@ STORY = [
     events.Asked(1, 1, ("pi-1",), 9, at=1794873601.0),
     events.Answered("pi-1", 1, 500, took=2.0, at=1794873603.0),
     events.Closed(1, ("pi-1",), at=1794873604.0),
-    Round(1, accuracy=0.5, balanced_accuracy=0.5, loss=1.0, devices=1, seconds=3.0, at=1794873605.0),
+    Round(1, scores={"accuracy": 0.5, "balanced_accuracy": 0.5, "loss": 1.0}, devices=1, seconds=3.0, at=1794873605.0),
 ]
 
 

@@ -7,7 +7,7 @@ script goes on where it was stopped.
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -81,17 +81,16 @@ def personal(run: RunFile) -> Personal:
     both = run.evaluation.model_copy(update={"on": "both"})
     play_prepared(run.model_copy(update={"evaluation": both}), None, hear)
     return Personal(
-        own=last(told, "accuracy"),
-        worst_tenth=last(told, "worst_tenth"),
-        trained=last(told, "local_accuracy"),
+        own=last(one.accuracy for one in told),
+        worst_tenth=last(one.worst_tenth for one in told),
+        trained=last(one.local_scores.get("accuracy") for one in told),
         shared=mean(shared),
     )
 
 
-def last(told: Sequence[Evaluated], name: str) -> float:
+def last(figures: Iterable[float | None]) -> float:
     """The mean of one figure over the last rounds that have it; of the last model nobody trained another."""
-    values = [getattr(one, name) for one in told]
-    return mean([value for value in values if value is not None])
+    return mean([value for value in figures if value is not None])
 
 
 def mean(values: Sequence[float]) -> float:

@@ -412,7 +412,7 @@ def chosen(job: Job, run_state: RunState) -> Opinion | None:
     if job.run.judge != "devices":
         return run_state.evaluation
     last = run_state.judged
-    return last if last and last.round == run_state.round and last.loss is not None else None
+    return last if last and last.round == run_state.round and last.scores else None
 
 
 def look(job: Job, run_state: RunState, before: metrics.Evaluation | None) -> RunState:
@@ -428,7 +428,7 @@ def look_now(job: Job, run_state: RunState, before: metrics.Evaluation | None) -
     here = in_force(job, run_state)
     with quiet():
         now = metrics.evaluate(here.model, run_state.params, job.test, here.loss)
-    if not np.isfinite(now.loss):
+    if now.loss is not None and not np.isfinite(now.loss):
         cause = likely_cause(job.test, rate(job.algorithm))
         raise Diverged(
             f"coordinator, round {run_state.round}: the model's loss on the test data is not finite ({now.loss});"
@@ -440,11 +440,11 @@ def look_now(job: Job, run_state: RunState, before: metrics.Evaluation | None) -
 
 def _scored(job: Job, run_state: RunState, now: Opinion | None) -> RunState:
     """The state, knowing whether its model is the best so far, and whether it is as good as the run file asks."""
-    if now is None or now.loss is None:
+    if now is None or not now.scores:
         return run_state
     best, best_round, reached = run_state.best, run_state.best_round, run_state.reached
-    measure = figures.judged_by(now.accuracy, now.scores)
-    value: float | None = (now.scores or {}).get(measure, getattr(now, measure, None))
+    measure = figures.judged_by(now.scores)
+    value = now.scores[measure]
     if value is None:  # nothing can be said of this model: an AUROC without anything that is wrong
         pass
     elif best is None or figures.better(measure, value, best):
@@ -453,7 +453,7 @@ def _scored(job: Job, run_state: RunState, now: Opinion | None) -> RunState:
         best_round = run_state.round
     accuracy, loss = job.run.run.target_accuracy, job.run.run.target_loss
     accurate = accuracy is not None and now.accuracy is not None and now.accuracy >= accuracy
-    good = accurate or (loss is not None and now.loss <= loss)
+    good = accurate or (loss is not None and now.loss is not None and now.loss <= loss)
     if reached is None and run_state.round and good:  # a run has one round at least
         reached = run_state.round
     return replace(run_state, measure=measure, best=best, best_round=best_round, reached=reached)

@@ -11,7 +11,6 @@ from edgefl.job.run import statistics
 from edgefl.job.run.job import Job, Opinion, RunState, chosen, stale
 from edgefl.learn.contract import Update
 from edgefl.learn.evaluation import counters
-from edgefl.learn.evaluation.wording import SCORES
 from edgefl.learn.training.divergence import unscaled
 
 
@@ -40,7 +39,7 @@ def opening(job: Job, run_state: RunState | None = None) -> Evaluating:
         on=job.run.judge,
         every=job.run.evaluation.every,
         split="test" if job.run.evaluation.validation is None else "validation",
-        first=scores(first) if first else None,
+        first=first.scores if first else None,
         kind=job.form.kind,
     )
 
@@ -54,8 +53,8 @@ def description(job: Job, run_state: RunState, answers: Mapping[str, Update], **
 
 
 def scores(seen: Opinion | None) -> dict[str, Any]:
-    """A model's scores, by name; those that its task does not have are None."""
-    return {name: getattr(seen, name, None) for name in SCORES}
+    """What is written of a model's figures, and of those of each of its targets."""
+    return {"scores": seen.scores, "per_target": seen.per_target} if seen else {"scores": {}, "per_target": None}
 
 
 def report(run_state: RunState, updates: Mapping[str, Update], **more: Any) -> Round:
@@ -82,15 +81,12 @@ def staleness(job: Job, ages: Mapping[str, int]) -> float | None:
 def summary(job: Job, run_state: RunState, *, bytes_up: int, bytes_down: int, **more: Any) -> Done:
     """The whole run, which ends where it reaches its target; `more` is what its driver counted and timed."""
     seen, reached, best = chosen(job, run_state), run_state.reached, run_state.best
-    measure = run_state.measure if best is not None else None
     return Done(
         job.name,
         job.algorithm.name,
         run_state.round,
         **scores(seen),
-        best_accuracy=best if measure == "accuracy" else None,
-        best_loss=best if measure == "loss" else None,
-        best_score=None if measure in (None, "accuracy", "loss") or best is None else {measure: best},
+        best_score={run_state.measure: best} if run_state.measure and best is not None else {},
         best_round=run_state.best_round,
         stopped=more.pop("stopped", "") or _why(job, run_state),
         per_class=_numbers(seen.per_class) if seen and seen.per_class is not None else None,

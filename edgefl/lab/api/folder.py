@@ -1,6 +1,5 @@
 """A run on disk: metrics.jsonl and its models, as a coordinator leaves them or as `History.save` writes them."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.base.errors import ConfigError
-from edgefl.base.events import Described, Done, Evaluated, Fact, Round, Tell, as_json, from_json
+from edgefl.base.events import Fact, Tell, from_json
 from edgefl.base.vector import State
 from edgefl.job.config.export import Export
 from edgefl.job.config.schema import RunFile
@@ -21,21 +20,20 @@ from edgefl.sim.loop_memory import Keeper, LoopMemory
 from edgefl.system import store
 from edgefl.system.json_text import parse_json
 from edgefl.system.locks import own
-from edgefl.watch.metrics_file import LARGEST, METRICS
+from edgefl.watch.metrics_file import LARGEST, METRICS, Report, as_line
 
 MODEL, CHECKPOINTS = "model.safetensors", "checkpoint-*.safetensors"
-REPORTS = (Described, Round, Evaluated, Done)  # what stands in metrics.jsonl, of any driver
 
 
 def save(history: History, folder: Path) -> Path:
     """Write the run into this folder, which may be there; gives it back."""
-    lines = [json.dumps(as_json(fact)) + "\n" for fact in history.facts if isinstance(fact, REPORTS)]
+    lines = [as_line(fact) for fact in history.facts if isinstance(fact, Report)]
     about = {
         "run": dict(history.run),
         "clients": dict(history.clients),
         "logged": {str(round): dict(values) for round, values in history.logged.items()},
     }
-    store.write_atomically(folder / METRICS, "".join(lines).encode(), private=False)
+    store.write_atomically(folder / METRICS, b"".join(lines), private=False)
     store.write_atomically(folder / MODEL, store.sealed(history.weights, about), private=False)
     own_models.write(folder, history.own_models, private=False)
     return folder

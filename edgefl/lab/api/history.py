@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefl.base.errors import ConfigError, nearest
-from edgefl.base.events import DIVERGED, Done, Evaluated, Fact, Round, as_json
+from edgefl.base.events import DIVERGED, Done, Evaluated, Fact, Round, as_record
 from edgefl.base.vector import Array
 from edgefl.learn.evaluation import counters
 from edgefl.learn.evaluation.figures import judged_by
@@ -95,8 +95,7 @@ class History:
     def measure(self) -> str:
         """What its models are judged by: "accuracy", "loss" of real targets, or "mean_iou" and its like."""
         ends: list[Round | Done] = [*([self.done] if self.done else []), *self.rounds]
-        last = next((fact for fact in reversed(ends) if fact.loss is not None), None)
-        return judged_by(last.accuracy, last.scores) if last else "loss"
+        return judged_by(next((fact.scores for fact in reversed(ends) if fact.scores), {}))
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each round: everything that is one number or word, what was counted, what callbacks noted.
@@ -198,9 +197,9 @@ def frame(records: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> 
 
 
 def _flat(fact: Round) -> dict[str, Any]:
-    """What pandas can put into cells; figures of a kind of task stand under their own names."""
-    told = as_json(fact)
+    """What pandas can put into cells; every figure of the model stands under its own name."""
+    told = as_record(fact)
     del told["event"]
-    told |= fact.scores or {}
+    told |= fact.scores
     told |= counters.named(fact)
     return {key: value for key, value in told.items() if value is None or isinstance(value, Real | str)}

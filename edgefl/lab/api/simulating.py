@@ -13,7 +13,7 @@ from edgefl.lab.api.algorithm import AlgorithmLike
 from edgefl.lab.api.data import DataLike
 from edgefl.lab.api.description import Described, Description, described
 from edgefl.lab.api.fleet import FleetLike
-from edgefl.lab.api.folder import REPORTS, check, keeping, load
+from edgefl.lab.api.folder import check, keeping, load
 from edgefl.lab.api.history import History
 from edgefl.lab.api.keywords import explained
 from edgefl.lab.api.running import Callback, Running, noted
@@ -24,6 +24,7 @@ from edgefl.sim.cautions import cautious, tell_cautions
 from edgefl.sim.drivers import play
 from edgefl.sim.early_end import Stopped
 from edgefl.sim.own_models import OwnModels
+from edgefl.watch.metrics_file import Report
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ def _played(
     if isinstance(facts[-1], Done) and facts[-1].stopped == DIVERGED:
         log.warning("the run diverged after %d rounds, which its history has: %s", facts[-1].rounds, facts[-1].why)
     if folder is not None:  # as each was told first
-        facts = *(fact for fact in facts if not isinstance(fact, REPORTS)), *load(folder).facts
+        facts = *(fact for fact in facts if not isinstance(fact, Report)), *load(folder).facts
     what = running.weights(), run.clients, noted(running.logged), running.own_models
     return History(file.model_dump(mode="json"), facts, *what)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from edgefl.lab.comparison.outcomes import Played, ended, figure
+from edgefl.lab.comparison.outcomes import Played, ended
 from edgefl.learn.evaluation.figures import title_of
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def fit(axes: "Axes", *, logarithmic: bool) -> None:
 
 def _from_zero(run: Played, x: Sequence[float]) -> Points:
     """The run's scores over these, from the model it began with on, where that was judged."""
-    first = figure(run.first, run.measure) if run.first else None
+    first = run.first.scores.get(run.measure) if run.first else None
     return (x, run.judged) if first is None else ([0, *x], [first, *run.judged])
 
 

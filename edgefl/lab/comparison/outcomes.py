@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from edgefl.base.errors import ConfigError, EdgeflError, RunError
-from edgefl.base.events import DIVERGED, Described, Done, Evaluated, Evaluating, Fact, Round, Tell, as_json
+from edgefl.base.events import DIVERGED, Described, Done, Evaluated, Evaluating, Fact, Round, Tell, as_record
 from edgefl.job.config.schema import RunFile
 from edgefl.learn.evaluation import metrics
-from edgefl.learn.evaluation.figures import judged_by, metric_of
+from edgefl.learn.evaluation.figures import growing, judged_by, metric_of
 from edgefl.learn.evaluation.judged_rounds import first_model, judged_rounds
 
 log = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ class Played:
             "label": self.label,
             "seed": self.seed,
             "split": self.split,
-            "first": as_json(self.first) if self.first else None,
+            "first": as_record(self.first) if self.first else None,
             "bounded_beside": self.bounded_beside,
-            "rounds": [as_json(report) for report in self.rounds],
-            "done": as_json(self.done),
+            "rounds": [as_record(report) for report in self.rounds],
+            "done": as_record(self.done),
         }
 
     @property
@@ -89,7 +89,7 @@ class Played:
     @property
     def measure(self) -> str:
         """What it is judged by."""
-        return judged_by(self._judged_first.accuracy, self._judged_first.scores)
+        return judged_by(self._judged_first.scores)
 
     @property
     def lower(self) -> bool:
@@ -99,9 +99,8 @@ class Played:
     @property
     def levelled(self) -> str | None:
         """What levels are counted on, the higher the better: accuracy, R2, or the first share that its task has."""
-        if scores := self._judged_first.scores:
-            return next((name for name, value in scores.items() if metric_of(name).share and value is not None), None)
-        return "accuracy" if self.has_classes else "r2"
+        counted = growing(self._judged_first.scores)
+        return counted.name if counted else None
 
     @property
     def quality(self) -> list[float]:
@@ -117,7 +116,7 @@ class Played:
     def best(self) -> str:
         """Its best round, in words."""
         where = "" if self.split == "test" else f" on {self.split} data"
-        judged = self.judged or [value for value in (figure(self._judged_first, self.measure),) if value is not None]
+        judged = self.judged or [value for value in (self._judged_first.scores.get(self.measure),) if value is not None]
         metric, value = metric_of(self.measure), (min if self.lower else max)(judged)
         word = "best" if self.has_classes else f"best {metric.title}"
         return f"{word}{where} {value:.1%}" if metric.share else f"{word}{where} {value:.4g}"
@@ -125,7 +124,7 @@ class Played:
     def column(self, name: str) -> list[float]:
         """One number of every judged round; one that is not there (R2 of targets that do not vary) is NaN."""
         reports = self.paid
-        return [nan if (value := figure(reports[i - 1], name)) is None else value for i in self.numbers]
+        return [nan if (value := reports[i - 1].scores.get(name)) is None else value for i in self.numbers]
 
     @property
     def _judged_first(self) -> Round:
@@ -168,15 +167,9 @@ def ended(runs: Sequence[Played]) -> list[Played]:
     return [run for run in runs if not run.diverged] or list(runs)
 
 
-def figure(report: Round, name: str) -> float | None:
-    """A figure of a round's model by its name: of its task, or one that all have."""
-    value: float | None = (report.scores or {}).get(name, getattr(report, name, None))
-    return value
-
-
 def is_judged(report: Round) -> bool:
     """Return whether its model was evaluated."""
-    return report.accuracy is not None or report.loss is not None
+    return bool(report.scores)
 
 
 def is_free(report: Round) -> bool:

@@ -6,7 +6,7 @@ from math import inf, nan
 from statistics import mean, median
 from typing import Any, TypeAlias
 
-from edgefl.lab.comparison.outcomes import Failed, Outcome, Played, figure
+from edgefl.lab.comparison.outcomes import Failed, Outcome, Played
 from edgefl.lab.comparison.significance import Standing
 from edgefl.learn.evaluation import metrics
 from edgefl.learn.evaluation.figures import metric_of, title_of
@@ -60,7 +60,7 @@ Line: TypeAlias = Score | Failed
 def score(run: Played, levels: Sequence[float]) -> Score:
     """The line of one run. Round 0, the untrained model, counts for nothing."""
     curve = [-inf, *run.quality]
-    numbers = metrics.summary([nan, *(run.judged or [figure(run.last_report, run.measure) or nan])], lower=run.lower)
+    numbers = metrics.summary([nan, *(run.judged or [run.last_report.scores.get(run.measure) or nan])], lower=run.lower)
     levels = levels if run.levelled else ()
     reached = tuple(metrics.rounds_to(curve, level) for level in levels)  # how manieth judged round
     megabytes = [sent / 1e6 for sent in run.summed("bytes_up", "bytes_down")]
@@ -83,7 +83,7 @@ def score(run: Played, levels: Sequence[float]) -> Score:
         run.bounded,
         run.measure,
         run.levelled,
-        {name: figure(run.last_report, name) for name in other_figures(run)},
+        {name: run.last_report.scores.get(name) for name in other_figures(run)},
         privacy.get("epsilon"),
         privacy.get("as_published"),
         run.done.joules,
@@ -95,9 +95,9 @@ def score(run: Played, levels: Sequence[float]) -> Score:
 
 def other_figures(run: Played) -> tuple[str, ...]:
     """What is told of a model beside what it is judged by."""
-    if scores := next((report.scores for report in run.rounds if report.scores), None):
-        return (*(name for name in scores if name != run.measure), "loss")
-    return ("balanced_accuracy",) if run.has_classes else ("mae", "rmse", "r2")
+    names = next((report.scores for report in (*run.rounds, run.last_report) if report.scores), {})
+    left_out = {run.measure, "loss"} if run.has_classes else {run.measure}
+    return tuple(name for name in names if name not in left_out)
 
 
 def unsolved(run: Played) -> float:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from edgefl.base.scores import Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +64,20 @@ class Figure(NamedTuple):
             return "-"
         return f"{self.value:.1%}" if self.metric.share else f"{self.value:.4g}"
 
+    @property
+    def exact(self) -> str:
+        """Its value where a small difference matters."""
+        return f"{self.value:.4f}" if self.value is not None and self.metric.share else self.shown
 
-def figures(scores: Mapping[str, float | None] | None) -> tuple[Figure, ...]:
-    """The scores of a kind of task, what it is chiefly judged by first."""
-    return tuple(Figure(name, metric_of(name), value) for name, value in (scores or {}).items())
+
+def figures(scores: Scores) -> tuple[Figure, ...]:
+    """The scores of a model, what it is judged by first."""
+    return tuple(Figure(name, metric_of(name), value) for name, value in scores.items())
 
 
-def judged_by(accuracy: float | None, scores: Mapping[str, float | None] | None) -> str:
-    """What runs are compared by: accuracy, the loss where targets are real numbers, or the chief figure of a kind."""
-    return next(iter(scores or ()), "loss" if accuracy is None else "accuracy")
+def judged_by(scores: Scores) -> str:
+    """What runs are compared by: accuracy, the loss where targets are real numbers, or the chief figure of a task."""
+    return next(iter(scores), "loss")
 
 
 def better(name: str, value: float, best: float) -> bool:
@@ -78,8 +85,11 @@ def better(name: str, value: float, best: float) -> bool:
     return value > best if metric_of(name).higher else value < best
 
 
-def chief(told: Mapping[str, Any]) -> Figure | None:
-    """What a model is chiefly judged by among these figures: accuracy, RMSE, or the first of its kind of task."""
-    of_kind = figures(told.get("scores"))
-    plain = next((name for name in ("accuracy", "rmse") if told.get(name) is not None), None)
-    return of_kind[0] if of_kind else None if plain is None else Figure(plain, METRICS[plain], told[plain])
+def chief(scores: Scores) -> Figure | None:
+    """What tells people most of a model: accuracy, RMSE, or the first figure of its task; never the loss."""
+    return next((figure for figure in figures(scores) if figure.name != "loss"), None)
+
+
+def growing(scores: Scores) -> Figure | None:
+    """The first figure that grows to 1 with a better model, if it is known: accuracy, R2, mean IoU."""
+    return next((one for one in figures(scores) if one.metric.higher and one.value is not None), None)

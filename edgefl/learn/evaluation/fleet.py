@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from edgefl.base.scores import Scores
 from edgefl.base.vector import Array
 from edgefl.learn.contract import Counts, Seen
 from edgefl.learn.evaluation.figures import chief
@@ -18,6 +19,7 @@ from edgefl.learn.tasks.form import PLAIN, Form
 from edgefl.learn.tasks.kinds import KINDS
 
 ROUNDING = 1e-12  # of a sum of squares: targets that vary by less do not vary
+FINER = ("balanced_accuracy", "mae", "r2")  # figures that are not told of single devices and of their own models
 SPREAD = 3  # devices from which on it is told how far they are apart
 
 
@@ -41,8 +43,8 @@ def evaluated(
     local = total([limited(one.trained, most[name]) for name, one in by_name.items() if one.trained])
     told: dict[str, Any] = {**scores(whole, classes, form), "samples": whole.samples, "devices": sum(behind.values())}
     told["bounded"] = sum(behind[name] for name, one in by_name.items() if one.received.samples > most[name])
-    told |= {f"local_{name}": value for name, value in headline(local, classes, form).items()} if local.samples else {}
-    told |= _apart([scores(one.received, classes, form) for one in by_name.values()])
+    told |= {"local_scores": headline(local, classes, form)} if local.samples else {}
+    told |= _apart([scores(one.received, classes, form)["scores"] for one in by_name.values()])
     if classes and whole.table.shape[1] == classes:
         told["confusion"] = tuple(tuple(round(cell) for cell in row) for row in whole.table.tolist())
     if per_device:
@@ -69,47 +71,46 @@ def limited(counts: Counts, most: float) -> Counts:
 
 
 def scores(counts: Counts, classes: int, form: Form = PLAIN) -> dict[str, Any]:
-    """What a model is worth by these counts; what its task does not have is left out."""
+    """What a model is worth by these counts: its figures, and those of each class or target where there are several."""
     samples = counts.table.sum().item()
+    loss = counts.loss / samples
     if form.kind:
-        return {"loss": counts.loss / samples, "scores": KINDS[form.kind].scores(form, counts.sums, samples)}
+        return {"scores": {**KINDS[form.kind].scores(form, counts.sums, samples), "loss": loss}}
     if not classes:
-        return {"loss": counts.loss / samples, **errors(counts)}
+        figures, each = errors(counts)
+        return {"scores": {"loss": loss, **figures}, "per_target": each if len(each) > 1 else None}
     hits, held = hits_per_class(counts, classes), counts.table.sum(axis=1)
     shares = [hit / of if of else None for hit, of in zip(hits.tolist(), held.tolist(), strict=True)]
     known = [share for share in shares if share is not None]
-    return {
-        "accuracy": hits.sum().item() / samples,
-        "balanced_accuracy": fsum(known) / len(known),
-        "loss": counts.loss / samples,
-        "per_class": tuple(None if share is None else round(share, 6) for share in shares),
-    }
+    figures = {"accuracy": hits.sum().item() / samples, "balanced_accuracy": fsum(known) / len(known), "loss": loss}
+    return {"scores": figures, "per_class": tuple(None if share is None else round(share, 6) for share in shares)}
 
 
-def errors(counts: Counts) -> dict[str, Any]:
-    """MAE, RMSE and R2: of several targets over all of them alike, and of each one."""
+def errors(counts: Counts) -> tuple[dict[str, float | None], tuple[dict[str, float | None], ...]]:
+    """RMSE, MAE and R2: over all targets alike, and of each one."""
     samples, sums = counts.table.sum().item(), counts.sums.T.tolist()
     each = tuple(_target(samples, *one) for one in sums)
     gaps, squares = fsum(one[0] for one in sums), fsum(one[1] for one in sums)
     known = [one["r2"] for one in each if one["r2"] is not None]
     return {
-        "mae": gaps / samples / len(each),
         "rmse": sqrt(squares / samples / len(each)),
+        "mae": gaps / samples / len(each),
         "r2": fsum(known) / len(known) if known else None,
-        "per_target": each if len(each) > 1 else None,
-    }
+    }, each
 
 
-def _target(samples: float, gaps: float, squares: float, targets: float, target_squares: float) -> dict[str, Any]:
+def _target(
+    samples: float, gaps: float, squares: float, targets: float, target_squares: float
+) -> dict[str, float | None]:
     variation = target_squares - targets * targets / samples
     varies = variation > ROUNDING * target_squares
     return {"mae": gaps / samples, "rmse": sqrt(squares / samples), "r2": 1 - squares / variation if varies else None}
 
 
-def headline(counts: Counts, classes: int, form: Form = PLAIN) -> dict[str, Any]:
-    """The few numbers that stand for a model."""
-    known = scores(counts, classes, form)
-    return {name: known[name] for name in ("scores" if form.kind else "accuracy" if classes else "rmse", "loss")}
+def headline(counts: Counts, classes: int, form: Form = PLAIN) -> dict[str, float | None]:
+    """The few figures that stand for a model: without the finer ones of classes and real targets."""
+    known: Scores = scores(counts, classes, form)["scores"]
+    return {name: value for name, value in known.items() if name not in FINER}
 
 
 def hits_per_class(counts: Counts, classes: int) -> Array:
@@ -117,7 +118,7 @@ def hits_per_class(counts: Counts, classes: int) -> Array:
     return counts.table.diagonal() if counts.table.shape[1] == classes else counts.table[:, 0]
 
 
-def _apart(each: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _apart(each: Sequence[Scores]) -> dict[str, float]:
     """How far devices are apart by what they are chiefly judged by, where all of them know it."""
     chiefs = [chief(one) for one in each]
     known = [one for one in chiefs if one is not None and one.value is not None]
@@ -136,13 +137,8 @@ def spread(figures: Sequence[float], *, lower: bool) -> dict[str, float]:
     return {"worst_tenth": fsum(worst) / len(worst), "median": middle}
 
 
-def _row(one: Seen, classes: int, form: Form) -> dict[str, Any]:
-    local = _flat(headline(one.trained, classes, form)) if one.trained else {}
-    known = {"samples": one.received.samples, **_flat(headline(one.received, classes, form))}
-    return known | {f"local_{name}": value for name, value in local.items()}
-
-
-def _flat(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures with those of the kind of task among them, as far as they are known."""
-    of_kind = {name: value for name, value in (figures.get("scores") or {}).items() if value is not None}
-    return {name: value for name, value in figures.items() if name != "scores"} | of_kind
+def _row(one: Seen, classes: int, form: Form) -> dict[str, float]:
+    """One device's figures as far as they are known, under their own names."""
+    local = headline(one.trained, classes, form) if one.trained else {}
+    known = {**headline(one.received, classes, form), **{f"local_{name}": value for name, value in local.items()}}
+    return {"samples": one.received.samples} | {name: value for name, value in known.items() if value is not None}

@@ -5,16 +5,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from edgefl.base.events import Done, Evaluated, Evaluating, Fact, Round
-from edgefl.learn.evaluation.wording import SCORES
 
 R = TypeVar("R", bound=Round)
 
 
 def with_scores(report: R, evaluated: Evaluated | Done) -> R:
     """The report of a round with what devices saw of its model, unless the coordinator looked at it itself."""
-    if report.loss is not None or evaluated.loss is None:
+    if report.scores or not evaluated.scores:
         return report
-    names = (*SCORES, "per_class", "forgetting")
+    names = ("scores", "per_target", "per_class", "forgetting")
     return replace(report, **{name: getattr(evaluated, name) for name in names if hasattr(evaluated, name)})
 
 
@@ -35,7 +34,7 @@ def first_model(facts: Iterable[Fact]) -> Round | None:
     """Return the figures of the model that a run began with, as the report of a round 0 without devices."""
     for fact in facts:
         if isinstance(fact, Evaluating) and fact.first is not None:
-            return Round(0, **fact.first)
-        if isinstance(fact, Evaluated) and fact.round == 0 and fact.loss is not None:
+            return Round(0, fact.first)
+        if isinstance(fact, Evaluated) and fact.round == 0 and fact.scores:
             return with_scores(Round(0), fact)
     return None

@@ -1,10 +1,11 @@
 """What a run is judged by: accuracy, loss, errors, forgetting, and how long it took to get there."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgefl.base.scores import Scored, Scores
 from edgefl.base.vector import Array, Vector
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.losses import Loss, cross_entropy
@@ -16,50 +17,29 @@ PSNR_CAP = 100.0  # decibels; equal images would have infinitely many
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """How a model does on some data. A class without samples has NaN; only regression has errors, and no accuracy."""
+class Evaluation(Scored):
+    """How a model does on some data."""
 
-    accuracy: float | None
-    loss: float
-    per_class: Array  # (classes,), empty for regression
-    errors: "Errors | None" = None
-    scores: Mapping[str, float | None] | None = None  # of a task that is neither, by the names of `figures.METRICS`
-
-    @property
-    def balanced_accuracy(self) -> float | None:
-        """The mean accuracy of the classes that have samples: a rare class counts as much as a frequent one."""
-        known = self.per_class[~np.isnan(self.per_class)]
-        return float(known.mean()) if known.size else None
-
-    @property
-    def mae(self) -> float | None:
-        return self.errors.mae if self.errors else None
-
-    @property
-    def rmse(self) -> float | None:
-        return self.errors.rmse if self.errors else None
-
-    @property
-    def r2(self) -> float | None:
-        return self.errors.r2 if self.errors else None
-
-    @property
-    def per_target(self) -> tuple[dict[str, float | None], ...] | None:
-        """The errors of each target, by name, where there are several."""
-        each = self.errors.per_target if self.errors else ()
-        return tuple({"mae": one.mae, "rmse": one.rmse, "r2": one.r2} for one in each) or None
+    scores: Scores
+    per_class: Array = field(default_factory=lambda: np.zeros(0))  # (classes,); NaN of one without samples
+    per_target: tuple[Scores, ...] | None = None  # the errors of each target, by name, where there are several
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
     """How far real-valued predictions are from their targets; of several, over all of them alike."""
 
-    mae: float  # mean absolute error
     rmse: float  # root of the mean squared error
+    mae: float  # mean absolute error
     r2: (
         float | None
     )  # share of the targets' variance that is explained, its mean over them; None where they do not vary
     per_target: tuple["Errors", ...] = ()  # of each one, where there are several
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """The same by name."""
+        return {"rmse": self.rmse, "mae": self.mae, "r2": self.r2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +72,21 @@ def evaluate(model: Model, w: Vector, data: Dataset, loss: Loss = cross_entropy)
         else:
             gaps.append(z.reshape(y.shape).astype(np.float64) - y)
     if not data.classes:
-        return Evaluation(None, total / len(data), np.zeros(0), errors(np.concatenate(gaps), data.y))
+        missed = errors(np.concatenate(gaps), data.y)
+        each = tuple(one.scores for one in missed.per_target) or None
+        return Evaluation({"loss": total / len(data), **missed.scores}, per_target=each)
     counts = data.counts()
     per_class = np.divide(hits, counts, out=np.full(data.classes, np.nan), where=counts > 0)
-    return Evaluation(float(hits.sum() / len(data)), total / len(data), per_class)
+    balanced = float(per_class[counts > 0].mean())
+    accuracy = float(hits.sum() / len(data))
+    return Evaluation({"accuracy": accuracy, "balanced_accuracy": balanced, "loss": total / len(data)}, per_class)
 
 
 def _of_kind(model: Model, w: Vector, data: Dataset, loss: Loss) -> Evaluation:
     """The same by the sums of the task's kind, which devices would count too."""
     total, sums = summed(model, w, data, loss)
-    scores = KINDS[data.form.kind].scores(data.form, sums, len(data))
-    return Evaluation(None, total / len(data), np.zeros(0), scores=scores)
+    figures = KINDS[data.form.kind].scores(data.form, sums, len(data))
+    return Evaluation({**figures, "loss": total / len(data)})
 
 
 def summed(model: Model, w: Vector, data: Dataset, loss: Loss) -> tuple[float, Array]:
@@ -123,10 +107,10 @@ def errors(gaps: Array, targets: Array) -> Errors:
         each = tuple(errors(gaps[:, i], targets[:, i]) for i in range(gaps.shape[1]))
         known = [one.r2 for one in each if one.r2 is not None]
         rmse = float(np.sqrt(np.mean([one.rmse**2 for one in each])))
-        return Errors(float(np.mean([one.mae for one in each])), rmse, float(np.mean(known)) if known else None, each)
+        return Errors(rmse, float(np.mean([one.mae for one in each])), float(np.mean(known)) if known else None, each)
     squared = float((gaps * gaps).mean())
     variance = float(np.asarray(targets, np.float64).var())
-    return Errors(float(np.abs(gaps).mean()), float(np.sqrt(squared)), 1 - squared / variance if variance else None)
+    return Errors(float(np.sqrt(squared)), float(np.abs(gaps).mean()), 1 - squared / variance if variance else None)
 
 
 def forgetting(before: Array, after: Array) -> float:

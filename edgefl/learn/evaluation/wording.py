@@ -1,53 +1,26 @@
 """How a model's scores are said: the same words in views, logs, simulations and comparisons."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
-from typing import Protocol
 
 from edgefl.base.events import Described, Done, Evaluated, Evaluating, Inherited, Round
+from edgefl.base.scores import Scored
 from edgefl.learn.evaluation.figures import chief, figures
 
-SCORES = ("accuracy", "balanced_accuracy", "loss", "mae", "rmse", "r2", "per_target", "scores")
 WITHOUT_BOUNDS = (
     "set guards.bounds = false to play it without bounds, and see `bounded` in records, metrics.jsonl and tables"
 )
 AS_ON_A_FLEET = f"as it would on a fleet; the algorithm by itself makes another model: {WITHOUT_BOUNDS}"
 
 
-class Scored(Protocol):
-    """Whatever says how good a model is; what its task does not have is None."""
-
-    @property
-    def accuracy(self) -> float | None: ...
-    @property
-    def balanced_accuracy(self) -> float | None: ...
-    @property
-    def loss(self) -> float | None: ...
-    @property
-    def mae(self) -> float | None: ...
-    @property
-    def rmse(self) -> float | None: ...
-    @property
-    def r2(self) -> float | None: ...
-    @property
-    def scores(self) -> Mapping[str, float | None] | None: ...
-
-
 def scores(event: Scored) -> str:
-    """What a round's report, or the last word of a run, says about its model; empty if nobody looked."""
-    if event.loss is None:
-        return ""
-    if event.scores:
-        return "  ".join([f"loss {event.loss:.4g}", *(f"{one.title} {one.shown}" for one in figures(event.scores))])
-    if event.accuracy is None:
-        errors = f"  MAE {event.mae:.4g}  RMSE {event.rmse:.4g}  R2 {number(event.r2)}"
-        return f"loss {event.loss:.4g}{errors}"
-    return f"accuracy {event.accuracy:5.1%}  balanced {event.balanced_accuracy:5.1%}  loss {event.loss:6.3f}"
+    """What a round's report, or the last word of a run, says about its model; empty if it was not evaluated."""
+    return "  ".join(f"{one.title} {one.shown:>5}" for one in figures(event.scores))
 
 
 def evaluated(event: Evaluated) -> str:
     """What devices saw of a model, and who they are."""
-    if event.loss is None:
+    if not event.scores:
         return f"of {event.silent} devices none has enough data set aside (evaluation.least)"
     return f"{scores(event)}  {fleet(event)}"
 
@@ -55,16 +28,12 @@ def evaluated(event: Evaluated) -> str:
 def fleet(event: Evaluated) -> str:
     """Who evaluated a model, how far they are apart, and what their own training made of it."""
     words = [f"on {event.samples} samples of {event.devices} devices"]
-    if event.median is not None and event.worst_tenth is not None:
-        main = chief({"accuracy": event.accuracy, "rmse": event.rmse, "scores": event.scores})
-        shown = "{:.1%}" if main and main.metric.share else "{:.4g}"
-        words.append(f"median {shown.format(event.median)}  worst tenth {shown.format(event.worst_tenth)}")
-    if event.local_accuracy is not None:
-        words.append(f"own models {event.local_accuracy:.1%}")
-    elif event.local_rmse is not None:
-        words.append(f"own models RMSE {event.local_rmse:.4g}")
-    elif event.local_scores:
-        words.append(f"own models {figures(event.local_scores)[0].title} {figures(event.local_scores)[0].shown}")
+    main, own = chief(event.scores), chief(event.local_scores)
+    if main and event.median is not None and event.worst_tenth is not None:
+        median, worst = main._replace(value=event.median), main._replace(value=event.worst_tenth)
+        words.append(f"median {median.shown}  worst tenth {worst.shown}")
+    if own:
+        words.append(f"own models {own.title} {own.shown}")
     return "  ".join(words)
 
 
@@ -87,11 +56,7 @@ def described(event: Described) -> str:
 def best(event: Done) -> str:
     """The best that a run came to, from its last word; empty if nobody looked."""
     when = "" if event.best_round in (None, event.rounds) else f" after round {event.best_round}"
-    if event.best_accuracy is not None:
-        return f"best accuracy {event.best_accuracy:.1%}{when}"
-    for figure in figures(event.best_score):
-        return f"best {figure.title} {figure.shown}{when}"
-    return "" if event.best_loss is None else f"best loss {event.best_loss:.4g}{when}"
+    return "".join(f"best {figure.title} {figure.shown}{when}" for figure in figures(event.best_score))
 
 
 def weakest(event: Round | Evaluated | Done, names: Sequence[str] | None) -> str:

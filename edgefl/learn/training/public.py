@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from math import nan
 from typing import Annotated, Literal
 
 import numpy as np
@@ -96,8 +97,9 @@ def score(site: Site, data: Dataset, kind: Literal["loss", "accuracy"]) -> Score
 
     def far(w: Vector) -> float:
         evaluation = evaluate(site.model, w, data, cross_entropy if data.classes else site.loss)
-        check_loss(evaluation.loss)
-        return evaluation.loss if kind == "loss" else 1.0 - (evaluation.accuracy or 0.0)
+        loss = nan if evaluation.loss is None else evaluation.loss
+        check_loss(loss)
+        return loss if kind == "loss" else 1.0 - (evaluation.accuracy or 0.0)
 
     return far
 

@@ -19,6 +19,7 @@ from edgefl.base.events import (
     Waiting,
 )
 from edgefl.job.config.export import Alarm, Webhook
+from edgefl.learn.evaluation.figures import figures
 from edgefl.watch.overview.sentences import trouble_of
 
 HEARD: tuple[type[Fact], ...] = (
@@ -152,8 +153,7 @@ class Alarms:
         if fact.rounds_to_target is not None:
             text = f"run '{name}' reached its target in round {fact.rounds_to_target}"
             messages += self._wanted("target_reached", text, fact.at, str(fact.rounds_to_target))
-        score = f", accuracy {fact.accuracy:.1%}" if fact.accuracy is not None else ""
-        score = f", loss {fact.loss:.4g}" if not score and fact.loss is not None else score
+        score = "".join(f", {one.title} {one.shown}" for one in figures(fact.scores)[:1])
         text = f"run '{name}' has finished after {rounds} rounds{score}"
         return [*messages, *self._wanted("run_finished", text, fact.at, str(rounds))]
 

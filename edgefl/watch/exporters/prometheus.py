@@ -11,6 +11,7 @@ from math import isfinite
 from typing import NamedTuple, get_args
 
 from edgefl.base.events import Evaluated
+from edgefl.base.scores import COMMON
 from edgefl.base.vitals import SIGNS
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.overview.rows import ABSENT, DeviceRow, DeviceState, RoundRow, RunRow, RunState
@@ -166,7 +167,8 @@ def _families(standing: Standing, most_devices: int) -> Iterator[tuple[Metric, I
         yield metric, [(of, getattr(last, name) if last else None)]
     for name, metric in EVALUATED.items():
         yield metric, [(of, getattr(standing.evaluated, name) if standing.evaluated else None)]
-    yield SCORE, [({**of, "score": name}, value) for name, value in ((last.scores if last else None) or {}).items()]
+    of_task = {name: value for name, value in (last.scores if last else {}).items() if name not in COMMON}
+    yield SCORE, [({**of, "score": name}, value) for name, value in of_task.items()]
     yield PER_CLASS, _classes(run, last, of)
     states = Counter(row.state for row in devices)
     yield FLEET, [({**of, "state": state}, states[state]) for state in get_args(DeviceState)]

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import TypeAlias
 
 from edgefl.base.events import Evaluated, Round
+from edgefl.base.scores import COMMON
 from edgefl.learn.evaluation import counters
 
 Report: TypeAlias = Round | Evaluated
@@ -14,10 +15,15 @@ FLEET = "fleet/"  # before what devices saw on data of their own
 
 
 def scalars(fact: Report, class_names: Sequence[str] | None = None) -> dict[str, float]:
-    """Every figure of the fact that is a number, under the fact's own name for it; one for each class."""
+    """Every figure of the fact that is a number, under the fact's own name for it; one for each class.
+
+    Figures of a task that is neither classes nor real targets have `scores/` before their names.
+    """
     named = {one.name: getattr(fact, one.name) for one in fields(fact) if one.name not in NOT_A_FIGURE}
+    named |= {name if name in COMMON else f"scores/{name}": value for name, value in fact.scores.items()}
+    if isinstance(fact, Evaluated):
+        named |= {f"local_{name}": value for name, value in fact.local_scores.items()}
     figures = {name: value for name, value in named.items() if isinstance(value, int | float)}
-    figures |= {f"scores/{name}": value for name, value in (fact.scores or {}).items() if value is not None}
     for index, share in enumerate(fact.per_class or ()):
         if share is not None:
             name = class_names[index] if class_names and index < len(class_names) else str(index)

@@ -108,9 +108,9 @@ def slower(known: Slowest | None, answer: Answered) -> Slowest | None:
 
 def better(best: Best | None, round: int, scores: Round | Evaluated) -> Best | None:
     """The first of the best rounds."""
-    measure = judging.judged_by(scores.accuracy, scores.scores)
-    value: float | None = (scores.scores or {}).get(measure, getattr(scores, measure, None))
+    measure = judging.judged_by(scores.scores)
+    value = scores.scores.get(measure)
     known = best.value if best and best.measure == measure else None
     if value is None or (known is not None and not judging.better(measure, value, known)):
         return best
-    return Best(round, scores.accuracy, scores.loss, measure, value)
+    return Best(round, measure, value, scores.scores)

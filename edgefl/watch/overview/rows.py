@@ -1,4 +1,5 @@
-"""What an overview is made of, as page, status and report read it. In JSON each is one object with these very fields.
+"""What an overview is made of, as page, status and report read it. In JSON each is one object with these very fields;
+one with `scores` has the common figures of them as keys of their own as well (`accuracy`, `loss`, ...).
 
 Times are seconds since 1970 (virtual seconds in an emulated fleet); None is "not known". All text of devices is one
 printable line of bounded length, and still theirs: code that makes HTML of it escapes it.
@@ -12,9 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 from edgefl.base.events import Done, Evaluated, Evaluating, Inherited, Round
 from edgefl.base.schedule import Purpose
+from edgefl.base.scores import Scored, Scores
 
 FORMAT = "edgefl overview"
-VERSION = 1  # grows when a field changes its meaning or goes; a new field does not change it
+VERSION = 2  # grows when a field changes its meaning or goes; a new field does not change it
 
 RunState: TypeAlias = Literal["starting", "waiting", "running", "merging", "finished", "interrupted"]
 DeviceState: TypeAlias = Literal[
@@ -46,14 +48,13 @@ class Change:
 
 
 @dataclass(slots=True)
-class Best:
+class Best(Scored):
     """The best model so far, by what its kind of task is judged by (figures.judged_by). None: it is not evaluated."""
 
     round: int
-    accuracy: float | None
-    loss: float | None
     measure: str = "accuracy"
     value: float | None = None  # of the measure
+    scores: Scores = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -138,7 +139,7 @@ class RoundRow(Round):
     @property
     def opinion(self) -> Round | Evaluated | None:
         """Return the figures of its model: those of the coordinator, else of devices, else none."""
-        return self if self.loss is not None else self.evaluated
+        return self if self.scores else self.evaluated
 
 
 @dataclass(slots=True)

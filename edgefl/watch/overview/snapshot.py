@@ -1,6 +1,6 @@
 """An overview as JSON, and back: what the page's API gives and `edgefl status` takes from another machine.
 
-One object, `{"format": "edgefl overview", "version": 1, "sequence": ..., "run": {...}, "open": {...} or null,
+One object, `{"format": "edgefl overview", "version": 2, "sequence": ..., "run": {...}, "open": {...} or null,
 "rounds": [...], "devices": [...], "notes": [...]}`; what stands in each is documented in rows.py. A reader leaves out
 what it does not know. JSON has neither NaN nor infinity: figures that are no numbers are null.
 """
@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edgefl.base.errors import RemoteError
 from edgefl.base.printable import printable
+from edgefl.base.scores import beside
 from edgefl.system.json_text import parse_json
 from edgefl.watch.overview.answer_times import Pace
 from edgefl.watch.overview.rows import FORMAT, VERSION, Snapshot
@@ -26,7 +27,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if is_dataclass(value):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return beside({one.name: plain(getattr(value, one.name)) for one in fields(value)})
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

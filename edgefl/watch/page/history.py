@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.base import events
-from edgefl.base.events import Done, as_json, from_json
+from edgefl.base.events import Done, from_json
+from edgefl.base.scores import beside
 from edgefl.learn.evaluation.figures import chief
 from edgefl.learn.evaluation.judged_rounds import judged_rounds
 from edgefl.system.json_text import parse_json
@@ -16,19 +17,7 @@ log = logging.getLogger(__name__)
 METRICS = "metrics.jsonl"
 MOST = 50  # runs that are listed, the newest
 LARGEST = 64 << 20  # bytes of a metrics file that is read
-CURVES = (
-    "round",
-    "accuracy",
-    "balanced_accuracy",
-    "loss",
-    "rmse",
-    "r2",
-    "scores",
-    "forgetting",
-    "bytes_up",
-    "bytes_down",
-    "seconds",
-)
+CURVES = ("round", "scores", "forgetting", "bytes_up", "bytes_down", "seconds")
 
 
 class History:
@@ -71,7 +60,7 @@ def _read(path: Path, size: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     done = next((fact for fact in reversed(facts) if isinstance(fact, Done)), None)  # one that was extended has two
     if not facts:
         return {}, []
-    judged = [figure for row in map(as_json, rounds) if (figure := chief(row)) and figure.value is not None]
+    judged = [figure for row in rounds if (figure := chief(row.scores)) and figure.value is not None]
     pick = max if judged and judged[-1].metric.higher else min
     scores = [figure.value for figure in judged if figure.value is not None]
     losses = [fact.loss for fact in rounds if fact.loss is not None]
@@ -91,7 +80,7 @@ def _read(path: Path, size: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "seconds": sum(fact.seconds for fact in rounds),
         "at": last.at,
     }
-    return plain(summary), [plain({key: row[key] for key in CURVES}) for row in map(as_json, rounds)]
+    return plain(summary), [plain(beside({key: getattr(row, key) for key in CURVES})) for row in rounds]
 
 
 def _facts(path: Path) -> list[events.Fact]:

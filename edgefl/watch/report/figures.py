@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from edgefl.base.events import Evaluated, Round
-from edgefl.learn.evaluation.figures import Figure, figures
+from edgefl.learn.evaluation.figures import Figure, chief, figures, title_of
 from edgefl.watch.overview.rows import RoundRow, Snapshot
 from edgefl.watch.report.html import element, folded, paragraph, table
 from edgefl.watch.report.svg import Curve, curves, heat, percent, plain, stacked
 
 CLASSES = 100  # rows of a heat map
+BESIDE = {"accuracy": "balanced_accuracy", "rmse": "mae"}  # figures that share a drawing
 
 
 def quality(s: Snapshot) -> str:
@@ -23,56 +23,27 @@ def side_by_side(*drawings: str) -> str:
 
 
 def scores(s: Snapshot) -> list[str]:
-    """What there is to say of the model, by the coordinator and by devices on data they set aside."""
-    rows = s.rounds
-    across = [float(row.round) for row in rows]
-    accuracies = _lines(
-        rows,
-        **{
-            "accuracy": lambda r: r.accuracy,
-            "balanced": lambda r: r.balanced_accuracy,
-            "on devices": lambda r: r.evaluated and r.evaluated.accuracy,
-            "median device": lambda r: r.evaluated and r.evaluated.median if _classifies(r) else None,
-            "worst tenth": lambda r: r.evaluated and r.evaluated.worst_tenth if _classifies(r) else None,
-        },
-    )
-    losses = _lines(rows, **{"loss": lambda r: r.loss, "on devices": lambda r: r.evaluated and r.evaluated.loss})
-    errors = _lines(
-        rows,
-        **{
-            "RMSE": lambda r: r.rmse,
-            "MAE": lambda r: r.mae,
-            "RMSE on devices": lambda r: r.evaluated and r.evaluated.rmse,
-            "worst tenth": lambda r: r.evaluated and r.evaluated.worst_tenth if _predicts(r) else None,
-        },
-    )
-    r2 = _lines(rows, **{"R2": lambda r: r.r2, "on devices": lambda r: r.evaluated and r.evaluated.r2})
-    return [
-        curves("Accuracy", across, accuracies, percent, 0.0, 1.0),
-        curves("Loss", across, losses, plain),
-        curves("Errors", across, errors, plain, 0.0),
-        curves("R2", across, r2, plain),
-        *(_of_kind(rows, across, one) for one in figures(next((r.opinion.scores for r in rows if r.opinion), None))),
-    ]
+    """A drawing of each figure of the model, by the coordinator and by devices on data they set aside."""
+    known = next((row.opinion.scores for row in s.rounds if row.opinion), {})
+    main = chief(known)
+    drawn = [one for one in figures(known) if one.name not in BESIDE.values()]
+    return [_curves_of(one, s.rounds, spread=one == main) for one in drawn]
 
 
-def _of_kind(rows: Sequence[RoundRow], across: Sequence[float], figure: Figure) -> str:
-    """One figure of another kind of task."""
-
-    def of(told: Round | Evaluated | None) -> float | None:
-        return (told.scores or {}).get(figure.name) if told else None
-
-    lines = _lines(rows, **{figure.title: of, "on devices": lambda row: of(row.evaluated)})
-    bounds = (percent, 0.0, 1.0) if figure.metric.share else (plain, 0.0)
-    return curves(figure.title, across, lines, *bounds)
-
-
-def _predicts(row: RoundRow) -> bool:
-    return row.evaluated is not None and row.evaluated.rmse is not None
-
-
-def _classifies(row: RoundRow) -> bool:
-    return row.opinion is not None and row.opinion.accuracy is not None
+def _curves_of(figure: Figure, rows: Sequence[RoundRow], *, spread: bool) -> str:
+    """One figure over the rounds, with `spread` also how far devices are apart in it."""
+    name, second = figure.name, BESIDE.get(figure.name)
+    values: dict[str, Callable[[RoundRow], float | None]] = {figure.title: lambda row: row.scores.get(name)}
+    if second:
+        values[title_of(second)] = lambda row: row.scores.get(second)
+    values["on devices"] = lambda row: row.evaluated.scores.get(name) if row.evaluated else None
+    if spread:
+        values["median device"] = lambda row: row.evaluated.median if row.evaluated else None
+        values["worst tenth"] = lambda row: row.evaluated.worst_tenth if row.evaluated else None
+    error = not figure.metric.higher and name != "loss"
+    bounds = (percent, 0.0, 1.0) if figure.metric.share else (plain, 0.0 if error else None)
+    title = f"{figure.title[0].upper()}{figure.title[1:]}"
+    return curves(title, [float(row.round) for row in rows], _lines(rows, **values), *bounds)
 
 
 def confusion(s: Snapshot) -> str:

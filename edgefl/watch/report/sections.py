@@ -25,13 +25,7 @@ def head(_: Contents, s: Snapshot) -> str:
     words = f"{run.algorithm}, {state} after {run.rounds_done} of {run.rounds} rounds; {fleet} devices."
     began = f"Began {shown(run.started_at)}" + (f", ended {shown(run.ended_at)}." if run.ended_at else ".")
     pairs: list[tuple[str, str]] = []
-    if last and last.accuracy is not None:
-        pairs += [("accuracy", f"{last.accuracy:.1%}"), ("balanced", _percent(last.balanced_accuracy))]
-    if last and last.rmse is not None:
-        pairs += [("RMSE", f"{last.rmse:.4g}"), ("R2", wording.number(last.r2))]
-    pairs += [(one.title, one.shown) for one in judging.figures(last.scores if last else None)]
-    if last and last.loss is not None:
-        pairs.append(("loss", f"{last.loss:.4g}"))
+    pairs += [(one.title, one.shown) for one in judging.figures(last.scores if last else {})]
     if run.best:
         best = judging.figures({run.best.measure: run.best.value})[0]
         pairs.append((f"best, round {run.best.round}", best.shown))
@@ -52,31 +46,21 @@ def curves(_: Contents, s: Snapshot) -> str:
 
 def _rounds(s: Snapshot) -> str:
     """All figures, as in metrics.jsonl."""
-    names = list(next((row.opinion.scores for row in s.rounds if row.opinion and row.opinion.scores), ()))
-    judged = [judging.title_of(name) for name in names] or ["accuracy", "balanced"]
-    titles = ["round", "when", *judged, "loss", "on devices", "devices", "late", "refused", "missing"]
+    names = list(next((row.opinion.scores for row in s.rounds if row.opinion), ()))
+    titles = ["round", "when", *map(judging.title_of, names), "on devices", "devices", "late", "refused", "missing"]
     titles += ["slowest", "up", "down", "seconds", "waited"]
-    places = len(judged)
-    return table(titles, (_round(row, names) for row in s.rounds), left=(1, 8 + places), words=(7 + places,))
+    places = len(names)
+    return table(titles, (_round(row, names) for row in s.rounds), left=(1, 7 + places), words=(6 + places,))
 
 
 def _round(row: RoundRow, names: Sequence[str]) -> tuple[object, ...]:
     slowest = f"{row.slowest.device}, {row.slowest.took:.1f} s" if row.slowest else "-"
-    own = row.scores or {}
-    judged = [judging.Figure(name, judging.metric_of(name), own.get(name)).shown for name in names]
-    judged = judged or [_percent(row.accuracy), _percent(row.balanced_accuracy)]
-    scores = *judged, _figure(row.loss), _on_devices(row)
+    judged = [one.shown for one in judging.figures({name: row.scores.get(name) for name in names})]
+    by_devices = judging.chief(row.evaluated.scores) if row.evaluated else None
+    scores = *judged, by_devices.shown if by_devices else "-"
     counts = row.devices, row.late, row.refused, _names(row.missing), slowest
     sent = size(row.bytes_up), size(row.bytes_down), f"{row.seconds:.2f}", f"{row.waiting_seconds:.2f}"
     return row.round, shown(row.at), *scores, *counts, *sent
-
-
-def _on_devices(row: RoundRow) -> str:
-    if row.evaluated is None:
-        return "-"
-    if of_kind := judging.figures(row.evaluated.scores):
-        return of_kind[0].shown
-    return _figure(row.evaluated.rmse) if row.evaluated.accuracy is None else _percent(row.evaluated.accuracy)
 
 
 def fleet(_: Contents, s: Snapshot) -> str:
@@ -264,14 +248,6 @@ def _names(names: object) -> str:
     some = list(names) if isinstance(names, tuple | list) else []
     more = f" and {len(some) - 10} more" if len(some) > 10 else ""
     return f"{', '.join(map(str, some[:10]))}{more}" or "-"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def _seconds(value: float | None) -> str:

@@ -26,6 +26,8 @@ def test_records_are_flat_and_have_what_was_noted(history: edgefl.History) -> No
     records = history.records()
     assert [record["round"] for record in records] == [1, 2, 3]
     assert [record["double"] for record in records] == [2, 4, 6]
+    assert [record["accuracy"] for record in records] == [one.scores["accuracy"] for one in history.rounds]
+    assert all({"accuracy", "balanced_accuracy", "loss", "rmse", "mae", "r2"} <= record.keys() for record in records)
     assert all(value is None or isinstance(value, int | float | str) for record in records for value in record.values())
 
 

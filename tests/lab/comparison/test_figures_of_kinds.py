@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 def played(label: str, told: list[dict[str, float | None]], seed: int = 0) -> Played:
     rounds = tuple(
-        Round(i, loss=10.0 - i, scores=scores, devices=2, bytes_up=1_000_000) for i, scores in enumerate(told, 1)
+        Round(i, scores={**scores, "loss": 10.0 - i}, devices=2, bytes_up=1_000_000) for i, scores in enumerate(told, 1)
     )
     return Played(label, seed, rounds, Done("run", "", len(told)))
 
@@ -100,5 +100,5 @@ def test_the_page_in_the_browser_calls_figures_what_everybody_calls_them() -> No
     of_kinds = {name: metric for name, metric in METRICS.items() if name in titles}
     assert titles == {name: metric.title for name, metric in of_kinds.items()}
     assert {"mean_iou", "f1", "perplexity", "reconstruction_error", "auroc"} <= set(of_kinds)
-    shares: Any = re.findall(r'"(\w+)"', script.split("const SHARES")[1].splitlines()[0])
+    shares: Any = re.findall(r'"(\w+)"', script.split("const SHARES")[1].split("]")[0])
     assert set(shares) == {name for name, metric in of_kinds.items() if metric.share}

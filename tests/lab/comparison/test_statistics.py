@@ -68,7 +68,9 @@ def test_holm_multiplies_the_smallest_by_all_and_never_overtakes():
 
 
 def run(label: str, seed: int, last: float) -> Played:
-    rounds = tuple(Round(i, devices=2, accuracy=a) for i, a in enumerate([0.99, last, last, last, last, last], 1))
+    rounds = tuple(
+        Round(i, devices=2, scores={"accuracy": a}) for i, a in enumerate([0.99, last, last, last, last, last], 1)
+    )
     return Played(label, seed, rounds, Done("run", "fedavg", 6))
 
 

@@ -146,7 +146,7 @@ def pretend(run: RunFile, _root: Path | None, tell: Tell) -> None:
     accuracy = 1 - lr / 10 if validation else lr / 10
     rounds = 2 if run.evaluation.patience else run.run.rounds
     for round in range(1, rounds + 1):
-        tell(Round(round, devices=2, accuracy=accuracy))
+        tell(Round(round, devices=2, scores={"accuracy": accuracy}))
     tell(Done(run.run.name, "fedavg", rounds))
 
 

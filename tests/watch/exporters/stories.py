@@ -8,8 +8,7 @@ SCORES = (0.5, 0.625, 0.75)
 ROUNDS = tuple(
     Round(
         number,
-        accuracy=score,
-        loss=1 - score,
+        scores={"accuracy": score, "loss": 1 - score},
         per_class=(score, None if number == 1 else 0.5),
         devices=2,
         bytes_up=100 * number,
@@ -18,6 +17,8 @@ ROUNDS = tuple(
     )
     for number, score in enumerate(SCORES, 1)
 )
-DONE = Done("sensors", "fedgc", 3, accuracy=0.75, rounds_to_target=3, model_sha256="ab" * 32, at=1040.0)
-SEEN = Evaluated(2, accuracy=0.5, per_class=(0.25, 0.75), samples=40, devices=2, worst_tenth=0.375, at=1029.0)
+DONE = Done("sensors", "fedgc", 3, scores={"accuracy": 0.75}, rounds_to_target=3, model_sha256="ab" * 32, at=1040.0)
+SEEN = Evaluated(
+    2, scores={"accuracy": 0.5}, per_class=(0.25, 0.75), samples=40, devices=2, worst_tenth=0.375, at=1029.0
+)
 STORY: tuple[Fact, ...] = (STARTED, EVALUATING, *ROUNDS, SEEN, DONE)  # of a model one hears when the next is merged

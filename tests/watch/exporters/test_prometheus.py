@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stories import DONE, EVALUATING, ROUNDS, SEEN, STARTED
 
-from edgefl.base.events import Answered, Asked, Fact, Joined, Lost, Vitals
+from edgefl.base.events import Answered, Asked, Fact, Joined, Lost, Round, Vitals
 from edgefl.watch.exporters import prometheus
 from edgefl.watch.overview.overview import Overview
 
@@ -134,3 +134,10 @@ def test_the_dashboard_asks_for_metrics_that_there_are_and_shows_the_vitals() ->
     assert {"edgefl_fleet_accuracy_ratio", "edgefl_fleet_worst_tenth_score"} <= used
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))
+
+
+def test_figures_of_other_tasks_share_a_name_and_the_common_ones_have_their_own() -> None:
+    samples = read(told(STARTED, Round(1, {"f1": 0.5, "loss": 0.25}, at=1010.0)))
+    assert samples["edgefl_score", (("score", "f1"),)] == 0.5
+    assert samples["edgefl_loss", ()] == 0.25
+    assert [name for name, _ in samples].count("edgefl_score") == 1

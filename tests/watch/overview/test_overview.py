@@ -51,7 +51,9 @@ def test_where_rounds_wait_for_nobody_an_old_answer_counts_in_the_round_in_hand(
 
 
 def test_a_round_is_its_line_in_the_metrics_and_what_else_happened():
-    report = Round(1, accuracy=0.5, loss=1.5, per_class=(0.1, None), devices=1, seconds=61.0, bytes_up=500, at=65.0)
+    report = Round(
+        1, scores={"accuracy": 0.5, "loss": 1.5}, per_class=(0.1, None), devices=1, seconds=61.0, bytes_up=500, at=65.0
+    )
     overview = told(
         *ASKED,
         events.Answered("a", 1, 500, steps=10, took=2.0, seconds_per_step=0.1, at=5.0),
@@ -153,10 +155,16 @@ def test_what_devices_saw_belongs_to_the_round_of_the_model():
     confusion, judge = ((3, 1), (0, 4)), events.Evaluating(None, 0, 0, None, 0, 2, ("x", "y"), on="devices", at=1.5)
     overview = told(*ASKED[:1], judge, *ASKED[1:], Round(1, devices=2, bytes_up=10, at=5.0))
     assert overview.snapshot().opinion is None
-    seen = events.Evaluated(1, 0.9, 0.8, 0.3, confusion=confusion, per_device={"a": {"accuracy": 0.7}}, at=8.0)
+    seen = events.Evaluated(
+        1,
+        {"accuracy": 0.9, "balanced_accuracy": 0.8, "loss": 0.3},
+        confusion=confusion,
+        per_device={"a": {"accuracy": 0.7}},
+        at=8.0,
+    )
     overview.tell(seen)
     overview.tell(Round(2, devices=2, at=8.0))
-    overview.tell(events.Evaluated(1, 0.1, at=9.0))
+    overview.tell(events.Evaluated(1, {"accuracy": 0.1}, at=9.0))
     row = overview.rounds[1]
     assert (row.evaluated.accuracy, row.evaluated.confusion, row.evaluated.per_device) == (0.9, confusion, None)
     assert overview.devices["a"].evaluated == {"accuracy": 0.7}
@@ -165,7 +173,7 @@ def test_what_devices_saw_belongs_to_the_round_of_the_model():
     overview.tell(events.Asked(3, 9, ("a",), 5, "evaluate", at=10.0))
     assert overview.open.purpose == "evaluate"
     overview.tell(events.Closed(3, ("a",), at=11.0))
-    overview.tell(events.Evaluated(2, 0.95, confusion=confusion, bytes_up=7, at=12.0))
+    overview.tell(events.Evaluated(2, {"accuracy": 0.95}, confusion=confusion, bytes_up=7, at=12.0))
     assert (overview.open, overview.run.best.round, overview.run.bytes_up) == (None, 2, 17)
     assert overview.rounds[1].evaluated.confusion is None, "of the newest only: they are large"
     overview.tell(events.Answered("b", 3, 1, at=13.0))
@@ -174,7 +182,9 @@ def test_what_devices_saw_belongs_to_the_round_of_the_model():
 
 
 def test_figures_that_are_no_numbers_are_null_in_json():
-    text = json.dumps(plain(told(STARTED, Round(1, loss=float("nan"), accuracy=0.5)).snapshot()), allow_nan=False)
+    text = json.dumps(
+        plain(told(STARTED, Round(1, scores={"accuracy": 0.5, "loss": float("nan")})).snapshot()), allow_nan=False
+    )
     assert json.loads(text)["rounds"][0]["loss"] is None
 
 
@@ -198,11 +208,11 @@ SOME = st.lists(DEVICES, unique=True, max_size=3).map(tuple)
 NUMBERS = st.integers(1, 6)
 TIMES = st.none() | st.floats(0.001, 100)
 VERDICTS = st.sampled_from(["accepted", "late", "ignored", "refused"])
+FIGURES = st.fixed_dictionaries({}, optional={"accuracy": st.floats(0, 1), "loss": st.floats(0, 10)})
 REPORTS = st.builds(
     Round,
     NUMBERS,
-    accuracy=st.none() | st.floats(0, 1),
-    loss=st.none() | st.floats(0, 10),
+    scores=FIGURES,
     bytes_up=st.integers(0, 1000),
     late=st.integers(0, 3),
     bounded=st.dictionaries(DEVICES, st.just({"norm": 1.0}), max_size=2),
@@ -224,7 +234,7 @@ FACTS = st.one_of(
     st.builds(events.Abandoned, NUMBERS, st.just("few")),
     st.builds(events.Closed, NUMBERS, SOME, SOME),
     REPORTS,
-    st.builds(events.Evaluated, NUMBERS, accuracy=st.none() | st.floats(0, 1), bytes_up=NUMBERS),
+    st.builds(events.Evaluated, NUMBERS, FIGURES, bytes_up=NUMBERS),
     st.builds(events.Resumed, NUMBERS),
     st.builds(events.Waiting, st.text(max_size=5), st.booleans()),
     st.builds(events.Paused, st.just("full")),
@@ -308,7 +318,7 @@ def test_it_stays_small_however_long_a_run_goes_on(monkeypatch):
         for name in names:
             overview.tell(events.Answered(name, round, 1, took=1.0, at=at))
         overview.tell(events.Declined(names[0], round, f"no {round}", at=at))
-        overview.tell(Round(round, accuracy=0.9 if round == 333 else 0.5, bytes_up=1, at=at))
+        overview.tell(Round(round, scores={"accuracy": 0.9 if round == 333 else 0.5}, bytes_up=1, at=at))
     assert len(overview.rounds) <= 40
     assert {1, 333, *range(overview.rounds_from, 1001)} <= set(overview.rounds)
     assert (overview.run.rounds_done, overview.run.bytes_up, overview.run.best.round) == (1000, 1000, 333)

@@ -39,7 +39,9 @@ def invented(devices: int, rounds: int, *, cohort: int = 20, finished: bool = Fa
         at += 0.4
         yield report(round, rounds, len(asked) - len(missing), at)
     if finished:
-        yield events.Done("invented", "fedgc", rounds, accuracy=0.9, loss=0.3, model_sha256="c0ffee" * 10, at=at)
+        yield events.Done(
+            "invented", "fedgc", rounds, scores={"accuracy": 0.9, "loss": 0.3}, model_sha256="c0ffee" * 10, at=at
+        )
 
 
 def report(round: int, rounds: int, devices: int, at: float) -> events.Round:
@@ -52,9 +54,11 @@ def report(round: int, rounds: int, devices: int, at: float) -> events.Round:
     )
     return events.Round(
         round,
-        accuracy=accuracy,
-        balanced_accuracy=accuracy - 0.03,
-        loss=2.2 * math.exp(-3 * round / rounds) + 0.2 + tremble,
+        scores={
+            "accuracy": accuracy,
+            "balanced_accuracy": accuracy - 0.03,
+            "loss": 2.2 * math.exp(-3 * round / rounds) + 0.2 + tremble,
+        },
         forgetting=0.03 + 0.02 * math.sin(round / 3),
         per_class=per_class,
         devices=devices,

@@ -36,7 +36,7 @@ class Run:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    Run(tmp_path / "run").tell(events.Joined("pi-01", at=1.0), events.Round(1, accuracy=0.5, at=2.0))
+    Run(tmp_path / "run").tell(events.Joined("pi-01", at=1.0), events.Round(1, scores={"accuracy": 0.5}, at=2.0))
     return tmp_path / "run"
 
 
@@ -54,7 +54,7 @@ def page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
 def test_what_is_written_later_is_told_and_nothing_else(page: Visitor, folder: Path) -> None:
     watching = Stream(page.ask("/events"))
     assert len(watching.next()["rounds"]) == 1  # type: ignore[arg-type]
-    Run(folder).tell(events.Round(2, accuracy=0.75, at=3.0))
+    Run(folder).tell(events.Round(2, scores={"accuracy": 0.75}, at=3.0))
     change = watching.next()
     assert change["whole"] is False
     assert [(row["round"], row["accuracy"]) for row in change["rounds"]] == [(2, 0.75)]  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from visitors import Serve, Stream
 
 from edgefl.base import events
 from edgefl.job.config.page import Page
+from edgefl.learn.evaluation.figures import title_of
 
 VIEWS = ("run", "fleet", "rounds", "runs")
 NASTY = [
@@ -89,7 +90,12 @@ def test_whatever_a_device_says_is_shown_and_not_obeyed(serve: Serve, browse: Br
         events.Declined(text, 1, text, at=4.0),
         events.Refused(text, text, text, at=4.0),
         events.Round(
-            1, accuracy=0.5, balanced_accuracy=0.5, loss=1.0, per_class=(0.4, 0.6), devices=1, seconds=1.0, at=5.0
+            1,
+            scores={"accuracy": 0.5, "balanced_accuracy": 0.5, "loss": 1.0},
+            per_class=(0.4, 0.6),
+            devices=1,
+            seconds=1.0,
+            at=5.0,
         ),
         events.Asked(2, 2, (text,), 5, at=6.0),
         events.Waiting(text, at=6.0),
@@ -297,7 +303,12 @@ def test_classes_and_their_names_are_on_the_map(serve: Serve, browse: Browse) ->
 
 
 def test_what_devices_saw_is_shown_beside_what_the_coordinator_saw(serve: Serve, browse: Browse) -> None:
-    seen = {"accuracy": 0.8, "per_class": (0.7, 0.9, 0.8, 0.8, 0.8, 0.8), "median": 0.81, "worst_tenth": 0.4375}
+    seen = {
+        "scores": {"accuracy": 0.8},
+        "per_class": (0.7, 0.9, 0.8, 0.8, 0.8, 0.8),
+        "median": 0.81,
+        "worst_tenth": 0.4375,
+    }
     counts = tuple(tuple(9 if i == j else 1 for i in range(6)) for j in range(6))
     facts = list(invented(6, 4))
     told = events.Evaluated(3, **seen, confusion=counts, devices=6, samples=84, at=facts[-1].at)  # type: ignore[arg-type]
@@ -330,7 +341,7 @@ def test_a_fleet_that_alone_can_judge_has_its_curves(serve: Serve, browse: Brows
     page = serve(
         events.Started("blind", "id", rounds=3, at=1.0),
         events.Round(1, devices=3, seconds=2.0, at=2.0),
-        events.Evaluated(1, accuracy=0.625, balanced_accuracy=0.5, loss=1.25, devices=3, at=3.0),
+        events.Evaluated(1, scores={"accuracy": 0.625, "balanced_accuracy": 0.5, "loss": 1.25}, devices=3, at=3.0),
         events.Round(2, devices=3, seconds=2.0, at=3.0),
     )
     window = browse(page.server.url).drawn()
@@ -339,6 +350,32 @@ def test_a_fleet_that_alone_can_judge_has_its_curves(serve: Serve, browse: Brows
     assert window.value('[data-tile="loss"] dd span') == 1.25
     window.go("rounds")
     assert [row["Accuracy"] for row in window.rows("#rounds-table").values()] == ["", "0.625"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "charts"),
+    [
+        ({"loss": 1.5, "rmse": 1.25, "mae": 0.5, "r2": 0.75}, ["loss", "rmse", "r2"]),
+        ({"mean_iou": 0.5, "pixel_accuracy": 0.75, "loss": 1.5}, ["mean_iou", "pixel_accuracy", "loss"]),
+    ],
+)
+def test_every_figure_has_a_tile_a_curve_and_a_column_whatever_the_task(
+    scores: dict[str, float], charts: list[str], serve: Serve, browse: Browse
+) -> None:
+    facts = (events.Round(number, scores, devices=3, seconds=2.0, at=float(number)) for number in (1, 2))
+    seen = events.Evaluated(1, scores, devices=3, median=0.5, worst_tenth=0.25, local_scores=scores, at=2.0)
+    window = browse(serve(*facts, seen).server.url).drawn()
+    assert list(told(window))[: len(scores)] == list(scores)
+    assert {name: window.value(f'[data-tile="{name}"] dd span') for name in scores} == scores
+    for name in charts:
+        window.wait_for(f'[data-chart="{name}"] canvas')
+        assert window.value(f'[data-chart="{name}"] .keys b') == scores[name]
+    chief = next(name for name in scores if name != "loss")
+    keys = window.page.locator('[data-chart="spread"] .keys b').all()
+    assert [float(key.get_attribute("data-value")) for key in keys] == [scores[chief], 0.5, 0.25, scores[chief]]
+    window.go("rounds")
+    (titles, *_) = (list(row) for row in window.rows("#rounds-table").values())
+    assert titles[1 : 1 + len(scores)] == [title_of(name)[0].upper() + title_of(name)[1:] for name in scores]
 
 
 def test_runs_are_compared_side_by_side(serve: Serve, browse: Browse, tmp_path: Path) -> None:

@@ -103,15 +103,16 @@ def assert_rounds_shown(window: Window, rounds: Sequence[dict[str, Any]]) -> Non
         {names[title]: float(text) for title, text in row.items() if title in names}
         for row in window.rows("#rounds-table").values()
     ]
-    assert shown == [{key: line[key] for key in names.values()} for line in reversed(rounds)]
+    lines = [line | line["scores"] for line in reversed(rounds)]
+    assert shown == [{key: line[key] for key in names.values()} for line in lines]
 
 
 def assert_finished(window: Window, metrics: Path) -> None:
     """The end is shown, and all that led to it."""
     *rounds, done = map(json.loads, metrics.read_text().splitlines())
     assert (window.text("#now-title"), done["event"]) == (f"Finished after {done['rounds']} rounds", "done")
-    assert window.value('[data-tile="accuracy"] dd span') == done["accuracy"] == rounds[-1]["accuracy"]
-    assert window.value('[data-tile="loss"] dd span') == done["loss"]
+    assert window.value('[data-tile="accuracy"] dd span') == done["scores"]["accuracy"]
+    assert window.value('[data-tile="loss"] dd span') == done["scores"]["loss"] == rounds[-1]["scores"]["loss"]
     assert window.value('[data-tile="traffic"] dd span') == sum(line["bytes_up"] for line in rounds)
     assert_rounds_shown(window, rounds)
 

@@ -14,7 +14,7 @@ STARTED = Started("sensors", "1f2e", rounds=5, at=1.0)
 
 def test_metrics_are_what_the_run_came_to_last(serve: Serve) -> None:
     page = serve(STARTED, Joined("a", at=2.0), Vitals("a", temperature=61.5, at=3.0))
-    page.feed.tell(Round(1, accuracy=0.75, at=4.0))
+    page.feed.tell(Round(1, scores={"accuracy": 0.75}, at=4.0))
     answer = page.ask("/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     families = {one.name: one for one in parser.text_string_to_metric_families(answer.read().decode())}

@@ -128,7 +128,7 @@ def test_thousands_of_facts_while_many_watch_lose_nothing(serve: Serve) -> None:
 
 
 def test_figures_that_are_no_numbers_are_null(serve: Serve) -> None:
-    page = serve(events.Round(1, accuracy=0.5, loss=nan, per_class=(nan, 1.0)))
+    page = serve(events.Round(1, scores={"accuracy": 0.5, "loss": nan}, per_class=(nan, 1.0)))
     (row,) = page.json("/api/overview")["rounds"]  # type: ignore[misc]
     assert (row["loss"], row["per_class"]) == (None, [None, 1.0])
 

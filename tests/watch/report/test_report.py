@@ -72,9 +72,11 @@ def story(rounds: int = 3) -> list[events.Fact]:
 def report_of(number: int, at: float) -> Round:
     return Round(
         number,
-        accuracy=0.25 * number,
-        balanced_accuracy=0.2 * number,
-        loss=float("nan") if number == 2 else 1.0 / number,
+        scores={
+            "accuracy": 0.25 * number,
+            "balanced_accuracy": 0.2 * number,
+            "loss": float("nan") if number == 2 else 1.0 / number,
+        },
         forgetting=0.01 * number,
         per_class=(0.1 * number, None),
         devices=2,
@@ -172,7 +174,7 @@ def test_every_figure_is_that_of_the_metrics(folder: Path) -> None:
     text = words(folder)
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
-        assert f"{row['accuracy']:.1%} {row['balanced_accuracy']:.1%}" in text
+        assert f"{row['scores']['accuracy']:.1%} {row['scores']['balanced_accuracy']:.1%}" in text
         assert f"{row['seconds']:.2f} {row['waiting_seconds']:.2f}" in text
 
 

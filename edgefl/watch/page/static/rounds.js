@@ -1,15 +1,15 @@
 // Every round in a row: its figures as they stand in metrics.jsonl, and who was slow or missing.
 
 import { byId, deviceLink, h, say } from "./dom.js";
-import { bytes, decimal, duration, integer, moment, percent } from "./format.js";
+import { bytes, decimal, duration, integer, moment } from "./format.js";
 import { growsBetter, scored, scoreFormat, scoreNames, scoreTitle } from "./scores.js";
-import { score } from "./state.js";
+import { opinion } from "./state.js";
 import { Table } from "./table.js";
 
 let table;
 
 function figure(id, title, width, format, more = {}) {
-  const of = more.of ?? score(id);
+  const of = more.of ?? opinion(id);
   return { id, title, width, right: true, of, draw: (cell, row) => {
     say(cell, format(of(row)));
     cell.dataset.value = of(row) ?? "";
@@ -39,10 +39,6 @@ function drawSlowest(cell, row) {
 
 const columns = [
   figure("round", "Round", "7ch", integer, { descending: true }),
-  figure("accuracy", "Accuracy", "9ch", percent, { descending: true, optional: true }),
-  figure("rmse", "RMSE", "9ch", decimal, { optional: true }),
-  figure("balanced_accuracy", "Balanced", "9ch", percent, { wide: 900, descending: true, optional: true }),
-  figure("loss", "Loss", "9ch", decimal),
   figure("forgetting", "Forgetting", "10ch", decimal, { wide: 1060, descending: true, optional: true }),
   figure("devices", "Merged", "8ch", integer, { wide: 480, descending: true }),
   { id: "missing", title: "Missing", width: "minmax(8ch, 1fr)", wide: 640, descending: true, of: absent, draw: drawMissing },
@@ -54,16 +50,16 @@ const columns = [
   figure("at", "Merged at", "17ch", moment, { wide: 1300, descending: true }),
 ];
 
-const ofKind = new Map(); // name of a figure of the task: its column
+const ofModel = new Map(); // name of a figure: its column
 
-/** Beside the columns of every run those of what this one learns, behind the number of the round. */
+/** The columns of every run, and behind the number of the round those of the model's figures. */
 function allColumns(rows) {
   for (const name of scoreNames(rows)) {
-    if (ofKind.has(name)) continue;
-    const title = scoreTitle(name), more = { of: scored(name), optional: true, descending: growsBetter(name), wide: ofKind.size ? 700 : 0 };
-    ofKind.set(name, figure(name, title, `${Math.max(9, title.length + 2)}ch`, scoreFormat(name), more));
+    if (ofModel.has(name)) continue;
+    const title = scoreTitle(name), more = { of: scored(name), optional: true, descending: growsBetter(name), wide: ofModel.size ? 700 : 0 };
+    ofModel.set(name, figure(name, title, `${Math.max(9, title.length + 2)}ch`, scoreFormat(name), more));
   }
-  return [columns[0], ...ofKind.values(), ...columns.slice(1)];
+  return [columns[0], ...ofModel.values(), ...columns.slice(1)];
 }
 
 export function drawRounds(state) {

@@ -4,13 +4,13 @@ import { Chart, fromZero } from "./chart.js";
 import { byId, h, show } from "./dom.js";
 import { bytes, decimal, duration, percent } from "./format.js";
 import { HeatMap } from "./heatmap.js";
-import { isShare, scored, scoreFormat, scoreNames, scoreTitle } from "./scores.js";
-import { score } from "./state.js";
+import { byCoordinator, byDevices, isShare, scored, scoreFormat, scoreNames, scoreTitle } from "./scores.js";
+import { opinion } from "./state.js";
 import { className } from "./tiles.js";
 
 const field = (name) => (row) => row[name];
-const has = (name) => (row) => row[name] !== null && row[name] !== undefined;
-const found = (name) => (row) => row.evaluated?.[name] ?? null; // by devices
+const evaluated = (name) => (row) => row.evaluated?.[name] ?? null; // by devices
+const trained = (name) => (row) => row.evaluated?.local_scores[name] ?? null; // the same, of the models they trained
 const known = (of) => (row) => of(row) !== null;
 
 /** Where the time of a round went; no part is more than what the parts before have left of it. */
@@ -26,29 +26,9 @@ const share = (digits) => (value) => percent(value, digits);
 const whole = (value) => (Number.isInteger(value) ? String(value) : "");
 
 const CHARTS = [
-  { id: "accuracy", title: "Accuracy", needs: has("accuracy"), format: share(1), axisFormat: share(0), series: [
-    { label: "all samples", colour: "--s1", of: field("accuracy"), fill: true },
-    { label: "balanced", colour: "--s2", of: field("balanced_accuracy"), dash: [5, 4] }] },
-  { id: "spread", title: "Accuracy on devices", hint: "What devices found on data they had set aside",
-    needs: known(found("accuracy")), format: share(1), axisFormat: share(0), series: [
-    { label: "whole fleet", colour: "--s1", of: found("accuracy"), fill: true },
-    { label: "median device", colour: "--s2", of: found("median") },
-    { label: "worst tenth", colour: "--s6", of: found("worst_tenth"), dash: [5, 4] },
-    { label: "after training", colour: "--s5", of: found("local_accuracy"), dash: [2, 3] }] },
-  { id: "errors", title: "Errors", needs: (row) => row.accuracy === null && row.rmse !== null, format: decimal, series: [
-    { label: "RMSE", colour: "--s1", of: field("rmse"), fill: true },
-    { label: "MAE", colour: "--s2", of: field("mae") }] },
-  { id: "device-errors", title: "Errors on devices", needs: known(found("rmse")), format: decimal, series: [
-    { label: "RMSE", colour: "--s1", of: found("rmse"), fill: true },
-    { label: "median device", colour: "--s2", of: found("median") },
-    { label: "worst tenth", colour: "--s6", of: found("worst_tenth"), dash: [5, 4] }] },
-  { id: "loss", title: "Loss", needs: known(score("loss")), format: decimal, series: [
-    { label: "loss", colour: "--s3", of: field("loss"), fill: true },
-    { label: "on devices", colour: "--s8", of: found("loss") },
-    { label: "after training", colour: "--s5", of: found("local_loss"), dash: [2, 3] }] },
   { id: "forgetting", title: "Forgetting", hint: "How much of what was known is lost: over rounds, in training, in merging",
-    needs: (row) => LOSSES.some((name) => score(name)(row)), format: decimal, series: [
-    { label: "over rounds", colour: "--s4", of: score("forgetting"), fill: true },
+    needs: (row) => LOSSES.some((name) => opinion(name)(row)), format: decimal, series: [
+    { label: "over rounds", colour: "--s4", of: opinion("forgetting"), fill: true },
     { label: "in training", colour: "--s3", of: field("local_forgetting") },
     { label: "in merging", colour: "--s8", of: field("aggregation_forgetting") }] },
   { id: "time", title: "Where a round's time went", needs: (row) => row.seconds > 0, format: duration, range: fromZero, series: [
@@ -65,11 +45,37 @@ const CHARTS = [
     { label: "missing", colour: "--s6", of: (row) => row.missing.length }] },
 ];
 
-/** A figure of the task, whatever kind that is. */
-const ofKind = (name) => ({ id: name, title: scoreTitle(name), needs: known(scored(name)), format: scoreFormat(name),
-  axisFormat: isShare(name) ? share(0) : undefined, series: [
-    { label: "all samples", colour: "--s1", of: (row) => row.scores?.[name] ?? null, fill: true },
-    { label: "on devices", colour: "--s8", of: (row) => row.evaluated?.scores?.[name] ?? null }] });
+const BESIDE = { accuracy: "balanced_accuracy", rmse: "mae" }; // figures that share a chart
+
+/** A figure of the model by the coordinator, and what belongs beside it. */
+function ofFigure(name, more) {
+  const second = BESIDE[name] ? [{ label: scoreTitle(BESIDE[name]), colour: "--s2", of: byCoordinator(BESIDE[name]), dash: [5, 4] }] : [];
+  return { ...shownAs(name), id: name, title: scoreTitle(name), needs: known(scored(name)), series: [
+    { label: "all samples", colour: "--s1", of: byCoordinator(name), fill: true }, ...second, ...more] };
+}
+
+/** The chief figure, and a chart of how far devices are apart in it. */
+const chief = (name) => [
+  { ...ofFigure(name, []), needs: known(byCoordinator(name)) },
+  { ...shownAs(name), id: "spread", title: `${scoreTitle(name)} on devices`, hint: "What devices found on data they had set aside",
+    needs: known(byDevices(name)), series: [
+      { label: "whole fleet", colour: "--s1", of: byDevices(name), fill: true },
+      { label: "median device", colour: "--s2", of: evaluated("median") },
+      { label: "worst tenth", colour: "--s6", of: evaluated("worst_tenth"), dash: [5, 4] },
+      { label: "after training", colour: "--s5", of: trained(name), dash: [2, 3] }] },
+];
+
+const other = (name) => [ofFigure(name, [
+  { label: "on devices", colour: "--s8", of: byDevices(name) },
+  { label: "after training", colour: "--s5", of: trained(name), dash: [2, 3] }])];
+
+const shownAs = (name) => ({ format: scoreFormat(name), axisFormat: isShare(name) ? share(0) : undefined });
+
+function figures(rows) {
+  const names = scoreNames(rows), main = names.find((name) => name !== "loss");
+  const alone = names.filter((name) => !Object.values(BESIDE).includes(name));
+  return alone.flatMap((name) => (name === main ? chief(name) : other(name)));
+}
 
 const drawn = new Map();
 let first;
@@ -78,7 +84,7 @@ export function drawCharts(state) {
   const parent = byId("charts"), rows = state.rounds;
   first ??= parent.appendChild(h("p", { class: "card empty" }, "Curves begin with the first merged round."));
   show(first, rows.length === 0);
-  const charts = [...scoreNames(rows).map(ofKind), ...CHARTS];
+  const charts = [...figures(rows), ...CHARTS];
   for (const plan of charts) {
     const wanted = rows.some(plan.needs);
     if (wanted && !drawn.has(plan.id)) drawn.set(plan.id, new Chart(parent, plan));
@@ -94,7 +100,7 @@ export function drawCharts(state) {
 }
 
 function drawClasses(parent, { run, rounds }) {
-  const shares = score("per_class");
+  const shares = opinion("per_class");
   const rows = rounds.filter((row) => shares(row)?.length > 1);
   if (!rows.length) return;
   const plan = { id: "classes", title: "Accuracy of each class", hint: "A column for each round" };

@@ -2,16 +2,10 @@
 
 import { Chart } from "./chart.js";
 import { byId, h, keyed, say } from "./dom.js";
-import { bytes, decimal, duration, integer, moment, percent } from "./format.js";
-import { scored, scoreFormat, scoreNames, scoreTitle } from "./scores.js";
+import { bytes, decimal, duration, integer, moment } from "./format.js";
+import { byCoordinator, scoreFormat, scoreNames, scoreTitle } from "./scores.js";
 
 const MOST = 8;
-const MEASURES = [
-  ["accuracy", "Accuracy", (value) => percent(value, 1)],
-  ["balanced_accuracy", "Balanced", (value) => percent(value, 1)],
-  ["loss", "Loss", decimal],
-  ["rmse", "RMSE", decimal],
-];
 const chosen = new Map(); // name: its rounds
 let listed = [], measure = null, chart = null;
 
@@ -35,23 +29,16 @@ async function choose(name, wanted) {
 }
 
 function draw() {
-  const present = measures();
-  if (!present.some(([id]) => id === measure)) measure = present[0]?.[0] ?? "accuracy";
-  keyed(byId("runs-measure"), present, ([id]) => id,
-    ([id]) => h("button", { type: "button", on: { click: () => { measure = id; draw(); } } }),
-    (button, [id, title]) => { say(button, title); button.setAttribute("aria-pressed", id === measure); });
+  const present = scoreNames([...chosen.values()].flat());
+  if (!present.includes(measure)) measure = present[0] ?? "accuracy";
+  keyed(byId("runs-measure"), present, (name) => name,
+    (name) => h("button", { type: "button", on: { click: () => { measure = name; draw(); } } }),
+    (button, name) => { say(button, scoreTitle(name)); button.setAttribute("aria-pressed", name === measure); });
   drawChart();
   drawTable();
 }
 
-/** What can be compared: figures of every run, then those of the tasks of these. */
-function measures() {
-  const rows = [...chosen.values()].flat();
-  const plain = MEASURES.filter(([id]) => rows.some((row) => row[id] !== null));
-  return [...scoreNames(rows).map((name) => [name, scoreTitle(name), scoreFormat(name)]), ...plain];
-}
-
-const valueOf = (row) => (row ? row[measure] ?? scored(measure)(row) : null);
+const valueOf = (row) => (row ? byCoordinator(measure)(row) : null);
 
 const colourOf = (name) => `--s${1 + ([...chosen.keys()].indexOf(name) % MOST)}`;
 
@@ -61,8 +48,7 @@ function drawChart() {
   const byRound = new Map([...chosen].map(([name, rows]) => [name, new Map(rows.map((row) => [row.round, row]))]));
   const at = (name, round) => valueOf(byRound.get(name).get(round));
   const series = [...chosen.keys()].map((name) => ({ label: name, colour: colourOf(name), of: (row) => at(name, row.round) }));
-  const [, title, format] = [...measures(), MEASURES[0]].find(([id]) => id === measure);
-  const plan = { id: "runs", title, series, format, sync: "runs", height: 300, empty: "Choose a run below." };
+  const plan = { id: "runs", title: scoreTitle(measure), series, format: scoreFormat(measure), sync: "runs", height: 300, empty: "Choose a run below." };
   chart = new Chart(byId("runs-chart"), plan);
   chart.root.className = "chart";
   chart.set(numbers.map((round) => ({ round })));

@@ -52,5 +52,5 @@ export function standing(run) {
   return run.state === "starting" && run.waiting ? "waiting" : run.state;
 }
 
-/** A figure of a round: the coordinator's own, or what the devices found on data they had set aside. */
-export const score = (name) => (row) => row[name] ?? row.evaluated?.[name] ?? null;
+/** What is said of a round's model beside its figures: by the coordinator, else by the devices. */
+export const opinion = (name) => (row) => row[name] ?? row.evaluated?.[name] ?? null;

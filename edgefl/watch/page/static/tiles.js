@@ -1,9 +1,9 @@
 // The figures that matter at a glance: how good the model is, who is there, what it costs.
 
 import { byId, h, keyed, say } from "./dom.js";
-import { bytes, decimal, duration, percent, plural } from "./format.js";
-import { scoreFormat, scoreTitle } from "./scores.js";
-import { isFailing, isOnline, notInRun, now, score } from "./state.js";
+import { bytes, duration, percent, plural } from "./format.js";
+import { growsBetter, isShare, scored, scoreFormat, scoreNames, scoreTitle } from "./scores.js";
+import { isFailing, isOnline, notInRun, now, opinion } from "./state.js";
 
 export function drawTiles(state) {
   keyed(byId("tiles"), tiles(state), (tile) => tile.id,
@@ -20,60 +20,47 @@ export function drawTiles(state) {
 
 function tiles(state) {
   const { run, rounds } = state;
-  const scored = rounds.filter((row) => score("loss")(row) !== null || score("accuracy")(row) !== null);
-  const last = scored[scored.length - 1], before = scored[scored.length - 2];
+  const judged = rounds.filter((row) => scoreNames([row]).length);
+  const last = judged[judged.length - 1], before = judged[judged.length - 2];
   const looked = rounds.findLast((row) => row.evaluated); // devices tell a round later
-  return [...scores(run, last, before), ...worst(looked), ...fleet(state), ...costs(run, rounds)];
+  return [...figures(run, last, before), ...worst(looked), ...fleet(state), ...costs(run, rounds)];
 }
 
-function scores(run, last, before) {
+function figures(run, last, before) {
   if (!last) {
     const blind = run.evaluating && !run.evaluating.samples;
     return [{ id: "accuracy", title: "Accuracy", value: "–", under: blind ? "nobody has looked yet" : "after the first round" }];
   }
-  const of = (name) => score(name)(last), was = (name) => (before ? score(name)(before) : null);
-  const where = last.loss === null && last.accuracy === null ? " on devices" : "";
-  const goodness = of("accuracy") === null ? errors(of, where) : accuracies(run, of, was, where);
-  return [...goodness, ...loss(of, was, where)];
+  const where = Object.keys(last.scores).length ? "" : " on devices";
+  return scoreNames([last]).filter((name) => scored(name)(last) !== null).map((name) => {
+    const raw = scored(name)(last), earlier = before ? scored(name)(before) : null;
+    const better = earlier !== null && (growsBetter(name) ? raw >= earlier : raw <= earlier);
+    const more = best(run, name, raw) || (name === "balanced_accuracy" && weakest(run, opinion("per_class")(last)));
+    const told = more ? { under: more } : { under: change(name, raw, earlier), tone: better ? "up" : "" };
+    return { id: name, title: `${scoreTitle(name)}${where}`, value: scoreFormat(name)(raw), raw, ...told };
+  });
 }
 
-function accuracies(run, of, was, where) {
-  const now = of("accuracy"), earlier = was("accuracy"), best = run.best?.accuracy ?? null, balanced = of("balanced_accuracy");
-  const under = best !== null && best > now ? `best ${percent(best)} in round ${run.best.round}` : gain(now, earlier);
-  const tone = earlier === null || now < earlier ? "" : "up";
-  const first = { id: "accuracy", title: `Accuracy${where}`, value: percent(now), raw: now, under, tone };
-  if (balanced === null) return [first];
-  const weak = weakest(run, of("per_class"));
-  return [first, { id: "balanced", title: "Balanced accuracy", value: percent(balanced), raw: balanced, under: weak }];
+/** In which round this figure was best, if the run is judged by it and it was better than now. */
+function best(run, name, value) {
+  if (run.best?.measure !== name || run.best.value === null || run.best.value === value) return "";
+  const better = growsBetter(name) ? run.best.value > value : run.best.value < value;
+  return better ? `best ${scoreFormat(name)(run.best.value)} in round ${run.best.round}` : "";
 }
 
-function errors(of, where) {
-  if (of("scores")) return Object.entries(of("scores")).filter(([, value]) => value !== null).map(([name, value]) => (
-    { id: `score-${name}`, title: `${scoreTitle(name)}${where}`, value: scoreFormat(name)(value), raw: value, under: "" }));
-  if (of("rmse") === null) return [];
-  const under = `MAE ${decimal(of("mae"))}, R² ${decimal(of("r2"))}`;
-  return [{ id: "rmse", title: `RMSE${where}`, value: decimal(of("rmse")), raw: of("rmse"), under }];
+function change(name, value, earlier) {
+  if (earlier === null) return "first round";
+  if (!isShare(name)) return `${value <= earlier ? "down" : "up"} from ${scoreFormat(name)(earlier)}`;
+  const points = 100 * (value - earlier);
+  return `${points >= 0 ? "+" : "−"}${Math.abs(points).toFixed(1)} points`;
 }
 
 function worst(row) {
   const value = row?.evaluated.worst_tenth ?? null;
   if (value === null) return [];
   const under = `of ${plural(row.evaluated.devices, "device")} that looked`;
-  const format = row.evaluated.accuracy === null ? decimal : percent;
-  return [{ id: "worst", title: "Worst tenth", value: format(value), raw: value, under }];
-}
-
-function loss(of, was, where) {
-  const now = of("loss"), earlier = was("loss");
-  if (now === null) return [];
-  const under = earlier === null ? "first round" : `${now <= earlier ? "down" : "up"} from ${decimal(earlier)}`;
-  return [{ id: "loss", title: `Loss${where}`, value: decimal(now), raw: now, under }];
-}
-
-function gain(value, earlier) {
-  if (earlier === null) return "first round";
-  const points = 100 * (value - earlier);
-  return `${points >= 0 ? "+" : "−"}${Math.abs(points).toFixed(1)} points`;
+  const chief = scoreNames([row]).find((name) => name !== "loss");
+  return [{ id: "worst", title: "Worst tenth", value: scoreFormat(chief)(value), raw: value, under }];
 }
 
 function weakest(run, perClass) {
