@@ -1,11 +1,11 @@
-"""Facts: what happened in a run, each defined here once, whoever drives the run and whoever reads of it.
+"""Facts: what happened in a run, each defined here once, for all drivers and all readers of a run.
 
 Loop, emulated fleet and coordinator tell the same facts. Journal, `metrics.jsonl`, the live view, `edgefl compare` and
 `edgefl replay` are readers of this one stream; none of them looks into a coordinator.
 
 * `at` is when it was told: seconds since 1970, or virtual seconds of an emulated fleet. Fields that read a clock are
   marked with `CLOCK`; everything else of an undisturbed run is the same in every driver.
-* A fact that only matters while somebody watches is not `lasting`: it is shown, and never written down.
+* A fact that only matters to a live view is not `lasting`: it is shown, and never written down.
 * In JSON a fact is one object: its `event` (the name of its class, in small letters), then its fields.
 
 To add one: write the class, add it to `FACTS` and `__all__`, tell it where it happens. Its docstring documents it.
@@ -17,7 +17,7 @@ How quantities are counted, everywhere:
                a device that missed the round before). Graphs, chunk headers and small messages are not counted.
   bytes_up     frames of answers that arrived whole since the last merge, whatever became of them
   seconds      of a round: from the merge before it (or the start) to its own, waiting included
-  waiting_seconds  of these, until the round was opened: nobody was asked for anything
+  waiting_seconds  of these, until the round was opened: no device was at work
   late         answers since the last merge to a round that was closed already, kept by policy or not
   refused      messages since the last merge that could not be used
   scores       figures of a model on samples that it was not trained on, what it is judged by first, by the same names
@@ -224,7 +224,7 @@ class Waiting(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Interrupted(Fact):
-    """No coordinator is at work on a run that has not ended; told by whoever shows its folder."""
+    """No coordinator is at work on a run that has not ended; told by the reader of its folder."""
 
     lasting: ClassVar[bool] = False
 
@@ -447,7 +447,7 @@ class Closed(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Round(Scored, Fact):
-    """A round is merged, and this is how good its model is. One without devices needed nobody."""
+    """A round is merged, and this is how good its model is. One without devices was a free round."""
 
     round: int
     scores: Scores = field(default_factory=dict)  # empty: this model was not evaluated
@@ -462,7 +462,7 @@ class Round(Scored, Fact):
     updates: Mapping[str, float] = field(default_factory=dict)  # what updates counted, summed over the devices
     stages: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # what stages counted
     bounded: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # what was taken from whom
-    staleness: float | None = None  # where rounds wait for nobody: how many rounds ago its answers began, in the mean
+    staleness: float | None = None  # in buffered rounds: how many rounds ago its answers began, in the mean
     bytes_up: int = 0
     bytes_down: int = 0
     seconds: float = field(default=0.0, kw_only=True, metadata=CLOCK)
@@ -561,7 +561,7 @@ class Done(Scored, Fact):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Fact):
-    """The run has ended with an error; told by whoever ran it."""
+    """The run has ended with an error; told by the driver."""
 
     reason: str
 

@@ -113,7 +113,7 @@ def memory_taken() -> tuple[int, int]:
 
 
 def limit_data(more: int) -> None:
-    """Let this process have so many more bytes for itself that it can write to."""
+    """Let this process have this number of bytes more for itself that it can write to."""
     _, writable = memory_taken()
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (_below(writable + more, hard), hard))

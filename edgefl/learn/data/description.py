@@ -76,7 +76,7 @@ def binary_digits(values: Array, count: int = DIGITS) -> Array:
 
 
 def summed_rows(samples: int, left_out: LeftOut) -> Array:
-    """Return the numbers of those rows, of so many, over which sums may leave the device.
+    """Return the numbers of those rows over which sums may leave the device.
 
     What a device tells of its training data as a sum (label counts, a loss) is over these rows and no others, so that
     two sums never differ by fewer than `FEWEST` rows (device_agent/durable/counted_rows.py).

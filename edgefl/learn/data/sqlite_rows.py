@@ -111,5 +111,5 @@ def _only_reading(action: int, *_about: str | None) -> int:
 
 
 def _only_columns(action: int, *_about: str | None) -> int:
-    """Whether SQLite may do this where nobody wrote a query: read columns as they are."""
+    """Return whether SQLite may do this without a query of the operator: read columns as they are."""
     return sqlite3.SQLITE_OK if action in {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ} else sqlite3.SQLITE_DENY

@@ -54,7 +54,7 @@ def described(event: Described) -> str:
 
 
 def best(event: Done) -> str:
-    """The best that a run came to, from its last word; empty if nobody looked."""
+    """The best that a run came to, from its last word; empty if it was not evaluated."""
     when = "" if event.best_round in (None, event.rounds) else f" after round {event.best_round}"
     return "".join(f"best {figure.title} {figure.shown}{when}" for figure in figures(event.best_score))
 
@@ -90,7 +90,7 @@ def spent(event: Done) -> str:
 
 
 def bounded(event: Round) -> str:
-    """Whose answers `[guards]` scaled down in a round, if anybody's."""
+    """Return whose answers `[guards]` scaled down in a round; empty if none were."""
     names = list(event.bounded)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"  bounded {', '.join(names[:5])}{more}" if names else ""
