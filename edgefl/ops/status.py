@@ -13,6 +13,7 @@ from rich.text import Text
 
 from edgefl.base.events import Evaluated, Vitals
 from edgefl.learn.evaluation import wording
+from edgefl.learn.evaluation.figures import figures as judged
 from edgefl.ops.run_lookup import Looked, look_again
 from edgefl.ops.sources import DeviceStory
 from edgefl.system.hardware.vitals import described
@@ -47,7 +48,7 @@ def runs_table(runs: Sequence[Looked], now: float) -> Table:
         s, run = looked.snapshot, looked.snapshot.run
         here = sum(row.live and row.state not in ABSENT for row in s.devices)
         devices = f"{here} of {len(s.devices)} here" if looked.going_on else f"{len(s.devices)}"
-        figures = wording.scores(s.opinion).split("  ")[0] if s.opinion else ""
+        figures = "".join(f"{one.title} {one.shown}" for one in judged(s.opinion.scores)[:1]) if s.opinion else ""
         style = {"interrupted": "yellow", "paused": "red", "broker away": "red", "finished": "dim"}.get(
             looked.state, ""
         )
