@@ -12,6 +12,7 @@ from rich.text import Text
 from edgefl.base.events import Evaluated
 from edgefl.base.vitals import described, glance
 from edgefl.learn.evaluation import wording
+from edgefl.learn.evaluation.figures import figures as judged
 from edgefl.ops.run_lookup import Looked, look_again
 from edgefl.ops.sources import DeviceStory
 from edgefl.system.moments import ago, shown
@@ -45,7 +46,7 @@ def runs_table(runs: Sequence[Looked], now: float) -> Table:
         s, run = looked.snapshot, looked.snapshot.run
         fleet = of_the_run(s.devices)
         devices = f"{_here(fleet)} of {len(fleet)} here" if looked.going_on else f"{len(fleet)}"
-        figures = wording.scores(s.opinion).split("  ")[0] if s.opinion else ""
+        figures = "".join(f"{one.title} {one.shown}" for one in judged(s.opinion.scores)[:1]) if s.opinion else ""
         style = {"interrupted": "yellow", "paused": "red", "broker away": "red", "finished": "dim"}.get(
             looked.state, ""
         )
