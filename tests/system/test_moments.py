@@ -40,7 +40,9 @@ def test_a_zone_that_is_said_counts():
     assert moment("2026-11-17T14:30+00:00", NOW, "--since") == datetime(2026, 11, 17, 14, 30, tzinfo=timezone.utc)
 
 
-@pytest.mark.parametrize("text", ["", "t", "soon", "2026-13-01", "-3h", "1e9d", "9999999d", "999999d", "1h30", "30m soon"])
+@pytest.mark.parametrize(
+    "text", ["", "t", "soon", "2026-13-01", "-3h", "1e9d", "9999999d", "999999d", "1h30", "30m soon"]
+)
 def test_what_is_no_moment_is_said_to_be_none(text):
     with pytest.raises(ConfigError, match=rf"^--since {text}: say today, yesterday, a weekday"):
         moment(text, NOW, "--since")
