@@ -25,8 +25,8 @@ from coordinator.shell.merging import Prepared
 from coordinator.shell.outbox import Outbox, start_number
 from coordinator.shell.service import Coordinator
 from device_agent.decide import vocabulary
-from device_agent.decide.order import Order, Train
 from device_agent.shell.backends import MakeModel
+from device_agent.shell.order import Order, Train
 from device_agent.shell.service import Agent
 from device_agent.shell.training import TELL_EVERY, Failed, Progressed, Seal, Trained
 from edgefl.base import events

@@ -16,8 +16,6 @@ from typing import Any, TypeAlias
 
 from device_agent.decide import session, vocabulary
 from device_agent.decide.failure_reason import Verdict, judged
-from device_agent.decide.order import Order, Train
-from device_agent.decide.replay import Replays
 from device_agent.decide.session import Session, step
 from device_agent.durable import identity, own_models
 from device_agent.durable.birth_number import born
@@ -25,6 +23,7 @@ from device_agent.durable.counted_rows import CountedRows
 from device_agent.durable.failures import MOST, Failures
 from device_agent.durable.own_models import Draft, OwnModels
 from device_agent.durable.privacy_ledger import PrivacyLedger
+from device_agent.durable.replay import Replays
 from device_agent.durable.spool import Held, Spools
 from device_agent.durable.states import States
 from device_agent.durable.trust import Trust, Wanted
@@ -34,6 +33,7 @@ from device_agent.shell.data_watch import DataLooked, DataWatch
 from device_agent.shell.descriptions import Describing, Descriptions
 from device_agent.shell.inbound import Hearing, Stranger
 from device_agent.shell.model_cache import ModelCache
+from device_agent.shell.order import Order, Train
 from device_agent.shell.outbox import Outbox
 from device_agent.shell.presence import Attendance
 from device_agent.shell.renewal import Renewal

@@ -13,7 +13,7 @@ from hashlib import sha256
 from math import ceil, inf
 from typing import Any
 
-from device_agent.decide.order import Watch
+from device_agent.shell.order import Watch
 from device_agent.shell.service import Agent
 from device_agent.shell.training import Failed, Trained
 from edgefl.base import seeds

@@ -10,11 +10,11 @@ import pytest
 from idle_agents import Later, Stopped, idle_agent
 
 from device_agent.decide import session, vocabulary
-from device_agent.decide.order import Item, Order
 from device_agent.decide.vocabulary import Tasked
 from device_agent.durable.privacy_ledger import NAME
 from device_agent.durable.spool import Held, Spools
 from device_agent.shell.model_cache import STALLED
+from device_agent.shell.order import Item, Order
 from device_agent.shell.service import OPEN, QUIET, RETRY, Agent
 from device_agent.shell.training import Trained
 from edgefl.base.vector import Layout
