@@ -22,6 +22,7 @@ from coordinator.shell.exporting import read, reads_tokens
 from coordinator.shell.fleet_broker import fleet_of
 from coordinator.shell.page import served
 from coordinator.shell.renewals import Renewals
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import ConfigError, Interrupted
 from edgefl.base.events import Fact, Failed, Round, Started, Tell, Waiting
@@ -131,14 +132,15 @@ def coordinate(
             transport,
             lambda: jobs.prepare(run, root, network())[0],
             folder=folder,
-            book=book,
+            journal=book,
             tell=tell,
-            signer=signer,
-            device_keys=DeviceKeys(identity.devices_path(run), run.devices, members),
-            renewals=Renewals(fleet.name) if fleet else None,
-            seal=run.wire.seals(local=address.local),
-            beat=manager.beat,
-            beat_every=manager.every,
+            security=Security(
+                signer=signer,
+                device_keys=DeviceKeys(identity.devices_path(run), run.devices, members),
+                renewals=Renewals(fleet.name) if fleet else None,
+                seal=run.wire.seals(local=address.local),
+            ),
+            manager=manager,
         )
         book.set(software=json.dumps(versions()), **({"origins": origins} if origins else {}))
         until_done.callback(_stop_on_signals(serving))

@@ -3,9 +3,9 @@
 import logging
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from device_agent.box.fork_client import Box
 from device_agent.box.fork_server import Zygote
@@ -18,6 +18,7 @@ from device_agent.shell.own_samples import samples_of
 from device_agent.shell.renewal import Renewal
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
 from device_agent.shell.vitals import Machine
 from edgefl.base.errors import ConfigError
 from edgefl.job.config import reader
@@ -27,7 +28,7 @@ from edgefl.learn.training.divergence import unscaled
 from edgefl.system import logs, resident_memory
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
-from edgefl.system.disk import FolderDisk
+from edgefl.system.disk import Disk, FolderDisk
 from edgefl.system.locks import own
 from edgefl.system.portable import LINUX
 from edgefl.system.service_manager import ServiceManager
@@ -38,6 +39,7 @@ from edgefl.wire.first_use import missing_key
 from edgefl.wire.messages import Vitals
 from edgefl.wire.opening import open_transport
 from edgefl.wire.transport import Transport
+from edgefl.wire.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
@@ -81,19 +83,25 @@ def _enrolled() -> Path:
 class Host:
     """An agent in the real world: its turns, the machine's clock, a thread to train in."""
 
-    def __init__(self, *, transport: Transport, box: Box | None = None, **about: Any) -> None:  # Any: as an Agent's
+    def __init__(
+        self,
+        identity: DeviceIdentity,
+        transport: Transport,
+        disk: Disk,
+        setup: TrainingSetup,
+        *,
+        box: Box | None = None,
+        scope: Scope = Scope(),
+        limits: Limits = Limits(),
+        hooks: Hooks = Hooks(),
+    ) -> None:
         self.transport, self.clock, self.box = transport, SystemClock(), box
         self.manager = ServiceManager()
         self.events = Turns(self.clock, self.manager.beat, self.manager.every)
         self.background = Threads(self.events.put, "training")
-        self.agent = Agent(
-            transport=transport,
-            clock=self.clock,
-            background=self.background,
-            put=self.events.put,
-            train=box,
-            **about,
-        )
+        wiring = Wiring(transport, self.clock, self.background, self.events.put)
+        setup = replace(setup, train=box) if box is not None else setup
+        self.agent = Agent(identity, wiring, disk, setup, scope=scope, limits=limits, hooks=hooks)
 
     def run(self) -> tuple[int, str]:
         """Serve until it has ended; the exit code and the reason."""
@@ -146,30 +154,34 @@ def open_agent(
         log.warning("conditions.%s has no effect: this machine does not tell", condition)
     transport = open_transport(address, me.id, me.tls)
     return Host(
-        device=me.id,
-        fleet=me.fleet,
-        site=me.site,
-        transport=transport,
+        DeviceIdentity(
+            me.id,
+            me.fleet,
+            back_end=back_end,
+            site=me.site,
+            renewal=Renewal(me.id, me.tls, SystemClock().wall),
+            boot=boot(),
+        ),
+        transport,
+        FolderDisk(me.folder.expanduser() / me.id),
+        TrainingSetup(samples, maker(file.compute, lambda: len(samples.data))),
         box=_box(file, samples, zygote),
-        data=samples,
-        make_model=maker(file.compute, lambda: len(samples.data)),
-        back_end=back_end,
-        disk=FolderDisk(me.folder.expanduser() / me.id),
-        once=once,
-        run=only,
-        connect_timeout=me.connect_timeout,
-        broker=str(address),
-        coordinator=me.coordinator,
-        models=me.models,
-        limit_mb=me.limit_mb,
-        allowed=file.compute.factories,
-        renewal=Renewal(me.id, me.tls, SystemClock().wall),
-        machine=machine,
-        unmet=_unmet(file.conditions),
-        allowance=file.privacy,
-        boot=boot(),
-        own_models=me.own_models,
-        own_models_mb=me.own_models_mb,
+        scope=Scope(
+            broker=str(address),
+            connect_timeout=me.connect_timeout,
+            coordinator=me.coordinator,
+            models=me.models,
+            once=once,
+            run=only,
+        ),
+        limits=Limits(
+            limit_mb=me.limit_mb,
+            allowed=file.compute.factories,
+            allowance=file.privacy,
+            own_models=me.own_models,
+            own_models_mb=me.own_models_mb,
+        ),
+        hooks=Hooks(machine=machine, unmet=_unmet(file.conditions)),
     )
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from device_agent.decide.order import Item
 from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.order import Item
 from device_agent.shell.training import Seal
 from edgefl.base.vector import State
 

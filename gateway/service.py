@@ -24,10 +24,12 @@ from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.merging import Prepared
 from coordinator.shell.outbox import Outbox, start_number
 from coordinator.shell.service import Coordinator
+from coordinator.shell.setup import ModelSource, Security
 from device_agent.decide import vocabulary
-from device_agent.decide.order import Order, Train
 from device_agent.shell.backends import MakeModel
+from device_agent.shell.order import Order, Train
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
 from device_agent.shell.training import TELL_EVERY, Failed, Progressed, Seal, Trained
 from edgefl.base import events
 from edgefl.base.errors import Interrupted
@@ -37,12 +39,12 @@ from edgefl.job.run.job import Job
 from edgefl.learn.contract import Update
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system.background import Background, Put
-from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk
 from edgefl.system.reactor import Woken
 from edgefl.wire.messages import JobState
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Transport
+from edgefl.wire.wiring import Wiring
 from gateway import relay
 from gateway.errand import Errand
 from gateway.relay import Relay
@@ -118,26 +120,33 @@ class SiteTraining:
 
 
 class Gateway:
-    """Two shells and what is decided between them; `about` is what an Agent is told of itself."""
+    """Two shells and what is decided between them."""
 
-    def __init__(self, place: Site, /, *, put: Put, clock: Clock, background: Background, **about: Any) -> None:
-        self.site, self.put, self.clock, self.background = place, put, clock, background
+    def __init__(
+        self,
+        place: Site,
+        identity: DeviceIdentity,
+        wiring: Wiring,
+        disk: Disk,
+        *,
+        scope: Scope = Scope(),
+        limits: Limits = Limits(),
+    ) -> None:
+        self.site, self.put, self.clock, self.background = place, wiring.put, wiring.clock, wiring.background
         self.relay = Relay()
         self.played: dict[str, Played] = {}
         self.errands: dict[int, Errand] = {}  # by number: the one in hand
         self.lives, self.told = 0, 0.0
         self.training = SiteTraining(self._ordered, self._cancelled)
+        no_data = Dataset(np.zeros((0, 1), np.float32), np.zeros(0, np.int64), 0)
         self.agent = Agent(
-            data=Dataset(np.zeros((0, 1), np.float32), np.zeros(0, np.int64), 0),
-            make_model=place.make_model,
-            back_end="gateway",
-            clock=clock,
-            background=background,
-            put=lambda event: put(ToCentre(event)),
-            trainer=self.training,
-            speaks_for=lambda: place.devices,
-            heard=self._heard,
-            **about,
+            identity,
+            replace(wiring, put=lambda event: wiring.put(ToCentre(event))),
+            disk,
+            TrainingSetup(no_data, place.make_model, trainer=self.training),
+            scope=scope,
+            limits=limits,
+            hooks=Hooks(speaks_for=lambda: place.devices, heard=self._heard),
         )
 
     # ---- the reactor -------------------------------------------------------------------------------------------
@@ -293,19 +302,15 @@ class Gateway:
         make = partial(job_of, run=run, make_model=self.site.make_model)
         shell = Coordinator(
             run,
-            self.site.connect(run_key),
+            Wiring(self.site.connect(run_key), self.clock, self.site.background(put), put),
             lambda: make(errand),
-            put=put,
-            clock=self.clock,
-            background=self.site.background(put),
-            disk=disk,
+            journal=Journal(disk, clock=self.clock),
             tell=partial(self._facts, run_key, life),
-            signer=self.site.signer,
-            device_keys=self.site.device_keys(),
+            security=Security(self.site.signer, self.site.device_keys(), seal=self.site.seal),
             run_id=errand.task.run_id,
-            seal=self.site.seal,
-            artifacts=artifacts,
-            preparing=lambda known, opener: preparing(hold[0], make, disk, known, opener),
+            source=ModelSource(
+                artifacts, lambda _make, _journal, known, opener: preparing(hold[0], make, disk, known, opener)
+            ),
         )
         return Played(life, errand, shell, hold[0])
 

@@ -12,16 +12,16 @@ import numpy as np
 
 from coordinator.decide import vocabulary
 from coordinator.decide.rounds import Rounds
-from coordinator.decide.staleness import Policy
 from coordinator.decide.vocabulary import Recalled
 from coordinator.durable import recovery
 from coordinator.durable.answer_store import AnswerStore
 from coordinator.durable.journal import Journal
+from coordinator.durable.staleness import Policy
 from coordinator.shell.artifacts import Artifacts
 from coordinator.shell.merging import Prepared, Standing
 from coordinator.shell.publisher import Publication
-from device_agent.decide.order import Item
 from device_agent.shell.backends import MakeModel
+from device_agent.shell.order import Item
 from edgefl.base.schedule import Purpose
 from edgefl.base.vector import norm
 from edgefl.job.config.schema import RunFile

@@ -15,6 +15,7 @@ from device_agent.decide.vocabulary import Stopped
 from device_agent.durable import identity
 from device_agent.shell.backends import maker
 from device_agent.shell.renewal import Renewal
+from device_agent.shell.setup import DeviceIdentity, Limits, Scope
 from edgefl.base.errors import ConfigError
 from edgefl.fleet.members import MembersFile
 from edgefl.job.config import reader
@@ -24,7 +25,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.system import logs
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
-from edgefl.system.disk import FolderDisk
+from edgefl.system.disk import Disk, FolderDisk
 from edgefl.system.locks import own
 from edgefl.system.reactor import serve
 from edgefl.system.service_manager import ServiceManager
@@ -33,6 +34,7 @@ from edgefl.wire.address import parse
 from edgefl.wire.first_use import missing_key
 from edgefl.wire.opening import open_transport
 from edgefl.wire.transport import Transport
+from edgefl.wire.wiring import Wiring
 from gateway.errand import Errand
 from gateway.service import Gateway, Site
 
@@ -44,13 +46,21 @@ LAST = 2**31 - 2  # a site has as many rounds as it is asked for
 class Host:
     """A gateway in the real world: one queue for both sides, the machine's clock, threads to add up in."""
 
-    def __init__(self, place: Site, /, *, transport: Transport, **about: Any) -> None:  # Any: as an Agent's
+    def __init__(
+        self,
+        place: Site,
+        identity: DeviceIdentity,
+        transport: Transport,
+        disk: Disk,
+        *,
+        scope: Scope = Scope(),
+        limits: Limits = Limits(),
+    ) -> None:
         self.events: SimpleQueue[Any] = SimpleQueue()
         self.clock, self.transport, self.manager = SystemClock(), transport, ServiceManager()
         self.background = Threads(self.events.put, "gateway")
-        self.gateway = Gateway(
-            place, put=self.events.put, clock=self.clock, background=self.background, transport=transport, **about
-        )
+        wiring = Wiring(transport, self.clock, self.background, self.events.put)
+        self.gateway = Gateway(place, identity, wiring, disk, scope=scope, limits=limits)
 
     def run(self) -> tuple[int, str]:
         """Serve until it has ended; the exit code and the reason."""
@@ -124,17 +134,11 @@ def open_gateway(file: GatewayFile, *, insecure: bool = False) -> Host:
     log.info("gateway=%s broker=%s site=%s devices=%d", me.id, address, where, file.site.devices)
     return Host(
         place,
-        transport=open_transport(address, me.id, me.tls),
-        device=me.id,
-        fleet=me.fleet,
-        site=me.site,
-        disk=FolderDisk(folder),
-        connect_timeout=me.connect_timeout,
-        broker=str(address),
-        coordinator=me.coordinator,
-        limit_mb=me.limit_mb,
-        allowed=file.compute.factories,
-        renewal=Renewal(me.id, me.tls, SystemClock().wall),
+        DeviceIdentity(me.id, me.fleet, "gateway", site=me.site, renewal=Renewal(me.id, me.tls, SystemClock().wall)),
+        open_transport(address, me.id, me.tls),
+        FolderDisk(folder),
+        scope=Scope(broker=str(address), connect_timeout=me.connect_timeout, coordinator=me.coordinator),
+        limits=Limits(limit_mb=me.limit_mb, allowed=file.compute.factories),
     )
 
 

@@ -97,7 +97,7 @@ OURS: dict[str, str] = {
     "device_agent/box/inside.py": "what the agent says to its box",
     "device_agent/durable/failures.py": "the device's folder",
     "device_agent/durable/privacy_ledger.py": "the device's folder",
-    "device_agent/decide/replay.py": "the device's folder; has a hash",
+    "device_agent/durable/replay.py": "the device's folder; has a hash",
     "edgefl/lab/api/running.py": "notes of this process",
     "edgefl/lab/comparison/cache.py": "the results of a comparison",
     "edgefl/learn/data/table.py": "from its own process, which has a limit of memory",

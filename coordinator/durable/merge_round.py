@@ -8,10 +8,10 @@ round is merged, and with it each round behind it that needs no device.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.decide import staleness
-from coordinator.decide.staleness import Latecomer, Policy
 from coordinator.decide.vocabulary import AnswerId
+from coordinator.durable import staleness
 from coordinator.durable.answer_store import AnswerStore, rows_for
+from coordinator.durable.staleness import Latecomer, Policy
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
 from edgefl.learn.contract import Update

@@ -60,9 +60,9 @@ def perform(here: "Coordinator", action: vocabulary.Action) -> None:  # noqa: PL
         case vocabulary.HandOver(device, certificate):
             here.outbox.say(device, Renewed(certificate=certificate))
         case vocabulary.Merge():
-            policy = here.state.rounds.rules.late
-            journaled = here.journal is not None and not here.journal.full
-            here.background.start(here.artifacts.merge(action, policy, here.disk, here.clock, journaled=journaled))
+            policy, journal = here.state.rounds.rules.late, here.journal
+            disk, journaled = (journal.disk, not journal.full) if journal else (None, False)
+            here.background.start(here.artifacts.merge(action, policy, disk, here.clock, journaled=journaled))
         case vocabulary.Forget(digests):
             here.artifacts.answers.drop(*digests)
         case vocabulary.Tell(facts):

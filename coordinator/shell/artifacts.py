@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
-from coordinator.decide import gateways, vocabulary
-from coordinator.decide.staleness import Policy
+from coordinator.decide import vocabulary
 from coordinator.durable.answer_store import AnswerStore, Arrival, reader
 from coordinator.durable.checkpoint_writer import Saving
 from coordinator.durable.journal import AnswerFrame
 from coordinator.durable.merge_round import take_answers
-from coordinator.shell import merging
+from coordinator.durable.staleness import Policy
+from coordinator.shell import gateways, merging
 from coordinator.shell.guards import check
 from coordinator.shell.publisher import Publication, Publisher
 from edgefl.base.errors import WireError

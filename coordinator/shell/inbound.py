@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TypeAlias, TypeVar
 
-from coordinator.decide import gateways, rounds, vocabulary
+from coordinator.decide import rounds, vocabulary
 from coordinator.decide.devices import NAMELESS
 from coordinator.decide.roster import Announcement
 from coordinator.decide.strikes import Conduct
+from coordinator.shell import gateways
 from coordinator.shell.artifacts import Artifacts
 from coordinator.shell.authentication import Proofs
 from coordinator.shell.device_keys import DeviceKeys

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 
 from coordinator.decide import vocabulary
-from coordinator.decide.budgets import budget
 from coordinator.shell.artifacts import Artifacts
+from coordinator.shell.budgets import budget
 from coordinator.shell.outbox import Outbox
 from coordinator.shell.publisher import Publication
 from edgefl.job.config.schema import RunFile

@@ -8,7 +8,7 @@ device without a receipt keeps its update. Messages become events in hearing.py;
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from coordinator.decide import core, vocabulary
@@ -20,27 +20,24 @@ from coordinator.durable.journal import Journal
 from coordinator.durable.starting_point import begin, identify
 from coordinator.shell import merging
 from coordinator.shell.actions import perform
-from coordinator.shell.artifacts import Artifacts
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.inbound import Hearing
 from coordinator.shell.inbox import Inbox
 from coordinator.shell.invitations import Asking
 from coordinator.shell.outbox import Outbox, start_number
-from coordinator.shell.renewals import Renewals
 from coordinator.shell.retained_cleanup import RetainedCleanup
+from coordinator.shell.setup import ModelSource, Prepare, Security
 from edgefl.base.errors import Interrupted, StoreError
 from edgefl.base.events import Fact, Tell
 from edgefl.base.records import replace
 from edgefl.job.config.schema import RunFile
-from edgefl.job.run.job import Job, RunState
-from edgefl.system.background import Background, Crashed, Put, Work
-from edgefl.system.clock import Clock
-from edgefl.system.disk import Disk
+from edgefl.job.run.job import RunState
+from edgefl.system.background import Crashed, Work
 from edgefl.system.reactor import Woken
 from edgefl.watch.fact_lines import write_log
-from edgefl.wire.sealing import Opener
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Disconnected, Message, Transport, Undelivered
+from edgefl.wire.transport import Connected, Disconnected, Message, Undelivered
+from edgefl.wire.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
@@ -57,47 +54,37 @@ NEVER_DEFERRED = (
 class Coordinator:
     """One run over one transport: a reactor. `prepare` makes the job when the first device is there.
 
-    With a disk, everything a device was promised is in the journal before the promise is made, and a coordinator
-    that is started again on the same disk goes on with the round in hand; `book` is the journal there, if that is open
-    already. `seal` asks for sealed answers; unless said, the run file does. A gateway has its own `artifacts` and way
-    of `preparing`: what it hands out is not its own.
+    With a journal, everything a device was promised is in it before the promise is made, and a coordinator that is
+    started again with the same journal goes on with the round in hand.
     """
 
     def __init__(
         self,
         run: RunFile,
-        transport: Transport,
-        prepare: Callable[[], Job],
+        wiring: Wiring,
+        prepare: Prepare,
         *,
-        put: Put,
-        clock: Clock,
-        background: Background,
-        disk: Disk | None = None,
-        book: Journal | None = None,
+        journal: Journal | None = None,
         tell: Tell = lambda _: None,
-        signer: Signer | None = None,
-        device_keys: DeviceKeys | None = None,
+        security: Security = Security(),
         run_id: str | None = None,
-        renewals: Renewals | None = None,
-        seal: bool | None = None,
-        artifacts: Callable[..., Artifacts] = Artifacts,
-        preparing: Callable[[Rounds | None, Opener], Work] | None = None,
+        source: ModelSource = ModelSource(),
     ) -> None:
-        self.name, self.transport, self.disk = run.run.name, transport, disk
-        self.put, self.clock, self.background, self.tell = put, clock, background, tell
-        self.journal = book or (Journal(disk, clock=clock) if disk else None)
+        transport, clock = wiring.transport, wiring.clock
+        self.name, self.transport, self.journal, self.tell = run.run.name, transport, journal, tell
+        self.put, self.clock, self.background = wiring.put, clock, wiring.background
         self.run_id = identify(run, self.journal, run_id)
         self.state = begin(run, self.journal, clock.now(), clock.wall())
-        self.signer = signer or Signer.new()
+        self.signer = security.signer or Signer.new()
         fleet, limit, start = run.broker.fleet, run.wire.limit_mb << 20, start_number(self.journal, int(clock.wall()))
         self.outbox = Outbox(transport, fleet, self.name, self.run_id, signer=self.signer, start=start)
         self.inbox = Inbox(self.outbox, run.guards, limit, lambda device: online(self.state, device))
         self.retained_cleanup = RetainedCleanup(transport, fleet, self.name, limit)
-        sealed = run.wire.seal is True if seal is None else seal
-        self.artifacts = artifacts(run, self.run_id, transport, self.signer, seal=sealed)
-        self.preparing = preparing or (lambda known, opener: merging.preparing(prepare, self.journal, known, opener))
+        sealed = run.wire.seal is True if security.seal is None else security.seal
+        self.artifacts = source.artifacts(run, self.run_id, transport, self.signer, seal=sealed)
+        self.preparing = partial(source.preparing, prepare, journal)
         self.asking = Asking(run, self.artifacts, self.outbox)
-        keys = device_keys or DeviceKeys(listed=run.devices)
+        keys = security.device_keys or DeviceKeys(listed=run.devices)
         self.hearing = Hearing(self.outbox, self.inbox, keys, self.artifacts, self.retained_cleanup)
         self.pending: deque[vocabulary.Event] = deque()  # not taken in yet: the journal cannot be written
         self.deferred: deque[Any] = deque()  # came meanwhile
@@ -107,7 +94,7 @@ class Coordinator:
         self.stuck: list[Work] = []  # to be started again
         self.retry_at: float | None = None  # when they are
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
-        self.renewals = renewals  # where the fleet has an authority
+        self.renewals = security.renewals  # where the fleet has an authority
         self.members_at = clock.now() if keys.members else None  # when to look for revoked devices
         self.error: Exception | None = None
         self.ended = False
@@ -137,7 +124,7 @@ class Coordinator:
         """The state at the end, or what ended it."""
         if self.error is None and self.artifacts.run_state is not None:
             return self.artifacts.run_state
-        raise self.error or interrupted(self.name, self.state.rounds, durable=self.disk is not None)
+        raise self.error or interrupted(self.name, self.state.rounds, durable=self.journal is not None)
 
     def close(self) -> None:
         """Let go of everything, however it ended."""
@@ -195,7 +182,7 @@ class Coordinator:
                 self._end(error, vocabulary.Failed(now))
             case vocabulary.Stop() if unfinished(self.state):
                 self._end(
-                    interrupted(self.name, self.state.rounds, durable=self.disk is not None), vocabulary.Stop(now)
+                    interrupted(self.name, self.state.rounds, durable=self.journal is not None), vocabulary.Stop(now)
                 )
 
     def _woken(self, now: float) -> None:

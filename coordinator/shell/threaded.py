@@ -5,7 +5,7 @@ that merged the last: no thread is woken for either. A large one is left to the 
 goes on while answers of such a size are written.
 """
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,18 @@ from coordinator.durable import identity
 from coordinator.durable.journal import Journal
 from coordinator.shell.device_keys import NAME as DEVICE_KEYS
 from coordinator.shell.device_keys import DeviceKeys
-from coordinator.shell.renewals import Renewals
 from coordinator.shell.service import Coordinator
+from coordinator.shell.setup import Prepare, Security
 from edgefl.base.events import Tell
 from edgefl.job.config.schema import RunFile
-from edgefl.job.run.job import Job, RunState
+from edgefl.job.run.job import RunState
 from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import FolderDisk
+from edgefl.system.service_manager import ServiceManager
 from edgefl.system.turns import Turns
-from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Message, Transport
+from edgefl.wire.wiring import Wiring
 
 LARGE = 1 << 16  # bytes of a message that is left to the thread that serves
 
@@ -36,34 +37,27 @@ class Threaded:
         self,
         run: RunFile,
         transport: Transport,
-        prepare: Callable[[], Job],
+        prepare: Prepare,
         *,
         folder: Path | None = None,
-        book: Journal | None = None,
+        journal: Journal | None = None,
         tell: Tell = lambda _: None,
-        signer: Signer | None = None,
-        device_keys: DeviceKeys | None = None,
-        renewals: Renewals | None = None,
-        seal: bool | None = None,
-        beat: Callable[[], None] = lambda: None,
-        beat_every: float | None = None,
+        security: Security = Security(),
+        manager: ServiceManager | None = None,
     ) -> None:
         self.clock = SystemClock()
-        self.turns = Turns(self.clock, beat, beat_every)
+        self.turns = Turns(self.clock, manager.beat, manager.every) if manager else Turns(self.clock)
+        if folder:
+            journal = journal or Journal(FolderDisk(folder), clock=self.clock)
+            security = replace(security, signer=security.signer or identity.opened(folder / identity.NAME))
+        keys = security.device_keys or DeviceKeys(folder / DEVICE_KEYS if folder else None, run.devices)
         self.shell = Coordinator(
             run,
-            transport,
+            Wiring(transport, self.clock, Threads(self._put, "coordinator"), self._put),
             prepare,
-            put=self._put,
-            clock=self.clock,
-            background=Threads(self._put, "coordinator"),
-            disk=FolderDisk(folder) if folder else None,
-            book=book,
+            journal=journal,
             tell=tell,
-            signer=signer or (identity.opened(folder / identity.NAME) if folder else None),
-            device_keys=device_keys or DeviceKeys(folder / DEVICE_KEYS if folder else None, run.devices),
-            renewals=renewals,
-            seal=seal,
+            security=replace(security, device_keys=keys),
         )
 
     def run(self) -> RunState:

@@ -17,7 +17,7 @@ from device_agent.box.channel import Channel, Gone, Parcel, packed, pair, unpack
 from device_agent.box.fork_server import Zygote
 from device_agent.box.inside import Setup
 from device_agent.decide.failure_reason import Undone, Verdict
-from device_agent.decide.order import Cancellation, Cancelled, Order, Watch
+from device_agent.shell.order import Cancellation, Cancelled, Order, Watch
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import check_enough, fitted, trained_on
 from edgefl.base.errors import RemoteError, WireError

@@ -9,9 +9,9 @@ from typing import Any
 
 from device_agent.box.channel import Channel, Gone, Parcel, packed, unpacked
 from device_agent.decide.failure_reason import Verdict, judged
-from device_agent.decide.order import Cancellation, Item, Order
 from device_agent.decide.vocabulary import Tasked
 from device_agent.shell.backends import maker
+from device_agent.shell.order import Cancellation, Item, Order
 from device_agent.shell.samples import NONE, Samples
 from device_agent.shell.workers import Bench, InProcess
 from edgefl.base.errors import RemoteError

@@ -2,13 +2,13 @@
 
 from datetime import time
 
+from edgefl.base.vitals import VitalSigns
 from edgefl.job.config.conditions import Conditions
-from edgefl.wire.messages import Vitals
 
 MEGABYTE = 1_000_000
 
 
-def unmet(c: Conditions, v: Vitals, now: time) -> str:  # noqa: PLR0911  one condition, one line or two
+def unmet(c: Conditions, v: VitalSigns, now: time) -> str:  # noqa: PLR0911  one condition, one line or two
     """The first condition that does not hold, in words; empty if all do. What a machine does not tell holds."""
     if not c.in_hours(now):
         return f"it is {now:%H:%M}, its hours are {c.hours}"
@@ -25,7 +25,7 @@ def unmet(c: Conditions, v: Vitals, now: time) -> str:  # noqa: PLR0911  one con
     return ""
 
 
-def silent(c: Conditions, v: Vitals) -> list[str]:
+def silent(c: Conditions, v: VitalSigns) -> list[str]:
     """The conditions that this machine has nothing to say about: they always hold here."""
     asked = {
         "max_temperature": (c.max_temperature is not None, v.temperature),

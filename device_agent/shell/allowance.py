@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from math import fsum, inf
 from typing import Any
 
-from device_agent.decide.order import Order
 from device_agent.decide.vocabulary import Tasked
 from device_agent.durable.failures import Failures
 from device_agent.durable.privacy_ledger import PrivacyLedger
+from device_agent.shell.order import Order
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import FEWER, check_shape, price, trained_on
 from edgefl.base.errors import IN_THE_LOG, RemoteError

@@ -23,8 +23,8 @@ from typing import Literal
 
 import numpy as np
 
-from device_agent.decide.order import Cancellation, Order, Train, Watch
 from device_agent.durable.row_hashes import SALT, row_hashes
+from device_agent.shell.order import Cancellation, Order, Train, Watch
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import fitted
 from edgefl.base.errors import StoreError

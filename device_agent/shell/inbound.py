@@ -8,7 +8,7 @@ them yet.
 from collections.abc import Callable
 from typing import TypeAlias
 
-from device_agent.decide.replay import Replays
+from device_agent.durable.replay import Replays
 from device_agent.durable.trust import Trust
 from edgefl.base.errors import WireError
 from edgefl.wire import calls, chunks, signed

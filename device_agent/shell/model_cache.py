@@ -4,9 +4,9 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from device_agent.decide.order import Item
 from device_agent.durable.trust import Trust, Wanted
 from device_agent.shell.download import Download
+from device_agent.shell.order import Item
 from edgefl.base.errors import WireError
 from edgefl.system.clock import Clock
 from edgefl.wire.chunks import digest

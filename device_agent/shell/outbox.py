@@ -16,7 +16,7 @@ class Outbox:
     """One device's messages; everything small goes in one chunk, an update in as many as it needs."""
 
     def __init__(self, transport: Transport, fleet: str, device: str, speaker: Speaker) -> None:
-        self._transport, self._fleet, self._device, self._speaker = transport, fleet, device, speaker
+        self._transport, self._fleet, self._device, self.speaker = transport, fleet, device, speaker
         self.published = self._queued = 0  # messages so far; those up to the last chunk of an update
         self.announced = b""  # what should stand at the broker about this device
         self.presences: deque[bytes] = deque(maxlen=KEPT)  # what it said of itself in this life
@@ -28,7 +28,7 @@ class Outbox:
 
     def presence(self, presence: Presence) -> bytes:
         """Signed; a last will long before it is said."""
-        self.presences.append(self._speaker.seal("presence", presence.model_dump_json().encode(), device=self._device))
+        self.presences.append(self.speaker.seal("presence", presence.model_dump_json().encode(), device=self._device))
         return self.presences[-1]
 
     def say(self, run_id: str, message: Declined | Busy | Working | Absent | Holding | Renewal) -> None:
@@ -47,7 +47,7 @@ class Outbox:
         selected = range(count) if indexes is None else [index for index in dict.fromkeys(indexes) if index < count]
         runs = chunks.runs(selected, chunks.together(self._transport.largest()))
         parts = (chunks.parts(held.frame, held.digest, *run) for run in runs)
-        for sealed in self._speaker.seal_frame(parts, job=held.job, run_id=held.run_id, device=self._device):
+        for sealed in self.speaker.seal_frame(parts, job=held.job, run_id=held.run_id, device=self._device):
             self._publish(topics.up(self._fleet, held.job, self._device), sealed)
         self._queued = self.published
 
@@ -56,7 +56,7 @@ class Outbox:
         return self.published - self._transport.backlog() < self._queued
 
     def _up(self, job: str, run_id: str, part: bytes) -> None:
-        sealed = self._speaker.seal("up", part, job=job, run_id=run_id, device=self._device)
+        sealed = self.speaker.seal("up", part, job=job, run_id=run_id, device=self._device)
         self._publish(topics.up(self._fleet, job, self._device), sealed)
 
     def _publish(self, topic: str, payload: Payload, *, retain: bool = False) -> None:

@@ -17,6 +17,7 @@ from device_agent.shell import duplicate_identity
 from device_agent.shell.duplicate_identity import Twin
 from device_agent.shell.outbox import Outbox
 from device_agent.shell.samples import Samples
+from device_agent.shell.setup import DeviceIdentity, Hooks
 from edgefl.base.errors import WireError
 from edgefl.base.version import __version__
 from edgefl.system.clock import Clock
@@ -41,31 +42,25 @@ class Attendance:
 
     def __init__(
         self,
-        *,
-        device: str,
-        fleet: str,
-        site: str,
+        identity: DeviceIdentity,
         birth: Birth,
-        key: str,
         outbox: Outbox,
         samples: Samples,
+        *,
         clock: Clock,
+        hooks: Hooks,
         complain: Callable[[str], None],
-        back_end: str,
-        host: str | None = None,
-        speaks_for: Callable[[], int] = lambda: 1,
-        machine: Callable[[], Vitals] | None = None,
-        unmet: Callable[[Vitals], str] | None = None,
         hides: bool = False,
     ) -> None:
-        self.device, self.fleet, self.birth, self.key = device, fleet, birth, key
-        self.site = site  # whose broker it is at
+        device = identity.device
+        self.device, self.fleet, self.birth, self.key = device, identity.fleet, birth, outbox.speaker.key
+        self.site = identity.site  # whose broker it is at
         self.outbox, self.samples, self.clock, self.complain = outbox, samples, clock, complain
-        self.back_end, self.host = back_end, socket.gethostname() if host is None else host
-        self.speaks_for = speaks_for  # devices behind it, of a gateway
-        self.machine = machine  # how it fares, unless it is simulated
+        self.back_end, self.host = identity.back_end, socket.gethostname() if identity.host is None else identity.host
+        self.speaks_for = hooks.speaks_for  # devices behind it, of a gateway
+        self.machine = hooks.machine  # how it fares, unless it is simulated
         self.hides = hides  # whether others hear nothing of how its machine fares, nor of what its data hold
-        self.unmet = unmet  # why it should not work now, where its operator has conditions
+        self.unmet = hooks.unmet  # why it should not work now, where its operator has conditions
         self.twin = Twin(birth)
         self.announced, self.announced_at = len(samples.data), 0.0
         self.trouble = self._trouble()  # with its data, as it was announced

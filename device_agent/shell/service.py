@@ -6,9 +6,8 @@ keeps its update, and an update whose price is not booked is not sent.
 """
 
 import logging
-import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from logging import DEBUG, INFO, WARNING
@@ -16,40 +15,35 @@ from typing import Any, TypeAlias
 
 from device_agent.decide import session, vocabulary
 from device_agent.decide.failure_reason import Verdict, judged
-from device_agent.decide.order import Order, Train
-from device_agent.decide.replay import Replays
 from device_agent.decide.session import Session, step
-from device_agent.durable import identity, own_models
+from device_agent.durable import identity as key_file
 from device_agent.durable.birth_number import born
 from device_agent.durable.counted_rows import SUMMED, CountedRows
 from device_agent.durable.failures import MOST, Failures
 from device_agent.durable.own_models import Draft, OwnModels
 from device_agent.durable.privacy_ledger import PrivacyLedger
+from device_agent.durable.replay import Replays
 from device_agent.durable.spool import Held, Spools
 from device_agent.durable.states import States
 from device_agent.durable.trust import Trust, Wanted
 from device_agent.shell.allowance import KNOWN, UNDONE, Booking
-from device_agent.shell.backends import MakeModel
 from device_agent.shell.data_watch import DataLooked, DataWatch
 from device_agent.shell.descriptions import Describing, Descriptions
 from device_agent.shell.inbound import Hearing, Stranger
 from device_agent.shell.model_cache import ModelCache
+from device_agent.shell.order import Order
 from device_agent.shell.outbox import Outbox
 from device_agent.shell.presence import Attendance
-from device_agent.shell.renewal import Renewal
 from device_agent.shell.samples import Samples
+from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
 from device_agent.shell.training import Failed, Outcome, Progressed, Trained, Trainer, Training
-from device_agent.shell.workers import DoWork, InProcess
+from device_agent.shell.workers import InProcess
 from edgefl.base.errors import StoreError, WireError
 from edgefl.base.printable import printable
 from edgefl.base.vector import State
-from edgefl.job.config.agent_file import LIMIT_MB
 from edgefl.job.config.allowance import Allowance
-from edgefl.job.run.work import Worker
 from edgefl.job.transforms.sealing import Sealing
-from edgefl.learn.data.dataset import Dataset
-from edgefl.system.background import Background, Crashed
-from edgefl.system.clock import Clock
+from edgefl.system.background import Crashed
 from edgefl.system.disk import Disk
 from edgefl.system.reactor import Woken
 from edgefl.wire import chunks, messages, topics
@@ -68,10 +62,9 @@ from edgefl.wire.messages import (
     Vitals,
     Working,
 )
-from edgefl.wire.sealing import SYSTEM, Entropy
 from edgefl.wire.signed import Speaker
-from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered, Will
+from edgefl.wire.transport import Connected, Disconnected, Message, TransportEvent, Undelivered, Will
+from edgefl.wire.wiring import Wiring
 
 log = logging.getLogger(__name__)
 
@@ -86,98 +79,64 @@ class Agent:
 
     def __init__(
         self,
-        *,
-        device: str,
-        fleet: str,
-        site: str = "",
-        transport: Transport,
-        data: Dataset | Samples,
-        make_model: MakeModel,
-        back_end: str,
+        identity: DeviceIdentity,
+        wiring: Wiring,
         disk: Disk,
-        clock: Clock,
-        background: Background,
-        put: Callable[[Any], None],
-        once: bool = False,
-        run: str | None = None,
-        connect_timeout: float = 0.0,
-        broker: str = "",
-        coordinator: str | None = None,
-        models: str | None = None,
-        limit_mb: int = LIMIT_MB,
-        allowed: Collection[str] = (),
-        train: Train | None = None,
-        trainer: Training | None = None,
-        speaks_for: Callable[[], int] = lambda: 1,
-        heard: Callable[[JobState], None] = lambda _: None,
-        work: DoWork = Worker.work,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
-        host: str | None = None,
-        signer: Signer | None = None,
-        renewal: Renewal | None = None,
-        entropy: Entropy = SYSTEM,
-        machine: Callable[[], Vitals] | None = None,
-        unmet: Callable[[Vitals], str] | None = None,
-        allowance: Allowance | None = None,
-        boot: str = "",
-        own_models: int = own_models.MOST,
-        own_models_mb: int = own_models.LIMIT_MB,
+        setup: TrainingSetup,
+        *,
+        scope: Scope = Scope(),
+        limits: Limits = Limits(),
+        hooks: Hooks = Hooks(),
     ) -> None:
-        self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, put
+        device, fleet, data = identity.device, identity.fleet, setup.data
+        transport, background, clock = wiring.transport, wiring.background, wiring.clock
+        self.device, self.fleet, self.transport, self.clock, self.put = device, fleet, transport, clock, wiring.put
         self.severed = False  # whether the bridge from the site that it is at is gone
-        self.birth = born(disk, new_id, clock.wall())
-        self.speaker = Speaker(signer or identity.signer(disk), fleet, self.birth.number)
+        self.birth = born(disk, hooks.new_id, clock.wall())
+        self.speaker = Speaker(identity.signer or key_file.signer(disk), fleet, self.birth.number)
         self.outbox = Outbox(transport, fleet, device, self.speaker)
         self.samples = data if isinstance(data, Samples) else Samples(data)  # the background reads them
         self.samples.count_on(CountedRows(disk).of)
         if self.samples.change:
             self.samples.sum_over(CountedRows(disk, SUMMED).left_out)
         self.data_watch = DataWatch(device, self.samples, background, clock)
-        self.connect_timeout, self.broker = connect_timeout, broker
-        self.allowed = frozenset(allowed)  # `package.module:name` of code that a job may name
-        self.trainer: Training = trainer or Trainer(background, clock)
-        self.train = train or InProcess(device, self.samples, make_model, self.allowed, work)
-        self.heard = heard  # of every state that counts
-        self.entropy = entropy  # for seals
-        self.model_cache = ModelCache(transport, fleet, Trust(disk, fleet, coordinator, models), limit_mb << 20, clock)
-        self.hearing = Hearing(
-            fleet, device, self.birth.installation, self.model_cache.trust, Replays(disk, fleet, clock)
-        )
-        self.renewal = renewal  # of its certificate, where it has one
+        self.connect_timeout, self.broker = scope.connect_timeout, scope.broker
+        self.allowed = frozenset(limits.allowed)  # `package.module:name` of code that a job may name
+        self.trainer: Training = setup.trainer or Trainer(background, clock)
+        self.train = setup.train or InProcess(device, self.samples, setup.make_model, self.allowed, setup.work)
+        self.heard, self.entropy = hooks.heard, hooks.entropy
+        trust = Trust(disk, fleet, scope.coordinator, scope.models)
+        self.model_cache = ModelCache(transport, fleet, trust, limits.limit_mb << 20, clock)
+        self.hearing = Hearing(fleet, device, self.birth.installation, trust, Replays(disk, fleet, clock))
+        self.renewal = identity.renewal  # of its certificate, where it has one
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what an operator has to do something about: logged once
+        allowance = limits.allowance or Allowance()
         self.attendance = Attendance(
-            device=device,
-            fleet=fleet,
-            site=site,
-            birth=self.birth,
-            key=self.speaker.key,
-            outbox=self.outbox,
-            samples=self.samples,
+            identity,
+            self.birth,
+            self.outbox,
+            self.samples,
             clock=clock,
+            hooks=hooks,
             complain=self._complain,
-            back_end=back_end,
-            host=host,
-            speaks_for=speaks_for,
-            machine=machine,
-            unmet=unmet,
-            hides=allowance is not None and allowance.epsilon is not None,
+            hides=allowance.epsilon is not None,
         )
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
         self.held = {held.digest.hex(): held for held in spooled.values()}
-        self.ledger, self.failures = PrivacyLedger(disk), Failures(disk, boot)
+        self.ledger, self.failures = PrivacyLedger(disk), Failures(disk, identity.boot)
         about_data = self.samples, self.allowed
-        self.booking = Booking(allowance or Allowance(), self.ledger, self.failures, *about_data)
-        self.trains = trainer is None  # others train for a gateway, and book what it costs their data
+        self.booking = Booking(allowance, self.ledger, self.failures, *about_data)
+        self.trains = setup.trainer is None  # others train for a gateway, and book what it costs their data
         self.states = States(disk, device, self.ledger)
         self.misfits = self.samples.misfits  # that were counted as failures
-        self.own_models = OwnModels(disk, own_models, own_models_mb << 20)
+        self.own_models = OwnModels(disk, limits.own_models, limits.own_models_mb << 20)
         self.own_models.tidy(self.held)
         self.order: Order | None = None  # that is in training
         self.descriptions = Descriptions(disk)
         updates = {held.run_key: _resumed(held) for held in spooled.values()}
-        self.session = Session(held=updates, once=once, only=run)
+        self.session = Session(held=updates, once=scope.once, only=scope.run)
         self.listened_at = 0.0
         self.events: deque[Event] = deque()  # what came and waits for its turn
         self.actions: deque[vocabulary.Action] = deque()  # what follows from the event in hand, and is not yet done

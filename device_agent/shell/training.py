@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from device_agent.decide.failure_reason import Undone, judged
-from device_agent.decide.order import Cancellation, Cancelled, Order, Train, Watch
+from device_agent.shell.order import Cancellation, Cancelled, Order, Train, Watch
 from edgefl.base.errors import Interrupted
 from edgefl.job.run.work import Done
 from edgefl.system.background import Background, Put

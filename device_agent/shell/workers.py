@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TypeAlias
 
-from device_agent.decide.order import Cancellation, Item, Order, Watch
 from device_agent.decide.vocabulary import Tasked
 from device_agent.shell.backends import MakeModel
+from device_agent.shell.order import Cancellation, Item, Order, Watch
 from device_agent.shell.samples import Samples
 from edgefl.base.errors import ConfigError, RemoteError
 from edgefl.base.vector import State

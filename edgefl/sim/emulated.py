@@ -13,8 +13,9 @@ from hashlib import sha256
 from math import ceil, inf
 from typing import Any
 
-from device_agent.decide.order import Watch
+from device_agent.shell.order import Watch
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
 from device_agent.shell.training import Failed, Trained
 from edgefl.base import seeds
 from edgefl.base.vector import State
@@ -94,25 +95,26 @@ class Device:
         client = around.broker.client(self.name, self.kind.hardware.line, process)
         client.blocked = self.offline_until
         self.agent = agent = Agent(
-            device=self.name,
-            fleet=around.job.run.broker.fleet,
-            transport=client,
-            data=self.data,
-            make_model=lambda _manifest, _graphs: around.job.device_model,
-            back_end="torch" if around.job.graphs is None else "onnx",
-            disk=self.disk,
-            clock=process.clock,
-            background=process.background(self._seconds, around.executor),
-            put=process.put,
-            coordinator=around.coordinator,
-            limit_mb=around.job.run.wire.limit_mb,
-            allowed=_named(around.job.run),
-            work=self._work,
-            new_id=lambda: sha256(self.name.encode()).hexdigest()[:32],
-            host="",
-            signer=simulated_keys.signer(self._seed, self.name),
-            entropy=simulated_keys.entropy(self._seed, self.name),
-            own_models=0,  # a simulation gives them to its caller (api/history.py)
+            DeviceIdentity(
+                self.name,
+                around.job.run.broker.fleet,
+                back_end="torch" if around.job.graphs is None else "onnx",
+                host="",
+                signer=simulated_keys.signer(self._seed, self.name),
+            ),
+            process.wiring(client, self._seconds, around.executor),
+            self.disk,
+            TrainingSetup(self.data, lambda _manifest, _graphs: around.job.device_model, work=self._work),
+            scope=Scope(coordinator=around.coordinator),
+            limits=Limits(
+                limit_mb=around.job.run.wire.limit_mb,
+                allowed=_named(around.job.run),
+                own_models=0,  # a simulation gives them to its caller (api/history.py)
+            ),
+            hooks=Hooks(
+                new_id=lambda: sha256(self.name.encode()).hexdigest()[:32],
+                entropy=simulated_keys.entropy(self._seed, self.name),
+            ),
         )
         process.run(agent)
 

@@ -15,6 +15,7 @@ from time import perf_counter, process_time
 
 from coordinator.decide import core
 from coordinator.shell.service import Coordinator
+from coordinator.shell.setup import Security
 from device_agent.shell.service import Agent
 from edgefl.base.errors import RunError
 from edgefl.base.events import Abandoned, Described, Done, Evaluated, Fact, Round, Tell
@@ -101,13 +102,11 @@ class Emulator:
         process = self.world.process("coordinator")
         self.coordinator = Coordinator(
             _house_rules(job.run, there if hours else None),
-            around.broker.client("coordinator", process=process),
+            # a coordinator's own work takes no time
+            process.wiring(around.broker.client("coordinator", process=process), lambda _: 0.0),
             lambda: job,
-            put=process.put,
-            clock=process.clock,
-            background=process.background(lambda _: 0.0),  # a coordinator's own work takes no time
             tell=self.tell,
-            signer=signer,
+            security=Security(signer),
             run_id=RUN_ID,
         )
         process.run(self.coordinator)

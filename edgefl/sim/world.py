@@ -19,6 +19,8 @@ from typing import Any, TypeAlias
 from edgefl.base.errors import EdgeflError
 from edgefl.system.background import Crashed, Work
 from edgefl.system.reactor import Reactor, Woken
+from edgefl.wire.transport import Transport
+from edgefl.wire.wiring import Wiring
 
 RESTLESS = 10_000  # times that a shell may be woken in one moment before it is said to be mad
 
@@ -129,6 +131,10 @@ class Process:
     def background(self, seconds: Seconds, executor: Executor | None = None) -> "VirtualBackground":
         """Return a worker for this process."""
         return VirtualBackground(self, seconds, executor)
+
+    def wiring(self, transport: Transport, seconds: Seconds, executor: Executor | None = None) -> Wiring:
+        """Return what a shell in this process needs of its world; `seconds` says how long its slow work takes."""
+        return Wiring(transport, self.clock, self.background(seconds, executor), self.put)
 
     def _look(self) -> None:
         """Arrange to be woken; one wake that comes too early costs less than to take it back."""

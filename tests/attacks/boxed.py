@@ -181,8 +181,8 @@ def main(folder: Path, acts: list[str]) -> None:
     zygote = Zygote()  # as an agent: first of all
     from fleets import prepared, run_file
 
-    from device_agent.decide.order import Item, Order
     from device_agent.decide.vocabulary import Tasked
+    from device_agent.shell.order import Item, Order
     from device_agent.shell.samples import Samples
     from device_agent.shell.training import Outcome, Progressed, Trained, Trainer
     from edgefl.job.config.local_compute import LocalCompute

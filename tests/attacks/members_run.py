@@ -14,6 +14,7 @@ from puppet import Puppet
 
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.renewals import Renewals
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import Interrupted
 from edgefl.fleet import authority
@@ -45,8 +46,7 @@ class MembersRun:
             connect("coordinator"),
             lambda: prepared(RUN)[0],
             tell=in_json(self.events.append),
-            device_keys=DeviceKeys(members=members),
-            renewals=Renewals("default"),
+            security=Security(device_keys=DeviceKeys(members=members), renewals=Renewals("default")),
         )
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()

@@ -15,8 +15,8 @@ from hostile import RUN, VICTIM, edited, honest, insert, node
 from onnx import ModelProto, NodeProto
 
 from coordinator.shell.threaded import Threaded
-from device_agent.decide.order import Cancellation, Order, Watch
 from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.order import Cancellation, Order, Watch
 from device_agent.shell.training import Outcome, Trained, Trainer
 from edgefl.base.errors import Interrupted, RemoteError
 from edgefl.job.config.local_compute import LocalCompute

@@ -11,8 +11,8 @@ from facts import in_json
 from fleets import Fleet, builds_with, prepared, run_file
 
 from coordinator.shell.threaded import Threaded
-from device_agent.decide.order import Item
 from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.order import Item
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import make_worker, open_task
 from edgefl.base.errors import ConfigError

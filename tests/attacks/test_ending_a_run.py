@@ -10,7 +10,7 @@ from facts import in_json
 from fleets import prepared, run_file
 from puppet import Puppet, answer, noise
 
-from coordinator.decide.budgets import MOST, budget
+from coordinator.shell.budgets import MOST, budget
 from coordinator.shell.threaded import Threaded
 from edgefl.base import seeds
 from edgefl.base.errors import WireError

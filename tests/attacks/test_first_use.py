@@ -12,6 +12,7 @@ import pytest
 from facts import in_json
 from fleets import prepared, run_file
 
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import Interrupted
 from edgefl.job.config.schema import RunFile
@@ -68,7 +69,7 @@ def serve(run: RunFile, broker: Address, signer: Signer, told: list[dict[str, An
             serving.stop()
 
     transport = MqttTransport(broker, f"coordinator-{signer.key[-6:]}")
-    serving = Threaded(run, transport, lambda: prepared(run)[0], tell=in_json(tell), signer=signer)
+    serving = Threaded(run, transport, lambda: prepared(run)[0], tell=in_json(tell), security=Security(signer))
     with suppress(Interrupted):
         serving.run()
 

@@ -13,6 +13,7 @@ from fleets import prepared, run_file, until
 from puppet import Puppet, answer, noise
 
 from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import Interrupted
 from edgefl.job.config.schema import RunFile
@@ -45,7 +46,11 @@ class Siege:
         job = prepared(RUN)[0]
         self.size = job.model.layout.size
         self.coordinator = Threaded(
-            run, self.broker.client("coordinator"), lambda: job, tell=in_json(self.events.append), device_keys=keys
+            run,
+            self.broker.client("coordinator"),
+            lambda: job,
+            tell=in_json(self.events.append),
+            security=Security(device_keys=keys),
         )
         self.tasks: dict[str, Assignment] = {}
         connect = self.broker.client

@@ -13,6 +13,7 @@ from coordinator.shell.threaded import Threaded
 from device_agent.decide import session
 from device_agent.durable.spool import Held
 from device_agent.shell import model_cache
+from device_agent.shell.setup import Limits
 from device_agent.start import Host
 from edgefl.job.run.work import pack_broadcast
 from edgefl.wire import chunks, signed, topics
@@ -121,7 +122,8 @@ def test_a_signed_frame_that_is_no_model_is_declined_and_the_device_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     frame_and_changes = kind()
-    monkeypatch.setattr("fleets.Host", lambda **more: Host(**more, limit_mb=32))
+    small = Limits(limit_mb=32)
+    monkeypatch.setattr("fleets.Host", lambda *about, **more: Host(*about, **{**more, "limits": small}))
 
     def act(thief: Transport, coordinator: Threaded) -> None:
         id = publish(thief, coordinator, *frame_and_changes)

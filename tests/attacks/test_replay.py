@@ -10,7 +10,7 @@ import pytest
 from fleets import Fleet, loop, prepared, run_file, until
 
 from device_agent.decide import session
-from device_agent.decide.replay import RUNS, Replays
+from device_agent.durable.replay import RUNS, Replays
 from device_agent.shell.service import Agent
 from edgefl.base.errors import WireError
 from edgefl.sim.world import VirtualClock, World

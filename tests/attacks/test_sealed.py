@@ -18,6 +18,7 @@ from puppet import Puppet, answer, noise
 from coordinator.durable.existing_run import settle
 from coordinator.durable.journal import Journal
 from coordinator.shell import service
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import Interrupted, StoreError
 from edgefl.job.config.schema import RunFile
@@ -300,7 +301,7 @@ def test_answers_sealed_for_a_key_that_is_gone_are_told_as_such(mosquitto: Broke
 
         job = prepared(run)[0]
         coordinator = Threaded(
-            run, connect("coordinator"), lambda: job, folder=folder, tell=in_json(tell), signer=signer
+            run, connect("coordinator"), lambda: job, folder=folder, tell=in_json(tell), security=Security(signer)
         )
         coordinator.run()
 

@@ -21,6 +21,7 @@ from device_agent.decide import vocabulary
 from device_agent.durable.birth_number import born
 from device_agent.durable.spool import Held, Spool
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import DeviceIdentity, TrainingSetup
 from device_agent.start import Host
 from edgefl.base.events import Round, from_json
 from edgefl.job.config.reader import parse
@@ -185,14 +186,13 @@ def test_after_a_receipt_a_device_has_the_update_or_what_it_kept_of_it(
 
 def _agent(folder: Path) -> Agent:
     return Host(
-        device="d",
-        fleet="default",
-        transport=InMemoryBroker().client("d"),
-        data=Dataset(np.zeros((2, 2), np.float32), np.zeros(2, np.int64), 2),
-        make_model=lambda *_: pytest.fail("nothing is trained here"),
-        back_end="none",
-        disk=FolderDisk(folder),
-        signer=Signer.new(),  # a file of its own, which has tests of its own
+        DeviceIdentity("d", "default", "none", signer=Signer.new()),  # a file of its own, which has tests of its own
+        InMemoryBroker().client("d"),
+        FolderDisk(folder),
+        TrainingSetup(
+            Dataset(np.zeros((2, 2), np.float32), np.zeros(2, np.int64), 2),
+            lambda *_: pytest.fail("nothing is trained here"),
+        ),
     ).agent
 
 

@@ -13,6 +13,7 @@ from fleet import expected, run_table
 from coordinator.durable.journal import Journal
 from coordinator.shell.threaded import Threaded
 from device_agent.shell.backends import choose, maker
+from device_agent.shell.setup import DeviceIdentity, Scope, TrainingSetup
 from device_agent.start import Host
 from edgefl.base.events import Answered
 from edgefl.job.config.local_compute import LocalCompute
@@ -74,14 +75,11 @@ class ThreadedFleet:
         supply.left, supply.sent_chunks = left, self.sent_chunks
         compute = LocalCompute()
         return Host(
-            device=name,
-            fleet="default",
-            transport=supply,
-            data=self.data[name],
-            make_model=maker(compute),
-            back_end=choose(compute),
-            disk=FolderDisk(self.folder / name),
-            once=True,
+            DeviceIdentity(name, "default", choose(compute)),
+            supply,
+            FolderDisk(self.folder / name),
+            TrainingSetup(self.data[name], maker(compute)),
+            scope=Scope(once=True),
         )
 
     def live(self, name: str, cut: Callable[[], int | None]) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.decide.gateways import objection
 from coordinator.decide.rounds import Abandon, Answered, Finish, Joined, Overtaken, Rounds, Rules, step
+from coordinator.shell.gateways import objection
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
 

@@ -21,6 +21,7 @@ from edgefl.system.background import Crashed, Work
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.reactor import Woken
 from edgefl.wire.messages import Assignment
+from edgefl.wire.wiring import Wiring
 from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"rounds": 2}, rounds={"cohort": 2, "quorum": 2, "start_with": 2})
@@ -40,12 +41,9 @@ class Hand:
         self.tasks: dict[str, Assignment] = {}
         self.shell = Coordinator(
             RUN,
-            self.broker.client("coordinator"),
+            Wiring(self.broker.client("coordinator"), clock=self, background=self, put=self.events.append),
             lambda: prepared(RUN)[0],
-            put=self.events.append,
-            clock=self,
-            background=self,
-            disk=self.disk,
+            journal=Journal(self.disk, clock=self),
             tell=self.told.append,
             device_keys=keys,
         )

@@ -3,7 +3,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from coordinator.decide.staleness import Latecomer, fold
+from coordinator.durable.staleness import Latecomer, fold
 from edgefl.learn.contract import Update
 
 

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import DeviceIdentity, TrainingSetup
 from edgefl.learn.data.dataset import Dataset
-from edgefl.system.background import Work
+from edgefl.system.background import Background, Work
+from edgefl.system.clock import Clock
 from edgefl.system.disk import Disk, FolderDisk
+from edgefl.wire.wiring import Wiring
 from tools.in_memory_broker import InMemoryBroker
 
 
@@ -43,15 +46,22 @@ class Later:
         self.waiting.clear()
 
 
-def idle_agent(folder: Path | Disk, **more: Any) -> Agent:
-    data = Dataset(np.zeros((2, 3), np.float32), np.zeros(2, np.int64), 2)
-    about: dict[str, Any] = {"clock": Stopped(), "background": Later(), "put": lambda _: None, "data": data, **more}
+ZEROS = Dataset(np.zeros((2, 3), np.float32), np.zeros(2, np.int64), 2)
+
+
+def idle_agent(
+    folder: Path | Disk,
+    data: Dataset = ZEROS,
+    *,
+    clock: Clock | None = None,
+    background: Background | None = None,
+    **about: Any,
+) -> Agent:
+    """Without a connection; `about`: scope, limits and hooks."""
     return Agent(
-        device="pi",
-        fleet="default",
-        transport=InMemoryBroker().client("pi"),
-        make_model=lambda *_: pytest.fail("nothing is trained here"),
-        back_end="none",
-        disk=FolderDisk(folder) if isinstance(folder, Path) else folder,
+        DeviceIdentity("pi", "default", "none"),
+        Wiring(InMemoryBroker().client("pi"), clock or Stopped(), background or Later(), put=lambda _: None),
+        FolderDisk(folder) if isinstance(folder, Path) else folder,
+        TrainingSetup(data, lambda *_: pytest.fail("nothing is trained here")),
         **about,
     )

@@ -10,12 +10,13 @@ import pytest
 from idle_agents import Later, Stopped, idle_agent
 
 from device_agent.decide import session, vocabulary
-from device_agent.decide.order import Item, Order
 from device_agent.decide.vocabulary import Tasked
 from device_agent.durable.privacy_ledger import NAME
 from device_agent.durable.spool import Held, Spools
 from device_agent.shell.model_cache import STALLED
+from device_agent.shell.order import Item, Order
 from device_agent.shell.service import OPEN, QUIET, RETRY, Agent
+from device_agent.shell.setup import Hooks, Scope
 from device_agent.shell.training import Trained
 from edgefl.base.vector import Layout
 from edgefl.job.run.work import Done
@@ -273,7 +274,7 @@ def test_it_is_given_up_when_others_wait(agent: Agent):
 
 
 def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try():
-    agent = idle_agent(MemoryDisk(), connect_timeout=5.0, broker="mqtt://b:1883")
+    agent = idle_agent(MemoryDisk(), scope=Scope("mqtt://b:1883", connect_timeout=5.0))
     agent.transport = InMemoryBroker().client("nobody listens")
     agent.transport.start = lambda *_: None
     agent.start()
@@ -285,7 +286,7 @@ def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try(
 
 
 def test_once_it_was_connected_it_tries_for_ever():
-    agent = idle_agent(MemoryDisk(), connect_timeout=5.0)
+    agent = idle_agent(MemoryDisk(), scope=Scope(connect_timeout=5.0))
     agent.start()
     agent.handle(Connected())
     agent.handle(Disconnected("connection lost"))
@@ -378,7 +379,7 @@ def test_a_bug_in_the_background_is_not_passed_over(agent: Agent):
 
 def test_making_an_agent_starts_nothing(disk: MemoryDisk):
     background = Later()
-    agent = idle_agent(disk, background=background, clock=Stopped(), new_id=lambda: "seeded")
+    agent = idle_agent(disk, background=background, clock=Stopped(), hooks=Hooks(new_id=lambda: "seeded"))
     assert (agent.birth.installation, agent.birth.number, background.waiting) == ("seeded", 1000, []), "by its clock"
     assert disk.writes == 2, "the birth and the key, and nothing else"
 

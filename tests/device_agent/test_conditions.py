@@ -9,6 +9,7 @@ from test_virtual_agent import BATCHES, SIGNER, Asks, switched_on
 
 from device_agent.decide.conditions import silent, unmet
 from device_agent.shell.presence import REST, UNMET
+from device_agent.shell.setup import Hooks
 from device_agent.shell.training import Progressed
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import AgentFile
@@ -114,8 +115,8 @@ class Fleet:
         self.asks = coordinator(self.world, broker)
         self.vitals, self.looks = FINE, 0
         self.process = self.world.process("pi")
-        about = {"machine": self.look, "unmet": self.unmet, **more}
-        self.agent = switched_on(self.process, broker, MemoryDisk(), **about)
+        hooks = Hooks(machine=self.look, unmet=self.unmet)
+        self.agent = switched_on(self.process, broker, MemoryDisk(), hooks=hooks, **more)
 
     def look(self) -> Vitals:
         self.looks += 1

@@ -17,6 +17,7 @@ from device_agent.durable.failures import MOST, NAME, Failures
 from device_agent.durable.privacy_ledger import PrivacyLedger
 from device_agent.shell.allowance import KNOWN, UNDONE
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import Hooks, Limits
 from device_agent.shell.training import Failed, Progressed, Trained
 from device_agent.shell.workers import check_enough
 from edgefl.base.errors import RemoteError, StoreError
@@ -33,7 +34,7 @@ WHY = "sample 17 is 4.25"
 
 
 def private_agent(disk: MemoryDisk, **more: object) -> Agent:
-    agent = idle_agent(disk, allowance=Allowance(epsilon=1e6, delta=0.9), **more)
+    agent = idle_agent(disk, limits=Limits(allowance=Allowance(epsilon=1e6, delta=0.9)), **more)
     agent.handle(Connected())
     return agent
 
@@ -112,7 +113,9 @@ def test_without_an_allowance_the_reason_is_told() -> None:
 def test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_an_allowance_alone() -> None:
     said = {}
     for allowance in (None, Allowance(epsilon=8.0)):
-        agent = idle_agent(MemoryDisk(), allowance=allowance, machine=lambda: Vitals(temperature=71.5))
+        agent = idle_agent(
+            MemoryDisk(), limits=Limits(allowance=allowance), hooks=Hooks(machine=lambda: Vitals(temperature=71.5))
+        )
         agent.handle(Connected())
         begin(agent, 1)
         sent(agent)

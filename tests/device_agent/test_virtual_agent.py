@@ -15,6 +15,7 @@ from device_agent.decide import vocabulary
 from device_agent.shell.data_watch import DataLooked
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import DeviceIdentity, Hooks, TrainingSetup
 from device_agent.shell.training import Trained
 from edgefl.job.run.work import Done, ModelRef, Worker, pack_broadcast
 from edgefl.learn.contract import Task
@@ -126,23 +127,20 @@ def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any
 
 
 def switched_on(
-    process: Process, broker: VirtualBroker, disk: MemoryDisk, data: Samples | None = None, **more: Any
+    process: Process,
+    broker: VirtualBroker,
+    disk: MemoryDisk,
+    data: Samples | None = None,
+    *,
+    site: str = "",
+    hooks: Hooks = Hooks(),
 ) -> Agent:
     agent = Agent(
-        device="pi",
-        fleet="default",
-        transport=broker.client("pi", Line(), process),
-        data=clouds() if data is None else data,
-        make_model=lambda *_: Tiny(),
-        back_end="tiny",
-        disk=disk,
-        clock=process.clock,
-        background=process.background(seconds),
-        put=process.put,
-        work=work,
-        new_id=lambda: "pi-1",
-        host="here",
-        **more,
+        DeviceIdentity("pi", "default", "tiny", site=site, host="here"),
+        process.wiring(broker.client("pi", Line(), process), seconds),
+        disk,
+        TrainingSetup(clouds() if data is None else data, lambda *_: Tiny(), work=work),
+        hooks=replace(hooks, new_id=lambda: "pi-1"),
     )
     process.run(agent)
     return agent

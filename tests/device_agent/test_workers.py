@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_agent.decide.order import Cancellation, Item, Order
 from device_agent.decide.vocabulary import Tasked
+from device_agent.shell.order import Cancellation, Item, Order
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import InProcess
 from edgefl.base.vector import Layout

@@ -8,10 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from device_agent.shell.backends import choose, maker
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import DeviceIdentity, Limits, Scope, TrainingSetup
 from device_agent.start import Host
 from edgefl.base.events import as_record
 from edgefl.job.config.allowance import Allowance
@@ -117,16 +119,12 @@ class Fleet:
         """An agent that is not yet running."""
         compute = compute or LocalCompute(backend=self.run.task.backend)
         return Host(
-            device=name,
-            fleet=self.run.broker.fleet,
-            transport=self.connect(client or name),
-            data=self.data[name] if data is None else data,
-            make_model=maker(compute),
-            back_end=choose(compute),
-            disk=FolderDisk(self.folder / (client or name)),
-            once=self.once,
-            allowed=compute.factories,
-            allowance=allowance,
+            DeviceIdentity(name, self.run.broker.fleet, choose(compute)),
+            self.connect(client or name),
+            FolderDisk(self.folder / (client or name)),
+            TrainingSetup(self.data[name] if data is None else data, maker(compute)),
+            scope=Scope(once=self.once),
+            limits=Limits(allowed=compute.factories, allowance=allowance),
         )
 
     def start(self, host: Host) -> threading.Thread:
@@ -164,7 +162,7 @@ class Fleet:
             lambda: prepared(the_run)[0],
             folder=folder,
             tell=lambda fact: tell(as_record(fact)),
-            signer=signer,
+            security=Security(signer),
         )
 
     def stop(self) -> None:

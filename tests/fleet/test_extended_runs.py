@@ -10,6 +10,7 @@ from fleets import Fleet, loop, prepared, run_file
 
 from coordinator.durable.existing_run import extend, settle
 from coordinator.durable.journal import Journal
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import ConfigError, Interrupted
 from edgefl.base.events import Changed, Evaluated, Fact, Round
@@ -42,7 +43,8 @@ class Stage:
                 coordinator.stop()
 
         client = self.broker.client(f"coordinator-{self.starts}")
-        coordinator = Threaded(run, client, lambda: prepared(run)[0], folder=self.folder, tell=tell, signer=self.signer)
+        security = Security(self.signer)
+        coordinator = Threaded(run, client, lambda: prepared(run)[0], folder=self.folder, tell=tell, security=security)
         sha256 = coordinator.run().sha256()
         Journal(FolderDisk(self.folder)).set(done="yes")
         return sha256

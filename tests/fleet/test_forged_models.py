@@ -11,6 +11,7 @@ import pytest
 from facts import in_json
 from fleets import Fleet, loop, prepared, run_file
 
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from device_agent.start import Host
 from edgefl.base.errors import Interrupted
@@ -101,7 +102,9 @@ def play(
     forger = connect("forger")
     forger.start(lambda _: None)
     transport = Overtaken(connect("coordinator"), forger, forge, times)
-    run_state = Threaded(RUN, transport, lambda: prepared(RUN)[0], tell=in_json(told.append), signer=OURS).run()
+    run_state = Threaded(
+        RUN, transport, lambda: prepared(RUN)[0], tell=in_json(told.append), security=Security(OURS)
+    ).run()
     fleet.join()
     forger.close()
     assert all(code == 0 for code, _ in fleet.exits.values()), fleet.exits
@@ -128,7 +131,9 @@ def test_mosquitto_gives_a_forger_no_better_chance(mosquitto: Broker, tmp_path: 
 
 
 def serve(fleet: Fleet, broker: InMemoryBroker, signer: Signer, tell: Callable[[dict[str, Any]], None]) -> Threaded:
-    return Threaded(RUN, broker.client("coordinator"), lambda: prepared(RUN)[0], tell=in_json(tell), signer=signer)
+    return Threaded(
+        RUN, broker.client("coordinator"), lambda: prepared(RUN)[0], tell=in_json(tell), security=Security(signer)
+    )
 
 
 def test_who_comes_with_another_key_is_declined_and_the_devices_go_on_with_the_first(tmp_path: Path) -> None:
@@ -166,7 +171,7 @@ def test_a_model_of_another_life_is_fetched_anew_though_it_is_the_same_to_the_bi
     models = []
     for run in (first, second):
         job = prepared(run)[0]
-        serving = Threaded(run, broker.client("coordinator"), lambda job=job: job, signer=OURS)
+        serving = Threaded(run, broker.client("coordinator"), lambda job=job: job, security=Security(OURS))
         models.append(serving.run().sha256())
     fleet.stop()
     fleet.join()

@@ -10,6 +10,7 @@ from fleets import Fleet as Agents
 from fleets import prepared, run_file, until
 
 from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from device_agent.durable import identity
 from edgefl.base.errors import Interrupted
@@ -47,7 +48,7 @@ def test_a_revoked_device_is_out_of_the_run_although_its_connection_is_open(memb
         broker.client("coordinator"),
         lambda: prepared(RUN)[0],
         tell=lambda fact: told.append(as_json(fact)),
-        device_keys=keys,
+        security=Security(device_keys=keys),
     )
 
     def run() -> None:

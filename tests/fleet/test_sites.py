@@ -13,6 +13,7 @@ from proxy import Proxy
 from secured_fleet import EDGEFL, Party, Secured, broker, free_ports, make
 
 from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import ConfigError, Interrupted
 from edgefl.base.events import as_json
@@ -105,7 +106,7 @@ def test_a_run_goes_on_while_a_site_is_cut_off_and_with_all_when_it_is_back(
                 connect("coordinator"),
                 lambda: prepared(run)[0],
                 tell=lambda fact: story.facts.append(as_json(fact)),
-                device_keys=DeviceKeys(members=MembersFile(secured.fleet.folder.members)),
+                security=Security(device_keys=DeviceKeys(members=MembersFile(secured.fleet.folder.members))),
             )
             for name in fleet.data:
                 make_private(tmp_path / "agents" / name)

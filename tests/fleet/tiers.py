@@ -13,8 +13,10 @@ from typing import Any
 from fleets import Fleet, loop, prepared, run_file, until
 
 from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from device_agent.shell.backends import maker
+from device_agent.shell.setup import DeviceIdentity, Scope, TrainingSetup
 from device_agent.start import Host as AgentHost
 from edgefl.base.events import as_record
 from edgefl.job.config.gateway import GatewayFile
@@ -74,21 +76,17 @@ class Tiers:
             self.centre.client("coordinator"),
             lambda: prepared(self.run)[0],
             tell=lambda fact: self.facts.append(as_record(fact)),
-            signer=self.signers["centre"],
+            security=Security(self.signers["centre"]),
         )
 
     def agent(self, name: str, fleet: Fleet, **about: Any) -> AgentHost:
         compute = LocalCompute(backend=self.run.task.backend)
         return AgentHost(
-            device=name,
-            fleet=self.run.broker.fleet,
-            transport=fleet.connect(name),
-            data=fleet.data[name],
-            make_model=maker(compute),
-            back_end="onnx",
-            disk=FolderDisk(self.folder / name),
-            once=True,
-            **about,
+            DeviceIdentity(name, self.run.broker.fleet, "onnx"),
+            fleet.connect(name),
+            FolderDisk(self.folder / name),
+            TrainingSetup(fleet.data[name], maker(compute)),
+            scope=Scope(once=True, **about),
         )
 
     def gateway(self) -> Host:
@@ -111,8 +109,9 @@ class Tiers:
             seal=self.seal,
         )
         client = self.centre.client(f"gateway-{self.gateways}")
-        about = {"device": "gw-north", "fleet": self.run.broker.fleet, "disk": FolderDisk(folder)}
-        self.host = Host(place, transport=client, **about)
+        self.host = Host(
+            place, DeviceIdentity("gw-north", self.run.broker.fleet, "gateway"), client, FolderDisk(folder)
+        )
         return self.host
 
     def kill_at(self, message: int) -> None:

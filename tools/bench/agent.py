@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from device_agent.enrol import CA, TLS
+from device_agent.shell.setup import DeviceIdentity, Scope, TrainingSetup
 from device_agent.start import KEPT, Host
 from edgefl.ops.bench.noop import NOTHING, Blank, register
 from edgefl.system import logs, resident_memory
@@ -28,15 +29,11 @@ def main(url: str, name: str, folder: Path, *, signed: bool) -> None:
     if not signed:
         unsigned.signer(unsigned.COORDINATOR, address)
     agent = Host(
-        device=name,
-        fleet="bench",
-        transport=open_transport(address, name, tls, suffix=False),
-        data=NOTHING,
-        make_model=lambda manifest, _: Blank(manifest.layout.layout()),
-        back_end="none",
-        disk=FolderDisk(home),
-        connect_timeout=30.0,
-        signer=None if signed else unsigned.signer(name, address),
+        DeviceIdentity(name, "bench", "none", signer=None if signed else unsigned.signer(name, address)),
+        open_transport(address, name, tls, suffix=False),
+        FolderDisk(home),
+        TrainingSetup(NOTHING, lambda manifest, _: Blank(manifest.layout.layout())),
+        scope=Scope(connect_timeout=30.0),
     )
     signal.signal(signal.SIGTERM, agent.stop)
     code, reason = agent.run()

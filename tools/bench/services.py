@@ -10,6 +10,7 @@ import numpy as np
 from coordinator.durable import identity
 from coordinator.durable.answer_store import HELD
 from coordinator.shell.device_keys import DeviceKeys
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from device_agent import enrol
 from edgefl.base.errors import RunError
@@ -62,9 +63,7 @@ class Services:
                 self.connect(address, name),
                 lambda: job,
                 tell=tell,
-                signer=self.signer,
-                device_keys=self.device_keys,
-                seal=seal,
+                security=Security(self.signer, self.device_keys, seal=seal),
             )
             done = threading.Event()
             threading.Thread(target=_watch, args=(agents, serving, done), daemon=True).start()

@@ -11,6 +11,7 @@ from device_agent.box.fork_client import Box
 from device_agent.box.fork_server import Zygote
 from device_agent.shell.backends import maker
 from device_agent.shell.samples import Samples
+from device_agent.shell.setup import DeviceIdentity, Scope, TrainingSetup
 from device_agent.start import KEPT, Host
 from edgefl.job.config.agent_file import LIMIT_MB
 from edgefl.job.config.local_compute import LocalCompute
@@ -29,15 +30,12 @@ def main(url: str, name: str, folder: Path, seed: int) -> None:
 
     data, compute = Samples(samples(seed)), LocalCompute()
     agent = Host(
-        device=name,
-        fleet="bench",
-        transport=open_transport(parse(url), name, suffix=False),
+        DeviceIdentity(name, "bench", "onnx"),
+        open_transport(parse(url), name, suffix=False),
+        FolderDisk(folder / name),
+        TrainingSetup(data, maker(compute)),
         box=Box(zygote, name, compute, data, LIMIT_MB << 20),
-        data=data,
-        make_model=maker(compute),
-        back_end="onnx",
-        disk=FolderDisk(folder / name),
-        connect_timeout=30.0,
+        scope=Scope(connect_timeout=30.0),
     )
     signal.signal(signal.SIGTERM, agent.stop)
     resident_memory.release_code()

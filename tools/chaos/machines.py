@@ -15,12 +15,15 @@ import numpy as np
 
 from coordinator.decide.vocabulary import Stop
 from coordinator.durable import checkpoint
+from coordinator.durable.journal import Journal
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.merging import Prepared
 from coordinator.shell.service import Coordinator
+from coordinator.shell.setup import Security
 from device_agent.decide.vocabulary import Stopped
 from device_agent.shell.data_watch import DataLooked
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import DeviceIdentity, Hooks, Scope, TrainingSetup
 from device_agent.shell.training import Trained
 from edgefl.base.errors import StoreError
 from edgefl.base.events import Fact
@@ -127,22 +130,25 @@ class DeviceMachine(Machine):
         member, around = self.member, self.around
         name = f"{around.scenario.seed}/{self.installation}"
         self.agent = agent = Agent(
-            device=member.name,
-            fleet=FLEET,
-            transport=around.broker.client(member.name, member.line, process),
-            data=self.data,
-            make_model=lambda _manifest, _graphs: make_job(around.scenario.runs[0]).device_model,
-            back_end="torch",
-            disk=self.disk,
-            clock=process.clock,
-            background=process.background(self._seconds),
-            put=process.put,
-            coordinator=around.signer.key,
-            work=self._work,
-            signer=simulated_keys.signer(name),
-            entropy=simulated_keys.entropy(name),
-            new_id=lambda: sha256(name.encode()).hexdigest()[:32],
-            host=self.installation,
+            DeviceIdentity(
+                member.name,
+                FLEET,
+                "torch",
+                host=self.installation,
+                signer=simulated_keys.signer(name),
+            ),
+            process.wiring(around.broker.client(member.name, member.line, process), self._seconds),
+            self.disk,
+            TrainingSetup(
+                self.data,
+                lambda _manifest, _graphs: make_job(around.scenario.runs[0]).device_model,
+                work=self._work,
+            ),
+            scope=Scope(coordinator=around.signer.key),
+            hooks=Hooks(
+                new_id=lambda: sha256(name.encode()).hexdigest()[:32],
+                entropy=simulated_keys.entropy(name),
+            ),
         )
         process.run(agent, partial(self._at_end, process))
 
@@ -207,15 +213,11 @@ class CoordinatorMachine(Machine):
         around = self.around
         self.shell = shell = Coordinator(
             self.run,
-            around.broker.client(self.client, process=process),
+            process.wiring(around.broker.client(self.client, process=process), self._seconds),
             self._prepare,
-            put=process.put,
-            clock=process.clock,
-            background=process.background(self._seconds),
-            disk=self.disk,
+            journal=Journal(self.disk, clock=process.clock),
             tell=lambda fact: self.tell(self.name, fact),
-            signer=around.signer,
-            device_keys=around.keys,
+            security=Security(around.signer, around.keys),
             run_id=sha256(f"{around.scenario.seed}/{self.name}".encode()).hexdigest()[:12],
         )
         process.run(shell, partial(self._at_end, shell))

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from coordinator.decide import budgets, buffered, core, rounds, vocabulary
+from coordinator.decide import buffered, core, rounds, vocabulary
 from coordinator.decide.strikes import Conduct
 from coordinator.durable import checkpoint, journal, recovery
-from coordinator.shell import invitations, merging
+from coordinator.shell import budgets, invitations, merging
 from coordinator.shell.outbox import Outbox
 from coordinator.shell.publisher import Publisher
 from coordinator.shell.service import Coordinator

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from coordinator.decide import staleness
-from coordinator.decide.budgets import SHARE
-from coordinator.decide.staleness import Latecomer, Policy
+from coordinator.durable import staleness
 from coordinator.durable.journal import AnswerFrame, Journal
+from coordinator.durable.staleness import Latecomer, Policy
+from coordinator.shell.budgets import SHARE
 from edgefl.base import events
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState

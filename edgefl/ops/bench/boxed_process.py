@@ -14,7 +14,7 @@ from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from device_agent.decide.order import Order
+    from device_agent.shell.order import Order
     from device_agent.shell.samples import Samples
 
 SAMPLES, BATCHES = 400, 4  # of the device, and of a round
@@ -33,8 +33,8 @@ def main(network: str, graphs: Path, rounds: int) -> None:
     gc.enable()
     resident_memory.one_heap()
     zygote = Zygote()
-    from device_agent.decide.order import Cancellation
     from device_agent.shell.backends import maker
+    from device_agent.shell.order import Cancellation
     from device_agent.shell.workers import InProcess
     from edgefl.job.config.local_compute import LocalCompute
 
@@ -75,8 +75,8 @@ def _look(weigh: "Callable[[], float]", peaks: list[float], ended: Event) -> Non
 def _order(network: str, graphs: Path) -> "tuple[Order, Samples]":
     import numpy as np
 
-    from device_agent.decide.order import Item, Order
     from device_agent.decide.vocabulary import Tasked
+    from device_agent.shell.order import Item, Order
     from device_agent.shell.samples import Samples
     from edgefl.job.run.work import pack_broadcast
     from edgefl.learn.data.dataset import Dataset

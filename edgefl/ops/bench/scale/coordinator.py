@@ -16,6 +16,7 @@ import numpy as np
 
 from coordinator.durable import identity
 from coordinator.durable.answer_store import HELD
+from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import RunError
 from edgefl.base.events import Asked, Fact, Lost, Round
@@ -52,7 +53,8 @@ class Server:
                     lost.append(device)
 
         transport = open_transport(self.address, name, suffix=False)
-        serving = Threaded(job.run, transport, lambda: job, folder=self.folder / name, tell=tell, signer=self.signer)
+        security, folder = Security(self.signer), self.folder / name
+        serving = Threaded(job.run, transport, lambda: job, folder=folder, tell=tell, security=security)
         run_state = serving.run()
         shutil.rmtree(self.folder / name)
         self.check(run_state, order)

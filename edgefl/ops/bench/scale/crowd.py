@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from device_agent.shell.service import Agent
+from device_agent.shell.setup import DeviceIdentity, TrainingSetup
 from edgefl.ops.bench.noop import NOTHING, Blank, register
 from edgefl.system import logs, resident_memory
 from edgefl.system.background import Crashed, Put, Work
@@ -21,6 +22,7 @@ from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.reactor import LONGEST, Reactor, Woken
 from edgefl.wire.address import parse
 from edgefl.wire.opening import open_transport
+from edgefl.wire.wiring import Wiring
 
 
 class Shared:
@@ -105,16 +107,10 @@ def main(url: str, first: int, count: int) -> None:
         put: Callable[[Any], None] = lambda event: events.put((i, event))  # noqa: E731 - one line, one use
         name = f"device-{first + i:04d}"
         return Agent(
-            device=name,
-            fleet="bench",
-            transport=open_transport(address, name, suffix=False),
-            data=NOTHING,
-            make_model=lambda manifest, _: Blank(manifest.layout.layout()),
-            back_end="none",
-            disk=MemoryDisk(),
-            clock=clock,
-            background=Shared(pool, put),
-            put=put,
+            DeviceIdentity(name, "bench", "none"),
+            Wiring(open_transport(address, name, suffix=False), clock, Shared(pool, put), put),
+            MemoryDisk(),
+            TrainingSetup(NOTHING, lambda manifest, _: Blank(manifest.layout.layout())),
         )
 
     Crowd([agent(i) for i in range(count)], events, clock).serve()
