@@ -108,7 +108,7 @@ def waiting(s: Rounds) -> str:
         case "starting" | "gathering":
             return f"round {s.round} needs {_needed(s)} devices, have {len(s.present)}"
         case "open":
-            at_work = f"{len(names)} at work ({some(names)})" if names else "nobody is at work"
+            at_work = f"{len(names)} at work ({some(names)})" if names else "no device is at work"
             declined = f", {len(s.declined)} declined ({some(sorted(s.declined))})" if s.declined else ""
             return f"round {s.round}: {len(s.answered)} of {s.rules.quorum} answers; {at_work}{declined}"
         case "merging":

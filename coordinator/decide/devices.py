@@ -223,7 +223,7 @@ def misbehaved(s: State, id: str, code: str, reason: str, at: float) -> Step:
     if not quarantined:
         return s, (), (refused,)
     if id == NAMELESS:
-        why = "too many messages whose sender nobody can prove: for a while they are counted, and not told of"
+        why = "too many messages without a proven sender: for a while they are counted, and not told of"
         return s, (), (refused, events.Quarantined(id, why))
     why = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
     facts = refused, events.Quarantined(id, why)

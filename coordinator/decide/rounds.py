@@ -362,8 +362,8 @@ def _waiting_for(s: Rounds) -> str:
     if names:
         return f"waiting for {some(names)}" + (f" ({some(elsewhere)}: another run first)" if elsewhere else "")
     if _hopeless(s) and not _only_evaluates(s):
-        return f"nobody is left to ask, all are asked again when its {s.rules.deadline:g} s are up"
-    return "nobody is left to ask, waiting for devices to come (back)"
+        return f"no device is left to ask, all are asked again when its {s.rules.deadline:g} s are up"
+    return "no device is left to ask, waiting for devices to come (back)"
 
 
 # ── before a round ───────────────────────────────────────────────────────────────────────────────────────────

@@ -53,7 +53,7 @@ def served(run: RunFile, book: Journal, folder: Path) -> Iterator[Watched]:
         yield Watched(_nobody, Shown("", "a mistake of edgefl's own, which the log tells"))
         return
     if server.token and not server.page.certificate:
-        exposure.warn(f"the page at {server.url} has no TLS: whoever is on the way reads its token (page.certificate)")
+        exposure.warn(f"the page at {server.url} has no TLS: the network between can read its token (page.certificate)")
     fleet = fleet_of(run)
     known_runs.announce(folder, server.url, server.token_file, fleet.authority[0] if fleet else None)
     try:

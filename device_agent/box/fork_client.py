@@ -317,7 +317,7 @@ def _how(status: int) -> str:
         return f"the process that trained ended with exit code {os.waitstatus_to_exitcode(status)}"
     number = os.WTERMSIG(status)
     cause = {
-        signal.SIGKILL: ": somebody ended it, or the kernel because memory ran out",
+        signal.SIGKILL: ": it was killed, or the kernel ran out of memory",
         signal.SIGXCPU: ": it used more time of the processor than it was given",
     }.get(signal.Signals(number), "")
     return f"the process that trained ended with {signal.Signals(number).name} ({signal.strsignal(number)}){cause}"

@@ -59,7 +59,7 @@ class Download:
             raise WireError("wire.corrupt", f"model {self.id} came with chunks of another one")
         strange = part.size != self.manifest.size if self.manifest else part.index >= topics.GROUP
         if strange:
-            raise WireError("wire.too_large", f"model {self.id} came with a chunk that nobody asked for")
+            raise WireError("wire.too_large", f"model {self.id} came with a chunk that was not asked for")
         self.received += len(payload)
         whole = self._assembler.add(payload)
         if whole is not None:

@@ -138,7 +138,7 @@ class Attendance:
         except WireError as error:
             if message.retained:  # of the device that was there before; ours takes its place
                 return
-            self.announce_later(f"somebody spoke in the name of this device code={error.code} why={error}")
+            self.announce_later(f"a message in the name of this device is not ours code={error.code} why={error}")
             raise
         ours = envelope.key == self.key
         if ours:

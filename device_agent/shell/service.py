@@ -263,7 +263,7 @@ class Agent:
                 if taken_over:
                     self._complain(
                         f"another client took over the connection of '{self.device}', which comes back:"
-                        " if this happens again, look for a copy of this device, or for somebody else at the broker"
+                        " if this happens again, look for a copy of this device, or for a stranger at the broker"
                     )
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)

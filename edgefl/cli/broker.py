@@ -33,7 +33,7 @@ def start(  # noqa: PLR0917 - options of a command
         str | None, typer.Option(help="Without a fleet: another address needs --insecure.", show_default="127.0.0.1")
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="Without a fleet: one user for everybody; its password is EDGEFL_MQTT_PASSWORD.")
+        str | None, typer.Option(help="Without a fleet: one user for all; its password is EDGEFL_MQTT_PASSWORD.")
     ] = None,
     prefer: Annotated[
         Literal["auto", "mosquitto", "iotcore"], typer.Option(help="Without a fleet: which broker to run.")

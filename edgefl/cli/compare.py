@@ -27,7 +27,7 @@ Algorithms = Annotated[
         show_default=False,
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Play each with so many seeds, from run.seed on.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Play each with this number of seeds, from run.seed on.")]
 
 
 def compare(  # noqa: PLR0917 - the options of the command

@@ -293,7 +293,9 @@ def _kit(
     member = name in fleet.members.active()  # then `add` refuses, or replaces
     path = out / f"{name}{kit.SUFFIX}" if replace or member else _free(out, name)
     kit.write(fleet.add(name, clock(), replace=replace, data=data, site=site), path)
-    typer.echo(f"wrote {shown(path.absolute())}: it is for {name} and nobody else; delete it here once it is there")
+    typer.echo(
+        f"wrote {shown(path.absolute())}: it belongs on {name} and nowhere else; delete it here once it is there"
+    )
     return path
 
 

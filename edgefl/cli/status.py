@@ -49,7 +49,7 @@ def status(  # noqa: PLR0917 - options of a command
     from edgefl.ops import run_lookup
 
     if (on or since or until) and not slow:
-        raise ConfigError("--on, --since and --until say when somebody was --slow: say that too")
+        raise ConfigError("--on, --since and --until say when a device was --slow: say that too")
     span = _span(on, since, until)
     console = Console() if sys.stdout.isatty() else Console(width=UNCUT, highlight=False)
     runs = [run_lookup.find(run, token_file, ca)] if run else run_lookup.every_run(None if all_ else 5)
@@ -110,7 +110,7 @@ def _who_was_slow(looked: "Looked", console: "Console", span: tuple[float | None
     console.print(f"{looked.snapshot.run.name}: who was slow {when}", style="bold", markup=False)
     console.print(slow_table(paces))
     if not any(one.slow for one in paces):
-        console.print("nobody: all answered in time, and no rounds waited for one of them", style="dim")
+        console.print("no device: all answered in time, and no rounds waited for one of them", style="dim")
 
 
 def _one_device(looked: "Looked", name: str, console: "Console", *, json: bool) -> None:

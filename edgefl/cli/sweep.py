@@ -28,8 +28,8 @@ def sweep(  # noqa: PLR0917 - the options of the command
         ),
     ],
     grid: Grid = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Test what was chosen with so many, from run.seed on.")] = 3,
-    tuning_seeds: Annotated[int, typer.Option(min=1, help="Choose by so many of them.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Test what was chosen with this many seeds, from run.seed on.")] = 3,
+    tuning_seeds: Annotated[int, typer.Option(min=1, help="Choose by this number of them.")] = 1,
     validation: Annotated[
         float, typer.Option(min=0.01, max=0.9, help="Share of the training data to choose by.")
     ] = 0.2,

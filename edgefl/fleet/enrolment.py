@@ -201,7 +201,7 @@ def _authority(token: Token) -> bytes:
     if not hmac.compare_digest(seen, token.authority):
         raise ConfigError(
             f"{token.host}:{token.port} has another authority ({seen[:16]}...) than this token ({token.authority[:16]}"
-            "...): somebody is between, or the token is another fleet's"
+            "...): another machine is between, or the token is another fleet's"
         )
     return pem
 
@@ -215,7 +215,7 @@ def _membership(answer: bytes, token: Token, ca: bytes) -> Membership:
         if not issued_by(read_certificate(joined.certificate.encode()), ca):
             raise ValueError("its certificate is of another authority")
         if joined.name != token.name or joined.ca.encode() != ca:
-            raise ValueError("it is for somebody else")
+            raise ValueError("it is for another device")
     except ValueError as error:
         raise ConfigError(f"the server's answer cannot be used: {str(error).splitlines()[0]}") from None
     return joined

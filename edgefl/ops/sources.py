@@ -147,7 +147,7 @@ class PageSource:
 
     def _refused(self, error: HTTPError, path: str) -> EdgeflError:
         if error.code in (401, 403):
-            return ConfigError(f"{self.url}: lets nobody in without its token: --token-file FILE")
+            return ConfigError(f"{self.url}: lets no reader in without its token: --token-file FILE")
         if error.code == 404 and path.startswith("/api/device/"):
             return ConfigError(f"{self.url}: its run knows no such device")
         return RunError(f"{self.url}: answers {error.code} to {path}; is it a page of edgefl?")

@@ -115,7 +115,7 @@ class DeviceStates(AbstractContextManager["DeviceStates"]):
         memory, file, at = np.empty(piece.size, np.uint8), self._opened(), 0
         file.seek(piece.start)
         if file.readinto(memory.data) != piece.size:  # type: ignore[attr-defined] # typeshed's BinaryIO lacks it
-            raise StoreError(f"{file.name}: the states of simulated devices were cut off by somebody else")
+            raise StoreError(f"{file.name}: the states of simulated devices were cut off by another process")
         state: State = {}
         for name, dtype, shape in piece.arrays:
             size = prod(shape) * dtype.itemsize

@@ -68,7 +68,7 @@ def start(
 ) -> Broker:
     """A broker that accepts connections; port 0 means any free one, `users` are names and passwords."""
     if not is_loopback(bind) and not insecure:
-        kind_of = "one user for everybody is for a bench and" if users else "an open broker"
+        kind_of = "one user for all is for a bench and" if users else "an open broker"
         raise ConfigError(
             f"broker bind {bind}: {kind_of} stays on 127.0.0.1; `edgefl fleet init --devices pi-01,pi-02` makes a"
             " secured fleet, --insecure starts all the same"

@@ -15,7 +15,7 @@ def exposed(broker: Address, files: Tls) -> str | None:
     if broker.local:
         return None
     if not broker.tls:
-        return f"{broker} has no TLS: whoever is on the way reads every update, and every password"
+        return f"{broker} has no TLS: the network between can read every update, and every password"
     if files.certificate is None and broker.username is None:
         return f"nobody proves at {broker} who he is: whoever reaches it reads every update"
     return None

@@ -14,7 +14,7 @@ def place(link: Path) -> str:
     """The socket's path."""
     path = link.resolve(strict=True)
     if path.parent.parent.stat().st_uid not in (os.geteuid(), 0):
-        raise PermissionError(1, f"{path} is in a folder of somebody else")
+        raise PermissionError(1, f"{path} is in a folder of another user")
     return str(path)
 
 

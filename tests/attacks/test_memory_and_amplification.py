@@ -270,7 +270,7 @@ def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> 
                 download.add("0", message)
     download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default"), CLAIM)
     assert not download.add("0", claims(1)[0])
-    with pytest.raises(WireError, match="nobody asked for"):  # it is of the last group, the first is being fetched
+    with pytest.raises(WireError, match="was not asked for"):  # it is of the last group, the first is being fetched
         download.add("0", claims(1)[1])
 
 

@@ -214,7 +214,7 @@ def test_why_it_waits_is_told():
     s = begun()
     assert modes.waiting(s).startswith("round 1: 0 of 2 answers; 3 at work (")
     s, _ = feed(s, *(Lost(device, 1.0) for device in FLEET))
-    assert modes.waiting(s) == "round 1: 0 of 2 answers; nobody is at work"
+    assert modes.waiting(s) == "round 1: 0 of 2 answers; no device is at work"
 
 
 # ── whatever happens ─────────────────────────────────────────────────────────────────────────────────────────

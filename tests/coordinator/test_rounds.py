@@ -415,11 +415,11 @@ def test_waiting_says_why():
     s, _ = feed(opened(), *answers(1, "b"))
     assert waiting(s) == "round 1: 1 of 3 answered; waiting for a, c"
     s, _ = feed(s, Lost("a", 1.0), Lost("c", 1.0))
-    assert waiting(s) == "round 1: 1 of 3 answered; nobody is left to ask, waiting for devices to come (back)"
+    assert waiting(s) == "round 1: 1 of 3 answered; no device is left to ask, waiting for devices to come (back)"
     s, _ = feed(opened(), *answers(1, "b"), Declined("a", 1, 1.0))
     assert waiting(s) == "round 1: 1 of 3 answered, 1 declined (a); waiting for c"
     s, _ = feed(s, Declined("c", 1, 1.0))
-    again = "nobody is left to ask, all are asked again when its 30 s are up"
+    again = "no device is left to ask, all are asked again when its 30 s are up"
     assert waiting(s) == f"round 1: 1 of 3 answered, 2 declined (a, c); {again}"
     s, _ = feed(opened(), *answers(1, "a", "b", "c"))
     assert waiting(s) == "round 1: merging 3 answers"

@@ -162,7 +162,7 @@ def test_one_devices_story(folder):
         ([], "no run is known on this machine: name a run's folder, or the address of its page"),
         (["nix"], "nix: no folder of a run, and no run of this name (none is known here)"),
         (["FOLDER", "--device", "pi-9"], "the run knows no device 'pi-9' (it knows pi-1, pi-2)"),
-        (["FOLDER", "--on", "tuesday"], "--on, --since and --until say when somebody was --slow: say that too"),
+        (["FOLDER", "--on", "tuesday"], "--on, --since and --until say when a device was --slow: say that too"),
         (["FOLDER", "--slow", "--on", "today", "--since", "3h"], "--on is a whole day: say either that, or --since"),
         (["FOLDER", "--slow", "--on", "soon"], "--on soon: say today"),
         (["ftp://b"], "ftp://b: no folder of a run"),
@@ -269,7 +269,7 @@ def test_the_page_of_a_coordinator_answers_all_that_is_asked(folder, tmp_path):
         assert story.turns == known.turns.of("pi-2", 500)
         with pytest.raises(ConfigError, match="its run knows no such device"):
             source.device("pi-9")
-        with pytest.raises(ConfigError, match="lets nobody in without its token"):
+        with pytest.raises(ConfigError, match="lets no reader in without its token"):
             PageSource(server.url).snapshot()
     finally:
         server.close()
@@ -307,7 +307,7 @@ def test_another_machine_asks_the_page_and_shows_its_token(folder, tmp_path):
     with serving(overview(), token="a-long-enough-word") as url:
         row = json.loads(said(url, "--token-file", token, "--json"))
         assert (row["status"], row["folder"], row["where"]) == ("running", None, url)
-        with pytest.raises(ConfigError, match="lets nobody in without its token: --token-file"):
+        with pytest.raises(ConfigError, match="lets no reader in without its token: --token-file"):
             PageSource(url).snapshot()
 
 

@@ -174,7 +174,7 @@ def test_an_open_broker_stays_on_loopback():
 
 
 def test_a_user_for_everybody_stays_there_too():
-    with pytest.raises(ConfigError, match="one user for everybody is for a bench and stays on 127"):
+    with pytest.raises(ConfigError, match="one user for all is for a bench and stays on 127"):
         brokers.start(bind="0.0.0.0", users={"fleet": "secret"})
 
 

@@ -34,13 +34,13 @@ def test_a_link_leads_to_it_wherever_it_is_now(home: Path) -> None:
             local_socket.connect(link).close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
 def test_what_stands_in_a_folder_of_somebody_else_is_not_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(home / "stolen" / "door" / "s"):
         os.chown(home / "stolen", 12345, 12345)
         link = home / "link"
         link.symlink_to(home / "stolen" / "door" / "s")
-        with pytest.raises(PermissionError, match="folder of somebody else"):
+        with pytest.raises(PermissionError, match="folder of another user"):
             local_socket.connect(link)
 
 

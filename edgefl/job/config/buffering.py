@@ -11,7 +11,7 @@ from edgefl.learn.contract import Algorithm, Stage, traits_of
 INSTEAD = {  # keys of synchronous rounds, and what is said instead of them
     "cohort": "rounds.concurrency says how many devices are at work at once",
     "quorum": "rounds.buffer says how many answers make a round",
-    "over_select": "nobody is waited for, so that nobody has to be asked in reserve",
+    "over_select": "no device is waited for, so none has to be asked in reserve",
     "late": "rounds.staleness says how old an answer may be",
 }
 OWN = ("concurrency", "buffer", "staleness")

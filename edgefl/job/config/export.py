@@ -119,7 +119,7 @@ class Webhook(BaseModel):
             raise ConfigError("export.webhooks.url is no address: write https://host/path")
         if scheme == "http" and not (self.allow_http or is_loopback(host)):
             raise ConfigError(
-                f"export.webhooks.url: http to '{host}' can be read by whoever is on the way: use https, or say"
+                f"export.webhooks.url: http to '{host}' can be read by the network between: use https, or say"
                 " allow_http = true"
             )
         return url

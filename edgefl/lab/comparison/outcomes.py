@@ -208,7 +208,7 @@ def _check_judged(played: Played, every: int) -> None:
         if not played.numbers and played.first is None:
             raise RunError(f"diverged before any model was judged: {played.done.why}")
     elif len(played.numbers) < (len(played.paid) if every == 1 else 1):
-        raise RunError("a round was judged by nobody: no device has so much data set aside (evaluation.least)")
+        raise RunError("a round was not judged: no device has that much data set aside (evaluation.least)")
 
 
 def play_one(order: Order, root: Path | None, play: Play, progress: Progress) -> Outcome:

@@ -21,13 +21,13 @@ def check(algorithm: Algorithm, stages: Sequence[Stage]) -> None:
     if makers and not free:
         raise ConfigError(
             f"aggregation '{makers[0]}' would throw away what the devices of '{algorithm.name}' train in every second"
-            f" round; use it with an algorithm that asks nobody then (algorithm.name = 'upcycled'), or take 'mean'"
+            f" round; use it with an algorithm that asks no device then (algorithm.name = 'upcycled'), or take 'mean'"
         )
     if not free:
         return
     if not makers:
         raise ConfigError(
-            f"algorithm '{algorithm.name}' asks nobody in every second round, and no stage of [[aggregation]] makes"
+            f"algorithm '{algorithm.name}' asks no device in every second round, and no stage of [[aggregation]] makes"
             " a step then; put 'upcycle' where 'mean' would stand, or set algorithm.even = 'device'"
         )
     for stage in stages:
@@ -56,8 +56,8 @@ def check_votes(stages: Sequence[Stage], cohort: int, late: str) -> None:
     last = stages[votes[-1]]
     if votes != list(range(len(votes))):
         raise ConfigError(
-            f"aggregation '{last.name}' comes too late: what stands before it works on answers that nobody has voted"
-            f" on; put '{last.name}' first, in the place of 'mean'"
+            f"aggregation '{last.name}' comes too late: what stands before it works on answers before"
+            f" any vote; put '{last.name}' first, in the place of 'mean'"
         )
     for stage in stages:
         if believes := traits_of(stage).believes:

@@ -63,7 +63,7 @@ class GeometricMedian:
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
         k = site.model.layout.trainable
-        short = too_few(draft, self.name, OUTVOTED, instead="a point between them, in which nobody is outvoted")
+        short = too_few(draft, self.name, OUTVOTED, instead="a point between them, in which none is outvoted")
         centre = geometric_median(trained(draft, k), self.iterations)
         believed = nearest(draft.updates, centre, len(draft.updates) // 2 + 1)
         return outvoted(draft, centre, believed, k), counted(state, short)

@@ -26,5 +26,5 @@ class Median:
         return OUTVOTED
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:
-        short = too_few(draft, self.name, OUTVOTED, instead="their mean, in which nobody is outvoted")
+        short = too_few(draft, self.name, OUTVOTED, instead="their mean, in which none is outvoted")
         return by_median(draft, site.model.layout.trainable), counted(state, short)

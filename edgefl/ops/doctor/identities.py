@@ -52,7 +52,7 @@ def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
     if run.page.serve and not is_loopback(run.page.host) and run.page.certificate is None and not folder.exists():
         yield warning(
             "page",
-            f"the page on {run.page.host} has no TLS: whoever is on the way reads its token, and all that it shows",
+            f"the page on {run.page.host} has no TLS: the network between can read its token, and all that it shows",
             "set page.host = '127.0.0.1', or name a certificate (page.certificate, page.key)",
         )
     if not address.local and not run.wire.seals(local=False):
@@ -73,8 +73,8 @@ def of_agent(file: AgentFile, address: Address) -> Iterator[Finding]:
     if authority.exists() and not here:
         yield warning(
             "authority",
-            f"the key of the authority is on this machine, which is only an agent ({authority}): whoever takes it over"
-            " makes members as he likes",
+            f"the key of the authority is on this machine, which is only an agent ({authority}): a thief of it"
+            " makes members at will",
             f"keep {folder.path} on the server alone",
         )
     yield ok("privacy", _allowed(file.privacy))
@@ -122,7 +122,7 @@ def _private(folder: FleetFolder) -> Iterator[Finding]:
         text = f"others can enter {folder.path}, where the authority's key is (mode {mode:o})"
         yield wrong("folder", text, f"chmod 700 {folder.path}")
     if kits := sorted(path.name for path in Path.cwd().glob(f"*{SUFFIX}")):
-        text = f"private keys of devices lie here ({', '.join(kits)}): whoever copies a kit is that device"
+        text = f"private keys of devices lie here ({', '.join(kits)}): a copy of a kit can act as that device"
         yield warning("kits", text, "delete each once it is on its device")
 
 
@@ -162,7 +162,7 @@ def _revocations(path: Path, now: datetime) -> Finding:
     if ends is not None and ends <= now:
         return wrong(
             "revocations",
-            f"the revocation list {path} has ended ({ends:%Y-%m-%d}): the broker lets nobody in",
+            f"the revocation list {path} has ended ({ends:%Y-%m-%d}): the broker lets no device in",
             f"delete it; {remedy}",
         )
     return ok("revocations", f"{sum(1 for _ in listed)} certificates are revoked")

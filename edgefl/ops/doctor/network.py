@@ -106,7 +106,7 @@ def _anybody(address: Address, files: Tls, topic: str) -> Iterator[Finding]:
     if not probe_broker(nobody, context, topic).refused:
         yield warning(
             "anonymous",
-            f"{nobody} lets anybody in, without a certificate or a password",
+            f"{nobody} lets every client in, without a certificate or a password",
             "set allow_anonymous false and require_certificate true, as `edgefl fleet init` does",
         )
 
@@ -133,7 +133,7 @@ def _handshake(address: Address, context: ssl.SSLContext) -> Iterator[Finding]:
     if version != "TLSv1.3":
         yield warning("TLS version", f"the broker speaks {version} and nothing newer", remedy)
     elif _speaks_older(address, context):
-        yield warning("TLS version", "the broker speaks TLS 1.2 with whoever asks for it", remedy)
+        yield warning("TLS version", "the broker speaks TLS 1.2 with clients that ask for it", remedy)
 
 
 def _speaks_older(address: Address, context: ssl.SSLContext) -> bool:

@@ -14,7 +14,7 @@ BESIDE = {"accuracy": "balanced_accuracy", "rmse": "mae"}  # figures that share 
 def quality(s: Snapshot) -> str:
     """How good the model was after each round, class by class, and what it forgot."""
     drawn = [part for part in (*scores(s), classes(s), forgetting(s)) if part]
-    return side_by_side(*drawn) + confusion(s) if drawn else paragraph("Nobody looked how good the model was.")
+    return side_by_side(*drawn) + confusion(s) if drawn else paragraph("The model was not evaluated.")
 
 
 def side_by_side(*drawings: str) -> str:

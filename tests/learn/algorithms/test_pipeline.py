@@ -42,13 +42,13 @@ def test_the_push_of_the_coordinator_is_refused_beside_that_of_the_devices():
 
 @pytest.mark.parametrize("stages", [("mean",), ("momentum",), ("mean", "memory")])
 def test_a_pipeline_that_makes_nothing_of_free_rounds_is_refused(stages):
-    with pytest.raises(ConfigError, match="asks nobody in every second round, and no stage"):
+    with pytest.raises(ConfigError, match="asks no device in every second round, and no stage"):
         read("upcycled", *stages)
 
 
 @pytest.mark.parametrize("stage", sorted(set(registry.STAGES) - {*FREE, "upcycle", "norm_clip"}))
 def test_a_stage_that_needs_answers_is_refused_after_the_push(stage):
-    with pytest.raises(ConfigError, match=f"'{stage}' needs answers, and algorithm 'upcycled' asks nobody"):
+    with pytest.raises(ConfigError, match=f"'{stage}' needs answers, and algorithm 'upcycled' asks no device"):
         read("upcycled", "upcycle", stage)
 
 

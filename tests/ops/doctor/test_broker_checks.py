@@ -195,7 +195,7 @@ def test_an_older_tls_beside_the_new_one_is_told_too(tmp_path, authority):
     with over_tls(tmp_path, authority.issue("server", LASTING), version="tlsv1.2") as port:
         findings = looked(port, scheme="mqtts", ca=authority.path)
     assert "TLSv1.3" in findings["TLS"].text
-    assert findings["TLS version"].text == "the broker speaks TLS 1.2 with whoever asks for it"
+    assert findings["TLS version"].text == "the broker speaks TLS 1.2 with clients that ask for it"
 
 
 def test_a_broker_that_lets_devices_read_each_other_is_told(tmp_path, authority):

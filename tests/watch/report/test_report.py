@@ -200,7 +200,7 @@ def test_a_run_of_an_earlier_version_and_one_that_has_not_begun_have_a_report_to
     assert "geheim" not in text
     text = words(write(tmp_path / "b", []))
     assert "interrupted after 0 of 3 rounds; 0 devices." in text
-    assert "Nobody looked how good the model was." in text
+    assert "The model was not evaluated." in text
 
 
 def test_what_was_spent_follows_from_the_answers_that_arrived(tmp_path: Path) -> None:
