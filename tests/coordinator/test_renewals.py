@@ -126,7 +126,7 @@ def test_messages_by_the_thousand_cost_one_look_a_second_and_a_revoked_sender_is
 
 def test_who_was_seen_is_written_once_in_a_while(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[float] = []
-    monkeypatch.setattr(recording.sightings, "write", lambda _folder, seen: writes.append(len(seen)))
+    monkeypatch.setattr(recording.last_seen, "write", lambda _folder, seen: writes.append(len(seen)))
     seen = Sightings(fleet.folder.seen, "run")
     for second in range(int(EVERY) + 1):
         seen(events.Answered("pi-01", 1, 10, at=1e9 + second))
