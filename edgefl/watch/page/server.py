@@ -40,7 +40,7 @@ class Impatient(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         tcp = cast("asyncio.Transport", transport)  # over TCP it is one
         super().connection_made(tcp)
-        tcp.set_write_buffer_limits(high=0)  # be told of every byte that is not taken at once
+        tcp.set_write_buffer_limits(high=1, low=0)  # be told of what is not taken at once; TLS stops for ever at high=0
         self._arriving = self.loop.call_later(PATIENCE, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
