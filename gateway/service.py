@@ -305,7 +305,7 @@ class Gateway:
             run_id=errand.task.run_id,
             seal=self.site.seal,
             artifacts=artifacts,
-            preparing=lambda known, opener: preparing(hold[0], make, disk, known, opener),
+            preparing=lambda known, opener: preparing(hold[0], make, shell.journal, known, opener),
         )
         return Played(life, errand, shell, hold[0])
 
