@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.durable import checkpoint, identity, journal
-from coordinator.durable.existing_run import settled
+from coordinator.durable.existing_run import settled, unfinished
+from coordinator.durable.journal import Journal
 from coordinator.durable.resuming import Stated
 from coordinator.durable.run_history import complete_metrics
 from coordinator.shell import known_runs
@@ -78,13 +79,24 @@ def products(folder: Path) -> dict[str, Path]:
     return {what: path for what, path in files.items() if path.exists()}
 
 
+@contextmanager
+def opened(run: RunFile, *, fresh: bool = False) -> Iterator[Journal | None]:
+    """Own the run's folder, and open the journal of a run that goes on: once, for the whole start.
+
+    None: a run begins. Raise `Finished` if the run has ended.
+    """
+    folder = run.run.folder / run.run.name
+    with own(known_runs.lock_of(folder)):
+        yield None if fresh else unfinished(folder, run)
+
+
 def coordinate(
     run: RunFile,
+    book: Journal | None,
     root: Path | None,
     view: View,
     ready: Callable[[Address], AbstractContextManager[Any]] | None = None,
     *,
-    fresh: bool = False,
     stated: Stated | None = None,
     origins: str | None = None,
     network: Callable[[], Network],
@@ -92,6 +104,7 @@ def coordinate(
 ) -> Results:
     """Run it to its end, or go on where it was interrupted; `ready` hears where devices may connect.
 
+    `book` is what `opened` gives. Without it a run begins, and one that is in its folder is moved aside.
     `origins` says who set what in the run file, for later readers of the run (`edgefl.job.config.origin`).
     `network` is called when the first device is there; it works in a child process, so that torch is not loaded here.
     The `manager` hears how the run goes.
@@ -99,9 +112,8 @@ def coordinate(
     run.refuse_simulated_only()
     folder = run.run.folder / run.run.name
     with ExitStack() as until_done:
-        until_done.enter_context(own(known_runs.lock_of(folder)))
         address = _broker(run, until_done)
-        run, book = settled(folder, run, fresh=fresh, stated=stated)
+        run, book = settled(folder, run, book, stated=stated)
         known_runs.announce(folder)
         metrics, fleet = complete_metrics(book), fleet_of(run)
         alone = parse(run.broker.url).embedded  # then the fleet ends with the run

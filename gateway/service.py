@@ -309,7 +309,7 @@ class Gateway:
             security=Security(self.site.signer, self.site.device_keys(), seal=self.site.seal),
             run_id=errand.task.run_id,
             source=ModelSource(
-                artifacts, lambda _make, _journal, known, opener: preparing(hold[0], make, disk, known, opener)
+                artifacts, lambda _make, journal, known, opener: preparing(hold[0], make, journal, known, opener)
             ),
         )
         return Played(life, errand, shell, hold[0])

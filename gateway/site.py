@@ -131,16 +131,21 @@ def publication(round: int, item: Item) -> Publication:
 
 
 def preparing(
-    artifacts: SiteArtifacts, make: Callable[[Errand], Job], disk: Disk | None, known: Rounds | None, unseal: Unseal
+    artifacts: SiteArtifacts,
+    make: Callable[[Errand], Job],
+    journal: Journal | None,
+    known: Rounds | None,
+    unseal: Unseal,
 ) -> Work:
     """Make the job of what is asked for; with a state from before a restart, what was promised then as well."""
     errand, here = artifacts.errand, artifacts.standing
     assert here is not None  # noqa: S101 - made with it
+    book = journal.copied() if journal and known else None
 
     def work(put: Put) -> None:
         job, recalled, answers = make(errand), Recalled(), AnswerStore()
-        if disk is not None and known is not None:
-            recalled, answers = recovery.promised(Journal(disk, reading=True), job, known, unseal)
+        if book and known:
+            recalled, answers = recovery.promised(book, job, known, unseal)
         put(Prepared(job, here, None, recalled, answers, ()))
 
     return work

@@ -1,7 +1,8 @@
-"""How much one device may put into the story: a number of facts of a kind in an hour; further ones are counted. Pure.
+"""Limit how many facts of each kind one device puts into the story in an hour; count further ones. Pure.
 
-Views are told every fact; this bounds what is written down. Answers that count are bounded by rounds, and what
-cannot be used by the quarantine that follows from it.
+This bounds what is written down; readers at work are told every fact. It holds for every lasting fact that names a
+device, also for those that are added later. Two kinds are exempt: words that changed where the rounds stand, which
+rounds bound, and `LeftOut`, of which a device has one an hour.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +16,7 @@ HOUR = 3600.0  # seconds
 FACTS = 20  # of one kind,
 VITALS = 80  # and how its machine fares: a device at work tells that once a minute
 DEVICES = 20_000  # whose hours are remembered
-UNSOLICITED = events.Declined, events.Busy  # unless the round machine makes something of it, which rounds bound
+WORDS = events.Answered, events.Declined, events.Busy  # to a round, which may heed them
 COMING = "joined", "lost"
 
 
@@ -45,8 +46,9 @@ class StoryLimit:
         """After these facts; the places of those that are left out. `heeded`: they changed where the rounds stand."""
         limit, left_out = self, []
         for place, fact in enumerate(facts):
-            if _is_limited(fact) and not (heeded and isinstance(fact, UNSOLICITED)):
-                limit, fits = limit._counted(fact.device, type(fact).__name__.lower(), at)  # type: ignore[attr-defined]
+            device = _limited_device(fact)
+            if device is not None and not (heeded and isinstance(fact, WORDS)):
+                limit, fits = limit._counted(device, type(fact).__name__.lower(), at)
                 left_out += [] if fits else [place]
         return limit, frozenset(left_out)
 
@@ -84,23 +86,18 @@ def recalled(story: Iterable[Fact], at: float, wall: float) -> StoryLimit:
     for fact in story:
         age = max(0.0, wall - fact.at)
         if age < HOUR:
-            after, left_out = limit.admitted((fact,), at - age, heeded=False)
+            heeded = isinstance(fact, events.Answered) and fact.verdict == "accepted"
+            after, left_out = limit.admitted((fact,), at - age, heeded=heeded)
             limit = limit if left_out else after
     return limit
 
 
-def _is_limited(fact: Fact) -> bool:
-    """Whether a device can bring about any number of these."""
-    match fact:
-        case events.Joined() | events.Lost() | events.DataBroken() | events.DataMended() | events.Vitals():
-            return True
-        case events.Declined() | events.Busy() | events.Certified() | events.Released():
-            return True
-        case events.Refused(barred=barred):
-            return barred
-        case events.Answered(verdict=verdict):
-            return verdict == "ignored"
-    return False
+def _limited_device(fact: Fact) -> str | None:
+    """Return the device whose hour this fact counts in; None if it is not limited."""
+    if not fact.lasting or isinstance(fact, events.LeftOut):
+        return None
+    device: str | None = getattr(fact, "device", None)
+    return device
 
 
 def _without_oldest(hours: Mapping[str, Hour]) -> dict[str, Hour]:

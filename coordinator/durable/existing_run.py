@@ -37,27 +37,38 @@ ENDS = {"run.target_accuracy", "run.target_loss", "evaluation.patience"}  # what
 Known: TypeAlias = dict[str, Any]  # a run file as JSON has it
 
 
+def unfinished(folder: Path, run: RunFile) -> journal.Journal | None:
+    """Return the journal of the run that is to go on here, opened; None if there is none yet.
+
+    Raise `Finished` if it has ended.
+    """
+    disk = FolderDisk(folder)
+    if not journal.exists(disk):
+        return None
+    book = journal.Journal(disk)
+    if book.get("done"):
+        raise Finished(_has_finished(run, book))
+    return book
+
+
 def settle(folder: Path, run: RunFile, *, fresh: bool = False, stated: Stated | None = None) -> RunFile:
     """Make the folder ready; the run file that is in force, whose rounds may be those of an extension."""
-    return settled(folder, run, fresh=fresh, stated=stated)[0]
+    return settled(folder, run, None if fresh else unfinished(folder, run), stated=stated)[0]
 
 
 def settled(
-    folder: Path, run: RunFile, *, fresh: bool = False, stated: Stated | None = None
+    folder: Path, run: RunFile, book: journal.Journal | None, *, stated: Stated | None = None
 ) -> tuple[RunFile, journal.Journal]:
-    """The same, and the journal of the run, opened: it is opened once for each start."""
+    """The same for a run whose journal is open; without one, what is in the folder is moved aside."""
     stated = stated or Stated(run.run.rounds)
     try:
         make_private(folder)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made ({error.strerror}); choose another run.folder") from None
+    if book is not None:
+        return _resume(book, run, stated), book
     disk = FolderDisk(folder)
-    if journal.exists(disk):
-        book = None if fresh else journal.Journal(disk)  # a damaged one, or another version's, can be left behind
-        if book and not book.get("done"):
-            return _resume(book, run, stated), book
-        if book:
-            raise Finished(has_finished(run, book))
+    if journal.exists(disk):  # perhaps a damaged one, or another version's: it can be left behind
         _move_aside(folder)
     book = journal.Journal(disk)
     # What a later start compares: who said how many rounds, and what is in the data, wherever they lie then.
@@ -91,16 +102,10 @@ def extend(folder: Path, run: RunFile, more: int, *, stated: Stated | None = Non
     return run
 
 
-def finished(run: RunFile) -> bool | None:
-    """Whether the last run of this name came to its end; if not, the same command goes on with it. None: no run yet."""
-    disk = FolderDisk(run.run.folder / run.run.name)
-    return bool(journal.Journal(disk, reading=True).get("done")) if journal.exists(disk) else None
-
-
-def has_finished(run: RunFile, book: journal.Journal | None = None) -> str:
+def _has_finished(run: RunFile, book: journal.Journal) -> str:
     """That the run has ended, and what can be done about it, in one line."""
     folder = run.run.folder / run.run.name
-    state = _rounds(book or journal.Journal(FolderDisk(folder), reading=True), run)
+    state = _rounds(book, run)
     after = f" after {state.round} rounds" if state else ""
     return (
         f"run '{run.run.name}' has finished{after} and is left alone: `edgefl coordinator extend {folder} --rounds 20`"

@@ -238,6 +238,7 @@ class Journal:
 
     def _append(self, *notes: tuple[dict[str, Any], Bytes]) -> Segment:
         """The segment that these are the last records of."""
+        self._archive.forget()  # who writes has started
         records = [Record({"at": self._clock.wall(), **note}, body) for note, body in notes]
         if self._segments and not self._segments[-1].full:
             self._segments[-1].append(*records)

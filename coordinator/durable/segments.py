@@ -102,13 +102,19 @@ class Segment:
 
 
 class Archive:
-    """The stories of segments that are gone. `last` is the newest of them."""
+    """The stories of segments that are gone. `last` is the newest of them.
+
+    What was read first is kept for those who read the story at a start, until it is forgotten.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self.log = RecordLog(disk, ARCHIVE)
         self.last, self._begun = 0, False
-        for _ in self.read_on():
-            pass
+        self._read: list[Entry] | None = [entry for _, entries in self.read_on() for entry in entries]
+
+    def forget(self) -> None:
+        """Free the memory: whoever reads the story from now on reads the disk."""
+        self._read = None
 
     def copied(self) -> "Archive":
         """The same, for another thread."""
@@ -128,12 +134,16 @@ class Archive:
         self.last = segment.number
 
     def story(self) -> Iterator[Entry]:
-        """What happened in them, in order, as it can be read now."""
+        """What happened in them, in order: as it was read first, or as it can be read now."""
+        if self._read is not None:
+            yield from self._read
+            return
         for _, entries in self._stories(self.log.read()):
             yield from entries
 
     def read_on(self) -> Iterator[tuple[int, list[Entry]]]:
         """The numbers and stories of those that have gone since it was read."""
+        self.forget()
         return self._stories(self.log.read_on())
 
     def _stories(self, records: Iterable[Placed]) -> Iterator[tuple[int, list[Entry]]]:

@@ -10,6 +10,7 @@ from edgefl.cli.options import DataRoot, Forgetting, Insecure, Json, Log, RunPat
 from edgefl.cli.program import program
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
+    from coordinator.durable.journal import Journal
     from coordinator.durable.resuming import Stated
     from edgefl.fleet.folder import FleetFolder
     from edgefl.job.config.schema import RunFile
@@ -51,8 +52,8 @@ def start(  # noqa: PLR0917 - options of a command
     The same command goes on with a run that was interrupted, whatever interrupted it. One that has finished is left
     alone (exit code 3).
     """
-    from coordinator.durable.existing_run import finished, has_finished
     from coordinator.durable.resuming import Stated
+    from coordinator.start import opened
     from edgefl.base.errors import Finished
     from edgefl.job.config import origin
     from edgefl.job.config.reader import load
@@ -62,17 +63,16 @@ def start(  # noqa: PLR0917 - options of a command
     logs.set_up(log)
     sets = with_flags(set_, forgetting=forgetting, page=page, no_page=no_page)
     run_file = load(RunFile, run, sets)
-    ended = None if fresh else finished(run_file)
-    if ended:
-        if not unless_finished:
-            raise Finished(has_finished(run_file))
-        typer.echo(f"edgefl: {has_finished(run_file)}", err=True)
-        return
-
     stated = Stated.of(run, set_ or ())
     origins = origin.as_json(origin.entries(RunFile, run, sets))
-    how = {"goes_on": ended is False, "rehearse": rehearse, "fresh": fresh, "json": json, "insecure": insecure}
-    _coordinate(run_file, data_root, stated, origins, **how)
+    how = {"rehearse": rehearse, "json": json, "insecure": insecure}
+    try:
+        with opened(run_file, fresh=fresh) as book:
+            _coordinate(run_file, book, data_root, stated, origins, **how)
+    except Finished as error:
+        if not unless_finished:
+            raise
+        typer.echo(f"edgefl: {error}", err=True)
 
 
 @app.command()
@@ -99,6 +99,7 @@ def extend(  # noqa: PLR0917 - options of a command
     from coordinator.durable.resuming import Stated
     from coordinator.shell import known_runs
     from coordinator.shell.fleet_broker import located
+    from coordinator.start import opened
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
     from edgefl.system import logs
@@ -121,18 +122,18 @@ def extend(  # noqa: PLR0917 - options of a command
         err=True,
     )
     if not later:
-        _coordinate(extended, data_root, stated, goes_on=True, json=json, insecure=insecure)
+        with opened(extended) as book:
+            _coordinate(extended, book, data_root, stated, json=json, insecure=insecure)
 
 
 def _coordinate(
     run_file: "RunFile",
+    book: "Journal | None",
     data_root: Path | None,
     stated: "Stated | None",
     origins: str | None = None,
     *,
-    goes_on: bool,
     rehearse: bool = False,
-    fresh: bool = False,
     json: bool = False,
     insecure: bool = False,
 ) -> None:
@@ -157,6 +158,7 @@ def _coordinate(
     run_file = located(run_file)
     exposure.check(parse(run_file.broker.url), run_file.broker.tls, "broker", insecure=insecure)
     opening.check(run_file.export)
+    goes_on = book is not None
     if not goes_on:
         tell_cautions(run_file)
     view = choose(as_json=json)
@@ -183,9 +185,9 @@ def _coordinate(
             wait_for_broker(run_file, say)
         results = coordinate(
             run_file,
+            book,
             data_root,
             view,
-            fresh=fresh,
             stated=stated,
             origins=origins,
             network=network,

@@ -31,7 +31,7 @@ def demo(  # noqa: PLR0917 - options of a command
 
     Then the same run is played with FedAvg, to see what they gained.
     """
-    from coordinator.start import coordinate
+    from coordinator.start import coordinate, opened
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
     from edgefl.job.run.local_fleet import Fleet
@@ -44,14 +44,15 @@ def demo(  # noqa: PLR0917 - options of a command
         run = load(RunFile, path, [f"run.folder={folder}", *(set_ or ())])
     view = choose(as_json=json)
     watched = Beside(view) if browser and not json and sys.stdout.isatty() and _has_display() else view
-    results = coordinate(
-        run,
-        data_root,
-        watched,
-        lambda broker: Fleet.of(run, str(broker), None, data_root),
-        fresh=True,
-        network=partial(network_apart, run, data_root),
-    )
+    with opened(run, fresh=True) as book:
+        results = coordinate(
+            run,
+            book,
+            data_root,
+            watched,
+            lambda broker: Fleet.of(run, str(broker), None, data_root),
+            network=partial(network_apart, run, data_root),
+        )
     if json:
         return
     accuracy = results.run_state.evaluation.accuracy if results.run_state.evaluation else None

@@ -2,11 +2,12 @@
 
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -29,18 +30,30 @@ class Served:
 
     port: int
     token: bool
+    process: subprocess.Popen[str]
     until_done: ExitStack
 
     def ask(self, path: str, *, owner: bool = True, **headers: str) -> HTTPResponse:
+        return self.asking(path, owner=owner, **headers).getresponse()
+
+    def asking(self, path: str, *, owner: bool = True, address: str = "127.0.0.1", **headers: str) -> HTTPConnection:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if owner and self.token:
             named["Authorization"] = f"Bearer {WORD}"
-        connection = self.until_done.enter_context(closing(HTTPConnection("127.0.0.1", self.port, timeout=60)))
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60, source_address=(address, 0))
+        self.until_done.enter_context(closing(connection))
         connection.request("GET", path, headers=named)
-        return connection.getresponse()
+        return connection
 
-    def stranger(self, address: str) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(address, 0))
+    def stranger(self, address: str, kept: int = 0) -> socket.socket:
+        """Connect from this address; the kernel keeps about so many bytes that are not read."""
+        stranger = socket.socket()
+        if kept:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kept)
+        stranger.settimeout(60)
+        stranger.bind((address, 0))
+        stranger.connect(("127.0.0.1", self.port))
+        return stranger
 
 
 @pytest.fixture(params=[True, False], ids=["with a token", "on loopback"])
@@ -51,15 +64,18 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
     word.chmod(0o600)
     shown = ["--token", str(word)] if request.param else []
     command = [sys.executable, "-m", "edgefl", "page", str(tmp_path / "run"), "--page", "127.0.0.1:0", *shown]
-    page = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    with ExitStack() as until_done, page:
+    errors = tmp_path / "errors"
+    with ExitStack() as until_done, errors.open("w") as stderr:
+        page = until_done.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True))
         try:
             assert page.stdout is not None
             found = re.search(r"http://127.0.0.1:(\d+)", page.stdout.readline())
             assert found is not None
-            yield Served(int(found[1]), request.param, until_done)
+            yield Served(int(found[1]), request.param, page, until_done)
         finally:
+            page.send_signal(signal.SIGCONT)
             page.terminate()
+    assert "Traceback" not in errors.read_text()
 
 
 @pytest.mark.parametrize("addresses", [1, 60], ids=["of one address", "of sixty addresses"])
@@ -75,6 +91,35 @@ def test_requests_that_never_end_do_not_shut_the_page(served: Served, begun: byt
                 assert served.ask("/metrics").status == 200, f"after {number} strangers"
         for path in ("/", "/api/overview", "/metrics", "/static/main.js"):
             assert served.ask(path).status == 200, path
+
+
+def test_answers_that_are_never_read_do_not_shut_the_page(served: Served) -> None:
+    path = b"/login" if served.token else b"/static/vendor/uplot/uPlot.esm.js"
+    asked = b"GET " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with ExitStack() as held:
+        for number in range(200):
+            stranger = held.enter_context(closing(served.stranger(f"127.0.1.{1 + number % 60}", kept=4096)))
+            with suppress(ConnectionError):  # another stranger has its place
+                stranger.sendall(asked * 200)
+            if number % 10 == 0:
+                assert served.ask("/metrics").status == 200, f"after {number} strangers"
+        assert served.ask("/").status == 200
+
+
+@pytest.mark.parametrize("addresses", [1, 500], ids=["of the owner's address", "of five hundred addresses"])
+def test_a_burst_of_connections_does_not_shut_out_the_owner(served: Served, addresses: int) -> None:
+    """The owner's connection is a stranger's until its request is read: here a whole burst is before and behind it."""
+    here = "127.0.1.1"  # the owner's address, and the first one of the strangers
+    for burst in range(3):
+        with ExitStack() as held:
+            served.process.send_signal(signal.SIGSTOP)
+            for number in range(90):  # a kernel keeps 128, unless told otherwise
+                place = (burst * 90 + number) % addresses
+                held.enter_context(closing(served.stranger(f"127.0.{1 + place // 250}.{1 + place % 250}")))
+                if number == 40:
+                    owner = served.asking("/metrics", address=here)
+            served.process.send_signal(signal.SIGCONT)
+            assert owner.getresponse().status == 200, burst
 
 
 def test_another_web_page_takes_no_place_of_those_who_watch(served: Served) -> None:

@@ -21,7 +21,7 @@ from netns import enter
 
 from coordinator.durable import checkpoint, checkpoint_writer, segments
 from coordinator.shell import service
-from coordinator.start import coordinate
+from coordinator.start import coordinate, opened
 from device_agent.start import open_agent
 from edgefl.base.errors import Finished
 from edgefl.base.events import Fact, Preparing, as_json
@@ -97,7 +97,8 @@ def coordinator(table: Mapping[str, Any], log: Path, fault: str, place: Setting,
     run = parse(RunFile, dict(table), "chaos", environment={})
     here = partial(jobs.make_network, run)  # torch is imported anyway: a child would import it again
     try:
-        sha256 = coordinate(run, None, Teller(told, fault), network=here).run_state.sha256()
+        with opened(run) as book:
+            sha256 = coordinate(run, book, None, Teller(told, fault), network=here).run_state.sha256()
     except Finished:  # it was killed after all was done, and is left alone: its model must be there
         disk = FolderDisk(run.run.folder / run.run.name)
         sha256 = checkpoint.read(disk, checkpoint.generations(disk)[-1])[1]["sha256"]

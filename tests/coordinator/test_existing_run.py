@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coordinator.decide.rounds import Answered, Invite, Joined, Resumed, Rounds, step
-from coordinator.durable.existing_run import finished, settle
+from coordinator.durable.existing_run import settle, unfinished
 from coordinator.durable.journal import Journal
 from coordinator.durable.resuming import Stated, changes, rounds_in_force
 from coordinator.durable.starting_point import rules
@@ -111,7 +111,7 @@ def ended(tmp_path: Path) -> Path:
     file = tmp_path / "run.toml"
     file.write_text(f'[run]\nname = "night"\nfolder = "{tmp_path}"\n[rounds]\ncohort = 2\n')
     folder = begun(tmp_path / "night")
-    assert not finished(a_run(run={"name": "night", "folder": str(tmp_path)}))
+    assert unfinished(folder, a_run(run={"name": "night", "folder": str(tmp_path)}))
     book = Journal(FolderDisk(folder))
     book.set(done="yes")
     book.close()

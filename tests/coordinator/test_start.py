@@ -2,45 +2,66 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from coordinator.decide.rounds import Joined, Rounds, step
-from coordinator.durable.journal import Journal
+from coordinator.decide.rounds import Answered, Joined, Merged, Rounds, step
+from coordinator.durable.journal import Journal, Kept
 from coordinator.durable.starting_point import rules
 from coordinator.shell.threaded import Threaded
-from coordinator.start import coordinate
 from edgefl.base import events
 from edgefl.base.errors import Interrupted
-from edgefl.job.config.reader import parse
+from edgefl.cli.app import app
+from edgefl.job.config.reader import load
 from edgefl.job.config.schema import RunFile
-from edgefl.job.run.job import make_network
 from edgefl.system.disk import FolderDisk
 from edgefl.system.record_log import Bodies, Placed, RecordLog
-from edgefl.watch.view import choose
 
 
-def test_a_start_reads_the_journal_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = {"run": {"folder": str(tmp_path)}, "rounds": {"cohort": 1}, "page": {"port": 0}}
-    run = parse(RunFile, table, "test", environment={})
-    folder = tmp_path / run.run.name
-    book, joined = Journal(FolderDisk(folder)), Joined("a", 0)
-    book.set(run=run.model_dump_json(), run_id="1f2e")
-    book.write((joined,), step(Rounds(rules(run)), joined)[0], facts=(events.Joined("a", at=1.0),))
-    reads, read = Counter[str](), RecordLog.read
+@pytest.mark.parametrize(("done", "flags"), [("", []), ("yes", []), ("yes", ["--unless-finished"])])
+def test_a_start_reads_each_file_of_the_journal_once(
+    done: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        f"[run]\nfolder = '{tmp_path}'\nname = 'night'\nrounds = 300\n[rounds]\ncohort = 1\n"
+        "[page]\nport = 0\n[broker]\nurl = 'mqtt://localhost:1'\n"
+    )
+    disk = FolderDisk(tmp_path / "night")
+    _played(disk, load(RunFile, file, ()), done)
+    reads, read_on = Counter[str](), RecordLog.read_on
 
     def counted(self: RecordLog, bodies: Bodies = "all") -> Iterator[Placed]:
         reads[self.name] += 1
-        return read(self, bodies)
+        return read_on(self, bodies)
 
     def stopped(self: Threaded) -> None:
         self.shell.close()
         raise Interrupted("stopped")
 
-    monkeypatch.setattr(RecordLog, "read", counted)
+    monkeypatch.setattr(RecordLog, "read_on", counted)
     monkeypatch.setattr(Threaded, "run", stopped)
-    with pytest.raises(Interrupted):
-        coordinate(run, None, choose(as_json=True), network=partial(make_network, run))
-    assert reads["journal-000001.log"] == 1
+    result = CliRunner().invoke(app, ["coordinator", "start", str(file), "--json", *flags])
+    code = getattr(result.exception, "exit_code", result.exit_code)
+    assert code == (0 if flags else 3 if done else Interrupted.exit_code), result.exception
+    files = disk.names("journal*")
+    assert len(files) > 4, "segments, and the archive of those that are gone"
+    assert reads == dict.fromkeys(files, 1)
+
+
+def _played(disk: FolderDisk, run: RunFile, done: str) -> None:
+    """A run that was interrupted after two hundred rounds."""
+    book, state = Journal(disk), Rounds(rules(run))
+    book.set(run=run.model_dump_json(), run_id="1f2e", done=done)
+    state, _ = step(state, Joined("a", 0))
+    book.write((Joined("a", 0),), state, facts=(events.Joined("a", at=1.0),))
+    for round in range(1, 201):
+        for event in (Answered("a", round, 0), Merged(round, 0)):
+            state, _ = step(state, event)
+            closes = isinstance(event, Answered)
+            answer = Kept(round, "a", bytes(32), bytes(100)) if closes else None
+            book.write(
+                (event,), state, answer, 1 if closes else None, (events.Answered("a", round, 9),) if closes else ()
+            )

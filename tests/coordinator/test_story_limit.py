@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_core import HERE, RULES, feed, joined, opened
+from test_core import HERE, RULES, feed, joined, merged, opened
 from test_shell import Hand
 
 from coordinator.decide import core, story_limit
 from coordinator.decide.devices import SETTLING
 from coordinator.decide.rounds import Declined
 from coordinator.decide.state import State
-from coordinator.decide.story_limit import FACTS, HOUR, StoryLimit, recalled
-from coordinator.decide.vocabulary import Announced, Event, Stop, Woken
+from coordinator.decide.story_limit import FACTS, HOUR, VITALS, StoryLimit, recalled
+from coordinator.decide.vocabulary import Announced, Answered, Event, Misbehaved, Stop, Woken
 from coordinator.durable.journal import Journal
 from edgefl.base import events
 from edgefl.base.events import Fact
@@ -119,6 +119,45 @@ def test_words_to_a_round_are_written_down_as_long_as_the_round_heeds_them() -> 
     for name in names:
         s, story, _ = written(s, [Declined(name, 1, 20.0, "too warm")] * 100)
         assert len(of(events.Declined, story)) == 1 + FACTS
+
+
+@pytest.mark.parametrize("kind", [one for one in events.FACTS if one.lasting and "device" in one.__slots__])
+def test_every_kind_of_fact_about_a_device_is_limited(kind: type[Fact]) -> None:
+    fields = {"device": "c", "round": 0, "bytes": 0, "code": "", "reason": "", "ended": 0.0}
+    fact = kind(**{name: value for name, value in fields.items() if name in kind.__slots__})  # type: ignore[arg-type]
+    limit, left_out = StoryLimit().admitted([fact] * 1000, 0.0, heeded=False)
+    summary = kind is events.LeftOut  # told by the limit itself, once an hour
+    assert 1000 - len(left_out) == {events.Vitals: VITALS, events.LeftOut: 1000}.get(kind, FACTS)
+    assert (limit.due is None) == summary
+
+
+@pytest.mark.parametrize("round", [0, 1], ids=["that never was", "that is merged"])
+def test_answers_to_a_round_in_which_a_device_did_not_count_are_limited(round: int) -> None:
+    s, _, _ = feed(merged(), *joined("evil", at=21.0))
+    late: list[Event] = [
+        Answered(30.0 + n * 0.01, "evil", round, n.to_bytes(32, "big"), 300, 1, 0.1) for n in range(1000)
+    ]
+    _, story, told = written(s, late)
+    assert {(fact.verdict, fact.reason) for fact in of(events.Answered, told)} == {("late", "late")}  # type: ignore[attr-defined]
+    assert (len(of(events.Answered, story)), len(told)) == (FACTS, 1000)
+
+
+def test_a_quarantine_of_a_second_does_not_lift_the_limit() -> None:
+    s = opened()
+    s = replace(s, conduct=replace(s.conduct, limit=1, seconds=1.0))
+    happened: list[Event] = []
+    for n in range(500):
+        happened += [Misbehaved(30.0 + 2 * n, "a", "update.shape", "torn"), Woken(31.5 + 2 * n)]
+    _, story, told = written(s, happened)
+    for kind in (events.Refused, events.Quarantined, events.Released):
+        assert (len(of(kind, story)), len(of(kind, told))) == (FACTS, 500), kind
+
+
+def test_answers_that_count_are_all_written_down_also_after_a_restart() -> None:
+    accepted = [events.Answered("a", number, 10, at=number) for number in range(FACTS + 5)]
+    limit, left_out = StoryLimit().admitted(accepted, 0.0, heeded=True)
+    assert (left_out, limit) == (frozenset(), StoryLimit())
+    assert recalled(accepted, at=5.0, wall=100.0) == StoryLimit()
 
 
 def test_names_without_end_take_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from edgefl.watch.exporters import prometheus
 from edgefl.watch.page import files, stream
 from edgefl.watch.page.budget import Budget
 from edgefl.watch.page.feed import Feed
-from edgefl.watch.page.guard import LOGIN, Admit, Guard
+from edgefl.watch.page.guard import LOGIN, Guard, Places
 from edgefl.watch.page.token import AGE, COOKIE, Token
 
 FORM = 8192  # bytes of the form with the token
@@ -102,8 +102,8 @@ class Answers:
         return answer
 
 
-def build(feed: Feed, runs: Runs, token: Token | None = None, admit: Admit = lambda _: None) -> Guard:
-    """The whole application, behind its guard; `admit` is told of each connection that may see the run."""
+def build(feed: Feed, runs: Runs, token: Token | None, places: Places) -> Guard:
+    """The whole application, behind its guard; `places` is told of each connection that may see the run."""
     answers = Answers(feed, runs, token)
     routes = [
         Route("/", answers.index),
@@ -118,7 +118,7 @@ def build(feed: Feed, runs: Runs, token: Token | None = None, admit: Admit = lam
         Route(LOGIN, answers.form, methods=["GET"]),
         Route(LOGIN, answers.login, methods=["POST"]),
     ]
-    return Guard(Starlette(routes=routes), token, admit)
+    return Guard(Starlette(routes=routes), token, places)
 
 
 def _json(value: Any) -> Response:  # Any: whatever JSON can say

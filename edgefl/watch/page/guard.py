@@ -8,9 +8,9 @@
 * A browser runs our own scripts and nothing else: no text, whoever wrote it, can become code.
 """
 
+import asyncio
 import re
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -51,14 +51,23 @@ HEADERS = {
 }
 
 
-Admit: TypeAlias = Callable[[tuple[str, int]], None]  # told the address and port of a connection
+class Places(Protocol):
+    """Who has a place at the page, by the address and port of a connection: `listening.py`."""
+
+    def admit(self, peer: tuple[str, int]) -> None:
+        """Keep this connection."""
+        ...
+
+    def delay(self, peer: tuple[str, int]) -> float:
+        """Return how many seconds the answer to a stranger waits."""
+        ...
 
 
 class Guard:
     """Around the whole application. Without a token the page is for this machine alone."""
 
-    def __init__(self, app: ASGIApp, token: Token | None, admit: Admit = lambda _: None) -> None:
-        self.app, self.token, self.admit = app, token, admit
+    def __init__(self, app: ASGIApp, token: Token | None, places: Places) -> None:
+        self.app, self.token, self.places = app, token, places
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # nothing else is spoken here
@@ -72,8 +81,11 @@ class Guard:
             await send(message)
 
         refusal = self.refusal(scope)
-        if refusal is None and scope.get("client") and (self.token is None or self.token.admits(Headers(scope=scope))):
-            self.admit(tuple(scope["client"]))
+        peer = scope.get("client")  # None of a connection that has just ended
+        if peer and refusal is None and (self.token is None or self.token.admits(Headers(scope=scope))):
+            self.places.admit(tuple(peer))
+        elif peer:
+            await asyncio.sleep(self.places.delay(tuple(peer)))
         await (refusal or self.app)(scope, receive, send_guarded)
 
     def refusal(self, scope: Scope) -> ASGIApp | None:

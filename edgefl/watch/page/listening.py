@@ -2,23 +2,34 @@
 
 The rest of the coordinator needs files too, so there are MOST places. A connection on which no request has shown the
 token is a stranger's (without a token: none was answered). All strangers together have STRANGERS places, and one
-address has PER_ADDRESS. A new stranger takes the place of the oldest, so strangers push out each other and never the
-owner.
+address has PER_ADDRESS. A new stranger takes the place of the oldest one of the largest crowd, so strangers push out
+each other and never a connection that showed the token.
+
+A new connection of the owner is a stranger's too, until its request is read. So a burst of strangers must not come
+between: the event loop takes only ACCEPTED connections before it reads requests again, and the rest waits in the
+kernel. Addresses that come more often than `rate.py` allows are sent away at once, or wait for their answers.
 """
 
 import errno
 import ipaddress
 import socket
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 from edgefl.base.errors import ConfigError
+from edgefl.watch.page.rate import Rate
+from edgefl.wire.address import is_loopback
 
-MOST = 128  # open connections; whoever comes when there are so many is sent away at once
+MOST = 128  # open connections
 STRANGERS = 32  # of these for connections that have not been admitted
 PER_ADDRESS = 8  # of these for one address: a browser opens six at once to load the form
+ACCEPTED = 2  # connections that are taken in one turn of the event loop; three turns later their requests are read
+ENDING = 128  # connections that were pushed out, and not closed yet
+SENT_AWAY = 64  # connections that are closed at once, in one turn
+QUEUE = 256  # connections that wait in the kernel
 TRIES = 20  # ports after the one that was asked for
 
 Peer: TypeAlias = tuple[str, int]  # address and port
@@ -32,23 +43,53 @@ class Listening(socket.socket):
         self._open: dict[Peer, socket.socket] = {}  # the oldest first
         self._ended: list[socket.socket] = []  # pushed out, and not closed yet by their protocol
         self._admitted: set[Peer] = set()
+        self._rate = Rate()
+
+    def listen(self, _backlog: int = QUEUE, /) -> None:
+        """Let QUEUE connections wait: the event loop asks for the number that it takes in one turn."""
+        super().listen(QUEUE)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        connection, address = super().accept()
-        self._forget_closed()
-        if len(self._open) + len(self._ended) >= MOST:
+        for _ in range(SENT_AWAY):
+            connection, address = super().accept()
+            self._forget_closed()
+            peer: Peer = address[:2]
+            if len(self._ended) < ENDING and self._may_come(peer):
+                self._make_room(peer)
+                self._open[peer] = connection
+                return connection, address
             connection.close()
-            raise BlockingIOError(errno.EAGAIN, "enough")
-        peer: Peer = address[:2]
-        oldest = gives_way([other for other in self._open if other not in self._admitted], peer)
-        if oldest is not None:
-            self._end(self._open.pop(oldest))
-        self._open[peer] = connection
-        return connection, address
+        raise BlockingIOError(errno.EAGAIN, "the rest in the next turn")
 
     def admit(self, peer: Peer) -> None:
         """Keep this connection: it showed the token, or none is asked for and its request was not refused."""
         self._admitted.add(peer)
+
+    def delay(self, peer: Peer) -> float:
+        """Return how many seconds the answer to a request waits that is not admitted."""
+        return self._rate.take(_household(peer), time.monotonic())
+
+    def _may_come(self, peer: Peer) -> bool:
+        """Return whether this address keeps to its rate, or is one of those that others than strangers come from too.
+
+        These are addresses of loopback (users of this machine, and tunnels that end here), and such with a connection
+        that was admitted.
+        """
+        household, now = _household(peer), time.monotonic()
+        wait = self._rate.take(household, now)
+        shared = is_loopback(peer[0]) or any(_household(other) == household for other in self._admitted)
+        return wait == 0.0 or shared
+
+    def _strangers(self) -> list[Peer]:
+        return [other for other in self._open if other not in self._admitted]
+
+    def _make_room(self, newcomer: Peer) -> None:
+        strangers = self._strangers()
+        leaving = gives_way(strangers, newcomer)
+        if leaving is None and len(self._open) >= MOST:
+            leaving = _of_largest_crowd(strangers or [*self._open])
+        if leaving is not None:
+            self._end(self._open.pop(leaving))
 
     def close_all(self) -> None:
         """Also connections that came when nobody looked at them any more."""
@@ -75,21 +116,35 @@ def gives_way(strangers: Sequence[Peer], newcomer: Peer) -> Peer | None:
         return own[0]
     if len(strangers) < STRANGERS:
         return None
-    crowd = Counter(_household(peer) for peer in strangers)
-    return max(strangers, key=lambda peer: crowd[_household(peer)])  # the first of several: the oldest
+    return _of_largest_crowd(strangers)
+
+
+def _of_largest_crowd(peers: Sequence[Peer]) -> Peer:
+    """Return the oldest of the network, and in it of the address, that has most of these connections."""
+    networks, households = Counter(map(_network, peers)), Counter(map(_household, peers))
+    return max(peers, key=lambda peer: (networks[_network(peer)], households[_household(peer)]))  # the first of several
 
 
 def _household(peer: Peer) -> str:
     """Return what one attacker has of addresses: one of IPv4, a network of 64 bits of IPv6."""
+    return _within(peer, 32, 64)
+
+
+def _network(peer: Peer) -> str:
+    """Return what an attacker with many addresses has: a network of 24 bits of IPv4, of 48 of IPv6."""
+    return _within(peer, 24, 48)
+
+
+def _within(peer: Peer, bits_4: int, bits_6: int) -> str:
+    """Return the network of so many bits in which this address is."""
     try:
         address = ipaddress.ip_address(peer[0].partition("%")[0])
     except ValueError:
         return peer[0]
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    bits = bits_4 if isinstance(address, ipaddress.IPv4Address) else bits_6
+    return str(ipaddress.ip_network((address, bits), strict=False))
 
 
 def listening(host: str, port: int) -> tuple[Listening, bool]:
@@ -108,7 +163,7 @@ def _bound(host: str, port: int) -> Listening | None:
         bound = Listening(*place[:3])
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(place[4])
-        bound.listen(64)
+        bound.listen()
         bound.setblocking(False)
     except OSError as error:
         if bound:

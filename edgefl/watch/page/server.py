@@ -16,48 +16,85 @@ from edgefl.job.config.page import Page
 from edgefl.watch.page import token as tokens
 from edgefl.watch.page.app import Runs, build
 from edgefl.watch.page.feed import Feed
-from edgefl.watch.page.listening import MOST, listening
+from edgefl.watch.page.listening import ACCEPTED, listening
 from edgefl.watch.page.token import Token
 
 log = logging.getLogger(__name__)
 
 EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - a name is told instead
-PATIENCE = 10.0  # seconds that a request may take to arrive
+PATIENCE = 10.0  # seconds that a request may take to arrive, and LEAST bytes of its answer to be taken
+LEAST = 64 << 10
 FAREWELL = 2  # seconds that answers may still take when the run has ended
 
 
 class Impatient(H11Protocol):
     """A connection that ends when a request takes longer than PATIENCE, from its first byte to its last.
 
-    The first one counts from the connection. Between two requests uvicorn's own time of keeping alive holds.
+    The first one counts from the connection. Between two requests uvicorn's own time of keeping alive holds. An answer
+    has PATIENCE for every LEAST bytes: who asks and does not read is let go of.
     """
 
-    _deadline: asyncio.TimerHandle | None = None
+    _arriving: asyncio.TimerHandle | None = None
+    _leaving: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(cast("asyncio.Transport", transport))  # over TCP it is one
-        self._deadline = self.loop.call_later(PATIENCE, self.transport.abort)
+        tcp = cast("asyncio.Transport", transport)  # over TCP it is one
+        super().connection_made(tcp)
+        tcp.set_write_buffer_limits(high=1, low=0)  # be told of what is not taken at once; TLS stops for ever at high=0
+        self._arriving = self.loop.call_later(PATIENCE, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end_deadline()
+        self._has_arrived()
+        self._is_taken()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
         super().handle_events()
         if not self._incomplete():
-            self._end_deadline()
-        elif self._deadline is None and not self.transport.is_closing():
-            self._deadline = self.loop.call_later(PATIENCE, self.transport.abort)
+            self._has_arrived()
+        elif self._arriving is None and not self.transport.is_closing():
+            self._arriving = self.loop.call_later(PATIENCE, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self._is_taken()
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._leaving:  # before uvicorn cancels its answer, and logs that as an error
+            self._is_taken()
+            self._leaving = self.loop.call_later(FAREWELL / 2, self.transport.abort)
+
+    def _watch_reader(self) -> None:
+        """Let go of this connection in a while, unless enough is taken of its answer until then."""
+        left = self.transport.get_write_buffer_size()
+        self._is_taken()
+        self._leaving = self.loop.call_later(PATIENCE, self._look_at_reader, left)
+
+    def _look_at_reader(self, left: int) -> None:
+        if left - self.transport.get_write_buffer_size() < LEAST:
+            self.transport.abort()
+        else:
+            self._watch_reader()
 
     def _incomplete(self) -> bool:
         """Return whether a request has begun and not ended."""
         begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         return begun or self.conn.their_state is h11.SEND_BODY
 
-    def _end_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _has_arrived(self) -> None:
+        if self._arriving is not None:
+            self._arriving.cancel()
+            self._arriving = None
+
+    def _is_taken(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
 
 
 class Server:
@@ -75,7 +112,7 @@ class Server:
         self.port: int = self._socket.getsockname()[1]
         try:
             config = uvicorn.Config(
-                build(feed, runs, self.token, self._socket.admit),
+                build(feed, runs, self.token, self._socket),
                 http=Impatient,
                 ws="none",
                 loop="asyncio",
@@ -85,7 +122,7 @@ class Server:
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=MOST,
+                backlog=ACCEPTED,
                 timeout_keep_alive=15,
                 timeout_graceful_shutdown=FAREWELL,
                 ssl_certfile=page.certificate,

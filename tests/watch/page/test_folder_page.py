@@ -16,6 +16,7 @@ from edgefl.base import events
 from edgefl.job.config.page import Page
 from edgefl.ops import folder_page
 from edgefl.ops.folder_page import FolderPage
+from edgefl.ops.sources import FolderSource
 from edgefl.system.disk import FolderDisk
 from edgefl.watch.metrics_file import MetricsFile
 from edgefl.watch.page import stream
@@ -76,9 +77,46 @@ def test_another_run_in_its_place_is_told_from_the_beginning(page: Visitor, fold
     assert [row["name"] for row in change["devices"]] == ["pi-10", "pi-11", "pi-12"]  # type: ignore[attr-defined]
 
 
-def test_a_folder_that_is_moved_away_leaves_what_is_shown(page: Visitor, folder: Path) -> None:
+class CountingDisk(FolderDisk):
+    """A folder that counts what is read of it."""
+
+    bytes_read = 0
+
+    def read(self, name: str, start: int = 0, size: int | None = None) -> bytes | None:
+        data = super().read(name, start, size)
+        self.bytes_read += len(data or b"")
+        return data
+
+
+def test_only_what_is_new_is_read_by_page_and_status(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_page, "EVERY", 0.02)
+    run, size = Run(folder), 1_000_000
+    run.tell(*(events.Joined("pi-01", host="h" * 1000, at=1.0) for _ in range(size // 1000)))
+    disks = CountingDisk(folder), CountingDisk(folder)
+    shown, source = FolderPage(Page(port=0), disks[0]), FolderSource(disks[1])
+    try:
+        source.snapshot()
+        assert all(disk.bytes_read > size for disk in disks), "all of it once"
+        for disk in disks:
+            disk.bytes_read = 0
+        for number in range(2, 12):
+            run.tell(events.Round(number, accuracy=0.5, at=3.0 + number))
+            assert source.snapshot().rounds[-1].round == number
+            while shown.feed.look(lambda seen: max(seen.rounds)) != number:
+                threading.Event().wait(0.01)
+        assert all(disk.bytes_read < size / 10 for disk in disks), [disk.bytes_read for disk in disks]
+    finally:
+        shown.close()
+
+
+def test_a_folder_that_is_moved_away_leaves_what_is_shown(
+    page: Visitor, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, written = threading.Semaphore(0), folder_page._written
+    monkeypatch.setattr(folder_page, "_written", lambda there: (written(there), looks.release())[0])
     shutil.rmtree(folder)
-    threading.Event().wait(0.2)  # some looks
+    for _ in range(3):  # the first may have begun before the folder was gone
+        assert looks.acquire(timeout=60)
     assert len(page.json("/api/overview")["rounds"]) == 1  # type: ignore[arg-type]
 
 

@@ -1,9 +1,11 @@
 """Who may see the page, and what a browser may do with it."""
 
+import asyncio
 import os
 import re
 import socket
 import stat
+import time
 from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -14,7 +16,7 @@ from visitors import Serve
 
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.page import Page, place
-from edgefl.watch.page import guard, listening, server, stream, token
+from edgefl.watch.page import guard, listening, rate, server, stream, token
 from edgefl.watch.page.token import Token
 
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}
@@ -250,26 +252,139 @@ def test_a_request_that_does_not_come_to_its_end_is_let_go_of(
 def test_a_request_that_came_whole_may_be_answered_for_as_long_as_it_takes(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "PATIENCE", 0.2)
-    monkeypatch.setattr(stream, "HEARTBEAT", 0.6)
-    answer = serve().ask("/events")
+    monkeypatch.setattr(server, "PATIENCE", 60.0)  # for the request: a slow machine needs some of it
+    monkeypatch.setattr(stream, "HEARTBEAT", 0.1)
+    page = serve()
+    answer = page.ask("/events")
+    (connection,) = page.server._server.server_state.connections
+    assert connection._arriving is None, "with its last byte the time for the request is over"  # type: ignore[union-attr]
     while b"still here" not in (line := answer.readline()):
         assert line, "it was let go of"
+
+
+def unread(port: int) -> socket.socket:
+    """Ask for more than the kernel's buffers hold, and read nothing."""
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.settimeout(30)
+    line.connect(("127.0.0.1", port))
+    line.sendall(b"GET /static/vendor/uplot/uPlot.esm.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 100)
+    return line
+
+
+def test_who_asks_and_does_not_read_is_let_go_of(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PATIENCE", 0.3)
+    page = serve()
+    with unread(page.server.port):
+        assert page.ask("/api/overview").read()
+        page.connections.pop().close()
+        deadline = time.monotonic() + 60
+        while page.server._server.server_state.connections:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_who_reads_slowly_gets_the_whole_answer(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look = server.Impatient._look_at_reader
+    monkeypatch.setattr(server.Impatient, "_look_at_reader", lambda self, left: looks.append(left) or look(self, left))
+    monkeypatch.setattr(server, "PATIENCE", 0.05)
+    monkeypatch.setattr(server, "LEAST", 0)  # however little was taken, it is enough
+    with unread(serve().server.port) as line:
+        deadline = time.monotonic() + 60
+        while len(looks) < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 100:
+            piece = line.recv(1 << 20)
+            assert piece, "it was let go of"
+            answers += piece
 
 
 def test_no_more_connections_than_are_good_for_the_run(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "MOST", 3)
     page = serve()
     held = [socket.create_connection(("127.0.0.1", page.server.port), timeout=30) for _ in range(8)]
-    for one in held:
-        one.settimeout(0.5)
-    ended = 0
-    for one in held:
-        with suppress(TimeoutError):
-            ended += one.recv(1) == b""
-    assert ended == 5
+    for one in held[:5]:
+        assert one.recv(1) == b"", "the oldest give way"
+    for one in held[5:]:
+        one.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert one.recv(12) == b"HTTP/1.1 200"
     for one in held:
         one.close()
+
+
+def test_the_owner_gets_in_where_all_places_are_taken_by_admitted_ones(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "MOST", 3)
+    page = serve()
+    assert [page.ask("/events").status for _ in range(5)] == [200] * 5
+
+
+# ── the rate ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_address_has_a_burst_and_then_so_many_a_second() -> None:
+    bucket = rate.Rate()
+    assert [bucket.take("a", 0.0) for _ in range(rate.BURST)] == [0.0] * rate.BURST
+    assert 0.0 < bucket.take("a", 0.0) <= 1 / rate.PER_SECOND
+    assert bucket.take("b", 0.0) == 0.0
+    assert bucket.take("a", 0.2) == 0.0
+    for _ in range(10_000):
+        assert bucket.take("a", 0.2) <= rate.DEBT + 1 / rate.PER_SECOND
+    assert bucket.take("a", 0.2 + rate.DEBT + 0.2) == 0.0, "a flood leaves no debt behind"
+    for number in range(2 * rate.ADDRESSES):
+        bucket.take(str(number), 0.2)
+    assert len(bucket._full_at) == rate.ADDRESSES
+
+
+@pytest.mark.parametrize("here", [False, True], ids=["from elsewhere", "from this machine"])
+def test_an_address_that_comes_too_often_is_sent_away_at_once(here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate, "PER_SECOND", 1e-3)
+    monkeypatch.setattr(rate, "BURST", 3)
+    monkeypatch.setattr(listening, "is_loopback", lambda _: here)
+    place, _ = listening.listening("127.0.0.1", 0)
+    lines = [socket.create_connection(place.getsockname(), timeout=30) for _ in range(5)]
+    taken = []
+    with suppress(BlockingIOError):
+        while True:
+            taken.append(place.accept())
+    assert len(taken) == (5 if here else 3)
+    if not here:
+        place.admit(taken[0][1])  # one that belongs here is behind the same address
+        lines.append(socket.create_connection(place.getsockname(), timeout=30))
+        place.accept()[0].close()
+    for one in lines:
+        one.close()
+    place.close_all()
+
+
+def test_only_strangers_wait_for_their_answers(word: Path) -> None:
+    known, admitted, delayed = token.opened(word), list[object](), list[object]()
+
+    class Places:
+        def admit(self, peer: object) -> None:
+            admitted.append(peer)
+
+        def delay(self, peer: object) -> float:
+            delayed.append(peer)
+            return 0.0
+
+    async def app(*_: object) -> None:
+        pass
+
+    async def send(_: object) -> None:
+        pass
+
+    door = guard.Guard(app, known, Places())
+    bearer = (b"authorization", f"Bearer {word.read_text().strip()}".encode())
+    for number, (path, headers) in enumerate([("/", []), ("/login", []), ("/metrics", [bearer]), ("/login", [bearer])]):
+        scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "client": ("10.0.0.1", number)}
+        asyncio.run(door(scope, app, send))  # type: ignore[arg-type]
+    assert ([peer[1] for peer in delayed], [peer[1] for peer in admitted]) == ([0, 1], [2, 3])  # type: ignore[index]
 
 
 # ── the places ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -286,6 +401,8 @@ def test_where_all_places_are_taken_the_largest_crowd_gives_one_way(monkeypatch:
     monkeypatch.setattr(listening, "STRANGERS", 4)
     there = [("10.0.0.9", 1), ("10.0.0.1", 1), ("10.0.0.1", 2), ("10.0.0.2", 1)]
     assert listening.gives_way(there, ("10.0.0.3", 1)) == ("10.0.0.1", 1)
+    there = [("10.0.0.9", 1), ("10.0.0.9", 2), ("192.0.2.1", 1), ("192.0.2.2", 1), ("192.0.2.3", 1)]
+    assert listening.gives_way(there, ("10.0.0.8", 1)) == ("192.0.2.1", 1), "one connection each, of one network"
 
 
 def test_a_network_of_ipv6_is_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
