@@ -136,7 +136,7 @@ def test_so_does_the_one_that_waits_for_nobody_beside_the_one_that_waits(name):
     assert needed <= allowed
 
 
-PURE = ["core", "state", "devices", "round_actions", "vocabulary", "conduct", "roster", "story_limit"]
+PURE = ["core", "state", "devices", "round_actions", "vocabulary", "strikes", "roster", "story_limit"]
 
 
 @pytest.mark.parametrize("name", PURE)
