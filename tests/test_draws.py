@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import draws
 import pytest
 
 HERE = Path(__file__).parent
@@ -52,6 +53,17 @@ def test_the_same_is_drawn_whatever_was_imported_before(tmp_path: Path, ci: str)
 @ON_CI
 def test_at_night_something_else_is_drawn_each_time(tmp_path: Path, ci: str) -> None:
     assert drawn(tmp_path, ci=ci, night="1") != drawn(tmp_path, ci=ci, night="1")
+
+
+def test_seeds_are_the_first_ones_and_others_every_night(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDGEFL_NIGHT", raising=False)
+    assert list(draws.seeds(3)) == [0, 1, 2]
+    nights = []
+    for night in ("2026-11-19", "2026-11-20", "2026-11-19"):
+        monkeypatch.setenv("EDGEFL_NIGHT", night)
+        nights.append(draws.seeds(draws.A_NIGHT))
+    assert nights[0] == nights[2]
+    assert nights[0].stop == nights[1].start
 
 
 @ON_CI

@@ -52,6 +52,9 @@ def start(  # noqa: PLR0917 - options of a command
     The same command goes on with a run that was interrupted, whatever interrupted it. One that has finished is left
     alone (exit code 3).
     """
+    from contextlib import nullcontext
+
+    from coordinator.durable import journal
     from coordinator.durable.resuming import Stated
     from coordinator.start import opened
     from edgefl.base.errors import Finished
@@ -59,15 +62,17 @@ def start(  # noqa: PLR0917 - options of a command
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
     from edgefl.system import logs
+    from edgefl.system.disk import FolderDisk
 
     logs.set_up(log)
     sets = with_flags(set_, forgetting=forgetting, page=page, no_page=no_page)
     run_file = load(RunFile, run, sets)
     stated = Stated.of(run, set_ or ())
     origins = origin.as_json(origin.entries(RunFile, run, sets))
-    how = {"rehearse": rehearse, "json": json, "insecure": insecure}
+    how = {"rehearse": rehearse, "fresh": fresh, "json": json, "insecure": insecure}
+    goes_on = not fresh and journal.exists(FolderDisk(run_file.run.folder / run_file.run.name))
     try:
-        with opened(run_file, fresh=fresh) as book:
+        with opened(run_file) if goes_on else nullcontext() as book:
             _coordinate(run_file, book, data_root, stated, origins, **how)
     except Finished as error:
         if not unless_finished:
@@ -134,17 +139,18 @@ def _coordinate(
     origins: str | None = None,
     *,
     rehearse: bool = False,
+    fresh: bool = False,
     json: bool = False,
     insecure: bool = False,
 ) -> None:
-    """Start, or go on with a run that was interrupted or extended; `rehearse` is for a run that begins."""
-    from contextlib import suppress
+    """Start, or go on with the run whose journal this is; a run that begins leaves nothing behind before its checks."""
+    from contextlib import nullcontext, suppress
 
     from coordinator.durable import identity
     from coordinator.durable.answer_store import HELD
     from coordinator.shell.broker_wait import check_broker, wait_for_broker
     from coordinator.shell.fleet_broker import fleet_of, located
-    from coordinator.start import coordinate
+    from coordinator.start import coordinate, opened
     from edgefl.sim.cautions import tell_cautions
     from edgefl.sim.torch_process import network_apart
     from edgefl.system.resident_memory import one_heap
@@ -183,16 +189,17 @@ def _coordinate(
                 network()
         if not goes_on:
             wait_for_broker(run_file, say)
-        results = coordinate(
-            run_file,
-            book,
-            data_root,
-            view,
-            stated=stated,
-            origins=origins,
-            network=network,
-            manager=manager,
-        )
+        with nullcontext(book) if book else opened(run_file, fresh=fresh) as book_open:
+            results = coordinate(
+                run_file,
+                book_open,
+                data_root,
+                view,
+                stated=stated,
+                origins=origins,
+                network=network,
+                manager=manager,
+            )
     if not json:
         for what, path in results.files.items():
             typer.echo(f"{what}: {path}")

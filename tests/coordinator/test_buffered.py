@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from random import Random
 
 import pytest
+from draws import seeds
 from pydantic import TypeAdapter
 
 from coordinator.decide import modes
@@ -279,7 +280,7 @@ class Weather:
         self.feed(random.choice(happened))
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_every_answer_that_was_accepted_is_merged_once_or_waits_to_be(seed):
     weather = Weather(seed)
     first_state = weather.s
@@ -295,7 +296,7 @@ def test_every_answer_that_was_accepted_is_merged_once_or_waits_to_be(seed):
     assert TypeAdapter(Rounds).validate_python(json.loads(json.dumps(asdict(s), default=sorted))) == s
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", seeds(50))
 def test_whatever_has_happened_a_fleet_that_answers_gets_to_the_end(seed):
     weather = Weather(seed)
     for _ in range(60):

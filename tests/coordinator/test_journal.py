@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from draws import seeds
 
 from coordinator.decide.rounds import (
     Answered,
@@ -336,7 +337,7 @@ def test_a_reader_of_the_story_skips_the_answers(tmp_path):
 # ── a reader that follows ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_a_reader_that_follows_tells_each_fact_once_and_knows_where_the_rounds_stand(seed):
     """However many files came and went between two of its looks."""
     rng, disk = Random(seed), MemoryDisk()

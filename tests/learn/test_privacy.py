@@ -123,7 +123,8 @@ def test_the_worst_case_is_what_replacing_one_record_can_do_to_a_clipped_model()
 
 
 # By dp-accounting 0.6.0, which shares no line with ours: PLDAccountant().compose(GaussianDpEvent(sigma / (2 clip)),
-# updates).get_epsilon(delta). It is no test dependency because it wants attrs below 24.
+# updates).get_epsilon(delta). It is no test dependency because it wants attrs below 24. Where it is installed, it is
+# asked itself: pip install --target DIR dp-accounting, then PYTHONPATH=DIR python -m pytest tests/learn/test_privacy.py
 EXACT = [
     (40, 1.0, 8.74, 1e-5, 6.756363994489798),
     (1, 1.0, 8.74, 1e-5, 0.8407336247717103),
@@ -138,6 +139,23 @@ EXACT = [
 def test_gaussian_noise_is_composed_exactly_as_another_accountant_does(updates, clip, sigma, delta, epsilon):
     assert output_epsilon(updates, clip, sigma, delta) == pytest.approx(epsilon, rel=1e-6)
     assert output_sigma(updates, clip, epsilon, delta) == pytest.approx(sigma, rel=1e-6)
+
+
+@settings(max_examples=10)
+@given(
+    updates=st.integers(1, 50),
+    clip=st.floats(0.1, 5),
+    noise=st.floats(5, 50),
+    delta=st.sampled_from([1e-8, 1e-5, 1e-2]),
+)
+def test_gaussian_noise_is_composed_as_dp_accounting_does(updates, clip, noise, delta):
+    pytest.importorskip("dp_accounting", reason="see above how it is installed")
+    from dp_accounting import GaussianDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    sigma = noise * clip
+    theirs = PLDAccountant().compose(GaussianDpEvent(sigma / (2 * clip)), updates).get_epsilon(delta)
+    assert output_epsilon(updates, clip, sigma, delta) == pytest.approx(theirs, rel=1e-4, abs=1e-4)
 
 
 @given(mu=st.floats(0.01, 20), epsilon=st.floats(0, 300))

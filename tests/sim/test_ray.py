@@ -65,6 +65,51 @@ def test_a_ray_whose_clusters_ask_for_no_token_is_refused_on_this_machine(monkey
         raise AssertionError
 
 
+class RayStandIn:
+    """Takes down what a cluster of our own is asked for; it starts nothing."""
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.environment: dict[str, str] = {}
+        self.mode, self.read, self.ended = 0, list[str | None](), 0
+        self._raylet = self.Config = self.AuthenticationTokenLoader = self
+
+    def initialize(self, _text: str) -> None:
+        self.read.append(os.environ.get("RAY_AUTH_TOKEN"))
+
+    def instance(self) -> "RayStandIn":
+        return self
+
+    def reset_cache(self) -> None:
+        self.read.append(os.environ.get("RAY_AUTH_MODE"))
+
+    def init(self, **arguments: Any) -> None:
+        self.arguments, self.environment = arguments, dict(os.environ)
+        self.mode = Path(arguments["_temp_dir"]).parent.stat().st_mode & 0o777
+
+    def shutdown(self) -> None:
+        self.ended += 1
+
+
+def test_a_cluster_of_our_own_asks_for_a_token_in_a_folder_of_ours(monkeypatch: pytest.MonkeyPatch):
+    ray = RayStandIn()
+    monkeypatch.setattr(engine_ray.metadata, "version", lambda _: ".".join(map(str, engine_ray.WITH_TOKENS)))
+    monkeypatch.setattr(engine_ray, "import_module", lambda _: ray)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of the caller")
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    with engine_ray._own_cluster() as connected:
+        assert connected is ray
+        folder = Path(ray.arguments["_temp_dir"]).parent
+        assert (ray.arguments["address"], ray.arguments["include_dashboard"]) == ("local", False)
+        token = ray.environment["RAY_AUTH_TOKEN"]
+        assert ray.environment["RAY_AUTH_MODE"] == "token"
+        assert len(bytes.fromhex(token)) == 32
+        assert (ray.mode, ray.read) == (0o700, [token, "token"]), "Ray reads its environment before it starts"
+    assert (ray.ended, folder.exists(), os.environ["RAY_AUTH_TOKEN"]) == (1, False, "of the caller")
+    assert ray.read[2:] == ["of the caller", None]
+
+
 INTRUDER = """
 import sys, ray
 ray.init(address=sys.argv[1], log_to_driver=False)

@@ -83,7 +83,7 @@ def is_told(fact: Fact) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lives=st.lists(st.integers(1, 60), min_size=1, max_size=3), seconds=st.sampled_from([0.0, 0.02, 1e9]))
 def test_whenever_it_is_killed_the_run_ends_as_if_nothing_had_been(
     kind: str, lives: list[int], seconds: float, prepared: Preparation, undisturbed: Any
