@@ -113,7 +113,7 @@ class Archive:
         self._read: list[Entry] | None = [entry for _, entries in self.read_on() for entry in entries]
 
     def forget(self) -> None:
-        """Free the memory: whoever reads the story from now on reads the disk."""
+        """Free the memory: later readers of the story read the disk."""
         self._read = None
 
     def copied(self) -> "Archive":

@@ -1,11 +1,12 @@
 """What stands before every request to the page: who may ask, for what, and what a browser may do with the answer.
 
-* Off loopback, and wherever a token file is named: only who knows the token. On loopback anybody on this machine, but
+* Off loopback, and wherever a token file is named: only who knows the token. On loopback every user of this machine,
+but
   under a name of this machine only: a stranger's name that leads here (DNS rebinding) is refused.
 * Not other web pages: a browser says which site a request comes from (Sec-Fetch-Site, Origin). To follow a link to the
   page is allowed, and nothing else from elsewhere.
 * The page only shows. Everything but GET is refused, apart from the form that takes the token.
-* A browser runs our own scripts and nothing else: no text, whoever wrote it, can become code.
+* A browser runs our own scripts and nothing else: no text, of any author, can become code.
 """
 
 import asyncio

@@ -92,7 +92,7 @@ class Listening(socket.socket):
             self._end(self._open.pop(leaving))
 
     def close_all(self) -> None:
-        """Also connections that came when nobody looked at them any more."""
+        """Close the socket, and connections that were accepted after the last look."""
         for connection in (*self._open.values(), *self._ended):
             connection.close()
         self.close()
@@ -136,7 +136,7 @@ def _network(peer: Peer) -> str:
 
 
 def _within(peer: Peer, bits_4: int, bits_6: int) -> str:
-    """Return the network of so many bits in which this address is."""
+    """Return the network with this number of bits in which this address is."""
     try:
         address = ipaddress.ip_address(peer[0].partition("%")[0])
     except ValueError:

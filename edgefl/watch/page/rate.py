@@ -1,7 +1,7 @@
 """How often each address may come: a token bucket, of which one number is kept (the generic cell rate algorithm)."""
 
 BURST = 40  # at once: a browser that loads the form needs twelve,
-PER_SECOND = 10  # and then so many in a second
+PER_SECOND = 10  # and then this number in a second
 DEBT = 1.0  # seconds that one waits at most: others behind the same address are not shut out
 ADDRESSES = 4096  # that are remembered
 

@@ -146,7 +146,7 @@ class Server:
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def close(self) -> None:
-        """Tell whoever watches that it is over, and let go of everything."""
+        """Tell all listeners that it is over, and close everything."""
         self.feed.close()
         self._server.should_exit = True
         self._thread.join(FAREWELL + 3)
