@@ -47,7 +47,7 @@ scale: $(READY)
 
 # Kill everything, at every write and at random; cut networks, shift clocks; about a quarter of an hour. Writes docs/results/reliability.md.
 chaos: $(READY)
-	EDGEFL_CHAOS=1 $(RUN)/python -m pytest -q -s tests/chaos tests/coordinator/test_checkpoint.py
+	EDGEFL_CHAOS=1 $(RUN)/python -m pytest -q -s tests/chaos tests/coordinator/durable/test_checkpoint.py
 
 # 2,000 simulated fleets in which everything goes wrong, and bugs planted for them to find; minutes. Writes docs/results/simulation.md.
 dst: $(READY)

@@ -18,10 +18,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("pytest>=8.3", "pytest-timeout>=2.3", "hypothesis>=6.120", "packaging")
 TESTS = (
-    *("tests/device_agent", "tests/wire", "tests/device_agent/test_spool.py", "tests/system/test_store.py"),
+    *("tests/device_agent", "tests/wire", "tests/device_agent/durable/test_spool.py", "tests/system/test_store.py"),
     *("tests/base/test_vector.py", "tests/learn/test_losses.py", "tests/base/test_seeds.py"),
 )
-NOT_THERE = ("tests/device_agent/test_light.py", "tests/device_agent/test_session_machine.py")  # they need torch
+NOT_THERE = ("tests/device_agent/test_light.py", "tests/device_agent/decide/test_session_machine.py")  # they need torch
 STEPS, BATCH, RATE = 3, 8, 0.05
 CLOSE = 1e-6  # of the largest weight: one machine, two versions of onnxruntime, each in float32
 

@@ -9,7 +9,7 @@ actions`.
     merging   ── Merged ──────────────────────────────▶ finished   it was the last round, or enough is known
     merging   ── Resumed ─────────────────────────────▶ open       that evaluation is put off, as more rounds are wanted
 
-The picture is checked against what the machine does (tests/coordinator/test_diagrams.py).
+The picture is checked against what the machine does (tests/coordinator/decide/test_diagrams.py).
 
 A round is one merge, of `rules.quorum` answers or more. `rules.cohort` devices are at work at any time: one that
 answers is replaced by another, which gets the newest model. The round in a task and in its answer names the model that

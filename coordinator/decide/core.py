@@ -10,11 +10,11 @@
     preparing ── Stop, Failed ────────────────▶ leaving
     running   ── Stop, Failed ────────────────▶ leaving
 
-The picture is checked against what the machine does (tests/coordinator/test_diagrams.py). Its events and actions are in
-vocabulary.py, its state in state.py. What concerns devices is decided in devices.py, what follows from the word of the
-round machine in round_actions.py. Inside stand smaller machines: `rounds` (whom rounds ask, when they close; `buffered`
-where they wait for no device, `modes` chooses), `roster`
-(which device may have which name), `strikes` (which are in quarantine).
+The picture is checked against what the machine does (tests/coordinator/decide/test_diagrams.py). Its events and actions
+are in vocabulary.py, its state in state.py. What concerns devices is decided in devices.py, what follows from the word
+of the round machine in round_actions.py. Inside stand smaller machines: `rounds` (whom rounds ask, when they close;
+`buffered` where they wait for no device, `modes` chooses), `roster` (which device may have which name), `strikes`
+(which are in quarantine).
 
 House rules
   1. Ids, numbers and digests only: tensors and frames stay in the shell under their digest.

@@ -30,7 +30,7 @@ This is how rounds go that wait for their devices; where those that train are bu
 the same state, events and actions (modes.py chooses).
 
 A deadline with too few answers leaves a round open: the silent are asked again, and spares. The picture is checked
-against what the machine does (tests/coordinator/test_diagrams.py).
+against what the machine does (tests/coordinator/decide/test_diagrams.py).
 
 Only the first round waits for a fleet to come together. Every other one opens at once with the devices that are
 there, if they are a quorum: a device that is away is not waited for. One that was away for a moment only is asked when

@@ -159,6 +159,11 @@ class Journal:
         """Whether the last thing written has filled a segment: it closed a round."""
         return bool(self._segments) and self._segments[-1].full
 
+    @property
+    def begun(self) -> bool:
+        """Return whether anything of a run stands here: a journal that is being deleted may have lost its segments."""
+        return self._archive.last > 0 or any(segment.notes for segment in self._segments)
+
     def copied(self) -> "Journal":
         """A reader of what is written by now, for another thread: what is written later does not change it."""
         other, segments = copy(self), [segment.copied() for segment in self._segments]

@@ -68,7 +68,9 @@ class Follower:
                 self._reader = reader
                 return told, False
         reader = _Reader(self._disk)
-        told, self._reader = reader.look(), reader
+        told = reader.look()
+        if reader.begun:  # else the next look must not take another run for the continuation of a half deleted one
+            self._reader = reader
         return told, True
 
 
@@ -81,6 +83,11 @@ class _Reader:
         self._looked = self._began = False
         self._reported: set[Line] = set()
         self._reason = ""
+
+    @property
+    def begun(self) -> bool:
+        """Return whether the journal holds anything of a run."""
+        return self._book.begun
 
     def look(self) -> list[Fact]:
         """The facts that are new."""

@@ -102,11 +102,11 @@ ATTACKS: dict[str, tuple[str, ...]] = {
     ),
     "what output perturbation claims": (
         "attacks/test_privacy_claims.py::test_one_record_moves_a_clipped_model_further_than_clip_over_n_and_never_further_than_is_accounted",
-        "learn/test_privacy.py::test_what_is_called_epsilon_is_the_worst_case_and_the_paper_s_figure_stands_beside_it",
+        "learn/privacy/test_privacy.py::test_what_is_called_epsilon_is_the_worst_case_and_the_paper_s_figure_stands_beside_it",
     ),
     "what objective perturbation claims": (
         "attacks/test_privacy_claims.py::test_the_worst_record_of_the_real_network_does_what_the_accountant_reckons_with",
-        "job/test_privacy_section.py::test_a_loss_that_no_proof_covers_is_refused_with_objective_perturbation",
+        "job/config/test_privacy_section.py::test_a_loss_that_no_proof_covers_is_refused_with_objective_perturbation",
     ),
     "the coordinator chooses the noise": (
         "attacks/test_privacy_claims.py::test_real_agents_write_down_the_bound_of_the_network_they_train",
@@ -119,11 +119,11 @@ ATTACKS: dict[str, tuple[str, ...]] = {
         "attacks/test_telling_by_failing.py::test_a_task_is_booked_while_its_graph_runs_and_again_when_it_runs_again",
         "attacks/test_telling_by_failing.py::test_failures_are_told_in_one_text_and_ten_of_them_end_the_service",
         "attacks/test_greedy_coordinator.py::test_updates_that_cost_next_to_nothing_are_counted_too",
-        "device_agent/test_failures.py::test_a_failure_is_told_in_one_text_and_ten_of_them_end_the_service",
-        "device_agent/test_failures.py::test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_an_allowance_alone",
+        "device_agent/shell/test_failures.py::test_a_failure_is_told_in_one_text_and_ten_of_them_end_the_service",
+        "device_agent/shell/test_failures.py::test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_an_allowance_alone",
     ),
     "secure aggregation is refused, not pretended": (
-        "job/test_privacy_section.py::test_no_combination_with_secure_aggregation_is_accepted",
+        "job/config/test_privacy_section.py::test_no_combination_with_secure_aggregation_is_accepted",
     ),
     "impersonate behind an ACL, anonymous, wrong password": (
         "attacks/test_stolen_names.py::test_without_a_valid_certificate_of_this_fleet_nobody_is_let_in",
@@ -186,8 +186,8 @@ WITH_A_STOLEN_DEVICE: dict[str, tuple[str, ...]] = {
     ),
     "fill the journal by coming and going": (
         "attacks/test_coming_and_going.py::test_coming_and_going_fills_no_journal_and_the_page_still_knows_who_is_there",
-        "coordinator/test_story_limit.py::test_of_each_hour_so_much_is_written_down_and_nothing_is_forgotten",
-        "coordinator/test_story_limit.py::test_the_rounds_hear_once_a_minute_where_such_a_device_is",
+        "coordinator/decide/test_story_limit.py::test_of_each_hour_so_much_is_written_down_and_nothing_is_forgotten",
+        "coordinator/decide/test_story_limit.py::test_the_rounds_hear_once_a_minute_where_such_a_device_is",
     ),
     "set its disk back": (
         "attacks/test_set_back.py::test_a_device_whose_disk_is_set_back_is_heard_by_a_coordinator_that_knew_it_later",

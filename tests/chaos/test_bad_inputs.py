@@ -90,7 +90,10 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
     14: (
         "a norm of a million times the median",
         "update.norm",
-        ("job/test_guards.py::test_only_the_absurd_is_refused_whatever_others_sent", f"{UPDATES}[absurdly long]"),
+        (
+            "coordinator/shell/test_guards.py::test_only_the_absurd_is_refused_whatever_others_sent",
+            f"{UPDATES}[absurdly long]",
+        ),
     ),
     15: (
         "a missing, additional or transposed tensor",
@@ -170,7 +173,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "the range is named, exit code 2",
         (
             f"{MISTAKES}test_a_wrong_run_file_is_named_with_key_value_and_remedy[rounds.quorum = 3]",
-            "job/test_config.py::test_a_wrong_value_is_named_with_its_key_and_a_remedy[algorithm.momentum=1]",
+            "job/config/test_config.py::test_a_wrong_value_is_named_with_its_key_and_a_remedy[algorithm.momentum=1]",
         ),
     ),
     27: (
@@ -206,14 +209,17 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "refused",
         (
             "wire/test_mqtt.py::test_a_private_key_that_others_can_read_is_refused",
-            "coordinator/test_identity.py::test_a_key_that_others_can_read_is_refused",
+            "coordinator/durable/test_identity.py::test_a_key_that_others_can_read_is_refused",
         ),
     ),
     31: (
         "data that are empty, of one class, or damaged",
         "the device does not take part, and says why; one class is welcome",
         (
-            "device_agent/test_broken_data.py::test_the_log_of_the_device_says_what_is_wrong_with_its_data[is empty]",
+            (
+                "device_agent/shell/test_broken_data.py::"
+                "test_the_log_of_the_device_says_what_is_wrong_with_its_data[is empty]"
+            ),
             f"{MISTAKES}test_devices_with_one_class_each_are_welcome",
             "learn/data/test_catalog.py::test_broken_files_of_the_data_root_are_named",
             f"{DEVICES}test_an_agent_with_data_of_another_shape_declines_and_says_so_at_the_end",
@@ -223,8 +229,8 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "secure aggregation with what needs single updates",
         "refused at the start, with the reason",
         (
-            "job/test_privacy_section.py::test_secure_aggregation_is_refused_for_every_algorithm_with_the_reason",
-            "job/test_privacy_section.py::test_no_combination_with_secure_aggregation_is_accepted",
+            "job/config/test_privacy_section.py::test_secure_aggregation_is_refused_for_every_algorithm_with_the_reason",
+            "job/config/test_privacy_section.py::test_no_combination_with_secure_aggregation_is_accepted",
         ),
     ),
     33: (
@@ -232,7 +238,7 @@ INPUTS: dict[int, tuple[str, str, tuple[str, ...]]] = {
         "both hashes are shown, exit code 2",
         (
             (
-                "coordinator/test_checkpoint.py::"
+                "coordinator/durable/test_checkpoint.py::"
                 "test_a_checkpoint_of_another_model_is_the_operators_mistake[exit_code == 2]"
             ),
         ),

@@ -101,7 +101,7 @@ def test_losses_by_torchs_names_have_its_value_and_gradient(theirs, ours, y):
     np.testing.assert_allclose(dz, z.grad.numpy(), atol=1e-15)
 
 
-OF_CLASSES = ("cross_entropy", "double_softmax", "squared_error")  # the others: tests/learn/test_tasks.py
+OF_CLASSES = ("cross_entropy", "double_softmax", "squared_error")  # the others: tests/learn/tasks/test_tasks.py
 
 
 @pytest.mark.parametrize("name", OF_CLASSES)

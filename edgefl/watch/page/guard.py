@@ -1,8 +1,7 @@
 """What stands before every request to the page: who may ask, for what, and what a browser may do with the answer.
 
-* Off loopback, and wherever a token file is named: only who knows the token. On loopback every user of this machine,
-but
-  under a name of this machine only: a stranger's name that leads here (DNS rebinding) is refused.
+* Off loopback, and wherever a token file is named: only who knows the token. On loopback every user of this
+  machine, but under a name of this machine only: a stranger's name that leads here (DNS rebinding) is refused.
 * Not other web pages: a browser says which site a request comes from (Sec-Fetch-Site, Origin). To follow a link to the
   page is allowed, and nothing else from elsewhere.
 * The page only shows. Everything but GET is refused, apart from the form that takes the token.

@@ -1,5 +1,6 @@
 """The notebooks of docs/ run from their first cell to their last, each in a kernel and a folder of its own."""
 
+import asyncio
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ def played(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     book = nbformat.read(path, as_version=4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Jupyter's own packages
-        nbclient.NotebookClient(book, timeout=240, resources={"metadata": {"path": str(folder)}}).execute()
+        client = nbclient.NotebookClient(book, timeout=240, resources={"metadata": {"path": str(folder)}})
+        asyncio.run(client.async_execute())  # `execute` leaves a loop open, which a later test would be blamed for
     return book
 
 

@@ -30,7 +30,7 @@ from edgefl.learn.tasks.kinds import KINDS, checked, formed
 from edgefl.learn.training.divergence import likely_cause, unscaled
 from edgefl.system import user_code
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 RNG = np.random.default_rng(0)
 
 

@@ -9,6 +9,7 @@ from fleets import prepared, run_file
 from puppet import Puppet, answer
 
 from coordinator.decide import core
+from coordinator.decide.story_limit import FACTS
 from coordinator.decide.vocabulary import Stop
 from coordinator.durable.journal import Journal
 from coordinator.shell import service
@@ -20,7 +21,8 @@ from edgefl.base.events import Fact
 from edgefl.system.background import Crashed, Work
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.reactor import Woken
-from edgefl.wire.messages import Assignment
+from edgefl.wire import topics
+from edgefl.wire.messages import Assignment, Presence
 from edgefl.wire.wiring import Wiring
 from tools.in_memory_broker import InMemoryBroker
 
@@ -376,3 +378,26 @@ def test_who_is_killed_before_it_is_written_asks_for_the_same_again():
     again.go(work=True)
     assert {name: (task.round, task.attempt, task.model) for name, task in again.tasks.items()} == asked
     assert {task[0] for task in asked.values()} == {2}
+
+
+def test_the_journal_grows_by_so_much_and_a_restart_begins_no_other_hour():
+    hand = Hand()
+    puppet, _ = hand.devices()
+    hand.go(work=True)
+    sizes = []
+    for life in range(3):
+        if life:
+            hand = Hand(hand.disk, hand.broker)  # takes the session over; its clock was set back
+            hand.go(work=True)
+        for number in range(300):
+            here = bool(number % 2)
+            said = puppet.presence(Presence(online=here, installation="a", birth=1, samples=10))
+            puppet.transport.publish(topics.presence("default", "a"), said, retain=True)
+            hand.go()
+            hand.time += 0.3
+        sizes.append(hand.disk.size("journal-000001.log") or 0)
+        assert len(hand.kinds(events.Lost)) >= 150
+    story = list(Journal(hand.disk, reading=True).story("a"))
+    kinds = [type(fact) for fact in story]
+    assert (kinds.count(events.Joined), kinds.count(events.Lost)) == (FACTS, FACTS)
+    assert sizes[2] - sizes[0] < 4000, sizes

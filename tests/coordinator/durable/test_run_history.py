@@ -7,6 +7,7 @@ import pytest
 
 from coordinator.durable.journal import Journal
 from coordinator.durable.run_history import Follower, complete_metrics, facts, overview, run_disk
+from coordinator.durable.segments import SEGMENTS
 from edgefl.base import events
 from edgefl.base.errors import ConfigError
 from edgefl.base.events import Done, Round, as_json
@@ -109,6 +110,18 @@ def test_whoever_follows_a_folder_hears_another_run_from_its_beginning(tmp_path)
     disk = folder(tmp_path / "run", STORY, STORY)
     follower = Follower(disk)
     follower.look()
+    (tmp_path / "run").rename(tmp_path / "run~1")
+    folder(tmp_path / "run", STORY[:2], [])
+    told, anew = follower.look()
+    assert (told[1:], anew) == (STORY[:2], True)
+
+
+def test_a_run_that_is_half_deleted_is_not_continued_by_the_one_that_takes_its_place(tmp_path):
+    disk = folder(tmp_path / "run", STORY, STORY)
+    for segment in disk.names(SEGMENTS):
+        disk.remove(segment)
+    follower = Follower(disk)
+    assert follower.look() == ([STORY[4], STORY[7], STORY[8]], True)  # its figures are still there
     (tmp_path / "run").rename(tmp_path / "run~1")
     folder(tmp_path / "run", STORY[:2], [])
     told, anew = follower.look()

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_core import HERE, RULES, feed, joined, merged, opened
-from test_shell import Hand
 
 from coordinator.decide import core, story_limit
 from coordinator.decide.devices import SETTLING
@@ -15,11 +14,8 @@ from coordinator.decide.rounds import Declined
 from coordinator.decide.state import State
 from coordinator.decide.story_limit import FACTS, HOUR, VITALS, StoryLimit, recalled
 from coordinator.decide.vocabulary import Announced, Answered, Event, Misbehaved, Stop, Woken
-from coordinator.durable.journal import Journal
 from edgefl.base import events
 from edgefl.base.events import Fact
-from edgefl.wire import topics
-from edgefl.wire.messages import Presence
 
 AWAY = replace(HERE, online=False)
 KINDS: list[type[Fact]] = [events.Joined, events.Lost, events.DataMended]
@@ -181,25 +177,3 @@ def test_a_run_that_ends_tells_what_was_left_out() -> None:
     s, _, _ = written(opened(), flapping("c", 50))
     _, story, _ = written(s, [Stop(200.0)])  # the step before its last word
     assert of(events.LeftOut, story) == [events.LeftOut("c", {"joined": 51 - FACTS, "lost": 50 - FACTS}, there=True)]
-
-
-def test_the_journal_grows_by_so_much_and_a_restart_begins_no_other_hour() -> None:
-    hand = Hand()
-    puppet, _ = hand.devices()
-    hand.go(work=True)
-    sizes = []
-    for life in range(3):
-        if life:
-            hand = Hand(hand.disk, hand.broker)  # takes the session over; its clock was set back
-            hand.go(work=True)
-        for number in range(300):
-            here = bool(number % 2)
-            said = puppet.presence(Presence(online=here, installation="a", birth=1, samples=10))
-            puppet.transport.publish(topics.presence("default", "a"), said, retain=True)
-            hand.go()
-            hand.time += 0.3
-        sizes.append(hand.disk.size("journal-000001.log") or 0)
-        assert len(hand.kinds(events.Lost)) >= 150
-    story = list(Journal(hand.disk, reading=True).story("a"))
-    assert (len(of(events.Joined, story)), len(of(events.Lost, story))) == (FACTS, FACTS)
-    assert sizes[2] - sizes[0] < 4000, sizes
