@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coordinator.decide.rounds import Answered, Joined, Merged, Rounds, step
-from coordinator.durable.journal import Journal, Kept
+from coordinator.durable.journal import AnswerFrame, Journal
 from coordinator.durable.starting_point import rules
 from coordinator.shell.threaded import Threaded
 from edgefl.base import events
@@ -61,7 +61,7 @@ def _played(disk: FolderDisk, run: RunFile, done: str) -> None:
         for event in (Answered("a", round, 0), Merged(round, 0)):
             state, _ = step(state, event)
             closes = isinstance(event, Answered)
-            answer = Kept(round, "a", bytes(32), bytes(100)) if closes else None
+            answer = AnswerFrame(round, "a", bytes(32), bytes(100)) if closes else None
             book.write(
                 (event,), state, answer, 1 if closes else None, (events.Answered("a", round, 9),) if closes else ()
             )
