@@ -13,11 +13,12 @@ READY  := $(VENV)/.ready
 demo: $(INSTALLED)
 	$(RUN)/edgefl demo
 
-# tests/conftest.py says how many at a time.
+# tests/conftest.py says how many at a time. What is marked `night` is left to `make nightly`.
 test: check
-	$(RUN)/python -m pytest -q -n auto --dist worksteal
+	$(RUN)/python -m pytest -q -n auto --dist worksteal -m 'not night'
 
-# Everything that is slow or left to chance: the tests with new random draws, then everything killed, then simulated fleets.
+# Everything: all tests, with new random draws, those of processes that are killed and of browsers included; then
+# everything killed at every write, then simulated fleets.
 nightly: check
 	EDGEFL_NIGHT=1 $(RUN)/python -m pytest -q -n auto --dist worksteal
 	$(MAKE) chaos dst

@@ -19,6 +19,7 @@ from edgefl.wire.broker import Broker
 draws.set_up()
 
 BROKERS = {"mosquitto", "iotcore_broker", "broker"}
+BROWSER = "browse"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -30,6 +31,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if BROWSER in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.night)
         if BROKERS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
 
