@@ -90,3 +90,31 @@ def test_the_parser_answers_at_the_door_too(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "--hlep" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+HEAVY = {
+    "numpy",
+    "torch",
+    "onnx",
+    "onnxruntime",
+    "cryptography",
+    "paho",
+    "starlette",
+    "uvicorn",
+    "safetensors",
+    "msgpack",
+}
+LOADED = f"""
+import sys
+from edgefl.cli import entry
+try:
+    entry.main()
+finally:
+    print(*sorted({{name.partition(".")[0] for name in sys.modules}} & {HEAVY}), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["status", "--help"], ["coordinator", "start", "--help"]])
+def test_a_command_that_only_says_what_it_is_loads_nothing_large(words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=True)
+    assert done.stderr == "\n"
