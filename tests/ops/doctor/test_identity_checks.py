@@ -124,7 +124,7 @@ def test_what_a_coordinator_can_learn_of_a_device_s_samples_is_said(fleet: Fleet
 
 def test_a_page_across_a_network_without_tls_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert "reads its token" in looked(page={"host": "0.0.0.0"})["page"].text
+    assert "can read its token" in looked(page={"host": "0.0.0.0"})["page"].text
     assert "page" not in looked(page={"host": "127.0.0.1"})
 
 

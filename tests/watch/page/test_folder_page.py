@@ -99,7 +99,7 @@ def test_only_what_is_new_is_read_by_page_and_status(folder: Path, monkeypatch: 
         for disk in disks:
             disk.bytes_read = 0
         for number in range(2, 12):
-            run.tell(events.Round(number, accuracy=0.5, at=3.0 + number))
+            run.tell(events.Round(number, scores={"accuracy": 0.5}, at=3.0 + number))
             assert source.snapshot().rounds[-1].round == number
             while shown.feed.look(lambda seen: max(seen.rounds)) != number:
                 threading.Event().wait(0.01)
