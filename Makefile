@@ -15,7 +15,7 @@ demo: $(INSTALLED)
 
 # tests/conftest.py says how many at a time.
 test: check
-	$(RUN)/python -m pytest -q -n auto --dist worksteal
+	$(RUN)/python -m pytest -q -n auto --dist worksteal -m 'not night'
 
 # Everything that is slow or left to chance: the tests with new random draws, then everything killed, then simulated fleets.
 nightly: check
