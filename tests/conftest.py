@@ -19,7 +19,6 @@ from edgefl.wire.broker import Broker
 draws.set_up()
 
 BROKERS = {"mosquitto", "iotcore_broker", "broker"}
-BROWSER = "browse"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -30,11 +29,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the fixtures that they use."""
     for item in items:
-        if BROWSER in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.night)
-        if BROKERS & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if BROKERS & fixtures:
             item.add_marker(pytest.mark.broker)
+        if "chromium" in fixtures:
+            item.add_marker(pytest.mark.night)
 
 
 @pytest.fixture(scope="session", autouse=True)

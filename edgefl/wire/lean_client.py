@@ -19,7 +19,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.exception import MalformedPacket
 
 from edgefl.base.errors import WireError
-from edgefl.wire import packets
+from edgefl.wire import local_socket, packets
 from edgefl.wire.packets import Incoming
 from edgefl.wire.tls_socket import RECORD
 from edgefl.wire.transport import LARGEST, Payload
@@ -63,6 +63,10 @@ class LeanClient(paho.Client):
         return not self._outgoing
 
     # ---- what paho would do otherwise --------------------------------------------------------------------------
+
+    def _create_unix_socket_connection(self) -> socket.socket:
+        """Connect to a socket in the file system; unlike paho, leave nothing open if that fails."""
+        return local_socket.connected(self._host)
 
     def want_write(self) -> bool:
         return bool(self._outgoing)

@@ -20,9 +20,14 @@ def place(link: Path) -> str:
 
 def connect(link: Path) -> socket.socket:
     """A connection to it."""
+    return connected(place(link))
+
+
+def connected(path: str) -> socket.socket:
+    """Return a connection to the socket at this path."""
     line = socket.socket(socket.AF_UNIX)
     try:
-        line.connect(place(link))
+        line.connect(path)
     except OSError:
         line.close()
         raise

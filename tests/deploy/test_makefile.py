@@ -39,12 +39,17 @@ def stamp(file: Path, seconds: float) -> None:
     os.utime(file, (1.7e9 + seconds, 1.7e9 + seconds))
 
 
-def installs(clone: Path, target: str) -> list[str]:
-    """What the target would install, in order; nothing is installed."""
+def commands(clone: Path, target: str) -> list[str]:
+    """Return what the target would run, in order; nothing is run."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
     command = ["make", "--dry-run", "--no-print-directory", target]
     done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=True)
-    lines = [line for line in done.stdout.splitlines() if "-m pip install" in line]
+    return done.stdout.splitlines()
+
+
+def installs(clone: Path, target: str) -> list[str]:
+    """What the target would install, in order."""
+    lines = [line for line in commands(clone, target) if "-m pip install" in line]
     assert all("-c constraints.txt" in line for line in lines)
     return [line[line.index("-e ") :] for line in lines]
 
@@ -84,6 +89,25 @@ def test_an_update_that_a_user_took_reaches_the_developers_tools_too(clone: Path
     stamp(clone / "pyproject.toml", 2)
     stamp(clone / ".venv" / ".user", 3)
     assert installs(clone, "test") == [DEVELOPERS]
+
+
+def test_tests_of_the_night_run_at_night_alone(clone: Path):
+    for target, left_out in (("test", True), ("nightly", False)):
+        (tests, *_) = [line for line in commands(clone, target) if "pytest -q -n auto" in line]
+        assert ("-m 'not night'" in tests) is left_out
+
+
+def test_browsers_and_notebooks_are_of_the_night():
+    slow = ["tests/watch/page/test_page_browser.py", "tests/lab/api/test_notebooks.py"]
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *slow]
+    night, day = (
+        subprocess.run([*collect, "-m", mark], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for mark in ("night", "not night")
+    )
+    for test in ("test_a_notebook_runs_and_shows_its_figure", "test_what_is_shown_is_what_was_told"):
+        assert test in night
+        assert test not in day
+    assert "test_there_are_three_without_anything_of_a_machine_in_them" in day
 
 
 def names(requirements: list[str]) -> set[str]:

@@ -111,7 +111,7 @@ def test_counts_of_a_gateway_are_those_of_its_devices_and_are_capped_as_theirs()
     assert one.seen is not None
     told = fleet.evaluated({"a": alone["a"], "gw": one.seen}, classes=2, cap=1.5, speaks_for={"gw": 3})
     whole = fleet.evaluated(alone, classes=2, cap=1.5)
-    names = ("samples", "devices", "accuracy", "loss", "confusion", "per_class")
+    names = ("samples", "devices", "scores", "confusion", "per_class")
     assert {name: told[name] for name in names} == {name: whole[name] for name in names}
     capped = fleet.evaluated({"a": alone["a"], "b": alone["b"], "gw": one.seen}, classes=2, cap=1.5)
     assert capped["samples"] < 100, "one device with so many samples would be capped"

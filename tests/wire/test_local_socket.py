@@ -1,14 +1,17 @@
 """A broker's socket in the file system: found where it is now, and only in a folder of ours."""
 
+import inspect
 import os
 import socket
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from edgefl.base.errors import ConfigError
 from edgefl.wire import local_socket
 from edgefl.wire.address import Address, parse, reachable
+from edgefl.wire.lean_client import LeanClient
 
 
 @pytest.fixture
@@ -32,6 +35,20 @@ def test_a_link_leads_to_it_wherever_it_is_now(home: Path) -> None:
             link.unlink(missing_ok=True)
             link.symlink_to(home / folder / "door" / "s")
             local_socket.connect(link).close()
+
+
+def test_a_client_leaves_nothing_open_when_the_broker_was_killed(home: Path) -> None:
+    path = home / "here" / "door" / "s"
+    listening(path).close()
+    client = LeanClient("a", "unix", lambda *_: None, lambda *_: None)
+    with pytest.raises(ConnectionRefusedError) as refused:
+        client.connect(str(path))
+    (line,) = [one for frame in inspect.getinnerframes(refused.tb) for one in _sockets(frame.frame)]
+    assert line.fileno() == -1, "closed"
+
+
+def _sockets(frame: FrameType) -> list[socket.socket]:
+    return [value for value in frame.f_locals.values() if isinstance(value, socket.socket)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")

@@ -27,6 +27,7 @@ def played(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.broker
+@pytest.mark.night
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_its_figure(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "three_agents" in path.name and not (brokers.find_mosquitto() or brokers.has_iotcore()):
