@@ -236,8 +236,8 @@ def main(folder: Path, acts: list[str]) -> None:
         line = {"act": act, "told": getattr(bad, "told", None), "mistake": getattr(bad, "mistake", None)}
         line |= {"trained": isinstance(good, Trained), "why": getattr(good, "told", ""), "same_box": box.pid in boxes}
         if isinstance(good, Trained):
-            about = job.algorithm, job.device_model, held.devices[0], job.loss, job.run.transforms, 3
-            worker = Worker("job", "device-00", *about)
+            made_of = job.algorithm, job.device_model, held.devices[0], job.loss, job.run.transforms, 3
+            worker = Worker("job", "device-00", *made_of)
             algorithm = replace(worker.algorithm, lr=0.1, batch=64)
             task = Task(round + 1, job.start, Budget(None, None), {})
             here = replace(worker, algorithm=algorithm).work(task, ModelRef("run", "model"), {})

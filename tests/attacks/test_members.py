@@ -164,5 +164,5 @@ def test_with_one_user_for_all_it_reads_what_others_say_which_is_why_that_stays_
     settings = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "EDGEFL_MQTT_PASSWORD": "shared"}
     done = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=60, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "one user for everybody is for a bench" in done.stderr
+    assert "one user for all is for a bench" in done.stderr
     assert "edgefl fleet init --devices" in done.stderr

@@ -17,7 +17,6 @@ from edgefl.learn.contract import Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system import store
 from edgefl.wire.broker import Broker
-from edgefl.wire.codecs import Float32
 
 EDGEFL = [sys.executable, "-m", "edgefl"]
 RUN = """
@@ -138,7 +137,7 @@ def test_what_a_worker_tells_of_its_training_data_leaves_the_same_rows_out() -> 
     job, _ = prepared(run_file({"name": "flashback"}, task={"model": "softmax"}))
     told = []
     for left_out in ((), (3, 4), None):
-        about = "job", "d", job.algorithm, job.device_model, data, job.loss, Float32(), 3
+        about = "job", "d", job.algorithm, job.device_model, data, job.loss, job.run.transforms, 3
         worker = Worker(*about, left_out=left_out)
         result = worker.result(Task(1, job.start, extra=reported_loss.asked("mean")), ModelRef("run", "model"), {})
         told.append((result.update.extra["counts"].tolist(), result.update.loss is None))

@@ -238,8 +238,8 @@ def test_a_device_whose_learning_fails_declines_with_its_reason_and_lives(
     running.finish()
     fleet.join()
     assert "step 1: " in caplog.text
-    assert "step" not in declined["reason"].partition("the likely cause")[0]
-    assert "the likely cause is unscaled inputs: scale features" in declined["reason"]
+    assert "step" not in declined["reason"].partition("the usual causes")[0]
+    assert "the usual causes are unscaled inputs or targets, and the step size" in declined["reason"]
     assert "the largest feature is" in caplog.text  # of its own log: values of its data do not leave the device
     assert fleet.exits[DEVICE][0] == 0
 

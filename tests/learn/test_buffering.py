@@ -55,7 +55,7 @@ def test_a_stage_of_somebody_else_has_to_say_that_it_can():
     [
         ({"cohort": 4}, "rounds.concurrency says"),
         ({"quorum": 2}, "rounds.buffer says"),
-        ({"over_select": 1.3}, "nobody is waited for"),
+        ({"over_select": 1.3}, "no device is waited for"),
         ({"late": "discount"}, "rounds.staleness says"),
         ({"buffer": 9}, "rounds.buffer = 9 is larger than rounds.concurrency = 8"),
         ({"mode": "synchronous", "cohort": 4, "concurrency": None, "buffer": 2}, "set that too"),

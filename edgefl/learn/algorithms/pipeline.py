@@ -33,7 +33,7 @@ def check(algorithm: Algorithm, stages: Sequence[Stage]) -> None:
     for stage in stages:
         if stage.name not in makers and not traits_of(stage).without_devices:
             raise ConfigError(
-                f"aggregation '{stage.name}' needs answers, and algorithm '{algorithm.name}' asks nobody in every"
+                f"aggregation '{stage.name}' needs answers, and algorithm '{algorithm.name}' asks no device in every"
                 " second round; leave the stage out, or set algorithm.even = 'device' with 'mean' in front"
             )
 

@@ -15,6 +15,7 @@ from coordinator.durable.journal import Journal
 from coordinator.shell import service
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.service import Coordinator
+from coordinator.shell.setup import Security
 from edgefl.base import events
 from edgefl.base.errors import Interrupted
 from edgefl.base.events import Fact
@@ -47,7 +48,7 @@ class Hand:
             lambda: prepared(RUN)[0],
             journal=Journal(self.disk, clock=self),
             tell=self.told.append,
-            device_keys=keys,
+            security=Security(device_keys=keys),
         )
         self.shell.start()
 

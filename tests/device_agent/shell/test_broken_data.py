@@ -17,6 +17,7 @@ from device_agent.shell.data_watch import CALM, LONGEST, DataLooked, DataWatch
 from device_agent.shell.own_samples import samples_of
 from device_agent.shell.presence import UNREADABLE
 from device_agent.shell.samples import FIRST, Samples
+from device_agent.shell.setup import Limits
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import LocalData
 from edgefl.job.config.allowance import Allowance
@@ -254,11 +255,11 @@ def test_data_that_break_while_a_device_trains_are_announced_until_they_are_mend
     assert device.asks.answers, "it trained on what it had"
 
 
-HIDDEN = Allowance(epsilon=8.0)
+HIDDEN = Limits(allowance=Allowance(epsilon=8.0))
 
 
 def test_a_device_with_an_allowance_says_in_one_text_that_it_has_no_usable_data() -> None:
-    device = Logger("line 32: not a number", allowance=HIDDEN)
+    device = Logger("line 32: not a number", limits=HIDDEN)
     device.world.run(until=lambda: bool(device.asks.presences))
     assert device.said() == [(False, f"no usable data: {UNREADABLE}", UNREADABLE, None)]
     device.change("")
@@ -276,7 +277,7 @@ def refuses(data: Dataset) -> Dataset:
 
 
 def test_a_device_with_an_allowance_never_says_that_its_data_do_not_fit_a_task() -> None:
-    device = Logger(allowance=HIDDEN)
+    device = Logger(limits=HIDDEN)
     device.world.run(until=lambda: bool(device.asks.presences))
     device.change("")
     with pytest.raises(ConfigError):

@@ -9,7 +9,7 @@ from test_virtual_agent import BATCHES, SIGNER, Asks, switched_on
 
 from device_agent.decide.conditions import silent, unmet
 from device_agent.shell.presence import REST, UNMET
-from device_agent.shell.setup import Hooks
+from device_agent.shell.setup import Hooks, Limits
 from device_agent.shell.training import Progressed
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import AgentFile
@@ -158,7 +158,7 @@ def test_one_that_is_asked_when_it_is_too_hot_declines_rests_and_comes_back() ->
 
 
 def test_one_with_an_allowance_says_that_it_rests_and_not_how_its_machine_fares() -> None:
-    fleet = Fleet(allowance=Allowance(epsilon=8.0))
+    fleet = Fleet(limits=Limits(allowance=Allowance(epsilon=8.0)))
     fleet.world.run(until=lambda: bool(fleet.asks.presences))
     fleet.vitals = HOT
     assert fleet.world.run(until=lambda: len(fleet.asks.presences) == 2, limit=100.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ def played(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Jupyter's own packages
         client = nbclient.NotebookClient(book, timeout=240, resources={"metadata": {"path": str(folder)}})
-        asyncio.run(client.async_execute())  # `execute` leaves a loop open, which a later test would be blamed for
+        with ThreadPoolExecutor(1) as pool:  # a browser of another test has a loop in our thread
+            pool.submit(lambda: asyncio.run(client.async_execute())).result()  # `execute` leaves a loop open
     return book
 
 
