@@ -15,7 +15,7 @@ from device_agent.decide import vocabulary
 from device_agent.shell.data_watch import DataLooked
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
-from device_agent.shell.setup import DeviceIdentity, Hooks, TrainingSetup
+from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, TrainingSetup
 from device_agent.shell.training import Trained
 from edgefl.job.run.work import Done, ModelRef, Worker, pack_broadcast
 from edgefl.learn.contract import Task
@@ -134,12 +134,14 @@ def switched_on(
     *,
     site: str = "",
     hooks: Hooks = Hooks(),
+    limits: Limits = Limits(),
 ) -> Agent:
     agent = Agent(
         DeviceIdentity("pi", "default", "tiny", site=site, host="here"),
         process.wiring(broker.client("pi", Line(), process), seconds),
         disk,
         TrainingSetup(clouds() if data is None else data, lambda *_: Tiny(), work=work),
+        limits=limits,
         hooks=replace(hooks, new_id=lambda: "pi-1"),
     )
     process.run(agent)
