@@ -76,6 +76,7 @@ def forged(trained: Path, folder: Path, **about: Any) -> str:
     return "a.safetensors"
 
 
+@pytest.mark.night
 def test_a_checkpoint_does_not_choose_which_file_is_read_and_how_much_of_it(trained: Path, tmp_path: Path) -> None:
     bombs.npz(tmp_path / "bomb.npz")
     file = forged(trained, tmp_path, run={"task": {"data": "npz:bomb.npz"}, "data": {"most_mb": 100_000}})

@@ -103,6 +103,7 @@ def test_what_hangs_in_native_code_ends_when_its_task_is_superseded(outcomes: di
     assert not line["same_box"]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("act", ["burn", "steps without end", "a byte now and then"])
 def test_what_never_ends_is_ended_after_its_time(act: str, tmp_path: Path) -> None:
     line = played(tmp_path, act)[act]

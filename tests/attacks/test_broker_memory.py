@@ -119,6 +119,7 @@ def resident(child: Child) -> int:
         return 0
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("how", ["unfetched", "retained", "subscriptions"])
 def test_no_flood_of_a_member_takes_more_than_the_broker_may_have(fleet: Secured, how: str) -> None:
     with small_broker(fleet) as child:

@@ -130,6 +130,7 @@ def test_a_checkpoint_runs_no_program(trained: Path, unpacked: Path) -> None:
     assert not (unpacked / "out.onnx").exists()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("named", [{"data": "evil:run"}, {"loss": "evil:run"}], ids=json.dumps)
 def test_a_checkpoint_imports_nothing_to_be_judged(named: dict[str, Any], trained: Path, unpacked: Path) -> None:
     parts = {"algorithm": {"name": "evil:run"}, "selection": {"name": "evil:run"}}
@@ -208,6 +209,7 @@ def test_what_reads_the_folder_of_a_run_names_the_way_to_choose_code(unpacked: P
 FROM_A_SHELL = "import sys; from edgefl.cli.entry import main; sys.exit(main())"
 
 
+@pytest.mark.night
 def test_a_run_file_elsewhere_imports_nothing_from_the_current_folder(own: Path, tmp_path: Path) -> None:
     """`edgefl` as a shell starts it: Python puts no current folder before what is installed, and we do not either."""
     shadows = ("sympy", "networkx", "torch", "onnx", "onnxscript", "multiprocess", "psutil", "yaml", "PIL")
@@ -248,6 +250,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.night
 def test_a_network_of_one_s_own_is_exported_once_it_is_named(own: Path) -> None:
     code, _, error = edgefl(own, "export", "own", "out.onnx")
     assert (code, "'mine:net' is code" in one_line(error)) == (2, True)

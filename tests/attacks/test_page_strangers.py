@@ -78,6 +78,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
     assert "Traceback" not in errors.read_text()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("addresses", [1, 60], ids=["of one address", "of sixty addresses"])
 @pytest.mark.parametrize(
     "begun", [NO_BODY, b"GET /login HTTP/1.1\r\nHo", b""], ids=["no body", "half a line", "nothing"]

@@ -579,6 +579,7 @@ FULL_DISK = "[conditions]\nmin_disk_mb = 1000000000000\n"
 LONG = {"longest": SHORT + f"{NUMBER},0,1\n", "good": SHORT}  # how long a sample may be, the proof has a say
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("algorithm", "devices", "failing", "more"),
     [

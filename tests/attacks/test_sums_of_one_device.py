@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from fleets import prepared, run_file
 
 from device_agent.shell.own_samples import samples_of
@@ -81,6 +82,7 @@ def evaluated(name: str, folder: Path, broker: Broker) -> dict[str, Any]:
     return {key: told[0][key] for key in ("round", "devices", "samples", "loss", "confusion", "silent")}
 
 
+@pytest.mark.night
 def test_sums_of_two_runs_do_not_give_the_row_that_was_added_between(mosquitto: Broker, tmp_path: Path) -> None:
     rng, path = np.random.default_rng(0), tmp_path / "air.csv"
     path.write_text(
@@ -106,6 +108,7 @@ def held_back(path: Path) -> int:
     return len(aside)
 
 
+@pytest.mark.night
 def test_counts_of_two_runs_do_not_give_the_label_of_the_row_that_was_added_between(
     mosquitto: Broker, tmp_path: Path
 ) -> None:
@@ -146,6 +149,7 @@ def test_what_a_worker_tells_of_its_training_data_leaves_the_same_rows_out() -> 
     assert told == [(counts.tolist(), False), (less.tolist(), False), ([0] * 10, True)]
 
 
+@pytest.mark.night
 def test_label_counts_of_two_runs_do_not_give_the_label_that_was_added_between(
     mosquitto: Broker, tmp_path: Path
 ) -> None:

@@ -211,6 +211,7 @@ def between(broker: int, meddle: Meddle | None = None, cut_after: int | None = N
         proxy.close()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("how", [changes, drops, doubles, swaps], ids=lambda one: one.__name__)
 def test_whatever_is_done_to_publishes_on_the_line_the_model_is_the_undisturbed_one(
     how: Callable[[], Meddle], mosquitto: Broker, tmp_path: Path

@@ -66,6 +66,7 @@ def check(fleet: Fleet) -> None:
     assert Deployed(folder / MODEL, memory=1 << 62).card["rounds"] == "6"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("index", [35, 36, 45])  # around the best model's own file, and long after it
 def test_a_coordinator_killed_at_a_write_keeps_its_best_model(index: int, fleet: Fleet) -> None:
     fleet.all_agents()

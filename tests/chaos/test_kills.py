@@ -37,6 +37,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield fleet
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("when", KILL_AT.values(), ids=KILL_AT.keys())
 def test_a_coordinator_killed_at_a_write_goes_on_and_ends_with_the_same_model(when: str, fleet: Fleet) -> None:
     fleet.all_agents()
@@ -45,6 +46,7 @@ def test_a_coordinator_killed_at_a_write_goes_on_and_ends_with_the_same_model(wh
     fleet.check(fleet.until_done(fleet.coordinator()), f"kill:{when}")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("when", ["1 after asked 2", "1 after closed 2", "1 after closed 3", "2 after closed 3"])
 def test_models_that_were_never_saved_are_made_again_from_the_journal(when: str, fleet: Fleet) -> None:
     fleet.places["coordinator"] = Setting(in_passing=True)
@@ -90,6 +92,7 @@ def test_a_coordinator_on_a_full_disk_waits_and_goes_on_by_itself(fleet: Fleet) 
     fleet.check(ended, "full:1 after asked 1")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("fault", ["kill:2", "kill:4", "kill:5", "full:3", "full:4", "full:5"])
 def test_an_agent_that_dies_or_has_no_disk_at_a_write_loses_nothing(fault: str, fleet: Fleet) -> None:
     life = fleet.coordinator()

@@ -36,6 +36,7 @@ def _lost(life: Life) -> set[str]:
     return {event["device"] for event in life.events if event["event"] == "lost"}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("seconds", [5, *(pytest.param(s, marks=thorough) for s in (30, 120))])
 def test_a_cable_that_is_pulled_for_a_while_loses_nothing(
     seconds: int, netns: Netns, tmp_path: Path, figures: Any

@@ -154,6 +154,7 @@ epochs = 2
     assert "ordered by 'Zeit', 1 gap" in said
 
 
+@pytest.mark.night
 def test_folders_of_images_on_each_device_give_a_model_that_names_them(mosquitto: Broker, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="needs Pillow (edgefl[images])")
     rng = np.random.default_rng(0)

@@ -103,6 +103,7 @@ def test_an_algorithm_without_models_of_the_devices_own_leaves_none(tmp_path: Pa
     assert not list((tmp_path / DEVICE).glob("*.graphs"))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_nothing_of_the_private_part_leaves_the_device(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -190,6 +191,7 @@ def said(*words: str | Path, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+@pytest.mark.night
 def test_a_device_without_torch_judges_asks_and_exports_its_own_model(mosquitto: Broker, tmp_path: Path) -> None:
     """Three processes that call the same thing by other names: no shared model can be as good for all of them."""
     digits = load_digits()

@@ -259,6 +259,7 @@ def test_every_other_program_of_the_guides_has_a_reason_not_to_be_run() -> None:
     assert {name for name in programs if not name.endswith("edgefl")} == set(NOT_HERE)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("line", lines(LAPTOP))
 def test_on_a_laptop(line: str, type_: Callable[[str], str]) -> None:
     run = RUN.format(fleet="" if "--fleet" in line else DIVIDED)
@@ -323,6 +324,7 @@ def test_a_gateway_is_set_up_as_the_guide_says(type_: Callable[[str], str]) -> N
         pass
 
 
+@pytest.mark.night
 def test_a_run_and_what_is_asked_of_it_later(mosquitto: Broker, type_: Callable[[str], str]) -> None:
     personal = RUN.replace('"fedavg"', '"ditto"')  # leaves the device a model of its own
     Path("run.toml").write_text(personal.format(fleet="") + f'[broker]\nurl = "{mosquitto.address}"')
@@ -345,6 +347,7 @@ def test_a_run_and_what_is_asked_of_it_later(mosquitto: Broker, type_: Callable[
     assert all(np.array_equal(saved[name], tensor) for name, tensor in module.state_dict().items())
 
 
+@pytest.mark.night
 def test_a_server_is_restored_from_its_copies(
     type_: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def living(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Living]:
         yield Living(secured, running)
 
 
+@pytest.mark.night
 def test_a_certificate_that_ends_soon_is_renewed_and_a_revoked_device_is_out(living: Living) -> None:
     secured = living.secured
     file = secured.state / "devices" / "pi-01" / enrol.TLS

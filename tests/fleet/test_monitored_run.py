@@ -101,6 +101,7 @@ def receiver():
         yield one
 
 
+@pytest.mark.night
 def test_a_run_whose_coordinator_is_killed_is_told_of_once(
     mosquitto: Broker, processes: Any, receiver: Receiver, tmp_path: Path
 ) -> None:

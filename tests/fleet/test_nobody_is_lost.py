@@ -114,6 +114,7 @@ def by_device(overview: dict[str, Any]) -> dict[str, tuple[str, Any]]:
     }
 
 
+@pytest.mark.night
 def test_six_members_are_six_whatever_keeps_five_of_them_away(six: Secured) -> None:
     state = six.state
     with ExitStack() as until_done:

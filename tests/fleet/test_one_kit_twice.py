@@ -29,6 +29,7 @@ def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secured
         yield fleet
 
 
+@pytest.mark.night
 @pytest.mark.broker
 def test_both_agents_and_the_coordinator_say_that_a_kit_was_installed_twice(
     secured: Secured, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -218,6 +218,7 @@ def lacks(page: dict[str, Any], name: str, *states_of_it: str) -> bool:
     return state_of.get(name) in states_of_it and others <= {"idle", "answered", "offline"}
 
 
+@pytest.mark.night
 @pytest.mark.timeout(600)
 def test_status_page_report_and_metrics_agree_at_every_step(tmp_path: Path, mosquitto: Broker) -> None:
     with on_stage(tmp_path, mosquitto) as scene:

@@ -80,6 +80,7 @@ def told(child: Child) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
 
+@pytest.mark.night
 def test_it_goes_on_by_its_run_file_and_is_shown_without_its_code(folder: Path, started: Callable[..., Child]) -> None:
     coordinator = started("first", "coordinator", "start", "run.toml", "--no-page", "--json")
     fleet = started("fleet", "fleet", "start", "run.toml")

@@ -83,6 +83,7 @@ def test_a_coordinator_and_three_agents_started_apart_give_the_model_of_the_loop
     assert (folder / "model.onnx").exists()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_no_process_of_the_demo_outlives_it(number: signal.Signals, tmp_path: Path) -> None:
     demo = subprocess.Popen(

@@ -95,6 +95,7 @@ def test_every_algorithm_gives_the_same_model_and_the_same_facts_in_every_driver
     assert_same(small(name), tmp_path)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", sorted(set(algorithm_registry()) - NO_OTHER_MESSAGES))
 def test_so_does_each_over_mosquitto(name: str, mosquitto: Broker, tmp_path: Path) -> None:
     assert_same(small(name), tmp_path, lambda client: MqttTransport(mosquitto.address, client))
@@ -151,6 +152,7 @@ def test_so_does_one_that_reaches_its_target_before_its_last_round(tmp_path: Pat
 STATISTICS = {"normalise": "fleet", "class_weights": "balanced"}
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", sorted(set(algorithm_registry()) - TORCH - NO_OTHER_MESSAGES))
 def test_so_does_one_whose_devices_describe_their_data_first(name: str, tmp_path: Path) -> None:
     run = small(name)

@@ -108,6 +108,7 @@ def said(log: str) -> list[str]:
     return [line for line in log.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("options", "more"),
     [((), ""), (("--alone", "--lossy"), ""), ((), SEALED)],

@@ -129,6 +129,7 @@ def named(status: dict[str, Any]) -> dict[str, Any]:
     return {row["name"]: row for row in status["devices"]}
 
 
+@pytest.mark.night
 def test_status_report_and_metrics_agree_whoever_dies(operator: Operator) -> None:
     coordinator = operator.coordinate()
     agents = [operator.start("agent", "start", str(operator.folder / f"agent-{part}.toml")) for part in range(3)]

@@ -34,6 +34,7 @@ identity = "{folder}/fleet.key"
 EDGEFL = [sys.executable, "-m", "edgefl"]
 
 
+@pytest.mark.night
 def test_a_finished_run_is_left_alone_extended_and_begun_from(mosquitto: Broker, tmp_path: Path) -> None:
     def file(name: str, more: str = "") -> Path:
         path = tmp_path / f"{name}.toml"

@@ -89,6 +89,7 @@ def accuracy(text: str) -> float:
     return float(re.findall(r"done: .*?accuracy\s+([0-9.]+)%", text)[-1])
 
 
+@pytest.mark.night
 @pytest.mark.broker
 @pytest.mark.timeout(900)
 def test_the_tutorial_works_and_together_they_beat_each_device_alone(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path, what: str):
     assert done.stderr.count("Traceback") == 1, "its processes say nothing"
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("what", CALLS)
 def test_with_a_guard_it_plays(tmp_path: Path, what: str):
     done = run(tmp_path / "script.py", CALLS[what], 'if __name__ == "__main__":')

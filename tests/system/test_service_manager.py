@@ -131,6 +131,7 @@ def hangs_and_ends(systemd: Systemd, process: subprocess.Popen[str]) -> None:
     assert process.wait(PATIENCE) in {0, 130}
 
 
+@pytest.mark.night
 @pytest.mark.broker
 @pytest.mark.parametrize("kind", ["agent", "gateway", "coordinator"])
 def test_agent_gateway_and_coordinator_tell_systemd_how_they_are(kind: str, systemd: Systemd, tmp_path: Path):

@@ -176,6 +176,7 @@ def edgefl(*words: str, cwd: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.night
 def test_the_commands_say_it_in_one_line_and_only_the_coordinator_waits_for_another_date(serve: Serve, tmp_path: Path):
     authority = Authority.new(tmp_path)
     address = serve(authority.issue("server", EXPIRED))

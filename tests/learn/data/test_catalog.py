@@ -43,6 +43,7 @@ def refusal(name, root=None):
     return str(e.value)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", sorted(FOLDERS))
 def test_a_real_set_has_the_published_counts_and_shapes(name):
     source = here(name)

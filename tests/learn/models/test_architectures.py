@@ -38,6 +38,7 @@ def all_of_them():
     return [name if name in QUICK else pytest.param(name, marks=slow) for name in architectures.ALL]
 
 
+@pytest.mark.night
 @pytest.mark.filterwarnings("ignore")  # what libraries say about themselves
 @pytest.mark.parametrize("name", all_of_them())
 def test_a_network_agrees_with_torch(name):

@@ -96,6 +96,7 @@ def test_its_tensors_are_known_with_torch_and_from_the_graphs(kind: str):
     )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("kind", NORMS)
 def test_in_a_simulation_with_fedbn_it_stays_on_the_devices_and_the_rest_is_shared(kind: str):
     rng = np.random.default_rng(1)

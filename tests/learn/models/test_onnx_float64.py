@@ -29,6 +29,7 @@ def same_weights():
     torch.manual_seed(1)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", [*SMALL, pytest.param("resnet9", marks=slow)])
 def test_every_zoo_model_is_exact_in_float64_and_near_it_in_float32(name):
     checked = Exactness(*exported(name))
@@ -47,6 +48,7 @@ def calm(name):
     return module
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(("name", "side", "sizes"), [
     ("resnet18", 32, (1, 3)),
     *(pytest.param(name, 64, (1, 3, 32), marks=slow)

@@ -224,6 +224,7 @@ def test_large_dense_layers_have_the_gradients_of_torch(name):
     assert worst(errors(onnx_model(module, (240,)), module, (240,))) < BOUND
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", IMAGE_LAYERS)
 def test_layers_for_images_have_the_gradients_of_torch(name):
     module = stacked(*IMAGE_LAYERS[name](), shape=IMAGE)
@@ -269,6 +270,7 @@ def test_layers_for_sequences_have_the_gradients_of_torch(name):
     assert worst(errors(onnx_model(module, SEQUENCE), module, SEQUENCE)) < BOUND
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", MODULES)
 def test_recurrence_and_attention_have_the_gradients_of_torch(name):
     module = MODULES[name]()
