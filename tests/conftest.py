@@ -29,8 +29,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the fixtures that they use."""
+    """Mark tests by the fixtures that they use; skip those that need a program which is not installed."""
+    missing = brokers.find_mosquitto() is None
     for item in items:
+        if missing and item.get_closest_marker("mosquitto"):
+            item.add_marker(pytest.mark.skip(reason="mosquitto is not installed"))
         fixtures = set(getattr(item, "fixturenames", ()))
         if BROKERS & fixtures:
             item.add_marker(pytest.mark.broker)

@@ -46,7 +46,7 @@ class Served:
         return connection
 
     def stranger(self, address: str, kept: int = 0) -> socket.socket:
-        """Connect from this address; the kernel keeps about so many bytes that are not read."""
+        """Connect from this address; the kernel keeps about this number of unread bytes."""
         stranger = socket.socket()
         if kept:
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kept)

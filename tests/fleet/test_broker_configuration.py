@@ -171,6 +171,7 @@ def test_the_hourly_look_and_a_torn_file_end_no_broker(fleet: Fleet, caplog: pyt
 
 
 @pytest.mark.broker
+@pytest.mark.mosquitto
 def test_a_broker_does_not_start_on_files_that_it_could_not_use(fleet: Fleet):
     (fleet.folder.broker / mosquitto.ACL).write_bytes(b"rubbish\n")
     with (
@@ -181,6 +182,7 @@ def test_a_broker_does_not_start_on_files_that_it_could_not_use(fleet: Fleet):
 
 
 @pytest.mark.broker
+@pytest.mark.mosquitto
 def test_the_log_of_an_earlier_start_is_kept_and_the_last_words_are_of_this_one(fleet: Fleet):
     plan = plan_of(fleet)
     plan.log.write_text("why it ended yesterday\n")

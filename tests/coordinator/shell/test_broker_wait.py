@@ -150,6 +150,7 @@ def test_ctrl_c_ends_the_waiting(tmp_path: Path):
 
 
 @pytest.mark.broker
+@pytest.mark.mosquitto
 def test_a_broker_that_refuses_the_login_ends_it_with_2(tmp_path: Path):
     with brokers.start(users={"ann": "secret"}) as running:
         about = f'url = "mqtt://ann:wrong@127.0.0.1:{running.address.port}"\n'
