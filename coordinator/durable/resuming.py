@@ -17,7 +17,7 @@ from edgefl.wire.address import parse
 
 # Whom rounds wait for, how vectors travel, where things are and what is told of them: no mathematics.
 SECTIONS = {"broker", "compute", "guards", "fleet", "devices"}
-UNTOLD = {"page", "export"}  # sections that no run depends on
+UNTOLD = {"page", "export", "schedule", "keep"}  # sections that no run depends on
 KEYS = {
     "evaluation.every",
     "evaluation.patience",

@@ -24,8 +24,8 @@ def rules(run: RunFile) -> Rules:
         late=run.rounds.late,
         cohort_rounds=traits_of(run.make_algorithm()).cohort_rounds,
         selection=run.selection,
-        evaluates=run.schedule.evaluates,
-        describes=run.schedule.describes,
+        evaluates=run.purposes.evaluates,
+        describes=run.purposes.describes,
         buffered=run.buffered,
         staleness=run.rounds.staleness,
     )

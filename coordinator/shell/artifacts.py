@@ -85,7 +85,7 @@ class Artifacts:
 
     def _body_limit(self, job: Job) -> int:
         counted = 2 * 8 * counts.numbers(job.classes, job.targets, job.form) if self.run.judged_by_devices else 0
-        counted += 8 * (1 + 2 * job.sample[0] + job.classes) if self.run.schedule.describes else 0
+        counted += 8 * (1 + 2 * job.sample[0] + job.classes) if self.run.purposes.describes else 0
         counted += max(0, job.sent.nbytes - 4 * job.model.layout.size)  # where a transform makes updates longer
         return body_limit(self.answer_schema, job.model.layout, job.up) + counted + reported_loss.BYTES
 
@@ -149,7 +149,7 @@ class Artifacts:
 
     def purpose(self, round: int) -> Purpose:
         """What a round is for."""
-        return self.run.schedule.purpose(round)
+        return self.run.purposes.purpose(round)
 
     def merge(
         self, merge: vocabulary.Merge, policy: Policy, disk: Disk | None, clock: Clock, *, journaled: bool

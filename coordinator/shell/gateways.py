@@ -13,7 +13,7 @@ def objection(id: str, speaks_for: int, run: RunFile) -> Objection | None:
     gateway = f"gateway '{id}' speaks for {speaks_for} devices"
     if speaks_for > run.guards.speaks_for:
         return "gateway.many", f"{gateway}, and the run has guards.speaks_for = {run.guards.speaks_for}: raise it"
-    if run.schedule.describes:
+    if run.purposes.describes:
         why = f"{gateway}, and task.normalise or task.class_weights asks each device what its data are like"
         return "gateway.individual", f"{why}: set them to numbers, or bridge the site (edgefl fleet site)"
     for stage in run.make_stages():

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import ConfigDict, RootModel, ValidationError
+from pydantic import ConfigDict, Field, RootModel, ValidationError
 
 from edgefl.base.errors import StoreError
 from edgefl.fleet.members import LIMIT, Record
@@ -35,10 +35,11 @@ class Sighting(Record):
     reason: str = ""
     since: datetime | None = None  # the reason holds; it is not there, or something is wrong with it
     runs: tuple[str, ...] = ()  # the last one last
+    informed: bool = Field(default=True, exclude=True)  # False: seen by a run that is for other devices
 
     def followed_by(self, later: "Sighting") -> "Sighting":
         """The same device, seen again. A run that is for other devices knows nothing of why this one is away."""
-        if not later.runs:
+        if not later.informed:
             later = later.model_copy(update={"reason": self.reason, "since": self.since})
         runs = tuple(dict.fromkeys([*(run for run in self.runs if run not in later.runs), *later.runs]))[-RUNS:]
         first = self.first or self.at

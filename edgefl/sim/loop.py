@@ -140,8 +140,8 @@ class _Draws:
                 self.known[name] = replace(one, counted=at, loss=self.losses.get(name, one.loss))
             self.draw, self.since = draw, {}
         order = drawn(job.run.make_selection(), draw, job.run.run.seed, list(self.known.values()))
-        asked = order if job.run.schedule.purpose(round) == "describe" else order[: job.run.cohort]
-        if job.run.schedule.purpose(round) == "train":
+        asked = order if job.run.purposes.purpose(round) == "describe" else order[: job.run.cohort]
+        if job.run.purposes.purpose(round) == "train":
             self.since.update(dict.fromkeys(asked, round))
         return Course(round, asked, tuple(Turn(name, round) for name in asked))
 
@@ -166,7 +166,7 @@ class _Fleet:
         """Whom a round asks, and who answers it."""
         if round in self.order:
             return self.order[round]
-        waits = not job.run.buffered or job.run.schedule.purpose(round) != "train"
+        waits = not job.run.buffered or job.run.purposes.purpose(round) != "train"
         return self.draws.course(job, round) if waits else next(self.undisturbed)
 
     def memory(self, run_state: RunState, total: Traffic, asked: int, since: tuple[float, float]) -> LoopMemory:

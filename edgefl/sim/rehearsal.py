@@ -199,7 +199,7 @@ def some(data: Dataset, count: int) -> Dataset:
 def _learns(job: Job, data: Dataset) -> None:
     """Some steps on real samples, more than the rounds take: learning that fails does so only after a few."""
     (worker,) = workers(shortened(job.run, LEARNING_STEPS), job.device_model, {"rehearsal": data}).values()
-    first = RunState(job.run.schedule.first - 1, job.start)
+    first = RunState(job.run.purposes.first - 1, job.start)
     try:
         told = jobs.plan(job, _described(job, first, worker)) or {}
         worker.work(Task(1, job.start, Budget(LEARNING_STEPS), told), ModelRef(RUN_ID, "rehearsal"), {})

@@ -32,9 +32,12 @@ class _Seen:
 
 
 class Sightings:
-    """Writes them down once in a while. No run depends on it: what cannot be written is only logged."""
+    """Writes them down once in a while. No run depends on it: what cannot be written is only logged.
 
-    def __init__(self, file: Path, run: str) -> None:
+    Without a run's name it is the server that sees them.
+    """
+
+    def __init__(self, file: Path, run: str = "") -> None:
         self.file, self.run = file, run
         self._seen: dict[str, _Seen] = {}
         self._news: set[str] = set()  # not written yet; the rest may have been forgotten by an operator
@@ -103,8 +106,9 @@ class Sightings:
     def _sighting(self, seen: _Seen) -> Sighting:
         reason, since = (seen.reason, seen.since) if seen.reason or not seen.data_trouble else seen.data_trouble
         at, began = _moment(seen.at), None if since is None else _moment(since)
-        runs = () if seen.elsewhere else (self.run,)
-        return Sighting(at=at, version=seen.version, host=seen.host, reason=reason, since=began, runs=runs)
+        runs = (self.run,) if self.run and not seen.elsewhere else ()
+        about = {"version": seen.version, "host": seen.host, "reason": reason, "since": began, "runs": runs}
+        return Sighting(at=at, informed=not seen.elsewhere, **about)
 
 
 def _moment(at: float) -> datetime:

@@ -21,7 +21,7 @@ Receipted = tuple[str, int, str, bytes]  # a run, what the answer began with, a 
 
 def trains(run: RunFile, round: int) -> bool:
     """Return whether this round of the run waits for no device."""
-    return run.buffered and run.schedule.purpose(round) == "train"
+    return run.buffered and run.purposes.purpose(round) == "train"
 
 
 def due(rounds: Rounds) -> int:

@@ -207,7 +207,7 @@ class CoordinatorMachine(Machine):
     def asked(self, last: int) -> list[int]:
         """The rounds up to the last that ask devices for updates, or first for what their data are like."""
         free = traits_of(self.job.algorithm).free_rounds
-        return [*range(self.run.schedule.first, min(1, last + 1)), *range(1, last + 1, 2 if free else 1)]
+        return [*range(self.run.purposes.first, min(1, last + 1)), *range(1, last + 1, 2 if free else 1)]
 
     def begin(self, process: Process) -> None:
         around = self.around

@@ -23,6 +23,7 @@ from edgefl.job.config.budget import Budget
 from edgefl.job.config.evaluation import Evaluation
 from edgefl.job.config.export import Export
 from edgefl.job.config.page import Page
+from edgefl.job.config.recurring import Keep, Recurrence
 from edgefl.job.config.section import Section
 from edgefl.job.transforms.listing import transforms_of
 from edgefl.job.transforms.transform import Transform
@@ -376,6 +377,8 @@ class RunFile(Section):
     compute: Compute = Compute()
     guards: Guards = Guards()
     page: Page = Page()
+    schedule: Recurrence | None = None  # where a server runs: when it starts this run by itself
+    keep: Keep = Keep()
     fleet: EmulatedFleet | None = None
     export: Export = Export()
     devices: dict[str, str] = {}  # name = "key": only these are heard; `edgefl agent key agent.toml` prints it
@@ -509,7 +512,7 @@ class RunFile(Section):
                 raise ConfigError(f"{key} is for simulations: leave it out of the run file of a fleet")
 
     @cached_property
-    def schedule(self) -> Schedule:
+    def purposes(self) -> Schedule:
         """What each round is for."""
         return Schedule(self.run.rounds, self.judged_by_devices, self.task.describes)
 
@@ -529,7 +532,7 @@ class RunFile(Section):
     def __copy__(self) -> "RunFile":
         """A copy may be given another algorithm, and other rounds, of which nothing is known yet."""
         copied = super().__copy__()
-        for name in ("_private", "judge", "schedule", "loss_asked", "transforms"):
+        for name in ("_private", "judge", "purposes", "loss_asked", "transforms"):
             copied.__dict__.pop(name, None)
         return copied
 

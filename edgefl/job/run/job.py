@@ -241,7 +241,7 @@ def begin(job: Job) -> RunState:
         names = job.class_names
         start, origin, known = inherited(job.run, job.model, start, classes=job.classes, class_names=names)
         states = {statistics.NAME: known} if known else {}
-    first = job.run.schedule.first
+    first = job.run.purposes.first
     return look(job, RunState(first - 1, start, states=states, origin=origin), before=None)
 
 
@@ -273,7 +273,7 @@ def training_plan(job: Job, run_state: RunState) -> State | None:
 
 def purpose(job: Job, run_state: RunState) -> Purpose:
     """What the next round is for."""
-    return job.run.schedule.purpose(run_state.round + 1)
+    return job.run.purposes.purpose(run_state.round + 1)
 
 
 def evaluates(job: Job, run_state: RunState) -> bool:
