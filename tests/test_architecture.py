@@ -103,7 +103,8 @@ def test_an_agent_imports_where_there_is_no_torch():
     python(f"import sys\nsys.modules.update(dict.fromkeys({blocked!r}))\n{agent}")
 
 
-DECISIONS = [*sorted(ROOT.glob("*/decide/[a-z]*.py")), ROOT / "gateway" / "relay.py"]
+DECIDING = [*ROOT.glob("*/decide"), ROOT / "edgefl" / "server" / "decide"]
+DECISIONS = [*sorted(path for folder in DECIDING for path in folder.glob("[a-z]*.py")), ROOT / "gateway" / "relay.py"]
 PURE = {  # what decisions may import beside each other
     *("edgefl.base.errors", "edgefl.base.events", "edgefl.base.records", "edgefl.base.schedule", "edgefl.base.vitals"),
     *("edgefl.learn.selection.base", "edgefl.learn.selection.registry"),  # the same draw from the same candidates
@@ -119,7 +120,7 @@ OUTSIDE = {
 def impure(path):
     """Return what a decision must not import: clocks, threads, disks, networks, and packages of others."""
     modules = ever(path) - {"datetime.time"}  # a time of day is a value
-    packages = {name(folder).replace("/", ".") for folder in ROOT.glob("*/decide")}
+    packages = {name(folder).replace("/", ".") for folder in DECIDING}
     needed = {one for one in ours(modules) if one not in packages and one.rpartition(".")[0] not in packages}
     foreign = top(modules) - sys.stdlib_module_names - {*PACKAGES, "tools"}
     return (needed - PURE) | foreign | (top(modules) & OUTSIDE)
@@ -177,6 +178,7 @@ FLOORS = [
     {"edgefl.lab"},
     {"edgefl", "edgefl.errors", "edgefl.events", "edgefl.plugins"},  # its public face: what `import edgefl` gives
     {"edgefl.ops"},
+    {"edgefl.server"},
     {"edgefl.cli"},
     {"edgefl.__main__"},
     {"tools"},

@@ -31,6 +31,7 @@ from edgefl.cli import (
     rehearse,
     replay,
     report,
+    server,
     simulate,
     status,
     sweep,
@@ -39,7 +40,7 @@ from edgefl.cli import (
 from edgefl.system.portable import posix_only
 
 # Not on Windows.
-POSIX_ONLY = {"agent", "bench", "broker", "coordinator", "demo", "doctor", "fleet", "gateway", "tutorial"}
+POSIX_ONLY = {"agent", "bench", "broker", "coordinator", "demo", "doctor", "fleet", "gateway", "server", "tutorial"}
 
 app = typer.Typer(
     name="edgefl",
@@ -69,6 +70,7 @@ app.add_typer(agent.app, name="agent")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(broker.app, name="broker")
 app.add_typer(gateway.app, name="gateway")
+app.add_typer(server.app, name="server")
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(bench.app, name="bench")
 

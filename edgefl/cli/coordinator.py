@@ -44,6 +44,7 @@ def start(  # noqa: PLR0917 - options of a command
         typer.Option(help="Where a browser can watch: a port, or host:port (127.0.0.1:8600).", show_default=False),
     ] = None,
     no_page: Annotated[bool, typer.Option("--no-page", help="Serve no page.")] = False,
+    here: Annotated[bool, typer.Option("--here", help="In this process, although a server serves the fleet.")] = False,
     insecure: Insecure = False,
     log: Log = "warning",
 ) -> None:

@@ -52,27 +52,49 @@ def serve(fleet: Fleet, ready: Callable[[], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: signals.put(number))
     manager = ServiceManager()
+    with tended(fleet) as tender:
+        manager.ready(f"listens on {fleet.settings.broker}")
+        ready()
+        while True:
+            manager.beat()
+            with suppress(Empty):
+                if signals.get(timeout=LOOK) != signal.SIGHUP:
+                    manager.stopping()
+                    return
+                tender.reread()
+            tender.look()
+
+
+@contextmanager
+def tended(fleet: Fleet) -> Iterator["Tender"]:
+    """Own the fleet's broker and run it while the block runs; raise `ConfigError` if another process runs it."""
     with own(fleet.folder.broker, remedy="the broker of this fleet runs already"):
         fleet.refresh(clock())
-        plan = plan_of(fleet)
-        with running(plan) as broker:
+        with running(plan_of(fleet)) as broker:
             tell_sites(fleet)
-            manager.ready(f"listens on {fleet.settings.broker}")
-            ready()
-            looked = time.monotonic()
-            while not broker.child.gone.is_set():
-                manager.beat()
-                with suppress(Empty):
-                    if signals.get(timeout=LOOK) != signal.SIGHUP:
-                        manager.stopping()
-                        return
-                    reread(broker)
-                    unless_torn(lambda: tell_sites(fleet))
-                if time.monotonic() - looked > HOUR:
-                    looked = time.monotonic()
-                    if unless_torn(lambda: fleet.refresh(clock())):
-                        reread(broker)
-            raise RunError(how_it_ended(broker.child))
+            yield Tender(fleet, broker)
+
+
+class Tender:
+    """Looks after a broker that runs: its files, and the dates of its certificates."""
+
+    def __init__(self, fleet: Fleet, broker: "Running") -> None:
+        self.fleet, self.broker = fleet, broker
+        self._looked = time.monotonic()
+
+    def look(self) -> None:
+        """Renew what ends soon, once an hour; raise `RunError` if Mosquitto has ended."""
+        if self.broker.child.gone.is_set():
+            raise RunError(how_it_ended(self.broker.child))
+        if time.monotonic() - self._looked > HOUR:
+            self._looked = time.monotonic()
+            if unless_torn(lambda: self.fleet.refresh(clock())):
+                reread(self.broker)
+
+    def reread(self) -> None:
+        """Let it read its files again, because an operator has changed them."""
+        reread(self.broker)
+        unless_torn(lambda: tell_sites(self.fleet))
 
 
 def tell_sites(fleet: Fleet) -> None:

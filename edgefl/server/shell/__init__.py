@@ -1,0 +1,1 @@
+"""Shells of the server: they carry out what `decide` decides."""

@@ -1,0 +1,213 @@
+"""From a server's file to a server that runs: brokers, enrolment, fleets, coordinators, page.
+
+main thread      turns of `Server`; signals
+broker-NAME      looks after the fleet's Mosquitto, starts it again if it ends
+enrolment-NAME   lets devices in
+page             HTTP
+"""
+
+import logging
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coordinator.durable import journal
+from coordinator.shell import known_runs
+from edgefl.base.errors import ConfigError, EdgeflError, StoreError
+from edgefl.base.events import Fact as DeviceFact
+from edgefl.fleet import broker, enrolment
+from edgefl.fleet.administration import DEVICE, Fleet
+from edgefl.fleet.folder import FleetFolder
+from edgefl.fleet.members import MembersFile
+from edgefl.server import folder as places
+from edgefl.server.decide.vocabulary import Fact, Submission
+from edgefl.server.server_file import ServerFile
+from edgefl.server.shell.coordinators import CoordinatorProcesses
+from edgefl.server.shell.fleet import FleetService
+from edgefl.server.shell.service import Ask, OfFleet, Server, ServerStopped, Surroundings
+from edgefl.system.background import Threads
+from edgefl.system.clock import SystemClock
+from edgefl.system.disk import FolderDisk
+from edgefl.system.locks import own
+from edgefl.system.service_manager import ServiceManager
+from edgefl.system.turns import Turns
+from edgefl.watch.fleet_inventory import Sightings
+from edgefl.watch.overview.overview import Overview
+from edgefl.watch.page.feed import Feed
+from edgefl.wire import key_file
+from edgefl.wire.opening import open_transport
+from edgefl.wire.signed import life_number
+from edgefl.wire.wiring import Wiring
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+AGAIN = 5.0  # seconds before a broker that has ended is started again
+PATIENCE = 30.0  # seconds that a caller waits for the server's turn
+
+
+class Host:
+    """A server in the real world; `ask` is how other threads reach it."""
+
+    def __init__(self, file: ServerFile, manager: ServiceManager) -> None:
+        self.file, self.clock = file, SystemClock()
+        self.turns = Turns(self.clock, manager.beat, manager.every)
+        self.folder = places.folder()
+        self.feeds = {name: Feed(Overview()) for name in file.server.fleets}
+        self.inventories = {name: Sightings(FleetFolder(name).seen) for name in file.server.fleets}
+        self.coordinators = CoordinatorProcesses(self.folder, self.turns.put)
+        self.readers: list[Callable[[int, float, Fact], None]] = []  # of what becomes of runs
+        around = Surroundings(
+            clock=self.clock,
+            disk=FolderDisk(self.folder),
+            background=Threads(self.turns.put, "server"),
+            put=self.turns.put,
+            coordinators=self.coordinators,
+            delete=delete_run,
+            tell=self._tell,
+        )
+        fleets = {name: self._fleet(name) for name in file.server.fleets}
+        self.server = Server(around, fleets, at_once=file.server.at_once)
+
+    def ask(self, call: Callable[[Server], T]) -> T:
+        """Have this done in the server's turn, from any thread but its own; raise what it raises."""
+        reply: Future[T] = Future()
+        self.turns.put(Ask(call, reply))
+        return reply.result(PATIENCE)
+
+    def run(self) -> None:
+        """Serve until it is stopped."""
+        try:
+            self.turns.serve(self.server)
+        finally:
+            self.coordinators.close()
+            for inventory in self.inventories.values():
+                inventory.write()
+
+    def stop(self, *_: object) -> None:
+        """End cleanly; may be called as a signal handler."""
+        self.turns.post(ServerStopped())
+
+    def _fleet(self, name: str) -> FleetService:
+        fleet = FleetFolder(name)
+        fleet.read_settings()  # says that there is no such fleet, and what makes one
+        put = partial(_put_of_fleet, self.turns.put, name)
+        transport = open_transport(fleet.here, "server")
+        wiring = Wiring(transport, self.clock, Threads(put, f"fleet-{name}"), put)
+        signer = key_file.opened(
+            fleet.signing_key, "the coordinator's", elsewhere="let this user read it", lost="give devices new kits"
+        )
+        members = MembersFile(fleet.members)
+        life, lifetime = life_number(self.clock.wall()), DEVICE.total_seconds()
+        return FleetService(name, wiring, members, signer, self._tell_of_fleet, life=life, lifetime=lifetime)
+
+    def _tell_of_fleet(self, fleet: str, fact: DeviceFact) -> None:
+        self.feeds[fleet].tell(fact)
+        self.inventories[fleet](fact)
+
+    def _tell(self, sequence: int, at: float, fact: Fact) -> None:
+        for reader in self.readers:
+            reader(sequence, at, fact)
+
+
+def serve(file: ServerFile, ready: Callable[[Host], None]) -> None:
+    """Run a server until SIGINT or SIGTERM; SIGHUP makes the brokers read their files again."""
+    manager = ServiceManager()
+    with own(places.folder(), remedy="a server of this operator runs already"), ExitStack() as until_done:
+        over = threading.Event()
+        reloads = {name: threading.Event() for name in file.server.fleets}
+        until_done.callback(over.set)
+        for name in file.server.fleets:
+            if file.server.broker:
+                until_done.enter_context(_broker(name, over, reloads[name]))
+            if file.server.enrolment:
+                until_done.enter_context(_enrolment(name, over, reloads[name]))
+        host = Host(file, manager)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, host.stop)
+        signal.signal(signal.SIGHUP, partial(_set_all, tuple(reloads.values())))
+        manager.ready(f"serves {', '.join(file.server.fleets)}")
+        ready(host)
+        with manager.loop():
+            host.run()
+
+
+def _set_all(events: tuple[threading.Event, ...], *_: object) -> None:
+    for event in events:
+        event.set()
+
+
+def delete_run(submission: Submission, name: str) -> None:
+    """Delete the folder of a run that has ended, unless a coordinator is at work there."""
+    path = Path(submission.folder) / name
+    if not journal.exists(FolderDisk(path)):
+        return
+    with own(known_runs.lock_of(path)):
+        shutil.rmtree(path)
+
+
+@contextmanager
+def _broker(name: str, over: threading.Event, reload: threading.Event) -> Iterator[None]:
+    """Run the fleet's broker until the block ends; one that another process runs is left alone."""
+    fleet, up = Fleet(name), threading.Event()
+
+    def tend() -> None:
+        while not over.is_set():
+            try:
+                with broker.tended(fleet) as tender:
+                    up.set()
+                    while not over.wait(broker.LOOK):
+                        if reload.is_set():
+                            reload.clear()
+                            tender.reread()
+                        tender.look()
+            except ConfigError as error:  # noqa: PERF203 - once in a long while
+                log.info("the broker is not run here fleet=%s why=%s", name, error)
+                up.set()
+                return
+            except (EdgeflError, StoreError, OSError) as error:
+                log.warning("the broker is started again fleet=%s why=%s", name, error)
+                over.wait(AGAIN)
+
+    thread = threading.Thread(target=tend, name=f"broker-{name}", daemon=True)
+    thread.start()
+    up.wait(PATIENCE)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(2 * PATIENCE)
+
+
+@contextmanager
+def _enrolment(name: str, over: threading.Event, reload: threading.Event) -> Iterator[None]:
+    """Let devices with a token in until the block ends."""
+    fleet = Fleet(name)
+
+    def joined(device: str) -> None:
+        log.info("joined fleet=%s device=%s", name, device)
+        reload.set()
+
+    def listen() -> None:
+        try:
+            enrolment.serve(fleet, joined, over.is_set, lambda: None)
+        except OSError as error:
+            log.warning("no device can enrol fleet=%s why=%s", name, error.strerror)
+
+    thread = threading.Thread(target=listen, name=f"enrolment-{name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+
+
+def _put_of_fleet(put: Callable[[Any], None], fleet: str, event: Any) -> None:
+    put(OfFleet(fleet, event))
