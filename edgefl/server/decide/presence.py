@@ -1,7 +1,7 @@
 """Which devices of a fleet are there. Pure: `step(state, event) -> state, facts`.
 
 A device says that it is there, that it rests, or, by its last will, that it is gone; the broker keeps the last word.
-After a reconnect all of them are said again: a device of which nothing is said within GRACE is gone.
+After a reconnect all of them are announced again: a device of which nothing is heard within GRACE is gone.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ GRACE = 30.0  # seconds after a reconnect in which a device may say that it is s
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DeviceStatus:
     """What a device says of itself; `trouble` is about its data."""
 
     online: bool
@@ -30,12 +30,12 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceSaid:
+class DeviceAnnounced:
     """A device has announced itself; its key is that of a member."""
 
     now: float
     device: str
-    said: Said
+    status: DeviceStatus
     vitals: events.Vitals | None = None
 
 
@@ -62,7 +62,7 @@ class MembersRead:
 
 @dataclass(frozen=True, slots=True)
 class BrokerBack:
-    """The connection is there again: what the broker kept is said again."""
+    """The connection is there again: what the broker kept is sent again."""
 
     now: float
 
@@ -82,14 +82,14 @@ class GraceOver:
     now: float
 
 
-PresenceEvent: TypeAlias = DeviceSaid | DeviceBarred | MembersRead | BrokerBack | BrokerGone | GraceOver
+PresenceEvent: TypeAlias = DeviceAnnounced | DeviceBarred | MembersRead | BrokerBack | BrokerGone | GraceOver
 
 
 @dataclass(frozen=True, slots=True)
 class PresenceState:
     """The devices of one fleet."""
 
-    devices: Mapping[str, Said] = field(default_factory=dict)
+    devices: Mapping[str, DeviceStatus] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     expired: frozenset[str] = frozenset()
     barred: Mapping[str, str] = field(default_factory=dict)  # the reason that was told
@@ -99,12 +99,12 @@ class PresenceState:
     @property
     def online(self) -> list[str]:
         """The devices that could be asked to work."""
-        return sorted(name for name, said in self.devices.items() if said.online)
+        return sorted(name for name, status in self.devices.items() if status.online)
 
     @property
     def samples(self) -> int:
-        """Of all devices, as each of them said last."""
-        return sum(said.samples for said in self.devices.values())
+        """Of all devices, as each of them announced last."""
+        return sum(status.samples for status in self.devices.values())
 
 
 def step(  # noqa: PLR0911  one event, one case
@@ -112,7 +112,7 @@ def step(  # noqa: PLR0911  one event, one case
 ) -> tuple[PresenceState, tuple[Fact, ...]]:
     """Return what follows from this event."""
     match event:
-        case DeviceSaid():
+        case DeviceAnnounced():
             return _said(state, event)
         case DeviceBarred(device=device, reason=reason):
             if state.barred.get(device) == reason:
@@ -122,7 +122,7 @@ def step(  # noqa: PLR0911  one event, one case
         case MembersRead():
             return _members(state, event)
         case BrokerBack(now=now):
-            there = frozenset(name for name, said in state.devices.items() if said.online or said.trouble)
+            there = frozenset(name for name, status in state.devices.items() if status.online or status.trouble)
             return replace(state, unheard=there, grace_ends=now + GRACE), (events.Connected(),)
         case BrokerGone(reason=reason):
             return replace(state, unheard=frozenset(), grace_ends=None), (events.Disconnected(reason),)
@@ -133,25 +133,29 @@ def step(  # noqa: PLR0911  one event, one case
     return state, ()
 
 
-def _said(state: PresenceState, event: DeviceSaid) -> tuple[PresenceState, tuple[Fact, ...]]:
-    name, said, before = event.device, event.said, state.devices.get(event.device)
+def _said(state: PresenceState, event: DeviceAnnounced) -> tuple[PresenceState, tuple[Fact, ...]]:
+    name, status, before = event.device, event.status, state.devices.get(event.device)
     barred = {other: why for other, why in state.barred.items() if other != name}
-    after = replace(state, devices={**state.devices, name: said}, unheard=state.unheard - {name}, barred=barred)
+    after = replace(state, devices={**state.devices, name: status}, unheard=state.unheard - {name}, barred=barred)
     vitals: tuple[Fact, ...] = (event.vitals,) if event.vitals else ()
-    if before == said and name not in state.barred:
+    if before == status and name not in state.barred:
         return after, vitals
     facts: list[Fact] = []
-    broken = events.DataBroken(name, said.trouble, said.samples_from if said.online else None, said.version, said.host)
-    if said.online:
-        joined = events.Joined(name, said.samples, said.host, said.version, said.back_end, stale=bool(said.trouble))
+    broken = events.DataBroken(
+        name, status.trouble, status.samples_from if status.online else None, status.version, status.host
+    )
+    if status.online:
+        joined = events.Joined(
+            name, status.samples, status.host, status.version, status.back_end, stale=bool(status.trouble)
+        )
         facts.append(joined)
-        if said.trouble:
+        if status.trouble:
             facts.append(broken)
-    elif said.trouble:  # it is there, and has nothing to train on
+    elif status.trouble:  # it is there, and has nothing to train on
         facts.append(broken)
     else:
-        facts.append(events.Lost(name, said.resting, bool(said.resting)))
-    if before and before.trouble and not said.trouble and (said.online or said.resting):
+        facts.append(events.Lost(name, status.resting, bool(status.resting)))
+    if before and before.trouble and not status.trouble and (status.online or status.resting):
         facts.append(events.DataMended(name))
     return after, (*facts, *vitals)
 
@@ -164,6 +168,6 @@ def _members(state: PresenceState, event: MembersRead) -> tuple[PresenceState, t
     left_online = [name for name in sorted(gone) if state.devices[name].online]
     facts += [events.Lost(name, "no longer a member of this fleet") for name in left_online]
     facts += [events.Expired(name, at, why) for name, at, why in event.expired if name not in state.expired]
-    left = {name: said for name, said in state.devices.items() if name not in gone}
+    left = {name: status for name, status in state.devices.items() if name not in gone}
     expired = frozenset(name for name, _, _ in event.expired)
     return replace(state, devices=left, members=event.devices, expired=expired), tuple(facts)

@@ -193,11 +193,11 @@ class _Turn:
                 self._put(replace(run, again_at=None))  # that was a moment of another life's clock
 
     def _submitted(self, event: RunSubmitted) -> None:
-        wanted, name = event.submission, event.submission.name
+        submission, name = event.submission, event.submission.name
         if event.request in self.state.requests:  # it was sent again, because the answer was lost
             return
         before = self.state.runs.get(name)
-        if wanted.recurring is not None:
+        if submission.recurring is not None:
             if before and not before.over:
                 self._refuse(event, f"a run '{name}' is {before.phase}: give the schedule another run.name")
                 return
@@ -210,27 +210,31 @@ class _Turn:
             self._refuse(event, f"there is a run '{name}' already, {how}: give this one another run.name")
             return
         else:
-            self._queue(wanted, event.by, event.wall, request=event.request)
+            self._queue(submission, event.by, event.wall, request=event.request)
         requests = {**self.state.requests, event.request: name}
         self.state = replace(self.state, requests=dict([*requests.items()][-REQUESTS:]))
 
     def _set_schedule(self, event: RunSubmitted) -> None:
-        wanted = event.submission
-        before = self.state.schedules.get(wanted.name)
+        submission = event.submission
+        before = self.state.schedules.get(submission.name)
         if before:
-            after = replace(before, submission=wanted, by=event.by, paused=False)
+            after = replace(before, submission=submission, by=event.by, paused=False)
         else:
-            after = RunSchedule(wanted.name, wanted, event.by, last_due=event.wall)
+            after = RunSchedule(submission.name, submission, event.by, last_due=event.wall)
         self._put_schedule(after)
-        what = ScheduleChanged(wanted.name, wanted.fleet, "set", wanted.recurring.cron if wanted.recurring else "")
+        what = ScheduleChanged(
+            submission.name, submission.fleet, "set", submission.recurring.cron if submission.recurring else ""
+        )
         self.facts.append(replace(what, by=event.by, request=event.request))
 
-    def _queue(self, wanted: Submission, by: str, wall: float, *, schedule: str = "", request: str = "") -> None:
+    def _queue(self, submission: Submission, by: str, wall: float, *, schedule: str = "", request: str = "") -> None:
         number = self.state.next_number
-        run = QueuedRun(wanted.name, number, wanted, by, "queued", wall, schedule=schedule, priority=wanted.priority)
+        run = QueuedRun(
+            submission.name, number, submission, by, "queued", wall, schedule=schedule, priority=submission.priority
+        )
         self.state = replace(self.state, next_number=number + 1)
         self._put(run)
-        self.facts.append(RunChanged(run.name, wanted.fleet, "queued", by=by, request=request))
+        self.facts.append(RunChanged(run.name, submission.fleet, "queued", by=by, request=request))
 
     def _wished(self, event: RunWished) -> None:
         if event.name in self.state.schedules and event.name not in self.state.runs:
@@ -325,17 +329,17 @@ class _Turn:
             self._fire(schedule, event)
 
     def _fire(self, schedule: RunSchedule, event: Ticked) -> None:
-        wanted, count = schedule.submission, schedule.count + 1
+        submission, count = schedule.submission, schedule.count + 1
         while f"{schedule.name}-{count}" in self.state.runs:
             count += 1
         name = f"{schedule.name}-{count}"
         sets = [f"run.name={name}"]
         last = self.state.last_finished(schedule.name)
-        if wanted.recurring is not None and wanted.recurring.from_last and last:
+        if submission.recurring is not None and submission.recurring.from_last and last:
             sets.append(f"run.from={last}")
-        samples = event.samples.get(wanted.fleet, 0)
+        samples = event.samples.get(submission.fleet, 0)
         self._put_schedule(replace(schedule, count=count, samples=samples))
-        one = replace(wanted, name=name, sets=(*wanted.sets, *sets), recurring=None)
+        one = replace(submission, name=name, sets=(*submission.sets, *sets), recurring=None)
         self._tell_schedule(schedule, "fired", name)
         self._queue(one, schedule.by, event.wall, schedule=schedule.name)
 
@@ -371,8 +375,8 @@ class _Turn:
         return None
 
     def _refuse(self, event: RunSubmitted, why: str) -> None:
-        wanted = event.submission
-        self.facts.append(RequestRefused(wanted.name, wanted.fleet, why, event.by, event.request))
+        submission = event.submission
+        self.facts.append(RequestRefused(submission.name, submission.fleet, why, event.by, event.request))
 
     def _put(self, run: QueuedRun) -> None:
         self.state = replace(self.state, runs={**self.state.runs, run.name: run})

@@ -19,7 +19,15 @@ from edgefl.base.events import Fact
 from edgefl.base.records import replace
 from edgefl.fleet.members import MembersFile
 from edgefl.server.decide import presence
-from edgefl.server.decide.presence import BrokerBack, BrokerGone, DeviceBarred, DeviceSaid, GraceOver, MembersRead, Said
+from edgefl.server.decide.presence import (
+    BrokerBack,
+    BrokerGone,
+    DeviceBarred,
+    DeviceAnnounced,
+    GraceOver,
+    MembersRead,
+    DeviceStatus,
+)
 from edgefl.wire import chunks, topics
 from edgefl.wire.messages import (
     SMALL,
@@ -163,29 +171,29 @@ class FleetService:
                 raise Unproven("device.unknown", f"'{device}' is not a member: {self.keys.remedy(device)}")
             self._feed(DeviceBarred(now, device, "device.key", f"its key is another one: {self.keys.remedy(device)}"))
             return
-        said = read_json(Presence, envelope.payload)
-        if said.protocol != topics.PROTOCOL:
-            why = f"it speaks protocol {said.protocol}, this server {topics.PROTOCOL}: install the same version"
-            self._feed(DeviceBarred(now, device, "protocol.version", why, said.version, said.host))
+        status = read_json(Presence, envelope.payload)
+        if status.protocol != topics.PROTOCOL:
+            why = f"it speaks protocol {status.protocol}, this server {topics.PROTOCOL}: install the same version"
+            self._feed(DeviceBarred(now, device, "protocol.version", why, status.version, status.host))
             return
-        news = self.proofs.is_news(device, envelope, said)
+        news = self.proofs.is_news(device, envelope, status)
         if news is False or (news is None and device not in self.state.unheard):
             return
         self.proofs.meet(device)
-        signs = said.vitals
+        signs = status.vitals
         vitals = events.Vitals(device, **signs.model_dump()) if signs and not message.retained else None
-        about = Said(
-            said.online,
-            said.samples,
-            said.host,
-            said.version,
-            said.back_end,
-            said.resting,
-            said.trouble,
-            said.samples_from,
+        about = DeviceStatus(
+            status.online,
+            status.samples,
+            status.host,
+            status.version,
+            status.back_end,
+            status.resting,
+            status.trouble,
+            status.samples_from,
         )
-        self._feed(DeviceSaid(now, device, about, vitals))
-        if said.online:
+        self._feed(DeviceAnnounced(now, device, about, vitals))
+        if status.online:
             self._tell_expiry(device)
             if self._ends_soon(device):
                 self.renew_at = now
@@ -198,9 +206,9 @@ class FleetService:
         self.proofs.fits(device, envelope.payload)
         if whole is None:
             return
-        said = read(TO_COORDINATOR, whole[1], limit=0)[0]
-        if isinstance(said, Renewal):
-            self.background.start(self.renewals.work(device, said.request, now))
+        status = read(TO_COORDINATOR, whole[1], limit=0)[0]
+        if isinstance(status, Renewal):
+            self.background.start(self.renewals.work(device, status.request, now))
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
