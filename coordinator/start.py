@@ -170,6 +170,8 @@ def coordinate(
         if job := serving.shell.artifacts.job:
             _export(folder / MODEL, job, run_state)
             _export_best(folder, job, run_state)
+        if run.keep.updates == "none":  # before it is left alone: a kill in between drops them at the next start
+            book.drop_merged()
         book.set(done="yes")  # from now on it is left alone
         return Results(run_state, folder)
 

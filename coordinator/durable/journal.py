@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, pairwise
 from math import inf
 from typing import Any, get_args
 
@@ -36,6 +36,7 @@ from edgefl.system.record_log import Placed, Record
 
 NAME = ARCHIVE
 KEPT = 3  # full segments whose answers are kept: as many as there are generations of checkpoints
+DROPS = "drops"  # in the first record of a segment: those before it are on their way out
 ALREADY_PLAIN = frozenset({str, int, float, bool, type(None)})
 EVENTS: dict[str, type] = {event.__name__: event for event in get_args(Event)}  # those that may be read back
 
@@ -151,6 +152,28 @@ class Journal:
     def set(self, **values: str) -> None:
         """Facts about the run."""
         self._append(({"facts": values}, b""))
+
+    def drop_merged(self) -> None:
+        """Delete the answers that were merged; the story stays, and the run can still be extended.
+
+        A new segment takes what must be known, who closed the last round, and answers that came too late for it:
+        an extension merges those. Then the segments before it go.
+        """
+        old = [segment for segment in self._segments if segment.notes]
+        if not any(closing.answers for segment in old for closing in segment.closings):
+            return
+        last = old[-1]
+        closed = [closing.about for segment in old for closing in segment.closings][-1]
+        late = [Record({"answer": kept.note["answer"]}, last.log.body(kept)) for kept in last.waiting]
+        known = self._known()
+        self._archive.begin()
+        fresh = Segment(self.disk, _segment(last.number + 1))
+        fresh.append(Record({**known, DROPS: True}), Record({"closed": closed}), *late)
+        for segment in old:
+            self._archive.take(segment)
+            self.disk.remove(segment.log.name)
+        self._segments = [fresh]
+        self._learn(known)
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
@@ -306,8 +329,9 @@ class Journal:
             if segment.number != number:
                 missing = self.disk.where(_segment(number))
                 raise StoreError(f"{missing}: is missing; restore it from a copy, or begin anew with --fresh")
-        for segment in self._segments[:-1]:
-            segment.must_be_whole()
+        for segment, later in pairwise(self._segments):
+            if not later.notes[0].note.get(DROPS):  # that one follows wherever the run has ended
+                segment.must_be_whole()
 
     def _recover(self, segments: Sequence[Segment]) -> None:
         """A torn end goes, what was left is made to last, and what was on its way out goes."""

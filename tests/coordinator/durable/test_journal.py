@@ -1,6 +1,7 @@
 """The journal: everything of one write is there after a crash, or nothing; what was promised can be read again."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -539,3 +540,56 @@ def test_a_full_disk_at_every_write_loses_nothing_once_there_is_room():
         s = after
     disk.capacity = None
     assert everything(Journal(disk)) == everything(Journal(whole))
+
+
+def finished(book: Journal, rounds: int = 4) -> Rounds:
+    """A run of some rounds, the last of which has a late answer behind it."""
+    state = play(book, Rounds(replace(RULES, rounds=rounds)), Joined("a", 0.0), Joined("b", 0.0))
+    for round in range(1, rounds + 1):
+        state = play(book, state, Answered("a", round, 1.0), Answered("b", round, 1.0), Merged(round, 1.0))
+    return state
+
+
+def test_merged_answers_are_dropped_and_the_story_stays(book: Journal) -> None:
+    state, story = finished(book), list(book.story())
+    before = sum(book.disk.size(name) or 0 for name in book.disk.names())
+    book.drop_merged()
+    assert list(book.story()) == story
+    after = Journal(book.disk)
+    assert (list(after.story()), after.rounds(), after.devices()) == (story, state, frozenset("ab"))
+    assert after.merge(4) == (frozenset("ab"), 2)
+    assert after.answers(4) == ()
+    assert b"a in 4" not in b"".join(book.disk.read(name) or b"" for name in book.disk.names())
+    assert sum(book.disk.size(name) or 0 for name in book.disk.names()) < before
+
+
+def test_late_answers_are_kept_for_an_extension(book: Journal) -> None:
+    state = finished(book)
+    book.write((), state, kept("c", 4))
+    book.drop_merged()
+    assert [bytes(one.frame) for one in Journal(book.disk).answers()] == [b"c in 4"]
+
+
+def test_what_is_dropped_twice_is_dropped_once(book: Journal) -> None:
+    finished(book)
+    book.drop_merged()
+    files = book.disk.names()
+    book.drop_merged()
+    Journal(book.disk).drop_merged()
+    assert book.disk.names() == files
+
+
+@pytest.mark.parametrize("survived", range(12))
+def test_a_power_cut_while_answers_are_dropped_loses_nothing_else(survived: int) -> None:
+    disk = MemoryDisk()
+    book = Journal(disk)
+    state, story = finished(book), list(book.story())
+    disk.power = survived
+    with suppress(PowerCut):
+        book.drop_merged()
+    disk.power = None
+    disk.crash(Random(survived))
+    after = Journal(disk)
+    assert (list(after.story()), after.rounds(), after.merge(4)) == (story, state, (frozenset("ab"), 2))
+    after.drop_merged()
+    assert Journal(disk).answers(4) == ()
