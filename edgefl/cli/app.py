@@ -31,6 +31,7 @@ from edgefl.cli import (
     rehearse,
     replay,
     report,
+    run,
     server,
     simulate,
     status,
@@ -71,6 +72,7 @@ app.add_typer(fleet.app, name="fleet")
 app.add_typer(broker.app, name="broker")
 app.add_typer(gateway.app, name="gateway")
 app.add_typer(server.app, name="server")
+app.add_typer(run.app, name="run")
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(bench.app, name="bench")
 

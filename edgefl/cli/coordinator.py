@@ -68,6 +68,8 @@ def start(  # noqa: PLR0917 - options of a command
     logs.set_up(log)
     sets = with_flags(set_, forgetting=forgetting, page=page, no_page=no_page)
     run_file = load(RunFile, run, sets)
+    if not here and not fresh and submitted(run_file, run, set_ or []):
+        return
     stated = Stated.of(run, set_ or ())
     origins = origin.as_json(origin.entries(RunFile, run, sets))
     how = {"rehearse": rehearse, "fresh": fresh, "json": json, "insecure": insecure}
@@ -79,6 +81,25 @@ def start(  # noqa: PLR0917 - options of a command
         if not unless_finished:
             raise
         typer.echo(f"edgefl: {error}", err=True)
+
+
+def submitted(run_file: "RunFile", path: Path, sets: list[str]) -> bool:
+    """Return whether a server on this machine serves the run's fleet, and was handed the run."""
+    from edgefl.cli.run import hand_over
+    from edgefl.server.client import connect
+    from edgefl.server.folder import running
+
+    server = running() if "url" not in run_file.broker.model_fields_set else None
+    if server is None or run_file.broker.fleet not in server.fleets:
+        return False
+    answer = hand_over(connect(), path, sets, 0, local=True)
+    what = "set as a schedule" if answer["kind"] == "schedule" else "submitted as a run"
+    typer.echo(
+        f"edgefl: a server is at work here, so '{answer['name']}' was {what} (--here starts it in this process):"
+        f"  {program()} run list",
+        err=True,
+    )
+    return True
 
 
 @app.command()

@@ -1,11 +1,13 @@
 """The file of a server, which its operator writes; every key has a default, so that there need be none."""
 
-from typing import Annotated
+from ipaddress import ip_network
+from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
 from edgefl.job.config.page import Page
 from edgefl.job.config.section import Section
+from edgefl.server.people import Proxy, Role
 from edgefl.wire.topics import check_name
 
 
@@ -27,8 +29,30 @@ class Serving(Section):
         return fleets
 
 
+class BehindProxy(Section):
+    """A proxy that asks people who they are, and says so in a header."""
+
+    addresses: tuple[str, ...] = ()  # its addresses or networks; from others the header counts nothing
+    header: str = "X-Forwarded-User"
+    roles: dict[str, Role] = Field(default_factory=dict)  # by name: "viewer", "operator" or "admin"
+
+    @field_validator("addresses")
+    @classmethod
+    def _are_addresses(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        for one in addresses:
+            ip_network(one, strict=False)
+        return addresses
+
+    def as_people(self) -> Proxy:
+        """The same, as the list of people wants it."""
+        return Proxy(self.addresses, self.header, dict(self.roles))
+
+
 class ServerFile(Section):
     """A whole server."""
 
+    missing: ClassVar[str] = "every key has a default: leave the file out, or write one"
+
     server: Serving = Serving()
     page: Page = Page()
+    proxy: BehindProxy = BehindProxy()

@@ -23,10 +23,13 @@ from edgefl.base.errors import ConfigError, EdgeflError, StoreError
 from edgefl.base.events import Fact as DeviceFact
 from edgefl.fleet import broker, enrolment
 from edgefl.fleet.administration import DEVICE, Fleet
+from edgefl.fleet.audit import AuditLog, Deed
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.members import MembersFile
 from edgefl.server import folder as places
-from edgefl.server.decide.vocabulary import Fact, Submission
+from edgefl.server.decide.vocabulary import Fact, RequestRefused, RunChanged, ScheduleChanged, Submission
+from edgefl.server.http.web import Web
+from edgefl.server.people import People
 from edgefl.server.server_file import ServerFile
 from edgefl.server.shell.coordinators import CoordinatorProcesses
 from edgefl.server.shell.fleet import FleetService
@@ -62,7 +65,8 @@ class Host:
         self.feeds = {name: Feed(Overview()) for name in file.server.fleets}
         self.inventories = {name: Sightings(FleetFolder(name).seen) for name in file.server.fleets}
         self.coordinators = CoordinatorProcesses(self.folder, self.turns.put)
-        self.readers: list[Callable[[int, float, Fact], None]] = []  # of what becomes of runs
+        self.audit = AuditLog.opened(self.folder)
+        self.people = People(self.folder, file.proxy.as_people())
         around = Surroundings(
             clock=self.clock,
             disk=FolderDisk(self.folder),
@@ -111,12 +115,19 @@ class Host:
         self.feeds[fleet].tell(fact)
         self.inventories[fleet](fact)
 
+    def log_of(self, run: str) -> Path:
+        """Where a run's coordinator writes its log."""
+        return self.coordinators.log(run)
+
     def _tell(self, sequence: int, at: float, fact: Fact) -> None:
-        for reader in self.readers:
-            reader(sequence, at, fact)
+        """Write down what became of a run or a schedule: what a person wanted is written down by the API."""
+        try:
+            self.audit.write(deed_of(sequence, fact), at)
+        except StoreError as error:  # the fact stands in the queue's own file, and is told again
+            log.warning("not in the audit log fact=%s why=%s", fact, error)
 
 
-def serve(file: ServerFile, ready: Callable[[Host], None]) -> None:
+def serve(file: ServerFile, ready: Callable[[Host, Web], None]) -> None:
     """Run a server until SIGINT or SIGTERM; SIGHUP makes the brokers read their files again."""
     manager = ServiceManager()
     with own(places.folder(), remedy="a server of this operator runs already"), ExitStack() as until_done:
@@ -132,8 +143,11 @@ def serve(file: ServerFile, ready: Callable[[Host], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, host.stop)
         signal.signal(signal.SIGHUP, partial(_set_all, tuple(reloads.values())))
+        web = Web(host, file.page)
+        until_done.callback(web.close)
+        places.announce(web.here(file.server.fleets))
         manager.ready(f"serves {', '.join(file.server.fleets)}")
-        ready(host)
+        ready(host, web)
         with manager.loop():
             host.run()
 
@@ -141,6 +155,17 @@ def serve(file: ServerFile, ready: Callable[[Host], None]) -> None:
 def _set_all(events: tuple[threading.Event, ...], *_: object) -> None:
     for event in events:
         event.set()
+
+
+def deed_of(sequence: int, fact: Fact) -> Deed:
+    """A fact of the server as a line of the audit log."""
+    match fact:
+        case RunChanged(name, fleet, phase, reason, by):
+            return Deed(by, f"run is {phase}", fleet=fleet, subject=name, about=reason, sequence=sequence)
+        case ScheduleChanged(name, fleet, what, reason, by):
+            return Deed(by, f"schedule {what}", fleet=fleet, subject=name, about=reason, sequence=sequence)
+        case RequestRefused(name, fleet, reason, by):
+            return Deed(by, "run", "", fleet, name, "refused", reason, sequence)
 
 
 def delete_run(submission: Submission, name: str) -> None:

@@ -44,6 +44,13 @@ def allow_in(tables: Mapping[str, Any]) -> None:
     allow([tables[section] for section in SECTIONS if section in tables])
 
 
+def check_all(tables: Mapping[str, Any], where: str) -> None:
+    """Raise `CodeRefused` if these tables name a place that the operator did not name."""
+    for place in _places([value for section, value in tables.items() if section in (*SECTIONS, "sets")]):
+        if PLACE.fullmatch(place):
+            check(place, where)
+
+
 def is_allowed(place: str) -> bool:
     """Whether the operator named this place."""
     return place in _allowed()

@@ -107,7 +107,7 @@ def read_toml(path: Path, missing: str = Section.missing) -> dict[str, Any]:
             text = file.read(LARGEST + 1)
         if len(text) > LARGEST:
             raise ConfigError(f"{path}: longer than {LARGEST} characters, so it is no configuration")
-        return _tables(text)
+        return tables(text)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; {missing}") from None
     except OSError as error:
@@ -116,7 +116,7 @@ def read_toml(path: Path, missing: str = Section.missing) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
-def _tables(text: str) -> dict[str, Any]:
+def tables(text: str) -> dict[str, Any]:
     """Return the tables of a text; raise `ValueError` if it is no TOML, or is nested too deep.
 
     Python's reader goes a call deeper with each bracket, and needs the square of the time for a key of many parts.
@@ -146,7 +146,7 @@ def _from_environment(kind: type[BaseModel], environment: Mapping[str, str]) -> 
 def toml_value(text: str) -> Any:  # Any: whatever TOML can say
     """What `text` means in a TOML file; a word without quotes is a string."""
     try:
-        return _tables(f"v = {text}")["v"]
+        return tables(f"v = {text}")["v"]
     except ValueError:
         return text
 

@@ -22,11 +22,11 @@ from edgefl.server.decide import presence
 from edgefl.server.decide.presence import (
     BrokerBack,
     BrokerGone,
-    DeviceBarred,
     DeviceAnnounced,
+    DeviceBarred,
+    DeviceStatus,
     GraceOver,
     MembersRead,
-    DeviceStatus,
 )
 from edgefl.wire import chunks, topics
 from edgefl.wire.messages import (

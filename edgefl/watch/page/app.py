@@ -93,7 +93,7 @@ class Answers:
     async def login(self, request: Request) -> Response:
         if self.token is None:
             return RedirectResponse("/", 303)
-        word = await _word(request)
+        word = await form_word(request)
         if word is None or not self.token.is_word(word):
             return files.answer("wrong.html", request)
         answer = RedirectResponse("/", 303)
@@ -130,7 +130,7 @@ def _moment(request: Request, name: str) -> float | None:
     return float(text) if text else None
 
 
-async def _word(request: Request) -> str | None:
+async def form_word(request: Request) -> str | None:
     """What was typed into the form, if it is one."""
     body = b""
     try:

@@ -93,9 +93,9 @@ class Guard:
         method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
         if method != "GET" and not (method == "POST" and path == LOGIN):
             return PlainTextResponse("The page only shows: GET.\n", 405, {"Allow": "GET"})
-        if self.token is None and not is_loopback(_host(headers.get("host", ""))):
+        if self.token is None and not is_loopback(host_name(headers.get("host", ""))):
             return PlainTextResponse(STRANGE, 403)
-        if _foreign(method, path, headers):
+        if is_foreign(method, path, headers):
             return PlainTextResponse(FOREIGN, 403)
         if self.token is None or path in OPEN or self.token.admits(headers):
             return None
@@ -108,7 +108,7 @@ class Guard:
         )
 
 
-def _foreign(method: str, path: str, headers: Headers) -> bool:
+def is_foreign(method: str, path: str, headers: Headers) -> bool:
     """Return whether a browser asks for another site's page, other than by following a link to this one.
 
     Sec-Fetch-Site is the browser's own word and counts where it is sent. Elsewhere (plain http off loopback, browsers
@@ -131,7 +131,7 @@ def _netloc(origin: str) -> str | None:
         return None
 
 
-def _host(header: str) -> str:
+def host_name(header: str) -> str:
     """Return the name in a Host header, without its port; nothing if the header is not one."""
     match = HOST.fullmatch(header)
     return (match[1] or match[2]) if match else ""

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import cast
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from edgefl.base.errors import ConfigError
@@ -16,6 +18,7 @@ from edgefl.job.config.page import Page
 from edgefl.watch.page import token as tokens
 from edgefl.watch.page.app import Runs, build
 from edgefl.watch.page.feed import Feed
+from edgefl.watch.page.guard import Places
 from edgefl.watch.page.listening import ACCEPTED, listening
 from edgefl.watch.page.token import Token
 
@@ -97,22 +100,18 @@ class Impatient(H11Protocol):
             self._leaving = None
 
 
-class Server:
-    """Serves from its making until it is closed."""
+class HttpServer:
+    """Serves an application from a thread of its own, from its making until it is closed."""
 
-    def __init__(self, page: Page, feed: Feed, runs: Runs, name: str | None = None) -> None:
-        self.page, self.feed = page, feed
+    def __init__(self, page: Page, application: Callable[[Places], ASGIApp], name: str | None = None) -> None:
+        """`application` is given the socket, which it tells of connections that may stay."""
+        self.page = page
         self.name = name or socket.gethostname()  # of this machine, for others
-        self.token: Token | None = None
-        self.token_file: Path | None = None
-        if page.token or not page.local:
-            self.token_file = page.token or tokens.default_file()
-            self.token = tokens.opened(self.token_file)
         self._socket, self.as_asked = listening(page.host, page.port)
         self.port: int = self._socket.getsockname()[1]
         try:
             config = uvicorn.Config(
-                build(feed, runs, self.token, self._socket),
+                application(self._socket),
                 http=Impatient,
                 ws="none",
                 loop="asyncio",
@@ -146,8 +145,7 @@ class Server:
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def close(self) -> None:
-        """Tell all listeners that it is over, and close everything."""
-        self.feed.close()
+        """Close everything; answers under way have a few seconds."""
         self._server.should_exit = True
         self._thread.join(FAREWELL + 3)
 
@@ -155,6 +153,24 @@ class Server:
         try:
             self._server.run(sockets=[self._socket])
         except Exception:
-            log.exception("the page has ended; the run goes on without it")
+            log.exception("the page has ended; all else goes on without it")
         finally:
             self._socket.close_all()
+
+
+class Server(HttpServer):
+    """The page of one run."""
+
+    def __init__(self, page: Page, feed: Feed, runs: Runs, name: str | None = None) -> None:
+        self.feed = feed
+        self.token: Token | None = None
+        self.token_file: Path | None = None
+        if page.token or not page.local:
+            self.token_file = page.token or tokens.default_file()
+            self.token = tokens.opened(self.token_file)
+        super().__init__(page, lambda places: build(feed, runs, self.token, places), name)
+
+    def close(self) -> None:
+        """Tell all listeners that it is over, and close everything."""
+        self.feed.close()
+        super().close()

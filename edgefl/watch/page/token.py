@@ -23,6 +23,7 @@ class Token:
     """The word, and the proof of knowing it."""
 
     def __init__(self, word: str) -> None:
+        self.word = word
         self._word = word.encode()
         self.cookie = hmac.new(self._word, b"edgefl page", "sha256").hexdigest()
 
