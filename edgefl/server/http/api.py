@@ -140,9 +140,10 @@ def _routes(operations: Operations) -> APIRouter:  # noqa: C901, PLR0915  a tabl
         try:
             yield about
         except (Refusal, EdgeflError) as error:
-            _write(operations, Deed(principal.name, what, origin, **about, outcome="refused", about=str(error)))
+            refused = Deed(principal.name, what, origin, about["fleet"], about["subject"], "refused", str(error))
+            _write(operations, refused)
             raise
-        _write(operations, Deed(principal.name, what, origin, **about))
+        _write(operations, Deed(principal.name, what, origin, about["fleet"], about["subject"]))
 
     def state() -> ServerState:
         return operations.ask(lambda server: server.state)

@@ -53,7 +53,7 @@ from edgefl.system.reactor import Woken
 log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
-TICK = 5.0  # seconds between two looks at schedules
+TICK = 300.0  # seconds between two looks at schedules, unless one is due before: the clock on the wall may jump
 FACTS, META = "facts", "meta"  # tables: facts that may not have reached their readers; the number of the next one
 UNREAD = 200  # facts that are kept for readers
 
@@ -153,8 +153,10 @@ class Server:
             fleet.woken()
         waiting = runs.deadline(self.state)
         if not self.pending and (now >= self.tick_at or (waiting is not None and now >= waiting)):
-            self.tick_at = now + TICK
-            self.feed(self._ticked())
+            event = self._ticked()
+            wait = min((due.next - event.wall for due in event.due.values()), default=TICK)
+            self.tick_at = now + min(TICK, max(RETRY, wait))
+            self.feed(event)
 
     def _stop(self) -> None:
         """The coordinators end cleanly; what worked is queued again at the next start."""
@@ -173,6 +175,7 @@ class Server:
             raise ConfigError(f"this server does not serve fleet '{submission.fleet}'; it serves {known}")
         moment = self.clock.now(), self.clock.wall()
         self._carry_out(RunSubmitted(*moment, request, by, submission))
+        self.tick_at = self.clock.now()  # a schedule may be due before the next look
         return self.state.requests.get(request, submission.name)
 
     def wish(self, name: str, wish: Wish, by: str) -> None:

@@ -1,0 +1,102 @@
+"""A server's shell on a virtual clock and a disk in memory, with processes that a test ends."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from edgefl.server.decide.vocabulary import Fact, Recurring, Submission
+from edgefl.server.shell.coordinators import ProcessEnded
+from edgefl.server.shell.service import Server, Surroundings
+from edgefl.sim.world import Process, World
+from edgefl.system.memory_disk import MemoryDisk
+
+
+class RecordedCoordinators:
+    """Processes of runs, as a test sees them: those that work, in the order in which they were started."""
+
+    def __init__(self, put: Callable[[Any], None]) -> None:
+        self.put = put
+        self.started: list[str] = []
+        self.alive: dict[str, Submission] = {}
+        self.stopping: list[str] = []
+
+    def start(self, name: str, submission: Submission) -> None:
+        assert name not in self.alive, f"{name} was started twice"
+        self.started.append(name)
+        self.alive[name] = submission
+
+    def stop(self, name: str) -> None:
+        self.stopping.append(name)
+
+    def close(self) -> None:
+        self.alive.clear()
+
+    def end(self, name: str, code: int = 0, reason: str = "") -> None:
+        """The process ends."""
+        del self.alive[name]
+        self.put(ProcessEnded(name, code, reason))
+
+
+class VirtualServer:
+    """One machine, and the lives of a server on it, one after another."""
+
+    def __init__(self, at_once: int = 2) -> None:
+        self.world, self.disk, self.at_once = World(), MemoryDisk(), at_once
+        self.facts: dict[int, Fact] = {}  # as a reader has them that drops numbers it knows
+        self.told: list[int] = []
+        self.deleted: list[str] = []
+        self.start()
+
+    def start(self) -> None:
+        """Another life."""
+        self.process: Process = self.world.process("server")
+        self.coordinators = RecordedCoordinators(self.process.put)
+        around = Surroundings(
+            self.process.clock,
+            self.disk,
+            self.process.background(lambda _: 0.1),
+            self.process.put,
+            self.coordinators,
+            lambda _submission, name: self.deleted.append(name),
+            self._tell,
+        )
+        self.server = Server(around, {}, at_once=self.at_once)
+        self.server.fleets = {"default": NoFleet()}  # type: ignore[dict-item]
+        self.process.run(self.server)
+
+    def kill(self, seed: int | None = None) -> None:
+        """The server is killed; with a seed its machine loses power."""
+        self.process.kill()
+        if seed is not None:
+            self.disk.crash(Random(seed))
+
+    def pass_time(self, seconds: float) -> None:
+        self.world.run(limit=self.world.now + seconds)
+
+    def phases(self) -> dict[str, str]:
+        return {name: run.phase for name, run in self.server.state.runs.items()}
+
+    def _tell(self, sequence: int, _at: float, fact: Fact) -> None:
+        self.told.append(sequence)
+        assert self.facts.setdefault(sequence, fact) == fact
+
+
+class NoFleet:
+    """A fleet whose broker says nothing."""
+
+    def __init__(self) -> None:
+        from edgefl.server.decide.presence import PresenceState
+
+        self.state = PresenceState()
+
+    def start(self) -> None: ...
+
+    def deadline(self) -> None: ...
+
+    def woken(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def run_of(name: str, *, recurring: Recurring | None = None, keep: int = 30) -> Submission:
+    return Submission(name, "default", "[run]", recurring=recurring, keep=keep)
