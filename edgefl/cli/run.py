@@ -87,9 +87,9 @@ def list_(json: Json = False, server: Server = None, token: Token = None) -> Non
             (run["name"], run["fleet"], _phase(run), str(run["priority"]), run["by"], run["reason"])
             for run in open_runs
         ]
-        _table(("run", "fleet", "is", "priority", "of", "why"), rows)
+        table(("run", "fleet", "is", "priority", "of", "why"), rows)
     if schedules:
-        _table(
+        table(
             ("schedule", "fleet", "when", "next", "runs", "last run"),
             [
                 (
@@ -129,7 +129,7 @@ def history(
             )
             for run in ended[-number:]
         ]
-        _table(("run", "fleet", "is", "began", "ended", "of", "why"), rows)
+        table(("run", "fleet", "is", "began", "ended", "of", "why"), rows)
 
 
 @app.command()
@@ -231,7 +231,8 @@ def _phase(run: dict[str, Any]) -> str:
     return f"{run['phase']} ({run['position']}.)" if run["position"] else str(run["phase"])
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows below their head, in columns."""
     from edgefl.base.printable import printable
 
     table = [tuple(printable(cell) or "-" for cell in row) for row in (head, *rows)]

@@ -151,3 +151,24 @@ def _noted(what: str, subject: str, about: str, do: Callable[[], T]) -> T:
         raise
     book.write(Deed(who, what, "this machine", "", subject, "done", about), time.time())
     return result
+
+
+@app.command("fleets")
+def list_fleets(
+    json: Json = False,
+    server: Annotated[str | None, typer.Option("--server", help="Its address; else the one on this machine.")] = None,
+    token: Annotated[Path | None, typer.Option("--token", help="A file with your token (else EDGEFL_TOKEN).")] = None,
+) -> None:
+    """The fleets that a server serves: how many devices are there, and what they have."""
+    import json as js
+
+    from edgefl.cli.run import table
+    from edgefl.server.client import connect
+
+    rows = connect(server, token).get("/fleets")
+    if json:
+        for row in rows:
+            typer.echo(js.dumps(row))
+        return
+    keys = ("name", "broker", "members", "online", "samples")
+    table(keys, [[str(row[key]) for key in keys] for row in rows])

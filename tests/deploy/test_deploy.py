@@ -54,7 +54,7 @@ def unit(name: str) -> configparser.SectionProxy:
 
 
 UNITS = tuple(sorted(path.name for path in (DEPLOY / "systemd").glob("*.service")))
-FOR_EVER = {"edgefl-agent.service", "edgefl-broker.service", "edgefl-gateway.service"}
+FOR_EVER = {"edgefl-agent.service", "edgefl-broker.service", "edgefl-gateway.service", "edgefl-server.service"}
 
 
 @pytest.mark.parametrize("name", UNITS)
