@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from logging import DEBUG, WARNING
 from typing import Any
 
 from edgefl.base.errors import ConfigError, EdgeflError, StoreError
@@ -52,7 +53,7 @@ from edgefl.system.reactor import Woken
 
 log = logging.getLogger(__name__)
 
-RETRY = 1.0  # seconds between two attempts to write to a full disk
+RETRY = 5.0  # seconds between two attempts to write to a full disk
 TICK = 300.0  # seconds between two looks at schedules, unless one is due before: the clock on the wall may jump
 FACTS, META = "facts", "meta"  # tables: facts that may not have reached their readers; the number of the next one
 UNREAD = 200  # facts that are kept for readers
@@ -109,6 +110,7 @@ class Server:
         self.sequence = int(self.rows.tables.get(META, {}).get(META, {}).get("sequence", 0))
         self.pending: deque[Event] = deque()
         self.retry_at: float | None = None
+        self.full: str | None = None  # why nothing can be written
         self.tick_at = self.clock.now()
         self.ended = False
 
@@ -214,10 +216,12 @@ class Server:
             try:
                 self._step(self.pending[0])
             except StoreError as error:
-                log.warning("paused why=%s", error)
+                log.log(WARNING if self.full is None else DEBUG, "paused why=%s", error)
+                self.full = str(error)
                 self.retry_at = self.clock.now() + RETRY
                 return
             self.pending.popleft()
+            self.full = None
 
     def _step(self, event: Event) -> tuple[tuple[Action, ...], tuple[Fact, ...]]:
         """Decide, write, perform, tell; a StoreError leaves everything as it was."""

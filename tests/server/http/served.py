@@ -8,8 +8,6 @@ from datetime import datetime, timezone
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from virtual_server import VirtualServer
-
 from edgefl.fleet.administration import Fleet
 from edgefl.fleet.audit import AuditLog
 from edgefl.job.config.page import Page
@@ -18,6 +16,7 @@ from edgefl.server.people import People
 from edgefl.system.clock import SystemClock
 from edgefl.watch.overview.overview import Overview
 from edgefl.watch.page.feed import Feed
+from tools.chaos_server.machine import VirtualServer
 
 RUN = '[run]\nname = "{name}"\n[broker]\nfleet = "{fleet}"\n[rounds]\ncohort = 2\n{more}'
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -1,13 +1,9 @@
 """The API of a server: who may what, what becomes of it, and that each change is written down."""
 
-import sys
 from http.client import HTTPConnection
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "shell"))
 from served import Client, new_run, served
 
 from edgefl.fleet.audit import verify

@@ -1,11 +1,11 @@
 """The server's shell: nothing that was taken in is lost, and nothing is done before it is written."""
 
 import pytest
-from virtual_server import VirtualServer, run_of
 
 from edgefl.base.errors import ConfigError, StoreError
 from edgefl.server.decide.vocabulary import Recurring, RunChanged
 from edgefl.server.shell.service import ServerStopped
+from tools.chaos_server.machine import VirtualServer, run_of
 
 DAY = 86_400.0
 

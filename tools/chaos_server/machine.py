@@ -4,11 +4,16 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from edgefl.server.decide.presence import PresenceState
 from edgefl.server.decide.vocabulary import Fact, Recurring, Submission
 from edgefl.server.shell.coordinators import ProcessEnded
 from edgefl.server.shell.service import Server, Surroundings
 from edgefl.sim.world import Process, World
 from edgefl.system.memory_disk import MemoryDisk
+
+
+class Broken(AssertionError):  # noqa: N818 - what it is
+    """A rule that a server keeps, whatever happens, was broken."""
 
 
 class RecordedCoordinators:
@@ -21,7 +26,8 @@ class RecordedCoordinators:
         self.stopping: list[str] = []
 
     def start(self, name: str, submission: Submission) -> None:
-        assert name not in self.alive, f"{name} was started twice"
+        if name in self.alive:
+            raise Broken(f"one process each: '{name}' was started while it works")
         self.started.append(name)
         self.alive[name] = submission
 
@@ -45,11 +51,13 @@ class VirtualServer:
         self.facts: dict[int, Fact] = {}  # as a reader has them that drops numbers it knows
         self.told: list[int] = []
         self.deleted: list[str] = []
+        self.ahead = 0.0  # seconds that its clock on the wall is fast
         self.start()
 
     def start(self) -> None:
         """Another life."""
         self.process: Process = self.world.process("server")
+        self.process.clock.ahead = self.ahead
         self.coordinators = RecordedCoordinators(self.process.put)
         around = Surroundings(
             self.process.clock,
@@ -61,7 +69,7 @@ class VirtualServer:
             self._tell,
         )
         self.server = Server(around, {}, at_once=self.at_once)
-        self.server.fleets = {"default": NoFleet()}  # type: ignore[dict-item]
+        self.server.fleets = {"default": NoFleet()}  # type: ignore[dict-item]  # the part that is used
         self.process.run(self.server)
 
     def kill(self, seed: int | None = None) -> None:
@@ -70,6 +78,11 @@ class VirtualServer:
         if seed is not None:
             self.disk.crash(Random(seed))
 
+    def jump(self, seconds: float) -> None:
+        """Set the clock on the wall."""
+        self.ahead += seconds
+        self.process.clock.ahead = self.ahead
+
     def pass_time(self, seconds: float) -> None:
         self.world.run(limit=self.world.now + seconds)
 
@@ -77,16 +90,16 @@ class VirtualServer:
         return {name: run.phase for name, run in self.server.state.runs.items()}
 
     def _tell(self, sequence: int, _at: float, fact: Fact) -> None:
+        """A reader that keeps the first fact of each number."""
         self.told.append(sequence)
-        assert self.facts.setdefault(sequence, fact) == fact
+        if self.facts.setdefault(sequence, fact) != fact:
+            raise Broken(f"told twice: fact {sequence} was {self.facts[sequence]}, is {fact}")
 
 
 class NoFleet:
-    """A fleet whose broker says nothing."""
+    """A fleet whose broker says nothing; a test sets its state."""
 
     def __init__(self) -> None:
-        from edgefl.server.decide.presence import PresenceState
-
         self.state = PresenceState()
 
     def start(self) -> None: ...
@@ -99,4 +112,5 @@ class NoFleet:
 
 
 def run_of(name: str, *, recurring: Recurring | None = None, keep: int = 30) -> Submission:
+    """A run file, as far as the queue looks at it."""
     return Submission(name, "default", "[run]", recurring=recurring, keep=keep)
