@@ -69,7 +69,9 @@ def announced(s: State, event: vocabulary.Announced) -> Step:
         lost = events.Lost(id, new.resting, bool(new.resting))
         return doing((vocabulary.Meet(id),), telling((*good, *vitals, lost), _gone(s, id, at)))
     trains_with = f"gateway for {new.speaks_for} devices" if new.speaks_for > 1 else new.back_end
-    joined = events.Joined(id, new.samples, new.host, new.version, trains_with, stale=bool(new.trouble))
+    joined = events.Joined(
+        id, new.samples, new.host, new.version, trains_with, bool(new.trouble), new.arch, new.memory_mb
+    )
     return doing(
         (vocabulary.Meet(id),), telling((joined, *data, *vitals), then(prepare(s), lambda s: _came(s, id, at)))
     )

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from edgefl.base.device_labels import Properties
+
 DEVICES = 10_000  # whose names are kept
 
 
@@ -24,6 +26,13 @@ class Announcement:
     trouble: str = ""  # why its newest data cannot be used
     samples_from: float | None = None  # when those were read that it trains on instead; None: it has none
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
+    arch: str = ""  # of its machine
+    memory_mb: int | None = None
+
+    @property
+    def properties(self) -> Properties:
+        """What it says of itself, by the names that `rounds.where` has for it."""
+        return Properties(self.arch, self.memory_mb, self.version, self.back_end, self.samples)
 
 
 @dataclass(frozen=True)  # without slots: one is made for every task and every answer (edgefl/base/records.py)

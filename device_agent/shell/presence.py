@@ -13,7 +13,7 @@ from collections.abc import Callable
 from logging import DEBUG, WARNING
 
 from device_agent.durable.birth_number import Birth
-from device_agent.shell import duplicate_identity
+from device_agent.shell import board, duplicate_identity
 from device_agent.shell.duplicate_identity import Twin
 from device_agent.shell.outbox import Outbox
 from device_agent.shell.samples import Samples
@@ -57,6 +57,7 @@ class Attendance:
         self.site = identity.site  # whose broker it is at
         self.outbox, self.samples, self.clock, self.complain = outbox, samples, clock, complain
         self.back_end, self.host = identity.back_end, socket.gethostname() if identity.host is None else identity.host
+        self.board = board.measured() if identity.board is None else identity.board
         self.speaks_for = hooks.speaks_for  # devices behind it, of a gateway
         self.machine = hooks.machine  # how it fares, unless it is simulated
         self.hides = hides  # whether others hear nothing of how its machine fares, nor of what its data hold
@@ -111,6 +112,8 @@ class Attendance:
             back_end=self.back_end,
             site=self.site,
             concise=True,
+            arch=self.board.arch[:LABEL],
+            memory_mb=self.board.memory_mb,
             speaks_for=self.speaks_for(),
         )
 

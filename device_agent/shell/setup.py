@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from device_agent.durable.own_models import LIMIT_MB as OWN_MODELS_MB
 from device_agent.durable.own_models import MOST as OWN_MODELS
 from device_agent.shell.backends import MakeModel
+from device_agent.shell.board import Board
 from device_agent.shell.order import Train
 from device_agent.shell.renewal import Renewal
 from device_agent.shell.samples import Samples
@@ -33,6 +34,7 @@ class DeviceIdentity:
     signer: Signer | None = None  # None: with the key on its disk
     renewal: Renewal | None = None  # of its certificate, where it has one
     boot: str = ""  # names the time since its machine was switched on
+    board: Board | None = None  # its machine; None: as the machine says
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,6 +242,8 @@ class Joined(Fact):
     version: str = ""
     back_end: str = ""
     stale: bool = False  # its newest data cannot be used, as `DataBroken` says behind this
+    arch: str = ""  # of its machine, as the device says
+    memory_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
     {"format": "edgefl members", "version": 1, "members": {"pi-01": {"key": "ed25519:...", "revoked": null,
      "added": "2026-01-31T12:00:00Z", "certificates": [{"serial": "4f...", "expires": "2027-01-31T12:00:00Z"}]}}}
 
+A member may have `"labels": {"site": "north"}`, which its operator gave it (`edgefl fleet label`).
+
 `Members` is a value: what changes it gives back another one. `MembersFile` is one on disk, as a coordinator reads it
 again and again. Writing is the business of `administration.py`.
 """
@@ -13,10 +15,19 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
+from edgefl.base import device_labels
 from edgefl.base.errors import ConfigError
 from edgefl.wire import signing
 from edgefl.wire.topics import check_name
@@ -59,12 +70,34 @@ class Member(Record):
     site: str = ""  # whose broker it is at; unless said, the fleet's own
     hosts: tuple[str, ...] = ()  # of a site, which is no device: where its broker is
     port: int = 0
+    labels: Mapping[str, str] = {}  # that its operator gave it
+
+    @field_validator("labels")
+    @classmethod
+    def _are_labels(cls, labels: Mapping[str, str]) -> Mapping[str, str]:
+        try:
+            device_labels.check_labels(labels)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return labels
+
+    @model_serializer(mode="wrap")
+    def _without_empty_labels(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        table: dict[str, Any] = plain(self)  # Any: what JSON can say
+        if not self.labels:  # versions that know no labels read a file without any
+            del table["labels"]
+        return table
 
     @field_validator("key")
     @classmethod
     def _is_a_key(cls, key: str) -> str:
         signing.key_bytes(key)
         return key
+
+    @property
+    def known_as(self) -> dict[str, str]:
+        """What a `where` can compare of it: its labels, and the site whose broker it is at unless a label says one."""
+        return {**({"site": self.site} if self.site else {}), **self.labels}
 
     @property
     def expires(self) -> datetime | None:
@@ -112,6 +145,15 @@ class Members(Record):
         return self._put(
             name, member.model_copy(update={"certificates": _recent((*member.certificates, certificate), now)})
         )
+
+    def with_labels(self, name: str, labels: Mapping[str, str]) -> "Members":
+        """A member with these labels beside those it has; one without a value is taken away."""
+        member = self.members[name]
+        kept = {key: value for key, value in sorted({**member.labels, **labels}.items()) if value}
+        device_labels.check_labels(kept)
+        if kept == member.labels:
+            return self
+        return self._put(name, member.model_copy(update={"labels": kept}))
 
     def without(self, name: str, now: datetime, also: tuple[Certificate, ...] = ()) -> "Members":
         """The member is sent away; `also` are further certificates of its name that no longer count."""
@@ -193,11 +235,11 @@ def check_device(name: str) -> str:
     return check_name("device", name)
 
 
-def device_names(text: str) -> list[str]:
+def device_names(text: str, option: str = "--devices") -> list[str]:
     """The devices of `pi-01,pi-02`."""
     names = [check_device(name.strip()) for name in text.split(",")]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"--devices names {', '.join(twice)} twice: each device has a name of its own")
+        raise ConfigError(f"{option} names {', '.join(twice)} twice: each device has a name of its own")
     return names
 
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from math import ceil, inf
 from typing import Any
 
+from device_agent.shell.board import Board
 from device_agent.shell.order import Watch
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
@@ -100,6 +101,7 @@ class Device:
                 around.job.run.broker.fleet,
                 back_end="torch" if around.job.graphs is None else "onnx",
                 host="",
+                board=Board(self.kind.hardware.profile.arch, self.kind.hardware.profile.memory_mb),
                 signer=simulated_keys.signer(self._seed, self.name),
             ),
             process.wiring(client, self._seconds, around.executor),

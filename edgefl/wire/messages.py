@@ -81,6 +81,8 @@ class Presence(_Said):
     trouble: Label = ""  # why its newest data cannot be used: it trains on older ones, or (not online) on none
     samples_from: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None  # when the older were read
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
+    arch: Label = ""  # the kind of its processor, and its memory in MiB: with `version`, `back_end` and `samples`
+    memory_mb: Annotated[int, Field(ge=0, le=2**40)] | None = None  # what `rounds.where` can ask of its own word
     vitals: Vitals | None = None  # when it said so
 
 

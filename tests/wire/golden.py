@@ -99,6 +99,9 @@ RETAINED: dict[str, m.Presence | m.JobState | m.Manifest] = {
     "resting": m.Presence(
         online=False, installation="9f", birth=3, resting="rests: 84.0 °C, at most 70", vitals=VITALS
     ),
+    "measured": m.Presence(
+        online=True, installation="9f", birth=3, version="0.1.0", samples=120, arch="aarch64", memory_mb=905
+    ),
     "state": m.JobState(protocol=1, job="digits", run_id="a1b2", phase="training", round=7, spread=2.5),
     "manifest": m.Manifest(
         protocol=1,

@@ -289,7 +289,7 @@ def test_a_golden_frame_is_read_as_ours_reads_it_and_written_again(name: str) ->
 
 @pytest.mark.parametrize("name", RETAINED)
 def test_golden_json_is_read_as_ours_reads_it(name: str) -> None:
-    kind = {"resting": "presence", "tables": "manifest"}.get(name, name)
+    kind = {"resting": "presence", "measured": "presence", "tables": "manifest"}.get(name, name)
     assert plain(second.read_json(kind, GOLDEN[name], second.MANIFEST_LIMIT)) == plain(RETAINED[name].model_dump())
 
 
