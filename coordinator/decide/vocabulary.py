@@ -175,6 +175,14 @@ class Enrolled:
 
 
 @dataclass(frozen=True, slots=True)
+class Labelled:
+    """The operator has given these labels, by device; devices that are not named have none."""
+
+    at: float
+    labels: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class SiteLost:
     """The bridge of a site is gone: of its devices nothing is heard until it is back."""
 
@@ -298,7 +306,7 @@ Heard: TypeAlias = (
 )
 Worked: TypeAlias = Usable | Unusable | Prepared | Merged | Handed | Looked | Certified | Paused
 Outside: TypeAlias = (
-    Connected | Disconnected | Searched | Revoked | Enrolled | SiteLost | SiteBack | Woken | Stop | Failed
+    Connected | Disconnected | Searched | Revoked | Enrolled | Labelled | SiteLost | SiteBack | Woken | Stop | Failed
 )
 Event: TypeAlias = Heard | Worked | Outside
 

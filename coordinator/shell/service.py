@@ -24,6 +24,7 @@ from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.inbound import Hearing
 from coordinator.shell.inbox import Inbox
 from coordinator.shell.invitations import Asking
+from coordinator.shell.labels import DeviceLabels
 from coordinator.shell.outbox import Outbox, start_number
 from coordinator.shell.retained_cleanup import RetainedCleanup
 from coordinator.shell.setup import ModelSource, Prepare, Security
@@ -95,7 +96,8 @@ class Coordinator:
         self.retry_at: float | None = None  # when they are
         self.unwritten: deque[Fact] = deque(maxlen=10_000)  # facts that wait for what must be written down
         self.renewals = security.renewals  # where the fleet has an authority
-        self.members_at = clock.now() if keys.members else None  # when to look for revoked devices
+        self.labels = DeviceLabels(run, keys.members)
+        self.members_at = clock.now() if keys.members else None  # when to look for revoked devices and other labels
         self.error: Exception | None = None
         self.ended = False
 
@@ -206,6 +208,8 @@ class Coordinator:
         devices, expired = self.hearing.proofs.keys.enrolled()
         if devices != self.state.enrolled or {id for id, _, _ in expired} != self.state.expired:
             self.feed(vocabulary.Enrolled(now, devices, expired))
+        if (labels := self.labels.now()) != self.state.labels:
+            self.feed(vocabulary.Labelled(now, labels))
 
     def _end(self, error: Exception, event: vocabulary.Event) -> None:
         """Whatever is not written down by now was never promised."""

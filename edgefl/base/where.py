@@ -139,15 +139,13 @@ class Where:
             for name in dict.fromkeys(self.tree.named())
         )
 
-    def check_names(self, known: Iterable[str], key: str = "where") -> None:
+    def check_names(self, known: Iterable[str], key: str = "where", remedy: str = "") -> None:
         """Raise `ConfigError` if the expression has a name that no device has; `known` are the names they have."""
         has = frozenset(known)
         for name in dict.fromkeys(self.tree.named()):
             if name not in has:
-                raise ConfigError(
-                    f"{key}: no device has a label '{name}'; {nearest(name, has)};"
-                    f" `edgefl fleet label DEVICE {name}=VALUE` gives it to one"
-                )
+                so = remedy or f"`edgefl fleet label DEVICE {name}=VALUE` gives it to one"
+                raise ConfigError(f"{key}: no device has a label '{name}'; {nearest(name, has)}; {so}")
 
 
 def parse(text: str, key: str = "where") -> Where:

@@ -22,6 +22,7 @@ from edgefl.base import seeds
 from edgefl.base.vector import State
 from edgefl.job.config.schema import EmulatedFleet, RunFile
 from edgefl.job.run.job import Job
+from edgefl.job.run.simulated_fleet import back_end
 from edgefl.job.run.work import Done, ModelRef, Worker
 from edgefl.learn.contract import Algorithm, Batched, Budget, Task
 from edgefl.learn.data.dataset import Dataset
@@ -30,7 +31,7 @@ from edgefl.sim.engines import Engine, Order
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.stragglers import cut
 from edgefl.sim.world import Process, World
-from edgefl.system.hardware.profiles import Availability, Hardware, assign, reference_seconds
+from edgefl.system.hardware.profiles import Availability, Hardware, reference_seconds
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import simulated_keys
 
@@ -99,7 +100,7 @@ class Device:
             DeviceIdentity(
                 self.name,
                 around.job.run.broker.fleet,
-                back_end="torch" if around.job.graphs is None else "onnx",
+                back_end=back_end(around.job),
                 host="",
                 board=Board(self.kind.hardware.profile.arch, self.kind.hardware.profile.memory_mb),
                 signer=simulated_keys.signer(self._seed, self.name),
@@ -176,12 +177,11 @@ class Device:
 def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
     """What each device of a run is: an ideal one, unless its file says otherwise."""
     fleet = job.run.fleet or EmulatedFleet()
-    counts = fleet.profiles or {"ideal": len(devices)}
-    profiles = assign(counts, tuple(devices), job.run.run.seed)
+    profiles = fleet.kinds_of(tuple(devices), job.run.run.seed)
     reference = reference_seconds(job.model.layout.trainable, _batch(job.algorithm), fleet.ms_per_step)
     by_device = {}
     for name in devices:
-        profile = fleet.registry[profiles[name]]
+        profile = profiles[name]
         dropout = fleet.dropout if profile.dropout is None else profile.dropout
         by_device[name] = Kind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
     return by_device

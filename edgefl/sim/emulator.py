@@ -24,6 +24,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run import reporting
 from edgefl.job.run.job import Job, RunState, Watch
+from edgefl.job.run.simulated_fleet import objections
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy.spending import spending
 from edgefl.sim.early_end import EARLY
@@ -98,10 +99,13 @@ class Emulator:
         self.began, self.cpu, self.since = perf_counter(), process_time(), perf_counter()
         self.worked = self.cpu  # when the last round was told, in CPU seconds
 
-        there = sum(device.begin() for device in self.devices.values())
+        left = objections(job, {name: len(data) for name, data in devices.items()})
+        there = sum([device.begin() for name, device in self.devices.items() if name not in left])
+        for name in left:
+            self.devices[name].begin()
         process = self.world.process("coordinator")
         self.coordinator = Coordinator(
-            _house_rules(job.run, there if hours else None),
+            _house_rules(job.run, there if hours or left else None),
             # a coordinator's own work takes no time
             process.wiring(around.broker.client("coordinator", process=process), lambda _: 0.0),
             lambda: job,
@@ -200,8 +204,8 @@ def _house_rules(run: RunFile, there: int | None) -> RunFile:
     """The run's rules, without limits on traffic, because ideal devices send everything in the same minute, and
     without keys of devices, because those are of real ones.
 
-    Where devices come and go, the first round is drawn from those that are `there` at its beginning; a quorum has to be
-    there in any case.
+    Where devices come and go, or the run asks only some of them, the first round is drawn from those of them that are
+    `there` at its beginning; a quorum has to be there in any case.
     """
     rounds, most = run.rounds, {"megabytes_per_minute": NO_LIMIT, "messages_per_minute": NO_LIMIT}
     if there is not None and rounds.start_with is None:

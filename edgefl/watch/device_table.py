@@ -86,6 +86,8 @@ def words(device: DeviceRow, rank: Standing) -> str:
             description = "in quarantine"
         case "barred":
             description = device.why
+        case "excluded":
+            description = f"not asked: {device.why}"
         case "declined" | "refused" | "busy" | "offline" | "no data" if device.why:
             description = f"{device.state}: {device.why}"
         case state:

@@ -113,7 +113,7 @@ def _measured(joined: events.Joined | None) -> dict[str, str | int | None]:
     """Return the properties that a device told of itself, as far as they may be written down."""
     if joined is None:
         return {}
-    words = {"arch": cut(joined.arch), "backend": cut(joined.back_end)}
+    words = {"arch": cut(joined.arch), "backend": cut(joined.back_end).partition(" ")[0]}
     return {**words, "memory_mb": joined.memory_mb, "samples": joined.samples}
 
 

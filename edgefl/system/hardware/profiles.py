@@ -45,8 +45,8 @@ class Profile(BaseModel):
     radio_watts: Annotated[float, Field(ge=0)] = 1.0  # besides, while it sends or receives
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None  # instead of the fleet's
     availability: Availability | None = None  # instead of the fleet's
-    arch: str = ""  # what such a device says of itself, for `rounds.where`; an ideal one says nothing
-    memory_mb: Annotated[int, Field(ge=1)] | None = None
+    arch: str = ""  # the processor that such a device says it has, for `rounds.where`
+    memory_mb: Annotated[int, Field(ge=1)] | None = None  # MiB that it says it has
     labels: dict[str, str] = {}  # of every device of this kind
 
     @field_validator("labels")
