@@ -218,7 +218,7 @@ def list_(fleet: FleetName = "default", where: Where = None, json: Json = False)
     if any(row.labels for row in rows):
         words = (" ".join(f"{name}={value}" for name, value in row.labels.items()) for row in rows)
         labels = ["labels", *(printable(word) or "-" for word in words)]
-        table = [(*line[:1], word, *line[1:]) for line, word in zip(table, labels, strict=True)]
+        table = [(*line[:-1], word, line[-1]) for line, word in zip(table, labels, strict=True)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())

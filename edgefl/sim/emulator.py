@@ -91,7 +91,9 @@ class Emulator:
         self.devices = {name: Device(name, devices[name], kind, around) for name, kind in kinds(job, devices).items()}
         hours = [device.kind.availability for device in self.devices.values() if device.kind.availability]
         longest = max((one.on + one.off for one in hours), default=0.0)
-        self.patience = max(PATIENCE * job.run.rounds.deadline, CYCLES * longest)
+        traces = [spans for device in self.devices.values() if (spans := device.kind.spans) is not None]
+        self.trace_ends = max((spans[-1][1] for spans in traces if spans), default=0.0)
+        self.patience = max(PATIENCE * job.run.rounds.deadline, CYCLES * longest, self.trace_ends)
         hardware = {name: device.kind.hardware for name, device in self.devices.items()}
         self.spent = Spent(hardware, lambda: sum(device.joules for device in self.devices.values()))
         self.stopped = ""  # why before its end, if so
@@ -105,7 +107,7 @@ class Emulator:
             self.devices[name].begin()
         process = self.world.process("coordinator")
         self.coordinator = Coordinator(
-            _house_rules(job.run, there if hours or left else None),
+            _house_rules(job.run, there if hours or traces or left else None),
             # a coordinator's own work takes no time
             process.wiring(around.broker.client("coordinator", process=process), lambda _: 0.0),
             lambda: job,
@@ -119,10 +121,12 @@ class Emulator:
         """Let everything happen until the run has ended."""
         while not self.coordinator.ended and not self.stopped:
             if not self.world.next() or self.world.now - self.merged > self.patience:
+                better = "lower rounds.quorum, raise rounds.deadline or give the fleet better devices"
+                if self.trace_ends and self.world.now > self.trace_ends:
+                    better = f"fleet.trace ends at {self.trace_ends:.0f} s: give it more lines, or the run fewer rounds"
                 raise RunError(
                     f"the emulated fleet is stuck at {self.world.now:.0f} virtual seconds:"
-                    f" {core.waiting(self.coordinator.state)};"
-                    " lower rounds.quorum, raise rounds.deadline or give the fleet better devices"
+                    f" {core.waiting(self.coordinator.state)}; {better}"
                 )
             spent, run = self.spent, self.job.run
             if spent.round < run.run.rounds:

@@ -350,6 +350,7 @@ class EmulatedFleet(Section):
     ms_per_step: Annotated[float, Field(gt=0)] | None = None  # of one mini-batch on a Raspberry Pi 4; else estimated
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # chance that an asked device breaks down in a round
     availability: Availability | None = None  # always online unless said
+    trace: Path | None = None  # a csv file that says when each device is there, by `device`, `from` and `to`
     stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of devices that make only some of the epochs
     # Labels by device: device-00 = { site = "north" }. Also of a real trial whose fleet has no members.
     labels: dict[str, dict[str, str]] = {}
@@ -382,7 +383,18 @@ class EmulatedFleet(Section):
     @property
     def takes_time(self) -> bool:
         """Whether it needs a virtual clock; stragglers alone do not."""
-        return bool(self.profiles or self.dropout or self.availability)
+        return bool(self.profiles or self.dropout or self.availability or self.trace)
+
+    @model_validator(mode="after")
+    def _is_there_once(self) -> "EmulatedFleet":
+        """A trace says when devices are there, and nothing else does."""
+        hours = ["fleet.availability"] * (self.availability is not None)
+        hours += [
+            f"profile '{name}'" for name in self.profiles if name in self.registry and self.registry[name].availability
+        ]
+        if self.trace is not None and hours:
+            raise ValueError(f"fleet.trace says when devices are there, and so does {hours[0]}; leave one of them out")
+        return self
 
     @model_validator(mode="after")
     def _profiles_exist(self) -> "EmulatedFleet":

@@ -14,6 +14,7 @@ from edgefl.job.run.simulated_fleet import objections
 from edgefl.learn.contract import Batched
 from edgefl.learn.data.split import Split
 from edgefl.learn.training.local import LocalTraining
+from edgefl.sim import availability_trace
 from edgefl.sim.loop import simulate
 from edgefl.sim.rehearsal import shortened, trainees
 from edgefl.system.hardware.profiles import PROFILES, Profile, reference_seconds
@@ -52,6 +53,7 @@ def demand(run: RunFile, fleet: Mapping[str, int], samples: int | None, root: Pa
             "rounds.mode = 'buffered': only rounds are predicted; `edgefl simulate` with [fleet] plays it"
         )
     job, held = jobs.prepare(run, root)
+    availability_trace.of_run(run)  # absences are not predicted; a file that cannot be read is told now
     if run.fleet is not None and held.devices:
         sizes = map(len, held.devices)
         objections(job, dict(zip(jobs.device_names(len(held.devices)), sizes, strict=True)))
