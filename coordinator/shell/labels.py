@@ -15,15 +15,22 @@ class DeviceLabels:
     """The labels of a run's devices, read again when the list of members changes."""
 
     def __init__(self, run: RunFile, members: MembersFile | None = None) -> None:
-        self._members, self._read = members, Members()
+        self._members, self._read, self._listed = members, Members(), run.devices
         self._labels: Labels = {} if members else _of_run(run)
 
     def now(self) -> Labels:
         """Return the labels of each device that has any."""
         if self._members is not None and (current := self._members.now()) is not self._read:
             each = {name: member.known_as for name, member in current.active().items() if not member.hosts}
-            self._read, self._labels = current, {name: labels for name, labels in each.items() if labels}
+            self._read, self._labels = (
+                current,
+                {name: labels for name, labels in each.items() if self._has(name, labels)},
+            )
         return self._labels
+
+    def _has(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a device of the run has any; one that `[devices]` does not list is of other runs."""
+        return bool(labels) and (not self._listed or name in self._listed)
 
 
 def check(run: RunFile) -> None:
