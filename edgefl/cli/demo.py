@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl.base.events import Done, Fact, Shown
 from edgefl.cli.options import DataRoot, Json, Log, Sets
 from edgefl.cli.program import program
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
+    from edgefl.base.events import Fact
     from edgefl.job.config.schema import RunFile
     from edgefl.watch.view import View
 
@@ -75,7 +75,9 @@ class Beside:
     def __init__(self, view: "View") -> None:
         self.view = view
 
-    def tell(self, fact: Fact) -> None:
+    def tell(self, fact: "Fact") -> None:
+        from edgefl.base.events import Shown
+
         self.view.tell(fact)
         if isinstance(fact, Shown) and fact.url:
             import webbrowser
@@ -95,12 +97,13 @@ def _has_display() -> bool:
 
 def _with_fedavg(run: "RunFile", root: Path | None) -> float:
     """The accuracy that FedAvg has after as many rounds of the same devices."""
+    from edgefl.base.events import Done
     from edgefl.lab.comparison.variants import variant
     from edgefl.sim.drivers import play
 
     last: list[float] = []
 
-    def tell(fact: Fact) -> None:
+    def tell(fact: "Fact") -> None:
         if isinstance(fact, Done):
             last.append(fact.accuracy or 0.0)
 
