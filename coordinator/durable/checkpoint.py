@@ -15,12 +15,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from edgefl.base.errors import ConfigError, StoreError
-from edgefl.base.events import Described, Evaluated, Round, as_json, from_json
+from edgefl.base.events import Evaluated, as_json, from_json
+from edgefl.base.report_numbers import RoundReport
 from edgefl.base.scores import beside
 from edgefl.base.vector import Layout, State, Vector
 from edgefl.base.version import __version__
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 
 GENERATIONS = 3
 BEST = "best.safetensors"
-Report: TypeAlias = Round | Evaluated | Described  # what is told of a merge
 _STAGE, _UNNAMED, _PREVIOUS = "stage/", first_model.UNNAMED, "previous"
 
 
@@ -44,7 +44,7 @@ class Saved:
     """Where a job stood: its state, and what had been told of it."""
 
     run_state: RunState
-    reports: tuple[Report, ...]
+    reports: tuple[RoundReport, ...]
     bytes_up: int
     bytes_down: int
 
@@ -188,7 +188,7 @@ def latest(disk: Disk, job: Job) -> Saved | None:
             best_round=about_state["best_round"],
             reached=about_state["reached"] if _same_target(about, job) else None,  # else it is looked at anew
         )
-        told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), Report))
+        told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), RoundReport))
         return Saved(jobs.look(job, run_state, None), told, about_state["bytes_up"], about_state["bytes_down"])
     return None
 

@@ -16,12 +16,12 @@ from coordinator.decide.rounds import Rounds
 from coordinator.decide.vocabulary import NOTHING, Merge, Recalled, Totals
 from coordinator.durable import checkpoint, recovery
 from coordinator.durable.answer_store import AnswerStore
-from coordinator.durable.checkpoint import Report
 from coordinator.durable.checkpoint_writer import Saving, Stuck
 from coordinator.durable.journal import Journal
 from coordinator.durable.merge_round import RoundAnswers, merge_round
 from edgefl.base.errors import RunError, StoreError
 from edgefl.base.events import Fact, Round
+from edgefl.base.report_numbers import RoundReport
 from edgefl.base.vector import Array, State, norm
 from edgefl.job.run import forgetting, reporting
 from edgefl.job.run import job as jobs
@@ -62,7 +62,7 @@ class Merged:
     """The next model is made; if it is the last one, it is on disk."""
 
     standing: Standing
-    reports: tuple[Report, ...]
+    reports: tuple[RoundReport, ...]
     save: Work | None = None  # to be done once the model is out
     looks: tuple[Work, ...] = ()  # then, before the reports can be told, in this order
 
@@ -165,7 +165,7 @@ class Merging:
         looks: tuple[Work, ...] = ()
         if self.job.run.run.forgetting:
             looks = _Look(self, merged[0][0], reports).works() if merged else (lambda put: put(Looked(())),)
-        told: tuple[Report, ...] = evaluated if looks else (*evaluated, *reports)
+        told: tuple[RoundReport, ...] = evaluated if looks else (*evaluated, *reports)
         earlier = (one for one in saving.passed if one.round != judged.round)
         passed = (*earlier, judged, *(run_state for run_state, _ in merged))
         total, here, now = self.merge.total, standing(self.job, last), clock.now()
@@ -181,13 +181,13 @@ class Merging:
             saving.add(save, now=now)
             put(Merged(here, told, saving.work))
 
-    def _described(self, after: RunState) -> tuple[Report, ...]:
+    def _described(self, after: RunState) -> tuple[RoundReport, ...]:
         """What devices said of their data; that round made no model."""
         spent = self.merge.spent
         cost = {"bytes_up": spent.bytes_up, "bytes_down": spent.bytes_down}
         return (reporting.description(self.job, after, self.answers.arrived, **cost),)
 
-    def _evaluated(self, judged: RunState, merged: bool) -> tuple[Report, ...]:
+    def _evaluated(self, judged: RunState, merged: bool) -> tuple[RoundReport, ...]:
         """What devices saw, where they were asked; with what it cost, where nothing came of the round besides."""
         if judged is self.run_state or judged.judged is None:  # no device was asked, or it was told before an extension
             return ()

@@ -28,6 +28,7 @@ from coordinator.durable import checkpoint
 from coordinator.durable.checkpoint import Saved
 from edgefl.base.errors import StoreError
 from edgefl.base.events import DIVERGED, Done, Fact, Started, Tell
+from edgefl.base.report_numbers import Report
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import fingerprint
 from edgefl.job.run import job as jobs
@@ -43,7 +44,7 @@ from edgefl.system.disk import FolderDisk
 from edgefl.system.json_text import parse_json
 from edgefl.system.locks import own
 from edgefl.watch.exporters.opening import Exporters, flattened
-from edgefl.watch.metrics_file import MetricsFile, Report, reports
+from edgefl.watch.metrics_file import MetricsFile, reports
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ present      a device that is gone is not said to be there, one that is there is
 spent        no more private updates left a device than its ledger counts
 tidy         at the end nothing is left at the broker, and nothing held on a device
 progress     a quorum that is healthy for long enough closes a round (progress.py); once all is mended, every run ends
+once         the story in the journal has each report once, in the order of their numbers, whatever was interrupted
 judged       what is told of a model is told alike for ever, and is what the journal's answers say of it
 undisturbed  where every device counted in every round, model and evaluations are those of the plain loop in which each
              device makes the steps that it had the time for, bit for bit
@@ -366,6 +367,11 @@ class Invariants:
         run_state = shell.result()
         if not jobs.finished(machine.job, run_state) or seen.reported != list(range(1, run_state.round + 1)):
             raise Violation("forward", f"{machine.name} ended after {run_state.round} rounds, told of {seen.reported}")
+        story = list(journal.Journal(machine.disk, reading=True).story())
+        rounds = [fact.round for fact in story if isinstance(fact, events.Round)]
+        judged = [fact.round for fact in story if isinstance(fact, events.Evaluated)]
+        if rounds != seen.reported or judged != sorted(set(judged)):
+            raise Violation("once", f"the journal of {machine.name} tells of rounds {rounds}, and evaluations {judged}")
         if machine.run.judge == "devices" and run_state.round not in seen.evaluated:
             raise Violation("judged", f"{machine.name} ended, and its model was never evaluated")
         for round in machine.asked(run_state.round):

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgefl.base.errors import ConfigError
 from edgefl.base.events import Fact, Tell, from_json
+from edgefl.base.report_numbers import Report
 from edgefl.base.vector import State
 from edgefl.job.config.export import Export
 from edgefl.job.config.schema import RunFile
@@ -20,7 +21,7 @@ from edgefl.sim.loop_memory import Keeper, LoopMemory
 from edgefl.system import store
 from edgefl.system.json_text import parse_json
 from edgefl.system.locks import own
-from edgefl.watch.metrics_file import LARGEST, METRICS, Report, as_line
+from edgefl.watch.metrics_file import LARGEST, METRICS, as_line
 
 MODEL, CHECKPOINTS = "model.safetensors", "checkpoint-*.safetensors"
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from edgefl.base.errors import ConfigError
 from edgefl.base.events import DIVERGED, Done
+from edgefl.base.report_numbers import Report
 from edgefl.job.config.schema import RunFile
 from edgefl.lab.api import progress as progress_bars
 from edgefl.lab.api.algorithm import AlgorithmLike
@@ -24,7 +25,6 @@ from edgefl.sim.cautions import cautious, tell_cautions
 from edgefl.sim.drivers import play
 from edgefl.sim.early_end import Stopped
 from edgefl.sim.own_models import OwnModels
-from edgefl.watch.metrics_file import Report
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from edgefl.base import events
 from edgefl.base.events import Fact, as_json
+from edgefl.base.report_numbers import LastReports
 from edgefl.watch.overview import standing
 from edgefl.watch.overview.answer_times import Pace, Turns, paces, within
 from edgefl.watch.overview.changed import Changed
@@ -50,6 +51,7 @@ class Overview:
         self._in_hand: int | None = None
         self._stories: dict[str, deque[Fact]] = {}
         self._changed = Changed()
+        self._reports = LastReports()
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
@@ -127,10 +129,11 @@ class Overview:
                 self._failed(fact)
             case events.Asked() | events.Extended() | events.Abandoned() | events.Closed():
                 self._went_on(fact)
-            case events.Round():
+            case events.Round() if not self._reports.has(fact):
                 self._reported(fact)
-            case events.Evaluated():
+            case events.Evaluated() if not self._reports.has(fact):
                 self._evaluated(fact)
+        self._reports.add(fact)
 
     # ---- the run -----------------------------------------------------------------------------------------------
 
@@ -353,8 +356,6 @@ class Overview:
         return None if self.run.deadline is None else since + self.run.deadline
 
     def _reported(self, fact: events.Round) -> None:
-        if fact.round in self.rounds:  # told again after a restart
-            return
         course, run = self._courses.pop(fact.round, None), self.run
         row = course.row(fact) if course else RoundRow(**figures(fact))
         self._put_round(replace(row, bounded={name: {} for name in fact.bounded}))
@@ -381,7 +382,7 @@ class Overview:
     def _evaluated(self, fact: events.Evaluated) -> None:
         """What devices saw of a model: with its round, of the newest one the confusions, of each device its own."""
         row, run = self.rounds.get(fact.round), self.run
-        if row is None or row.evaluated is not None:  # of no round, or told again after a restart
+        if row is None:  # of no round
             return
         for older in self.rounds.values():
             if older.evaluated is not None and older.evaluated.confusion is not None:

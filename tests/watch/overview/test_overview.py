@@ -279,6 +279,14 @@ def test_a_report_that_is_told_again_counts_once(story, reports):
     assert overview.run.bytes_up == seen + sum(row.bytes_up for row in overview.rounds.values())
 
 
+def test_a_round_that_was_thinned_out_and_is_told_again_counts_once(monkeypatch):
+    monkeypatch.setattr(module, "ROUNDS", 4)
+    rounds = [Round(number, bytes_up=10) for number in range(1, 9)]
+    overview = told(*rounds, *rounds)
+    assert overview.run.bytes_up == 80
+    assert set(overview.rounds) < set(range(1, 9))
+
+
 @given(STORIES)
 def test_rounds_do_not_depend_on_what_else_is_told_between_their_facts(story):
     """Devices, notes and the broker are other people's business."""
