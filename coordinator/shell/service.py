@@ -138,7 +138,7 @@ class Coordinator:
             if self.journal:
                 self.journal.note(*self.unwritten)
         except StoreError as error:
-            log.warning("the end of the story is not written why=%s", error)
+            log.warning("the last facts are not in the journal why=%s", error)
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 

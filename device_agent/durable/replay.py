@@ -80,7 +80,7 @@ class Replays:
         try:
             self._write(synced=True)
         except StoreError as error:
-            log.warning("what was heard is not on disk: %s", error)
+            log.warning("the counters of received messages are not on disk: %s", error)
             return
         self._slot, self._changed, self._synced = 1 - self._slot, False, self.clock.now()
 
@@ -90,7 +90,9 @@ class Replays:
             self.runs.clear()
         known = self.runs.get(run)
         if known is None and counter <= self.floor:
-            raise WireError("message.replayed", f"run {run} is older than {RUNS} others that were heard of")
+            raise WireError(
+                "message.replayed", f"run {run} is older than {RUNS} other runs of which this device keeps the counters"
+            )
         return known or Heard()
 
     def _keep(self, run: str, heard: Heard) -> None:
@@ -106,7 +108,7 @@ class Replays:
         try:
             self._write(synced=False)
         except StoreError as error:
-            log.warning("what was heard is not on disk: %s", error)
+            log.warning("the counters of received messages are not on disk: %s", error)
 
     def _write(self, *, synced: bool) -> None:
         self._number += 1

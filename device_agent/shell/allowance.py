@@ -78,7 +78,7 @@ class Booking:
 def without_noise(task: Tasked, algorithm: object) -> str:
     """Why a task would have something leave the device without noise; empty if it would not."""
     if task.purpose != "train":
-        return f"this device tells nothing about its data without noise ({WHERE})"
+        return f"this device sends nothing about its data without noise ({WHERE})"
     if task.evaluates is not None:
         return f"this device sends no counts of what a model does on its data ({WHERE})"
     if not is_private(algorithm) or algorithm.privacy is None:

@@ -429,11 +429,13 @@ class Agent:
         self.failures.end(failed_for=key)
         self.misfits = self.samples.misfits
         count = self.failures.of(key)
-        log.warning("a task could not be done, which tells something of the data: %d of %d key=%s", count, MOST, key)
+        log.warning(
+            "a task failed, and each failure reveals something about the data: %d of %d key=%s", count, MOST, key
+        )
         if count >= MOST:
             log.warning(
-                "this device works no more for the coordinator with key %s: %d of its tasks could not be done. If that"
-                " was no attack, stop the agent, delete %s and start it again",
+                "this device no longer works for the coordinator with key %s: %d of its tasks could not be done. If"
+                " that was no attack, stop the agent, delete %s and start it again",
                 key,
                 count,
                 self.failures.where,

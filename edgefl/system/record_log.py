@@ -108,7 +108,7 @@ class RecordLog:
         try:
             return _batch(window, self.end, size, bodies)
         except (ValueError, error):  # another program made it, with the right checksum
-            raise self.damaged("for it holds what is no record") from None
+            raise self.damaged("where no readable record begins") from None
 
     @property
     def replaced(self) -> bool:

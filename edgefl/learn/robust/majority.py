@@ -35,7 +35,7 @@ def majority(stages: Sequence[Stage], cohort: int) -> tuple[Stage, ...]:
         if traits_of(stage).individual:
             raise ConfigError(
                 f"guards.trust = 'majority' would show every device to '{stage.name}', which lets each of them object;"
-                " put [[aggregation]] name = 'multi_krum' before it instead, which hands on who is believed"
+                " put [[aggregation]] name = 'multi_krum' before it instead, which passes on the answers that it trusts"
             )
     voting = [each for stage in stages for each in (votes(cohort) if isinstance(stage, Mean) else (stage,))]
     makers = [i for i, stage in enumerate(voting) if traits_of(stage).makes_step]

@@ -48,7 +48,7 @@ def coordinator_key(me: Identity) -> Iterator[Finding]:
     if missing:
         yield wrong("coordinator", missing.what, missing.remedy)
     else:
-        yield ok("coordinator", me.coordinator or "the first one seen is believed, as the broker is on loopback")
+        yield ok("coordinator", me.coordinator or "the first one seen is trusted, because the broker is on loopback")
 
 
 def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Finding]:
@@ -82,9 +82,9 @@ def broker(address: Address, files: Tls, who: str, fleet: str) -> Iterator[Findi
     visit = probe_broker(address, context, topic)
     yield from _judge(visit)
     if not address.local or address.username or files.certificate:  # it is meant to ask who we are
-        yield from _anybody(address, files, topic)
+        yield from _without_proof(address, files, topic)
         if not visit.refused and who != COORDINATOR:
-            yield from _everybody(address, context, topic)
+            yield from _of_others(address, context, topic)
 
 
 def listener(address: Address, files: Tls) -> Iterator[Finding]:
@@ -96,22 +96,22 @@ def listener(address: Address, files: Tls) -> Iterator[Finding]:
         why = str(error).rpartition(": ")[0] or str(error)
         yield wrong("listener", f"devices are not served at {address} ({why})", "stop the broker, and start it again")
         return
-    yield from _anybody(address, files, f"{ROOT}/doctor")
+    yield from _without_proof(address, files, f"{ROOT}/doctor")
 
 
-def _anybody(address: Address, files: Tls, topic: str) -> Iterator[Finding]:
+def _without_proof(address: Address, files: Tls, topic: str) -> Iterator[Finding]:
     """Return whether the broker lets a client in without a proof."""
-    nobody = replace(address, username=None, password=None)
+    anonymous = replace(address, username=None, password=None)
     context = tls_context(files.ca) if address.tls else None
-    if not probe_broker(nobody, context, topic).refused:
+    if not probe_broker(anonymous, context, topic).refused:
         yield warning(
             "anonymous",
-            f"{nobody} lets every client in, without a certificate or a password",
+            f"{anonymous} lets every client in, without a certificate or a password",
             "set allow_anonymous false and require_certificate true, as `edgefl fleet init` does",
         )
 
 
-def _everybody(address: Address, context: ssl.SSLContext | None, topic: str) -> Iterator[Finding]:
+def _of_others(address: Address, context: ssl.SSLContext | None, topic: str) -> Iterator[Finding]:
     """Whether the broker lets a device speak and hear in the names of others."""
     if probe_broker(address, context, f"{topic}-and-others").echoed:
         yield warning(

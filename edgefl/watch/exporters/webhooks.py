@@ -138,11 +138,11 @@ class WebhookCaller:
         try:
             write_atomically(self.file, json.dumps(self.delivered).encode())
         except StoreError as error:
-            log.warning("what a webhook was told is not written down why=%s", error)
+            log.warning("the list of sent notifications is not written why=%s", error)
 
     def _complain(self, why: str) -> None:
         if not self.complained:  # the address is not named: it may be a secret
-            log.warning("a webhook could not be called, others are tried without a word why=%s", why)
+            log.warning("a webhook could not be called; further failures are not logged why=%s", why)
         self.complained = True
 
 

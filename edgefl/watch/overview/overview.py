@@ -148,7 +148,7 @@ class Overview:
                 if row.state in ABSENT:
                     self._touch(row)
                 else:
-                    self._put(row, "offline", fact, why="no coordinator hears it")
+                    self._put(row, "offline", fact, why="no coordinator is running")
         if isinstance(fact, events.Started | events.Resumed):  # another life of the coordinator knows no device yet
             for row in self.devices.values():
                 row.live = False

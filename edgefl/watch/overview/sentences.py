@@ -16,22 +16,22 @@ VERDICTS = {
     "refused": "an answer of {device} to round {round} cannot be used: {reason}",
 }
 TOLD: dict[type[Fact], str] = {
-    events.Joined: "{device} is there",
+    events.Joined: "{device} is connected",
     events.DataMended: "{device} can use its data again",
     events.Declined: "{device} declined round {round}: {reason}",
     events.Busy: "{device} works for another run first, then on round {round}: {reason}",
     events.Refused: "a message of {device} cannot be used ({code}): {reason}",
-    events.Quarantined: "{device} is not heard for a while: {reason}",
-    events.Released: "{device} is heard again",
+    events.Quarantined: "{device} is in quarantine: {reason}",
+    events.Released: "the quarantine of {device} has ended",
     events.Certified: "{device} has a new certificate",
     events.Asked: "round {round} asks {devices}",
-    events.Extended: "the time of round {round} is up, and goes on for {missing}",
-    events.Abandoned: "round {round} is given up: {reason}",
-    events.Resumed: "the coordinator is back, in round {round}",
-    events.Connected: "the broker is there",
-    events.Disconnected: "the broker is gone: {reason}",
-    events.Interrupted: "no coordinator is at work on the run",
-    events.Paused: "nothing goes on: {reason}",
+    events.Extended: "the deadline of round {round} has passed; the round is extended for {missing}",
+    events.Abandoned: "round {round} is abandoned: {reason}",
+    events.Resumed: "the coordinator has resumed the run, in round {round}",
+    events.Connected: "connected to the broker",
+    events.Disconnected: "no connection to the broker: {reason}",
+    events.Interrupted: "no coordinator is running",
+    events.Paused: "the run is paused: {reason}",
     events.Failed: "the run failed: {reason}",
     events.Done: "finished after {rounds} rounds, model {model_sha256:.16}",
     events.Changed: "{key} is {now} from now on; it was {before}",
@@ -44,7 +44,7 @@ def words(fact: Fact) -> str:  # noqa: C901, PLR0911, PLR0912  one fact, one lin
     told = {name: ", ".join(value) if is_names(value) else value for name, value in told.items()}
     match fact:
         case events.Lost(device=device, reason=reason):
-            return f"{device} is gone" + (f": {reason}" if reason else "")
+            return f"{device} is disconnected" + (f": {reason}" if reason else "")
         case events.DataBroken(device=device):
             return f"{device} {trouble_of(fact)}"
         case events.Enrolled():
@@ -73,9 +73,9 @@ def words(fact: Fact) -> str:  # noqa: C901, PLR0911, PLR0912  one fact, one lin
             return f"the run {wording.inherited(fact)}"
         case events.LeftOut(device=device, times=times):
             kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(times.items()))
-            return f"{device} did so {sum(times.values()):,} times more in this hour: {kinds}"
+            return f"{device} did this {sum(times.values()):,} times more in this hour: {kinds}"
         case events.Vitals(device=device):
-            return f"{device} fares so: {described(as_json(fact))}"
+            return f"{device} reports: {described(as_json(fact))}"
         case events.Evaluated(round=round):
             return f"devices evaluated the model after round {round}: {wording.evaluated(fact)}"
         case events.Asked(round=round, purpose="evaluate"):
@@ -107,7 +107,7 @@ def about(fact: Fact, device: str) -> str:
         case events.Asked(round=round):
             return f"asked for round {round}"
         case events.Extended(round=round):
-            return f"the time of round {round} is up, and it gets more"
+            return f"the deadline of round {round} has passed, and this device gets more time"
         case events.Closed(round=round):
             return f"round {round} is closed without it"
         case _:
