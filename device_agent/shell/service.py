@@ -1,7 +1,7 @@
 """The agent: a thin shell around the session. It carries out what the session decides, one thing after another.
 
-It is a reactor (edgefl/system/reactor.py): its owner hands it events and wakes it at its deadline. What the disk
-has no room for is tried again at the deadline, and all that comes later waits behind it: a commit that is not written
+It is a reactor (edgefl/system/reactor.py): its owner hands it events and wakes it at its deadline. If the disk is
+full, the write is tried again at the deadline, and everything later waits behind it. A commit that is not written
 keeps its update, and an update whose price is not booked is not sent.
 """
 

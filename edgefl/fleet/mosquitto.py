@@ -1,9 +1,10 @@
 """What Mosquitto is told: TLS 1.3 only, a certificate for every client, and what each member may read and write.
 
-There are two listeners. At the one for devices the certificate's name is the user and the client id, so a member has
-one connection, and a second client with its name takes it over: that is how a revoked one is put out. Coordinators
-of several runs would take each other's, so on the broker's own machine they have a socket in a folder that only the
-fleet's owner may enter: no other user reaches it, whatever certificate they have, and nothing needs to be encrypted.
+There are two listeners. At the one for devices the certificate's name is the user and the client id. So a member has
+one connection, and a second client with its name takes it over: this is how a revoked member is disconnected.
+Coordinators of several runs would take over each other's connection. So on the broker's own machine they have a
+socket, in a folder that only the fleet's owner may enter. No other user reaches it, whatever certificate they have,
+and nothing needs to be encrypted.
 
 Each member has lines of its own in the ACL, not a pattern for all: SIGHUP makes Mosquitto read ACL, certificates and
 revocation list again, and one who is no longer named has no rights from then on, an open connection included.

@@ -35,8 +35,8 @@ def located(path: Path) -> Path:
 def reach() -> None:
     """Let Python look for modules beside the files too; only then, so that nothing else is found there by accident.
 
-    The current folder comes behind everything that is installed, unless a file of the operator's stands in it: its
-    modules may come from another person, and would take the place of packages that are imported later.
+    The current folder comes after all installed packages, unless the operator's file is in it. Its modules may come
+    from another person, and could take the place of packages that are imported later.
     """
     for folder in reversed(_remembered()):
         if folder not in sys.path:
