@@ -3,7 +3,7 @@
     transport, background, clock ──▶ handle(event) ──▶ core.step ──▶ journal ──▶ actions performed, facts told
 
 An event is taken in when the journal has it, and not before: while the disk is full later ones wait in here, and a
-device without a receipt keeps its update. Messages become events in hearing.py; what is large is in artifacts.py.
+device without a receipt keeps its update. Messages become events in inbound.py; what is large is in artifacts.py.
 """
 
 import logging

@@ -5,7 +5,7 @@ or out of a run's folder. After a restart it is told the folder's story first, t
 again counts once, as in metrics.jsonl.
 
 It stays small, however long a run goes on. It keeps the last STORY events of each device, the last notes (notes.py)
-and the times of answers (turns.py). Of more than ROUNDS rounds it keeps every other one of the older half.
+and the times of answers (answer_times.py). Of more than ROUNDS rounds it keeps every other one of the older half.
 
 One thread tells and reads; threads that share it hold a lock around both.
 """
