@@ -54,8 +54,8 @@ NEVER_DEFERRED = (
 class Coordinator:
     """One run over one transport: a reactor. `prepare` makes the job when the first device is there.
 
-    With a journal, everything a device was promised is in it before the promise is made, and a coordinator that is
-    started again with the same journal goes on with the round in hand.
+    With a journal, every receipt is written to it before the device gets it. A coordinator that is started again with
+    the same journal goes on with the current round.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What stands beside a run or agent file: the user's own modules (user_code.py imports them) and data files.
 
-The folders are kept in the environment, so that every process we start finds the same things: those that train for a
-simulation or a comparison, the rehearsal, the agents of a fleet.
+The folders are kept in the environment, so that every process that edgefl starts finds the same modules and files:
+training for a simulation or a comparison, the rehearsal, the agents of a fleet.
 """
 
 import importlib
