@@ -151,7 +151,7 @@ def open_agent(
         log.warning("features go up to %.6g: scale them to about -1 to 1, or learning will probably fail", top)
     machine = Machine(me.folder.expanduser())
     for condition in silent(file.conditions, machine()):
-        log.warning("conditions.%s has no effect: this machine does not tell", condition)
+        log.warning("conditions.%s has no effect: this machine does not report it", condition)
     transport = open_transport(address, me.id, me.tls)
     return Host(
         DeviceIdentity(

@@ -5,7 +5,7 @@
 
 One loop owns both. The agent's training is a round at the site (`SiteTraining`); the site's merging is a sum
 (`SumMade`), which the agent spools and sends as its answer. Answers of devices are in the site's journal before they
-have a receipt, and the journal of a run stays until the coordinator has said that the run is over: a gateway that was
+get a receipt. The journal of a run stays until the coordinator has said that the run is over, so a gateway that was
 killed goes on.
 """
 

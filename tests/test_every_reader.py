@@ -220,7 +220,7 @@ def test_the_journal_of_a_run_may_hold_a_bomb(text: str, tmp_path: Path) -> None
         with pytest.raises(StoreError, match="its journal holds no run file"):
             reads(disk)
     for reads in (origin.from_json, Stated.from_json):
-        with pytest.raises(StoreError, match="what a journal says of "):
+        with pytest.raises(StoreError, match="the journal's "):
             reads(text)
     table = parse(RunFile, {"rounds": {"cohort": 1, "quorum": 1}}, "run.toml", environment={})
     book.set(run=table.model_dump_json())

@@ -2,8 +2,8 @@
 
 It keeps retained messages, sends wills and lets a second client take over a session.
 
-* Without `order` a message is delivered on the thread that publishes it, before `publish` returns, unless a delivery is
-  already going on: then that one carries on with it, so a callback may publish and nothing recurses.
+* Without `order` a message is delivered on the thread that publishes it, before `publish` returns. If a delivery is
+  already going on, that one delivers it afterwards; so a callback may publish without recursion.
 * With `order` messages wait for `pump`, and `order(n)` picks which of n waiting streams goes next. A stream is one
   sender's messages to one receiver on one topic; these stay in order.
 """

@@ -26,8 +26,9 @@ House rules, besides those of rounds.py
      next round; where there is none that trains, they are late.
   3. A device that is lost keeps its work, and its place is taken. Back in time, it goes on with what it has: its answer
      counts unless it began more than `rules.staleness` rounds before the merge it would be in ("stale").
-  4. Work that has become too old, or that was silent for more than a whole deadline in which nothing was merged, is
-     given up: its device is free to be asked anew, with the newest model, behind all who are not silent.
+  4. Work is given up when it has become too old, or when its device was silent for more than a whole deadline in which
+     nothing was merged. The device may then be asked anew, with the newest model, after all devices that are not
+     silent.
   5. When a deadline has passed without a merge, whatever is in the buffer is merged, be it one answer.
 """
 

@@ -151,7 +151,7 @@ def waiting(s: State) -> str:
 def _offered(s: State, offer: vocabulary.Offered) -> Step:
     device, round, digest = offer.device, offer.round, offer.digest
     if not offer.ours:
-        why = f"'{device}' spoke to another run of this job"
+        why = f"'{device}' sent a message for another run of this job"
         foreign = devices.misbehaved(s, devices.NAMELESS, "update.foreign", why, offer.at)
         return doing((vocabulary.Refuse(device, round, digest, "of another run"),), foreign)
     match modes.verdict(s.rounds, device, round):

@@ -184,7 +184,7 @@ def forgotten(s: State, at: float) -> Step:
     """End the grace period of devices that were known before a reconnect and are silent since."""
     gone = {id: replace(device, live=False) for id, device in s.devices.items() if id in s.unheard}
     now: Step = but(s, unheard=frozenset(), unheard_due=None, devices={**s.devices, **gone}), (), ()
-    why = "not heard of since the connection"
+    why = "no message from it since the coordinator connected"
     return each(now, sorted(s.unheard), lambda s, one: _lost(s, one, why, at))
 
 
@@ -223,9 +223,9 @@ def misbehaved(s: State, id: str, code: str, reason: str, at: float) -> Step:
     if not quarantined:
         return s, (), (refused,)
     if id == NAMELESS:
-        why = "too many messages without a proven sender: for a while they are counted, and not told of"
+        why = "too many messages whose sender is not proven: for a while they are counted, but not listed one by one"
         return s, (), (refused, events.Quarantined(id, why))
-    why = f"device '{id}' sent too many messages that cannot be used; it is heard again later"
+    why = f"device '{id}' sent too many messages that cannot be used; it is in quarantine for a while"
     facts = refused, events.Quarantined(id, why)
     return doing(
         (vocabulary.TurnAway(id, "device.quarantined", why),), telling(facts, feed(s, rounds.Lost(id, at), at))

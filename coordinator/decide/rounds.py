@@ -42,8 +42,8 @@ that model back: it opens without a quorum, and closes at its deadline with the 
 
 House rules
   1. `step` is the only door. It changes nothing: it gives back the next state and what the shell shall do.
-  2. Ids and numbers only. No decision reads a clock (`at` and `reason` are there for the story), and none depends on
-     the order of a set: the same events give the same actions, so a journal of events is the whole truth.
+  2. Ids and numbers only. No decision reads a clock (`at` and `reason` are for the journal's readers), and none
+     depends on the order of a set. The same events give the same actions, so a journal of events is the whole truth.
   3. One timer at a time, named by round and attempt. Attempts only grow, so an older timer means nothing.
   4. A device that is listed in a Merge was asked, has answered and counts once; there is one Merge for a round.
   5. Nothing a device says is an error. Every answer gets a verdict: Accept, Late, or Ignore with the reason.

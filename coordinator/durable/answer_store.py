@@ -1,9 +1,9 @@
 """Every answer of a run from its arrival to its merge. Most of the numbers of accepted answers stay in the journal.
 
-The answers of a round may be a thousand models. As many as are a few models stay in memory, which is fastest; of each
-further one the journal's copy is enough: a stage that works on sums reads them one after another, in the order of the
-devices, which is the order everywhere and so gives the same bits. A stage that wants all of them at once gets them as
-maps of files, which the kernel keeps in memory only as long as there is room.
+The answers of a round may be a thousand models. A few of them stay in memory, which is fastest; for all others the
+journal's copy is enough. A stage that works on sums reads them one after another, in the order of the devices: every
+driver uses that order, and so gets the same bits. A stage that needs all of them at once gets memory-mapped files,
+which the kernel keeps in memory only as long as there is room.
 """
 
 from collections.abc import Callable, Mapping

@@ -132,7 +132,7 @@ def best(disk: Disk) -> str:
     about = read(disk, newest[0])[1] if newest else {}
     best_round = about.get("best", {}).get("round")
     if best_round is None:
-        raise StoreError(f"{disk.where()}: which model was the best is not known: they were not evaluated")
+        raise StoreError(f"{disk.where()}: the best model is not known, because no model was evaluated")
     if best_round == about["round"]:
         return newest[0]
     if read(disk, BEST)[1]["round"] != best_round:

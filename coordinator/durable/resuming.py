@@ -123,7 +123,7 @@ class Stated:
             held = parse_json(text)
             return cls(int(held["file"]), None if held["override"] is None else int(held["override"]))
         except (ValueError, KeyError, TypeError):
-            raise StoreError("what a journal says of the rounds that were asked for cannot be read") from None
+            raise StoreError("the journal's number of rounds cannot be read") from None
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))

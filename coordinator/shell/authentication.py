@@ -56,7 +56,7 @@ class Proofs:
         if self.keys.members is not None and not self.keys.members.still(id, device.key):
             raise Unproven("device.revoked", f"'{id}' is no longer a member of this fleet")
         if envelope.key != device.key:
-            raise Unproven("message.signature", f"somebody else than '{id}' spoke in its name")
+            raise Unproven("message.signature", f"a message in the name of '{id}' has the key of another device")
         common = chunks.series(envelope.payload)
         series = envelope.run_id, envelope.signature, common or b""
         if common is None or envelope.counter != device.heard or series != device.series:
@@ -98,8 +98,9 @@ class Proofs:
         raise Unproven(
             "device.copied",
             f"two agents have the keys of '{id}', on hosts '{known.presence.host}' and '{presence.host}', or it was"
-            " installed a second time: only one of them is heard. Stop the other one; another device needs a kit of its"
-            f" own (`edgefl fleet add NAME`), and if neither should be there, `edgefl fleet add {id} --replace`",
+            " installed a second time: the coordinator listens to only one of them. Stop the other one; another device"
+            f" needs a kit of its own (`edgefl fleet add NAME`), and if neither should be there,"
+            f" `edgefl fleet add {id} --replace`",
         )
 
     def unwelcome(self) -> list[str]:

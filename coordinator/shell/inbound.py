@@ -184,7 +184,7 @@ class Hearing:
     def _foreign(self, id: str, digest: bytes, data: bytes | bytearray, now: float) -> vocabulary.Event:
         """Of another run of this job: the device may not have heard of its end, or it is a replay."""
         message = peek(TO_COORDINATOR, data)[0]
-        why = f"device '{id}' spoke to another run of this job"
+        why = f"device '{id}' sent a message for another run of this job"
         if not isinstance(message, Holding | Answer):
             raise Unproven("update.foreign", why)
         self._nameless(lambda: self.inbox.count(NAMELESS, now), "update.foreign", why)

@@ -80,7 +80,7 @@ def standing(job: Job, run_state: RunState, plan: State | None = None) -> Standi
         return Standing(run_state)
     plan = jobs.plan(job, run_state) if plan is None else plan
     if plan is None:
-        raise RunError(f"algorithm '{job.algorithm.name}' needs nobody in round {run_state.round + 1}, its first")
+        raise RunError(f"algorithm '{job.algorithm.name}' asks no device in round {run_state.round + 1}, its first")
     trains = jobs.purpose(job, run_state) == "train"
     before = run_state.previous if traits_of(job.algorithm).uses_previous and trains else None
     return Standing(

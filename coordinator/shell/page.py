@@ -50,7 +50,7 @@ def served(run: RunFile, book: Journal, folder: Path) -> Iterator[Watched]:
         return
     except Exception:  # a bug of ours in what is only looked at is no reason to keep a fleet waiting
         log.exception("no page")
-        yield Watched(_nobody, Shown("", "a mistake of edgefl's own, which the log tells"))
+        yield Watched(_nobody, Shown("", "an error in edgefl; the log has the details"))
         return
     if server.token and not server.page.certificate:
         exposure.warn(f"the page at {server.url} has no TLS: the network between can read its token (page.certificate)")

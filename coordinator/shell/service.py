@@ -3,7 +3,7 @@
     transport, background, clock ──▶ handle(event) ──▶ core.step ──▶ journal ──▶ actions performed, facts told
 
 An event is taken in when the journal has it, and not before: while the disk is full later ones wait in here, and a
-device without a receipt keeps its update. Messages become events in hearing.py; what is large is in artifacts.py.
+device without a receipt keeps its update. Messages become events in inbound.py; what is large is in artifacts.py.
 """
 
 import logging
@@ -54,8 +54,8 @@ NEVER_DEFERRED = (
 class Coordinator:
     """One run over one transport: a reactor. `prepare` makes the job when the first device is there.
 
-    With a journal, everything a device was promised is in it before the promise is made, and a coordinator that is
-    started again with the same journal goes on with the round in hand.
+    With a journal, every receipt is written to it before the device gets it. A coordinator that is started again with
+    the same journal goes on with the current round.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Coordinator:
             if self.journal:
                 self.journal.note(*self.unwritten)
         except StoreError as error:
-            log.warning("the end of the story is not written why=%s", error)
+            log.warning("the last facts are not in the journal why=%s", error)
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ def unpacked(about: Sequence[Sequence[Any]], parts: Sequence[bytearray]) -> Stat
                 raise ValueError("a word of no characters")
             arrays[str(name)] = np.frombuffer(part, kind).reshape(shape)
     except (ValueError, TypeError, OverflowError) as error:
-        raise Gone(f"an array that is none: {error}") from None
+        raise Gone(f"an array that cannot be read: {error}") from None
     return arrays
 
 

@@ -143,7 +143,7 @@ class Box:
         try:
             confined = Confined(*(tuple(str(name)[:TEXT] for name in about[key]) for key in ("got", "missing")))
         except (KeyError, TypeError):
-            raise Gone("no word of how it is confined") from None
+            raise Gone("it did not report how it is confined") from None
         if str(confined) != self._said:
             self._said = str(confined)
             (log.warning if confined.missing else log.info)("box pid=%d has %s", self.pid, printable(self._said))
@@ -171,7 +171,7 @@ class Box:
         if self._unwanted:
             return Cancelled()
         if not dead:
-            return RemoteError("box.malformed", f"the process that trained said what cannot be understood ({why})")
+            return RemoteError("box.malformed", f"the process that trained sent an answer that cannot be read ({why})")
         return RemoteError("box.crashed", _how(status), free_of_data=True)
 
     def _tidy(self) -> None:
@@ -283,7 +283,7 @@ def _check_answer(frame: bytearray, device: str, order: Order) -> None:
     try:
         answer, _ = peek(TO_COORDINATOR, frame)
     except WireError as error:
-        raise Gone(f"an update that is none: {error}") from None
+        raise Gone(f"an update that cannot be read: {error}") from None
     task = order.task
     asked = device, task.job, task.run_id, task.round, task.model, task.purpose
     if not isinstance(answer, Answer) or asked != (

@@ -18,7 +18,7 @@ class Verdict:
     @property
     def logged(self) -> str:
         """The reason, and what others were told where that is not the same: they may ask what it means."""
-        return self.reason if self.told == self.reason else f"{self.reason} (others are told: {self.told})"
+        return self.reason if self.told == self.reason else f"{self.reason} (the coordinator gets: {self.told})"
 
 
 class Undone(Exception):  # noqa: N818 - it was judged where it happened

@@ -175,8 +175,8 @@ def _tasked(s: Session, new: vocabulary.Tasked) -> Step:
 def _set_back(s: Session, new: vocabulary.Tasked, latest: int) -> tuple[vocabulary.Action, ...]:
     """Decline a task older than the last answered round: the coordinator was rolled back."""
     why = (
-        f"round {new.round} is older than round {latest}, which this device has had: if the run's folder was restored"
-        " from a copy, go on under another run.name, with run.from"
+        f"round {new.round} is older than round {latest}, which this device has already worked on: if the run's"
+        " folder was restored from a copy, go on under another run.name, with run.from"
     )
     return vocabulary.Note(why), *_online(s, vocabulary.Decline(new, why))
 
@@ -284,7 +284,7 @@ def _trained(s: Session, round: int, digest: str) -> Step:
             s, begun = _next(s)
             return s, (*crowded, *sent, *begun)
         case _:
-            return s, (vocabulary.Note(f"trained round {round}, which is no longer in hand"),)
+            return s, (vocabulary.Note(f"trained round {round}, which this device no longer works on"),)
 
 
 def _make_room(s: Session) -> Step:

@@ -5,10 +5,11 @@ ended. A message to the device must be newer than the last one. A state may be t
 sends it after every connect. Of a run that has ended nothing is heard but its last state, until its coordinator
 says in a newer one that it goes on; what was said before the end stays old.
 
-On disk there are two files. Each message is written to one of them without waiting for the disk: that outlives the end
-of the agent, however sudden. With the first message after a minute, when a run ends and when the agent does, that file
-is synced and the other one is used from then on, so a power cut leaves one that is whole. What it can cost is that
-messages of the last minute are believed once more; the update they led to is in its spool, or was received.
+On disk there are two files. The agent writes the counter of each message to one of them, without waiting for the disk:
+this survives any sudden end of the agent. That file is synced with the first message after a minute, when a run ends,
+and when the agent ends. From then on the other file is used, so a power cut leaves one that is whole. After a power
+cut, messages of the last minute could be accepted a second time; the update that they led to is in the spool, or was
+received.
 """
 
 import json
@@ -80,7 +81,7 @@ class Replays:
         try:
             self._write(synced=True)
         except StoreError as error:
-            log.warning("what was heard is not on disk: %s", error)
+            log.warning("the counters of received messages are not on disk: %s", error)
             return
         self._slot, self._changed, self._synced = 1 - self._slot, False, self.clock.now()
 
@@ -90,7 +91,9 @@ class Replays:
             self.runs.clear()
         known = self.runs.get(run)
         if known is None and counter <= self.floor:
-            raise WireError("message.replayed", f"run {run} is older than {RUNS} others that were heard of")
+            raise WireError(
+                "message.replayed", f"run {run} is older than {RUNS} other runs of which this device keeps the counters"
+            )
         return known or Heard()
 
     def _keep(self, run: str, heard: Heard) -> None:
@@ -106,7 +109,7 @@ class Replays:
         try:
             self._write(synced=False)
         except StoreError as error:
-            log.warning("what was heard is not on disk: %s", error)
+            log.warning("the counters of received messages are not on disk: %s", error)
 
     def _write(self, *, synced: bool) -> None:
         self._number += 1

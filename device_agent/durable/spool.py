@@ -52,8 +52,8 @@ class Spools:
     def take(self) -> dict[str, Held]:
         """What waited when the device was last switched off, by the run of its job, the oldest first.
 
-        A power cut may have come after a new update was written and before an old one was cleared: then the old one is
-        there as well, of the same run or as one too many.
+        After a power cut between the write of a new update and the removal of an old one, both are on disk. The old
+        one is then of the same run, or one more than the limit.
         """
         taken: dict[str, Held] = {}
         waiting = [(spool, held) for spool in self._free if (held := spool.take())]
@@ -94,9 +94,9 @@ class Spool:
         length of the note 8 | note, sealed by its hash | frame, whose hash stands in the note
 
     The file is written in place: a torn one is known by its hashes, and its round is trained again. So an update costs
-    one sync and no rename, which on an SD card is most of what a small round costs. That sync is not waited for unless
-    the device keeps something from this round to the next: an answer that the coordinator has, of which the device
-    knows nothing after a power cut, is no loss; what was kept with it would be.
+    one sync and no rename, which on an SD card is most of what a small round costs. The agent waits for that sync only
+    if the device keeps a state from this round to the next. After a power cut it does no harm if the device has
+    forgotten an answer that the coordinator has; a lost state would do harm.
     """
 
     def __init__(self, disk: Disk, place: int = 0) -> None:

@@ -1,8 +1,8 @@
 """Whose word counts here and whose models are trained on: one coordinator's, named by the agent file or met first.
 
-Without `agent.coordinator`, which only an agent at a broker on loopback may lack, the first key that signs a task for
-this device is written down and believed from then on (trust on first use). A manifest must also be of the very job,
-run and round that was asked for, so that an old one cannot stand in for a new one, however well it is signed.
+Only an agent at a broker on loopback may lack `agent.coordinator`. It writes down the first key that signs a task for
+it, and trusts that key from then on (trust on first use). A manifest must also name the job, run and round that the
+device asked for, so that an old signed one cannot replace a new one.
 """
 
 import logging

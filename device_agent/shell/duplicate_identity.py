@@ -39,7 +39,7 @@ class Twin:
 def words(device: str, host: str) -> str:
     """What is the matter, and what to do."""
     return (
-        f"two agents have the keys of '{device}', this one and one on host '{host}', and put each other off the line:"
-        " stop one of them; another device needs a kit of its own (`edgefl fleet add NAME` on the server). If you know"
-        f" of no other, the keys were copied: `edgefl fleet add {device} --replace` there makes a new kit"
+        f"two agents have the keys of '{device}', this one and one on host '{host}', and interrupt each other's"
+        " connection: stop one of them; another device needs a kit of its own (`edgefl fleet add NAME` on the server)."
+        f" If you know of no other, the keys were copied: `edgefl fleet add {device} --replace` there makes a new kit"
     )

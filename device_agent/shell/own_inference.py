@@ -1,7 +1,7 @@
 """The device's own model at work, on the device: opened from its folder, judged, asked, and written as ONNX.
 
-It runs as it was trained: on onnxruntime from the graphs that the coordinator sent, which are checked as if they had
-just come, or on PyTorch where the device trains with it. Nothing is connected, and nothing leaves the device.
+It runs as it was trained: on PyTorch where the device trains with it, otherwise on onnxruntime. The graphs that the
+coordinator sent are checked again as if they had just arrived. Nothing is connected, and nothing leaves the device.
 """
 
 from collections.abc import Mapping

@@ -11,9 +11,8 @@ Broken data are a state and never an exception that ends the agent: a logger may
 mounted late. `trouble` is announced to coordinators, so it quotes no values of cells.
 
 What is held back is never trained on: models are evaluated on it, where a run asks for that. A trial's part holds
-nothing back of its own; there a task says which share of it is set aside. Of the rows that are held back those are
-`counted` on which models are evaluated, and of those that are trained on some may be `left_out` of sums that leave the
-device (counted_rows.py).
+nothing back of its own; there a task says which share of it is set aside. Models are evaluated on the `counted` ones
+of the held-back rows. Some of the training rows may be `left_out` of sums that leave the device (counted_rows.py).
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The agent: a thin shell around the session. It carries out what the session decides, one thing after another.
 
-It is a reactor (edgefl/system/reactor.py): its owner hands it events and wakes it at its deadline. What the disk
-has no room for is tried again at the deadline, and all that comes later waits behind it: a commit that is not written
+It is a reactor (edgefl/system/reactor.py): its owner hands it events and wakes it at its deadline. If the disk is
+full, the write is tried again at the deadline, and everything later waits behind it. A commit that is not written
 keeps its update, and an update whose price is not booked is not sent.
 """
 
@@ -429,11 +429,13 @@ class Agent:
         self.failures.end(failed_for=key)
         self.misfits = self.samples.misfits
         count = self.failures.of(key)
-        log.warning("a task could not be done, which tells something of the data: %d of %d key=%s", count, MOST, key)
+        log.warning(
+            "a task failed, and each failure reveals something about the data: %d of %d key=%s", count, MOST, key
+        )
         if count >= MOST:
             log.warning(
-                "this device works no more for the coordinator with key %s: %d of its tasks could not be done. If that"
-                " was no attack, stop the agent, delete %s and start it again",
+                "this device no longer works for the coordinator with key %s: %d of its tasks could not be done. If"
+                " that was no attack, stop the agent, delete %s and start it again",
                 key,
                 count,
                 self.failures.where,

@@ -112,7 +112,7 @@ class VitalSigns:
         Sign(
             unit="share",
             metric="edgefl_device_battery_ratio",
-            help="What is left in its battery.",
+            help="Charge of its battery.",
             words="battery {}",
             brief=True,
             title="Battery",
@@ -137,7 +137,7 @@ SIGNS: Mapping[str, Sign] = {
 
 def described(readings: Mapping[str, Any]) -> str:
     """Return all that is known of a machine in one line; names that are no vital sign are left out."""
-    return ", ".join(_words(readings, brief=False)) or "its machine tells nothing"
+    return ", ".join(_words(readings, brief=False)) or "its machine reports nothing"
 
 
 def glance(readings: Mapping[str, Any]) -> str:

@@ -115,7 +115,7 @@ def _plain(
         signal.signal(number, lambda number, _frame: ended.put(number))
     with broker.start(port, bind=bind, prefer=prefer, users=users, insecure=insecure) as running:
         if not is_loopback(bind):
-            who = f"the user '{user}'" if user else "everybody"
+            who = f"the user '{user}'" if user else "every machine"
             warn(f"at {bind} {who} may read and forge what any device says, and nothing is encrypted")
         typer.echo(f"{running.kind} listens on {running.address}; Ctrl-C ends it")
         ended.get()

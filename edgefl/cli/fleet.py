@@ -32,7 +32,7 @@ def init(  # noqa: PLR0917 - options of a command
     devices: Annotated[str | None, typer.Option(help="pi-01,pi-02,...: the first members.")] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A name or address of the broker; the first is what devices are told.", show_default=False),
+        typer.Option(help="A name or address of the broker; devices connect to the first one.", show_default=False),
     ] = None,
     port: Annotated[
         int, typer.Option(help="The broker's port; the next is for coordinators here, the one after for tokens.")
@@ -112,7 +112,7 @@ def add(  # noqa: PLR0917 - options of a command
 def site(  # noqa: PLR0917 - options of a command
     name: Annotated[str, typer.Argument(help="The name of the site.", show_default=False)],
     host: Annotated[
-        list[str], typer.Option(help="A name or address of the site's broker; the first is what its devices are told.")
+        list[str], typer.Option(help="A name or address of the site's broker; its devices connect to the first one.")
     ],
     port: Annotated[int, typer.Option(help="The port of the site's broker.", min=1, max=65535)] = 8883,
     replace: Annotated[bool, typer.Option("--replace", help="New keys for a site; the old ones are revoked.")] = False,
@@ -165,7 +165,10 @@ def revoke(name: DeviceName, fleet: FleetName = "default") -> None:
         if revocation.told_at(opened, site):
             typer.echo(f"the broker of site '{site}' knows it: '{name}' has no rights there, and is not let in again")
             return
-        typer.echo(f"edgefl: site '{site}' does not say that it knows; it is told when its bridge is there", err=True)
+        typer.echo(
+            f"edgefl: site '{site}' has not confirmed it yet; it gets the new list as soon as its bridge connects",
+            err=True,
+        )
         raise typer.Exit(1)
 
 
@@ -208,7 +211,9 @@ def forget(name: DeviceName, fleet: FleetName = "default") -> None:
     if folder.exists() and name in members.read(folder.members).active():
         typer.echo(f"'{name}' is still a member, and may come again:  {program()} fleet revoke {name}")
     elif not known:
-        raise ConfigError(f"no device '{name}' was seen in fleet '{fleet}': `edgefl fleet list` shows who was")
+        raise ConfigError(
+            f"no device '{name}' was seen in fleet '{fleet}': `edgefl fleet list` shows the devices that were seen"
+        )
     if known:
         typer.echo(f"forgot what was seen of '{name}'")
 
@@ -272,7 +277,7 @@ def _listen(fleet: "Fleet", only: str | None) -> None:
     except OSError as error:
         if only is None:
             raise ConfigError(f"{where} cannot be used ({error.strerror}): does `fleet listen` run already?") from None
-        typer.echo(f"`{program()} fleet listen` serves it, or whoever else has {where}", err=True)
+        typer.echo(f"`{program()} fleet listen` or another program already serves {where}", err=True)
 
 
 def _parts(trial: Path, parts: Any) -> list[dict[str, Any] | None]:  # Any: numbers, and whatever TOML can say

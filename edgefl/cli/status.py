@@ -29,7 +29,9 @@ def status(  # noqa: PLR0917 - options of a command
     json: Annotated[bool, typer.Option("--json", help="One JSON object per run, or per device.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Once, and not until the run has ended.")] = False,
     all_: Annotated[bool, typer.Option("--all", help="Also the runs that ended long ago.")] = False,
-    slow: Annotated[bool, typer.Option("--slow", help="Who was slow, measured against those asked with it.")] = False,
+    slow: Annotated[
+        bool, typer.Option("--slow", help="Show slow devices, measured against those asked with them.")
+    ] = False,
     on: Annotated[str | None, typer.Option(help="With --slow: a day, e.g. tuesday, yesterday, 2026-11-17.")] = None,
     since: Annotated[str | None, typer.Option(help="With --slow: from then on, e.g. tuesday, 3h, 2026-11-17.")] = None,
     until: Annotated[str | None, typer.Option(help="With --slow: until then.")] = None,
@@ -105,9 +107,9 @@ def _who_was_slow(looked: "Looked", console: "Console", span: tuple[float | None
     bounds = [f"{word} {shown(at)}" for word, at in zip(("from", "until"), span, strict=True) if at is not None]
     when = " ".join(bounds) or f"since it began, {shown(looked.snapshot.run.started_at)}"
     if not paces:
-        console.print(f"{looked.snapshot.run.name}: nobody was asked {when}", markup=False)
+        console.print(f"{looked.snapshot.run.name}: no device was asked {when}", markup=False)
         return
-    console.print(f"{looked.snapshot.run.name}: who was slow {when}", style="bold", markup=False)
+    console.print(f"{looked.snapshot.run.name}: slow devices {when}", style="bold", markup=False)
     console.print(slow_table(paces))
     if not any(one.slow for one in paces):
         console.print("no device: all answered in time, and no rounds waited for one of them", style="dim")

@@ -1,6 +1,6 @@
 """What an operator does to a fleet: make it, add a device, take one back. Everything is on disk when it returns.
 
-What has been written is in force at the broker when it has read it again (broker_control.py).
+What has been written is in force at the broker when it has read it again (`reload` in broker.py).
 """
 
 from collections.abc import Sequence

@@ -4,10 +4,10 @@
      "centre": "mqtts://server.local:8883", "coordinator": "ed25519:...", "ca": PEM, "certificate": PEM, "key": PEM,
      "bridge_certificate": PEM, "bridge_key": PEM, "members": {"number": 7, "devices": ["pi-07"], "revoked": PEM}}
 
-A site is a member of the fleet: its bridge has a certificate of the site's name, may speak for the devices of the site
-alone, and is put out as a device is. Who belongs to the site, and whose certificates no longer count, is
-told to it over the bridge whenever that changes: a list that is signed with the coordinator's key and numbered, so that
-no older one takes its place, even at a hostile broker. It stands at the fleet's broker for a site that is away.
+A site is a member of the fleet: its bridge has a certificate with the site's name, may pass on messages of the site's
+own devices only, and is revoked like a device. The coordinator sends the site a list of its members and of revoked
+certificates whenever one of them changes. The list is signed with the coordinator's key and numbered, so that no older
+one can take its place, even at a hostile broker. It is retained at the fleet's broker, for a site that is away.
 """
 
 import base64

@@ -91,7 +91,7 @@ def _spent(table: Mapping[str, Any], overview: Overview) -> tuple[Spent | None, 
         algorithm = run.make_algorithm()
         bills = [bill for name in overview.devices if (bill := _bill(algorithm, name, overview)) is not None]
     except CodeRefused:
-        return None, "the run is of code that is run only for who names the run file, edgefl report run.toml"
+        return None, "the run uses code of its own, which runs only if you name the run file: edgefl report run.toml"
     except (EdgeflError, ValueError):  # of another version, or a bill that needs the model itself
         return None, ""
     return max(bills, key=lambda bill: bill.updates, default=None), ""

@@ -137,7 +137,7 @@ class PageSource:
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, ssl.SSLCertVerificationError):
                 raise ConfigError(
-                    f"{self.url}: its certificate is not believed ({reason.verify_message}): --ca FILE names the"
+                    f"{self.url}: its certificate is not trusted ({reason.verify_message}): --ca FILE names the"
                     " authority that made it; of a fleet, authority.crt"
                 ) from None
             raise RunError(f"{self.url}: cannot be reached ({reason}); does its coordinator run?") from None

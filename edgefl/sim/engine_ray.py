@@ -212,7 +212,7 @@ def _own_cluster() -> Iterator[Any]:
     """Yield the module `ray` with a cluster on this machine that no other user can reach; it ends with the block.
 
     A user who reaches a cluster runs code on it. Its ports are open to every user of the machine, so its processes ask
-    for a token, which only their environment holds: a file of Ray's own (~/.ray/auth_token) may be readable by others.
+    for a token. Only their environment holds it, because Ray's own file (~/.ray/auth_token) may be readable by others.
     Its sockets and logs lie in a folder of this user's; Ray's default in /tmp can be entered by all. And it is asked
     for by name: otherwise Ray first connects to whatever cluster a file in /tmp names, which any user can write.
     """

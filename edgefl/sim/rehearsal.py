@@ -1,8 +1,8 @@
 """The rehearsal: a run's first rounds with its own numbers, before any device is asked.
 
-As many answers as the run asks for, samples of its own data where the coordinator has some, free rounds, a memory that
-is full: what cannot work (a stage whose needs are not met, a memory smaller than the cohort, features that are too
-long for a proof) fails here, with a clear message, and not in the field.
+It uses as many answers as the run asks for, the coordinator's own samples where it has some, free rounds, and a full
+memory. What cannot work fails here, with a clear message, and not in the field: a stage whose needs are not met, a
+memory smaller than the cohort, features that are too long for a proof.
 
 It stays cheap because only two devices train, a few steps each: one that has answered before, and one that comes for
 the first time. All other answers are theirs under other names; what merges them sees as many as there will be.

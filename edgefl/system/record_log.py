@@ -4,10 +4,10 @@
             | the same of the records without their bodies 4 | records
     record  length of the note 4 | length of the body 8 | note, JSON | body, raw bytes, at a multiple of 64
 
-The records of one `append` are one batch: together they are there after a power cut, or none of them is. A batch begins
-only after the one before it was synced, so of all batches only the last one can be torn: no receipt was sent for it, so
-it is cut off. The first one comes with its file, whole or not at all. Anything else that does not agree is damage, and
-is not passed over.
+The records of one `append` are one batch: together they are there after a power cut, or none of them is. A batch
+begins only after the one before it was synced, so only the last batch can be torn. No receipt was sent for it, so it
+is cut off. The first one comes with its file, whole or not at all. Anything else that does not agree is damage, and is
+not passed over.
 
 Notes have a checksum of their own, so a reader of notes skips the bodies, but for those that may be torn (`Bodies`).
 """
@@ -108,7 +108,7 @@ class RecordLog:
         try:
             return _batch(window, self.end, size, bodies)
         except (ValueError, error):  # another program made it, with the right checksum
-            raise self.damaged("for it holds what is no record") from None
+            raise self.damaged("where no readable record begins") from None
 
     @property
     def replaced(self) -> bool:

@@ -80,7 +80,7 @@ class Sightings:
         try:
             last_seen.write(self.file, news)
         except StoreError as error:
-            log.warning("who was seen is not written why=%s", error)
+            log.warning("the list of devices seen is not written why=%s", error)
         else:
             self._news.clear()
 

@@ -22,6 +22,6 @@ def missing_key(broker: Address, key: str | None) -> Missing | None:
     if key or broker.local:
         return None
     return Missing(
-        f"agent.coordinator is not set, and the first to speak at {broker} would be believed",
+        f"agent.coordinator is not set, so this device would trust the first coordinator that it meets at {broker}",
         f'write coordinator = "ed25519:..." under [agent] (or set EDGEFL_AGENT__COORDINATOR); {WHERE}',
     )

@@ -2,12 +2,12 @@
 
     magic 2 | version 1 | length of the run's name 1 | key 32 | counter 8 | signature 64 | the run's name | what is said
 
-One envelope goes around one message at the broker: a chunk of a frame, or the JSON of a presence or a state. Signed are
-its kind (`down`, `round`, `state`, `up`, `presence`), fleet, job, run and device, the counter, and the hash of what is
-said. Of a frame in many chunks it is the hash of the frame, which each of them names: one signature and one counter
-serve all, and a chunk that was changed shows when the frame is whole. So a message counts at one place only, and
-nothing in it is read before it is believed. A sender's counter grows with each message, over its restarts too: a
-receiver that keeps the last one knows an old message when it comes again.
+One envelope goes around one message at the broker: a chunk of a frame, or the JSON of a presence or a state. Signed
+are its kind (`down`, `round`, `state`, `up`, `presence`), fleet, job, run and device, the counter, and the hash of
+what is said. For a frame in many chunks it is the hash of the frame, which each chunk names. One signature and one
+counter serve all chunks, and a changed chunk is noticed when the frame is whole. So a message is valid in one place
+only, and nothing in it is parsed before its signature is checked. A sender's counter grows with each message, across
+its restarts too. A receiver that keeps the last counter recognises an old message.
 
 The envelope is no part of the frame: what counts as traffic is the same in every driver.
 """

@@ -2,9 +2,9 @@
 
     {"protocol":1,"job":"digits", ... ,"key":"ed25519:...","signature":"..."}
 
-Key and signature are the last two members of the manifest's JSON. What is signed are the very bytes of the object
-without them, behind a prefix of our own: nothing is parsed before it is believed, and there is no second way to write
-the same thing. A manifest names the hash of its frame, so the signature covers model, layout, algorithm and graphs.
+Key and signature are the last two members of the manifest's JSON. The signature covers the exact bytes of the object
+without them, after a fixed prefix. So nothing is parsed before the signature is checked, and there is only one way to
+write a manifest. A manifest names the hash of its frame, so the signature covers model, layout, algorithm and graphs.
 
 The same keys sign messages, see `signed.py`. `cryptography` is imported when the first key is used.
 """

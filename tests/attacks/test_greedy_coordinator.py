@@ -128,8 +128,8 @@ def test_it_trains_until_its_allowance_is_spent_and_no_further(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        ({"purpose": "describe"}, "tells nothing about its data without noise"),
-        ({"purpose": "evaluate"}, "tells nothing about its data without noise"),
+        ({"purpose": "describe"}, "sends nothing about its data without noise"),
+        ({"purpose": "evaluate"}, "sends nothing about its data without noise"),
         ({"evaluates": 10}, "sends no counts"),
         ({}, ""),
     ],

@@ -269,5 +269,8 @@ def test_what_nobody_can_be_blamed_for_is_told_as_such() -> None:
     play.run()
     told = [(fact.device, fact.reason) for fact in play.facts if isinstance(fact, events.Quarantined)]
     assert told == [
-        (NAMELESS, "too many messages without a proven sender: for a while they are counted, and not told of")
+        (
+            NAMELESS,
+            "too many messages whose sender is not proven: for a while they are counted, but not listed one by one",
+        )
     ]

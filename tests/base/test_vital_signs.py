@@ -66,9 +66,9 @@ def test_the_page_knows_every_unit_and_no_sign() -> None:
         ),
         ({"throttled": True}, "throttled", "throttled"),
         ({"throttled": False, "load": 0.0}, "load 0.00", ""),
-        ({"charging": True}, "its machine tells nothing", ""),
-        ({"temperature": "hot", "battery": None, "of_tomorrow": 1.0, "at": 3.0}, "its machine tells nothing", ""),
-        ({}, "its machine tells nothing", ""),
+        ({"charging": True}, "its machine reports nothing", ""),
+        ({"temperature": "hot", "battery": None, "of_tomorrow": 1.0, "at": 3.0}, "its machine reports nothing", ""),
+        ({}, "its machine reports nothing", ""),
     ],
 )
 def test_readings_in_words(readings: dict[str, Any], words: str, brief: str) -> None:

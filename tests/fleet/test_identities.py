@@ -297,7 +297,7 @@ def test_a_host_is_a_name_or_an_address(host: str) -> None:
         ("embedded", Tls(), None),
         ("mqtt://server.local", Tls(), "has no TLS"),
         ("mqtt://pi@server.local", Tls(), "has no TLS"),
-        ("mqtts://server.local", Tls(), "nobody proves"),
+        ("mqtts://server.local", Tls(), "neither a certificate nor a password"),
         ("mqtts://server.local", Tls(certificate=Path("a.crt")), None),
         ("mqtts://pi@server.local", Tls(), None),
     ],

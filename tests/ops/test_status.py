@@ -142,8 +142,8 @@ def test_who_was_slow_on_tuesday(folder):
     text = said(folder, "--slow", "--on", "2026-11-17")
     lines = [line.split() for line in text.splitlines()]
     assert lines[2][:9] == ["pi-2", "1", "0", "0", "42.0", "s", "42.0", "s", "1"]
-    assert "nobody was asked" in said(folder, "--slow", "--on", "2026-11-16")
-    assert "nobody was asked" in said(folder, "--slow", "--since", "2026-11-17T00:01", "--until", "2026-11-18")
+    assert "no device was asked" in said(folder, "--slow", "--on", "2026-11-16")
+    assert "no device was asked" in said(folder, "--slow", "--since", "2026-11-17T00:01", "--until", "2026-11-18")
     first, second = (json.loads(line) for line in said(folder, "--slow", "--json").splitlines())
     assert (first["device"], second["device"]) == ("pi-2", "pi-1")
     assert (first["median_took"], first["times_cohort"]) == (42.0, 42.0 / 22.0)
@@ -151,7 +151,7 @@ def test_who_was_slow_on_tuesday(folder):
 
 def test_one_devices_story(folder):
     text = said(folder, "--device", "pi-2")
-    assert "pi-2  offline: no coordinator hears it" in text
+    assert "pi-2  offline: no coordinator is running" in text
     assert "2026-11-17 00:00:46 UTC  declined round 2: too warm: 91 °C" in text
     assert json.loads(said(folder, "--device", "pi-2", "--json"))["turns"][0]["took"] == 42.0
 
@@ -293,7 +293,7 @@ def test_a_page_with_a_certificate_is_believed_if_its_authority_is_named(folder,
     try:
         assert server.url.startswith("https://")
         assert PageSource(server.url, None, authority.path).snapshot().run.name == "sensors"
-        with pytest.raises(ConfigError, match=r"its certificate is not believed .*: --ca FILE names the authority"):
+        with pytest.raises(ConfigError, match=r"its certificate is not trusted .*: --ca FILE names the authority"):
             PageSource(server.url).snapshot()
         with pytest.raises(ConfigError, match="cannot be read as a certificate"):
             PageSource(server.url, None, tmp_path / "nowhere.crt")

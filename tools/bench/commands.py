@@ -1,4 +1,4 @@
-"""`python -m tools.bench transport|peers|algorithms|simulator`: where we stand beside others and bare programs."""
+"""`python -m tools.bench transport|peers|algorithms|simulator`: compare edgefl with other programs and bare loops."""
 
 import json as as_text
 import sys
@@ -35,9 +35,9 @@ def transport(  # noqa: PLR0917 - the command line's options
     secured: Annotated[bool, typer.Option(help="What TLS, certificates, ACL and signatures cost.")] = False,
     json: Json = False,
 ) -> None:
-    """Rounds of coordinator and agents, against bare paho clients that move the same bytes.
+    """Time rounds of coordinator and agents, against bare paho clients that move the same bytes.
 
-    With --secured: those of a secured fleet, against the same without TLS and without signatures.
+    With --secured: rounds of a secured fleet, against the same without TLS and without signatures.
     """
     import tempfile
 
@@ -75,7 +75,7 @@ def peers(  # noqa: PLR0917 - the options of the command
 ) -> None:
     """Rounds of coordinator and agents beside Flower's gRPC loop, bare gRPC and bare paho, and simulators beside torch.
 
-    Flower belongs into a venv of its own, as its pins are not ours: python3 -m venv FOLDER && FOLDER/bin/pip install
+    Flower needs a venv of its own, because it pins other versions: python3 -m venv FOLDER && FOLDER/bin/pip install
     flwr torch, then --flower FOLDER/bin/python. Where it is not installed its rows say so.
     """
     import tempfile
@@ -127,7 +127,7 @@ def algorithms(
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 3,
     json: Json = False,
 ) -> None:
-    """Our algorithms, against the arithmetic that cannot be avoided."""
+    """Time our algorithms, against the arithmetic that cannot be avoided."""
     from edgefl.ops.bench.report import show
     from tools.bench.algorithms import Sizes, compare
 
@@ -140,7 +140,7 @@ def simulator(
     repeats: Annotated[int, typer.Option(min=1, help="Turns of each side.")] = 5,
     json: Json = False,
 ) -> None:
-    """A simulated round, against a bare loop in torch and against its matrix products alone."""
+    """Time a simulated round, against a bare loop in torch and against its matrix products alone."""
     from edgefl.base.errors import ConfigError, nearest
     from edgefl.ops.bench.report import show
     from tools.bench.simulator import FLEETS, compare

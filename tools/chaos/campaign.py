@@ -54,7 +54,7 @@ class Summary:
             f"{self.seeds} seeds in {self.took:.0f} s, {each:.3f} s of CPU each; slowest {slowest} ({longest:.2f} s)",
             f"{self.virtual_seconds / 3600:.1f} virtual hours, {self.events} events: every rule after each of them",
             f"{sum(self.faults.values())} faults: {faults}",
-            f"{self.compared} runs in which everybody counted in every round ended with the plain loop's model",
+            f"{self.compared} runs in which every device counted in every round ended with the plain loop's model",
             f"{len(self.failed)} violations" + "".join(f"\n  seed {one.seed}: {one.violation}" for one in self.failed),
         ]
 

@@ -1,4 +1,4 @@
-"""`python -m tools.chaos`: whole fleets in virtual time, with everything going wrong that a seed can think of."""
+"""`python -m tools.chaos`: play whole fleets in virtual time, with faults drawn from a seed."""
 
 import json as as_text
 import os
@@ -25,15 +25,15 @@ def chaos(  # noqa: PLR0917 - the options of the command
         str | None, typer.Option(help="Put this bug into the program first; 'all' searches for each of them.")
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
-    story: Annotated[bool, typer.Option("--story", help="Tell the story of a seed that went well, too.")] = False,
+    story: Annotated[bool, typer.Option("--story", help="Print the story of a seed that broke no rule, too.")] = False,
     report: Annotated[
         Path | None, typer.Option(help="Write what came of the seeds, and of all planted bugs, to this file.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Play simulated fleets whose machines, disks and networks fail, and look after every event that nothing is lost.
+    """Play simulated fleets whose machines, disks and networks fail, and check after every event that nothing is lost.
 
-    The same seed is the same play, to the bit. A seed that breaks a rule tells its story, and the exit code is 1.
+    The same seed gives the same run, to the bit. If a seed breaks a rule, its story is printed, and the exit code is 1.
     """
     from edgefl.base.errors import ConfigError, nearest
     from tools.chaos.campaign import Summary, played

@@ -421,10 +421,10 @@ class Invariants:
         expected, told = by_the_record(machine.job, machine.disk, everybody)
         if expected.sha256() != seen.models.get(expected.round):
             raise Violation(
-                "undisturbed", f"{machine.name}: everybody counted in every round, and the model is another"
+                "undisturbed", f"{machine.name}: every device counted in every round, and the model differs"
             )
         if {fact.round: _plain(fact) for fact in told} != seen.evaluated:
-            raise Violation("undisturbed", f"{machine.name}: everybody counted, and {seen.evaluated} is not {told}")
+            raise Violation("undisturbed", f"{machine.name}: every device counted, and {seen.evaluated} is not {told}")
         return True
 
     def _same_as_its_record(self, machine: CoordinatorMachine, everybody: dict[str, Dataset], full_disks: bool) -> bool:

@@ -307,7 +307,7 @@ def _no_spares() -> Change:
     return rounds, "_spares", lambda _s, _count: ()
 
 
-def _waits_for_everybody() -> Change:
+def _waits_for_all() -> Change:
     expired = rounds._expired
 
     def patient(s: Any) -> Any:
@@ -402,11 +402,11 @@ BUGS: Mapping[str, tuple[str, Callable[[], Change]]] = {
     "answer-offered-once": ("a device that is asked again does not offer what it holds", _answer_offered_once),
     "error-fed-back-twice": ("after a restart what a codec left out is added twice", _error_fed_back_twice),
     "no-spares": ("no device is asked in the place of one that does not answer", _no_spares),
-    "waits-for-everybody": ("a quorum at the deadline does not close a round", _waits_for_everybody),
+    "waits-for-all": ("a quorum at the deadline does not close a round", _waits_for_all),
     "absent-are-waited-for": ("a round waits for every device that was ever there", _absent_are_waited_for),
     "judgement-forgotten": ("what devices said of a model is lost at a restart", _judgement_forgotten),
     "answered-is-asked-again": (
-        "after a restart who has answered is taken to be at work still",
+        "after a restart a device that has answered is taken to be still at work",
         _answered_is_asked_again,
     ),
     "staleness-of-the-model-before": ("staleness is counted from the wrong version", _staleness_of_the_model_before),

@@ -18,7 +18,7 @@ class Budget(BaseModel):
 
     @property
     def needs_a_clock(self) -> bool:
-        """Whether only an emulated fleet can tell when it is spent."""
+        """Return whether the budget needs the virtual clock of an emulated fleet."""
         return self.seconds is not None or self.joules is not None
 
     def spent(self, sent: int, seconds: float = 0.0, joules: float = 0.0) -> str:

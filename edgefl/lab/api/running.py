@@ -67,7 +67,7 @@ class Running:
         if self._bygone is not None:
             raise NotKept
         if self._job is None or self._state is None:
-            raise ConfigError("there is no model yet: ask for weights when a round is told of")
+            raise ConfigError("there is no model yet: ask for weights after the first round")
         return {name: array.copy() for name, array in self._job.model.tensors(self._state.params).items()}
 
     def log(self, **values: Any) -> None:

@@ -1,4 +1,4 @@
-"""Runs that are played at the same time: one process each, so that one that dies takes no other with it."""
+"""Play runs at the same time, each in a process of its own, so that a crash ends one run only."""
 
 import signal
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ SPAWN = get_context("spawn")  # a forked copy of onnxruntime's or torch's thread
 def play_apart(
     orders: Mapping[int, Order], root: Path | None, play: Play, *, workers: int, progress: Progress
 ) -> Iterator[tuple[int, Outcome]]:
-    """Every order's outcome under its number, as they come; no process outlives this."""
+    """Yield each order's number and outcome as it finishes; end all processes before returning."""
     main_guard.leave_if_unguarded()
     waiting = list(orders.items())
     seats: dict[Connection, SpawnProcess] = {}
@@ -43,23 +43,23 @@ def play_apart(
                 yield number, report
     finally:
         for pipe, process in seats.items():
-            process.terminate()  # nothing is lost but a run that is not finished
+            process.terminate()  # only unfinished runs are lost
             process.join()
             pipe.close()
 
 
 def _open(seats: dict[Connection, SpawnProcess], root: Path | None, play: Play) -> Connection:
-    """A new process; gives back the pipe to it."""
+    """Start a process; return the pipe to it."""
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=_serve, args=(theirs, root, play), name="compare", daemon=True)
     process.start()
     seats[ours] = process
-    theirs.close()  # so that the end of the process is the end of the pipe
+    theirs.close()  # then the pipe ends with the process
     return ours
 
 
 def _hear(pipe: Connection, process: SpawnProcess, order: Order) -> tuple[str, int] | Outcome:
-    """What the process says: that a round is over, or the outcome; if it is gone, that is the outcome."""
+    """Return the report of a process: a finished round or the outcome; `Failed` if the process has died."""
     try:
         report: tuple[str, int] | Outcome = pipe.recv()
     except (EOFError, ConnectionResetError):
@@ -73,8 +73,8 @@ def _hear(pipe: Connection, process: SpawnProcess, order: Order) -> tuple[str, i
 
 
 def _serve(pipe: Connection, root: Path | None, play: Play) -> None:
-    """The life of such a process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who gives the orders
+    """Play orders until the pipe is closed: the main function of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     while True:
         try:
             order = pipe.recv()

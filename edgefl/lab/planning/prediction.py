@@ -79,10 +79,13 @@ def concerns(demand: Demand, prediction: Prediction, limit_mb: float) -> Iterato
             f" {prediction.kinds[slow]:.0f} s; raise it, or let rounds.over_select take the fastest"
         )
     if prediction.serving > CROWDED * prediction.round:
-        yield "the server's own work is most of a round: it, and no device, is what a larger fleet would wait for"
+        yield "the server's own work takes most of a round: a larger fleet would wait for it, not for devices"
     if demand.down > limit_mb * 2**20:
         size = demand.down / 2**20
-        yield f"the model has {size:.0f} MiB, and a device takes agent.limit_mb = {limit_mb:g} unless it is told"
+        yield (
+            f"the model has {size:.0f} MiB, and a device accepts at most agent.limit_mb = {limit_mb:g} (MiB);"
+            " raise it in the agent files"
+        )
 
 
 def _seconds(demand: Demand, kind: str, noise: float) -> float:

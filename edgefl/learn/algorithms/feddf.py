@@ -45,7 +45,7 @@ class Ensemble:
 
     traits = Traits(
         individual=True,
-        one_model="it adds each update to the model in hand to get the device's own model back",
+        one_model="it adds each update to the current model to recover the device's own model",
     )
 
     def apply(self, draft: Draft, state: State, site: Site) -> tuple[Draft, State]:

@@ -49,7 +49,7 @@ class Flashback(LocalTraining):
     patience_on: Literal["loss", "accuracy"] = "loss"
     keep_start: bool = True
 
-    traits = Traits(one_model="devices are told what all of them together have seen of each class")
+    traits = Traits(one_model="devices receive what all of them together have seen of each class")
 
     def plan(self, round: int, params: Vector, server: Mapping[str, State]) -> State | None:  # noqa: ARG002
         if server and "distill" not in server:
@@ -208,7 +208,7 @@ class Distill(PublicTraining):
 
     traits = Traits(
         individual=True,
-        one_model="it adds each update to the model in hand to get the device's own model back",
+        one_model="it adds each update to the current model to recover the device's own model",
         believes="the label counts that devices send",
     )
 
@@ -258,7 +258,7 @@ def register(state: State, draft: Draft, classes: int) -> State:
         if told is not None and told.shape == (classes,) and told.dtype.kind in "iu" and (told >= 0).all():
             known[device] = told.astype(np.int64)
     if not known:
-        raise ConfigError("aggregation 'distill': no device told its label counts; use algorithm.name = 'flashback'")
+        raise ConfigError("aggregation 'distill': no device sent its label counts; use algorithm.name = 'flashback'")
     known = {**dict.fromkeys(draft.updates, np.zeros(classes, np.int64)), **known}
     names = sorted(known)
     return {

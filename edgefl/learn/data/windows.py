@@ -1,8 +1,8 @@
 """Rows in their order as samples: windows that never reach over a gap, and parts that share no row.
 
 Rows are divided into segments: stretches of one group in which nothing is missing. A window lies inside a segment.
-What is held back are whole blocks of rows, one of every five, so that no row of a training window is in one that is
-held back, however much windows overlap. Which ones does not change when rows are added behind.
+Whole blocks of rows are held back, one of every five. So no row of a training window is in a held-back one, however
+much windows overlap. Which ones does not change when rows are added behind.
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,8 @@
 Weights go in as slices of the flat vector and gradients come out into slices of a new one, both in place. What the
 forward pass keeps for the pullback is written into arrays of ours and read from there, never copied.
 
-No memory is handed over on the word of a graph: names, types and shapes are those of the layout and the batch
-(`onnx_bindings`), and onnxruntime refuses to write a result of another shape than that of the memory bound for it.
+What a graph declares never decides about memory: names, types and shapes are those of the layout and the batch
+(`onnx_bindings`). onnxruntime refuses to write a result whose shape differs from that of the memory bound for it.
 """
 
 from collections.abc import Callable, Mapping

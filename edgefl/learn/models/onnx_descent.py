@@ -1,8 +1,8 @@
 """Walking with a bundle's graph of whole steps: weights in, weights out, nothing bound or copied in between.
 
 A lane has two sets of weights. A call reads one and writes the other, the next call goes back the other way: both
-directions are bound once. Each tensor begins at a line of the cache, as it does where onnxruntime allocates it: some
-kernels sum in another order elsewhere, and how many steps a call takes must not change a bit.
+directions are bound once. Each tensor begins at a line of the cache, as onnxruntime allocates it: some kernels sum in
+another order elsewhere. The number of steps in a call must not change a bit.
 
 Lanes share a session and nothing else, so each thread can walk in its own.
 """

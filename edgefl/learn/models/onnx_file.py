@@ -1,7 +1,7 @@
 """An ONNX file, read with nothing but the standard library, and strictly.
 
-onnxruntime must see the same graph as we do. So what two readers of protobuf could understand in two ways is refused: a
-field that we do not know, one of another wire type than it should have, one that is given twice.
+onnxruntime must see the same graph as we do. So everything that two readers of protobuf could understand differently
+is refused: an unknown field, a field of the wrong wire type, a field that is given twice.
 """
 
 from collections.abc import Container, Iterator, Mapping

@@ -1,7 +1,7 @@
 """The operators that a graph from outside may use: those that our exporter writes, each with the shape it results in.
 
-A rule is as strict as the exporter is plain: what it would never write is refused, whether or not onnxruntime could run
-it, so that its kernels only ever see inputs that fit together.
+A rule refuses everything that our exporter never writes, even if onnxruntime could run it. So its kernels only get
+inputs that fit together.
 """
 
 from collections.abc import Callable

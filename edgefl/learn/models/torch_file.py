@@ -1,16 +1,17 @@
 """The tensors of a file that `torch.save(module.state_dict(), path)` wrote, read without unpickling anything.
 
-Such a file is a zip: `data.pkl` says which tensors there are, `data/0`, `data/1`, ... hold their numbers. A pickle is a
-program; this one is not run. Its few instructions are walked over here with plain lists and dictionaries: a name is
-only compared with those a state dict needs, nothing is imported or called, and any other instruction or name is an
-error. So a file from anywhere is safe to read, with or without PyTorch.
+Such a file is a zip: `data.pkl` says which tensors there are, `data/0`, `data/1`, ... hold their numbers. A pickle is
+a program; this one is not run. Its few instructions are interpreted here with plain lists and dictionaries, and
+nothing is imported or called. A name is only compared with those that a state dict needs; any other instruction or
+name is an error. So a file from anywhere is safe to read, with or without PyTorch.
 
-`torch.load(weights_only=True)` is no substitute. The coordinator, which reads such files, has no torch; and torch 2.13
-imports nothing that is not allowed, but it crashes on a deeply nested key, takes 4 GB for a file of 60 MB that makes
-empty dictionaries, inflates compressed parts without a limit, and accepts a tensor of 10^12 numbers made of four.
+`torch.load(weights_only=True)` is no substitute. The coordinator, which reads such files, has no torch. And torch 2.13
+imports only what is allowed, but it has no limits: it crashes on a deeply nested key, and takes 4 GB for a file of 60
+MB that makes empty dictionaries. It inflates compressed parts of any size, and accepts a tensor of 10^12 numbers made
+of four.
 
-Tensors that share their numbers in the file share them here, and no part of the archive is read twice: what is read
-takes no more memory than the file is long, and numbers of bfloat16 three times theirs, for they become float32.
+Tensors that share their numbers in the file share them here, and no part of the archive is read twice. So the tensors
+take no more memory than the file is long; those of bfloat16 take three times theirs, because they become float32.
 """
 
 import pickletools

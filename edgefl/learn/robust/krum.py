@@ -1,7 +1,7 @@
 """Krum: the one update that has the nearest neighbours (Blanchard et al., 2017).
 
-Of n answers f may lie. An answer's score is the sum of its squared distances to the n - f - 2 answers nearest to it:
-liars that agree with each other are too few to have good scores, those that agree with the others do no harm.
+Of n answers f may lie. An answer's score is the sum of its squared distances to the n - f - 2 answers nearest to it.
+Liars that agree with each other are too few to get good scores; liars that agree with the honest devices do no harm.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """What a selection is: the order in which devices are asked, from what the coordinator knows of each.
 
-It is pure: the same candidates, seed and draw give the same order on every machine, so that loop, emulator and
-coordinator ask the same devices, and a journal that is read again asks them again.
+It is pure: the same candidates, seed and draw give the same order on every machine. So loop, emulator and coordinator
+ask the same devices, and so does a coordinator that reads its journal after a restart.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The kinds of tasks, by the word of `task.kind`: what their labels and outputs are, and what a model is worth.
 
-A kind counts what a model says of a batch as sums, so the counts of devices add up to those of all their samples, and
-the coordinator's own test data are judged by the same numbers. No sum is of a single sample.
+A kind counts a model's predictions on a batch as sums, so the counts of devices add up to those of all their samples.
+The model is judged on the coordinator's own test data by the same numbers. No sum is of a single sample.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """How much memory an agent takes: `edgefl agent start` itself, a member of a secured fleet, in rounds with LeNet-5.
 
-Counted are the agent, the process that forks boxes and its box, as if nothing else ran on the machine: what the three
-share counts once, and what others here happen to share with them counts all the same. So the figure is that of a
-device, whatever runs beside the bench.
+It counts the agent, the fork server and its box, as if nothing else ran on the machine. Memory that the three share
+counts once; memory that other programs happen to share with them counts in full. So the figure is that of a device,
+whatever runs beside the bench.
 """
 
 import json

@@ -1,7 +1,8 @@
 """A process as heavy as an agent with its box: `python -m edgefl.ops.bench.boxed_process NETWORK GRAPHS ROUNDS`.
 
-It trains rounds in a box, then in turns in the box and in its own process, and says as JSON what that took: memory is
-that of agent, zygote and box together, pages they share counted once (PSS), and that of one process that does it all.
+It trains rounds in a box, then in turns in the box and in its own process, and prints the costs as JSON. Memory is
+given twice: of agent, fork server and box together, with shared pages counted once (PSS), and of one process that does
+all.
 """
 
 import gc

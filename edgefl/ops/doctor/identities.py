@@ -46,7 +46,7 @@ def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
     elif not run.devices and not address.local:
         yield warning(
             "identities",
-            f"fleet '{folder.name}' has no members: the first key that comes with a device's name is believed",
+            f"fleet '{folder.name}' has no members: the first key that comes with a device's name is trusted",
             "`edgefl fleet init` makes a fleet of members, or name their keys under [devices]",
         )
     if run.page.serve and not is_loopback(run.page.host) and run.page.certificate is None and not folder.exists():
@@ -58,7 +58,7 @@ def of_run(run: RunFile, address: Address, now: datetime) -> Iterator[Finding]:
     if not address.local and not run.wire.seals(local=False):
         yield warning(
             "seal",
-            f"whoever runs the broker at {address.host} can read every update",
+            f"the operator of the broker at {address.host} can read every update",
             'set wire.seal = "auto": answers are then for the coordinator alone',
         )
 

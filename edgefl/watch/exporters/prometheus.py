@@ -80,7 +80,7 @@ PER_CLASS = Metric("edgefl_class_accuracy_ratio", "gauge", "Accuracy of the last
 FLEET = Metric("edgefl_devices", "gauge", "Devices that are known, by what they are doing.")
 DEVICE = {
     "up": Metric("edgefl_device_up", "gauge", "Whether the device is there."),
-    "last_seen": Metric("edgefl_device_last_seen_timestamp_seconds", "gauge", "When it was last heard."),
+    "last_seen": Metric("edgefl_device_last_seen_timestamp_seconds", "gauge", "When its last message came."),
     "took": Metric("edgefl_device_answer_seconds", "gauge", "Its last answer: seconds since it was asked."),
     "seconds_per_step": Metric("edgefl_device_step_seconds", "gauge", "Seconds for one mini-batch."),
     "answers": Metric("edgefl_device_answers_total", "counter", "Answers that counted."),

@@ -1,8 +1,8 @@
 """Webhooks: alarms as signed JSON over HTTPS, tried again for a while, and never from the run's own thread.
 
-A message is a POST with `X-Edgefl-Id` (the same for every attempt, also after a restart), `X-Edgefl-Timestamp` and,
-where there is a secret, `X-Edgefl-Signature: sha256=HEX`: the HMAC-SHA256 of timestamp, a dot, and the body. A
-redirection is not followed: a message goes where the run file says, or nowhere.
+A message is a POST with `X-Edgefl-Id` (the same for every attempt, also after a restart) and `X-Edgefl-Timestamp`.
+With a secret it also has `X-Edgefl-Signature: sha256=HEX`, the HMAC-SHA256 of timestamp, a dot, and the body.
+Redirections are not followed: a message goes only where the run file says.
 """
 
 import hashlib
@@ -138,11 +138,11 @@ class WebhookCaller:
         try:
             write_atomically(self.file, json.dumps(self.delivered).encode())
         except StoreError as error:
-            log.warning("what a webhook was told is not written down why=%s", error)
+            log.warning("the list of sent notifications is not written why=%s", error)
 
     def _complain(self, why: str) -> None:
         if not self.complained:  # the address is not named: it may be a secret
-            log.warning("a webhook could not be called, others are tried without a word why=%s", why)
+            log.warning("a webhook could not be called; further failures are not logged why=%s", why)
         self.complained = True
 
 

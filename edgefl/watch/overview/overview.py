@@ -4,8 +4,8 @@ It is told facts and knows nothing else: no clock, no disk, no coordinator. The 
 or out of a run's folder. After a restart it is told the folder's story first, then what happens; a report that is told
 again counts once, as in metrics.jsonl.
 
-It stays small, however long a run goes on: of each device the last STORY things that happened to it, of notes the last
-(notes.py), of answers how long they took (turns.py), of more than ROUNDS rounds every other one of the older half.
+It stays small, however long a run goes on. It keeps the last STORY events of each device, the last notes (notes.py)
+and the times of answers (answer_times.py). Of more than ROUNDS rounds it keeps every other one of the older half.
 
 One thread tells and reads; threads that share it hold a lock around both.
 """
@@ -151,7 +151,7 @@ class Overview:
                 if row.state in ABSENT:
                     self._touch(row)
                 else:
-                    self._put(row, "offline", fact, why="no coordinator hears it")
+                    self._put(row, "offline", fact, why="no coordinator is running")
         if isinstance(fact, events.Started | events.Resumed):  # another life of the coordinator knows no device yet
             for row in self.devices.values():
                 row.live = False

@@ -73,7 +73,7 @@ class Answers:
             return PlainTextResponse("since and until are seconds since 1970.\n", 400)
         answer = await self._slow.ask((since, until))
         if answer is None:
-            return PlainTextResponse("Too many ask at once.\n", 503, {"Retry-After": "10"})
+            return PlainTextResponse("Too many requests at once.\n", 503, {"Retry-After": "10"})
         return _json(answer)
 
     async def listed(self, _: Request) -> Response:

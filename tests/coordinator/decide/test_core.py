@@ -472,7 +472,7 @@ def test_devices_from_before_a_connection_must_be_heard_of():
     assert did == [Listen(), SayState("training", 1, 2), PublishAgain()]
     s, _, _ = feed(s, Announced(51.0, "a", HERE))
     s, _, told = feed(s, Woken(50.0 + PATIENCE + 1))
-    assert events.Lost("b", "not heard of since the connection") in told
+    assert events.Lost("b", "no message from it since the coordinator connected") in told
     assert s.rounds.present == {"a"}
 
 

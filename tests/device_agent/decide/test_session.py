@@ -176,7 +176,7 @@ def test_an_older_task_changes_nothing_and_its_coordinator_is_told_why(story):
     (told,) = spoken(did)
     assert (later, told.task) == (s, older)
     assert told.reason.startswith(
-        "round 2 is older than round 3, which this device has had: if the run's folder was restored"
+        "round 2 is older than round 3, which this device has already worked on: if the run's folder was restored"
     )
 
 

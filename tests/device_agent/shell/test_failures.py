@@ -71,7 +71,7 @@ def test_a_failure_is_told_in_one_text_and_ten_of_them_end_the_service(caplog: p
     begin(agent, MOST + 1)
     (message,) = sent(agent)
     assert isinstance(message, Declined)
-    assert message.reason.startswith("privacy.closed: this device works for this coordinator no more")
+    assert message.reason.startswith("privacy.closed: this device no longer works for this coordinator")
     assert agent.ledger.events("job.life") == events, "nothing was begun"
     disk.remove(NAME)
     agent = private_agent(disk)
@@ -189,7 +189,7 @@ def test_each_coordinator_has_failures_of_its_own() -> None:
     for _ in range(MOST):
         failures.end(failed_for="one")
     failures.check("two")
-    with pytest.raises(RemoteError, match="works for this coordinator no more"):
+    with pytest.raises(RemoteError, match="no longer works for this coordinator"):
         failures.check("one")
 
 

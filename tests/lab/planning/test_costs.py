@@ -78,4 +78,4 @@ def test_the_page_has_every_point_every_constant_and_what_was_lost():
     assert all(name in page for name in report.NAMES.values())
     assert "dropped 0 messages" in page
     assert report.total([0, None]) is None
-    assert "did not tell" in report.complete(model.points, None)
+    assert "did not report" in report.complete(model.points, None)

@@ -1,8 +1,8 @@
 """Flower's bare gRPC loop: its own `start_server`, `FedAvg` and `start_client`, one stream for each client.
 
-Flower has deprecated these two functions since 1.13 in favour of SuperLink and SuperNode, and still ships them: they
-are its fastest way, as its other one polls and starts a process for each client and round. This file needs only `flwr`
-(and torch for the clients that train), so that Flower's own interpreter can run it:
+Flower has deprecated these two functions since 1.13 in favour of SuperLink and SuperNode, and still ships them. They
+are its fastest way: SuperNode polls, and starts a process for each client and round. This file needs only `flwr` (and
+torch for the clients that train), so that Flower's own interpreter can run it:
 
     python flower_loop.py server PORT LINE CLIENTS
     python flower_loop.py client PORT [SEED]

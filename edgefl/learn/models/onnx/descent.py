@@ -3,8 +3,8 @@
 It is a loop (Scan) over mini-batches of one size. What one step hands to the next are the weights, and the velocity
 where there is momentum: they go in, they come out, and in between nothing is copied.
 
-The pullback is linear, so the rate is part of the gradient that it begins with: `gain` is minus the rate over the
-number of samples, and what arrives at each tensor is its move.
+The pullback is linear, so the rate is part of the gradient that it begins with. `gain` is minus the rate over the
+number of samples; the result for each tensor is its move.
 
     outside    from.NAME, xs, ys, gain -> to.NAME, losses    velocity_from.NAME -> velocity_to.NAME; anchor.NAME; terms
     inside     w.NAME, x, y -> next.NAME, loss               the names that the traced graph uses

@@ -1,7 +1,7 @@
 """Rules for pooling.
 
-An average over windows is a matrix along each axis, so the general case, whatever the padding, rounding or overlap,
-is two matrix products and its gradient the same with the matrices transposed; the plain cases take faster ways.
+An average over windows is a matrix along each axis. So the general case, with any padding, rounding or overlap, is two
+matrix products, and its gradient the same with the matrices transposed; the plain cases take faster ways.
 """
 # ruff: noqa: PLR0917 - these functions have the signatures of torch's operators
 

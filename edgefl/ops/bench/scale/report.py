@@ -96,7 +96,7 @@ def _growth(costs: Costs) -> str:
 def complete(points: Sequence[Measured], dropped: int | None) -> str:
     """What was lost, in words; every answer was merged, or there would be no points."""
     again, lost = sum(point.asked_again for point in points), sum(point.lost for point in points)
-    broker = "did not tell how many messages it dropped" if dropped is None else f"dropped {dropped} messages"
+    broker = "did not report how many messages it dropped" if dropped is None else f"dropped {dropped} messages"
     return (
         "Every answer of every round was merged: each device adds one to every parameter, and the model is checked in"
         f" the end. Devices were lost {lost} times, and {again} more were asked than the rounds' cohorts have: the same"
