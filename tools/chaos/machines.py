@@ -35,12 +35,12 @@ from edgefl.learn.contract import Task, traits_of
 from edgefl.learn.data.dataset import Dataset
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import Process, World
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import simulated_keys
 from edgefl.wire.messages import TO_COORDINATOR, Answer, frame, read
 from edgefl.wire.signing import Signer
 from tools.chaos.scenario import Lie, Member, Scenario
 from tools.chaos.softmax import make_job, samples
+from tools.failing_disk import FailingDisk
 
 FLEET = "default"
 AGAIN = 5.0  # seconds until a service that could not start is started again
@@ -63,7 +63,7 @@ class Machine(ABC):
 
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name, self.around = name, around
-        self.disk = MemoryDisk(name)
+        self.disk = FailingDisk(name)
         self.process: Process | None = None
         self.lives = 0
         self.ahead = 0.0  # seconds that its clock on the wall is fast

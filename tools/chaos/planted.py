@@ -25,25 +25,25 @@ from device_agent.durable.spool import Spool
 from device_agent.shell.presence import Attendance
 from device_agent.shell.service import Agent
 from edgefl.base.errors import StoreError
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.record_log import RecordLog
 from edgefl.wire import topics
 from edgefl.wire.messages import Missing
+from tools.failing_disk import FailingDisk
 
 Change = tuple[Any, str, Callable[..., Any]]  # whose, which function, and what stands in its place
 
 
 def _journal_not_synced() -> Change:
-    append = MemoryDisk.append
+    append = FailingDisk.append
 
-    def unsynced(self: MemoryDisk, name: str, *parts: Any) -> None:
+    def unsynced(self: FailingDisk, name: str, *parts: Any) -> None:
         if not name.startswith("journal-"):
             append(self, name, *parts)
             return
-        with patch.object(MemoryDisk, "_sync", lambda *_: None):
+        with patch.object(FailingDisk, "_sync", lambda *_: None):
             append(self, name, *parts)
 
-    return MemoryDisk, "append", unsynced
+    return FailingDisk, "append", unsynced
 
 
 def _spool_not_synced() -> Change:

@@ -20,7 +20,6 @@ from edgefl.base.events import Fact
 from edgefl.job.config.schema import RunFile
 from edgefl.sim.network import ACROSS, Fate, Passing, VirtualBroker
 from edgefl.sim.world import Process, World
-from edgefl.system.memory_disk import PowerCut
 from edgefl.wire import chunks, simulated_keys, topics
 from tools.chaos.decoded_payloads import kind
 from tools.chaos.invariants import Invariants, Violation
@@ -28,6 +27,7 @@ from tools.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machi
 from tools.chaos.progress import EVERY, Progress
 from tools.chaos.scenario import Fault, Scenario, draw
 from tools.chaos.story import Story
+from tools.failing_disk import PowerCut
 
 PATIENCE, DEADLINES = 60.0, 6.0  # virtual seconds, and times a round's deadline, in which a mended fleet must get done
 REST = OPEN + 15.0  # virtual seconds after the last run's end, in which all devices hear of it

@@ -31,7 +31,7 @@ from edgefl.base.events import Fact
 from edgefl.learn.selection.base import Candidate
 from edgefl.system import faults
 from edgefl.system.disk import FolderDisk
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
+from tools.failing_disk import FailingDisk, PowerCut
 
 RULES = Rules(rounds=9, seed=1, cohort=2, quorum=2, deadline=5.0)
 
@@ -253,7 +253,7 @@ def a_life() -> list[Event]:
 
 
 def test_a_state_is_written_down_only_where_a_file_begins_and_comes_back_from_the_events():
-    book, s = Journal(MemoryDisk()), Rounds(RULES)
+    book, s = Journal(FailingDisk()), Rounds(RULES)
     for event in a_life():
         s = play(book, s, event)
         assert Journal(book.disk, reading=True).rounds(RULES) == s
@@ -266,14 +266,14 @@ def test_a_state_is_written_down_only_where_a_file_begins_and_comes_back_from_th
 
 
 def test_what_happened_under_other_rules_is_played_by_them():
-    book = Journal(MemoryDisk())
+    book = Journal(FailingDisk())
     s = play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), Answered("a", 1, 0))
     alone = replace(RULES, cohort=1, quorum=1)
     assert Journal(book.disk).rounds(alone) == replace(s, rules=alone)
 
 
 def test_only_events_of_the_machine_are_read_back(monkeypatch):
-    book = Journal(MemoryDisk())
+    book = Journal(FailingDisk())
     play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0))
     monkeypatch.setattr(journal, "EVENTS", {"Lost": Lost})
     with pytest.raises(KeyError, match="Joined"):
@@ -281,7 +281,7 @@ def test_only_events_of_the_machine_are_read_back(monkeypatch):
 
 
 def test_an_answer_costs_its_own_bytes_and_hardly_more():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book, s = Journal(disk), Rounds(replace(RULES, cohort=100, quorum=100))
     for number in range(100):
         s = play(book, s, Joined(f"device-{number:03d}", 0))
@@ -295,7 +295,7 @@ def test_an_answer_costs_its_own_bytes_and_hardly_more():
 
 def test_the_story_is_whole_long_after_the_answers_are_gone(filled_by):
     rules, last = replace(RULES, rounds=99), 8 * filled_by
-    book, s = Journal(MemoryDisk()), Rounds(rules)
+    book, s = Journal(FailingDisk()), Rounds(rules)
     s = play(book, s, Joined("a", 0), Joined("b", 0))
     for number in range(1, last + 1):
         s = play(book, s, *a_round(number))
@@ -307,7 +307,7 @@ def test_the_story_is_whole_long_after_the_answers_are_gone(filled_by):
 
 
 def test_a_reader_keeps_its_story_while_files_go():
-    book, s = Journal(MemoryDisk()), Rounds(RULES)
+    book, s = Journal(FailingDisk()), Rounds(RULES)
     s = play(book, s, Joined("a", 0), Joined("b", 0), *a_round(1), *a_round(2))
     reader = Journal(book.disk, reading=True)
     for number in range(3, 9):
@@ -340,7 +340,7 @@ def test_a_reader_of_the_story_skips_the_answers(tmp_path):
 @pytest.mark.parametrize("seed", seeds(8))
 def test_a_reader_that_follows_tells_each_fact_once_and_knows_where_the_rounds_stand(seed):
     """However many files came and went between two of its looks."""
-    rng, disk = Random(seed), MemoryDisk()
+    rng, disk = Random(seed), FailingDisk()
     book, s = Journal(disk), Rounds(replace(RULES, rounds=99))
     reader, told = Journal(disk, reading=True), []
     rounds = [event for number in range(1, 30) for event in a_round(number)]
@@ -358,7 +358,7 @@ def test_a_reader_that_follows_tells_each_fact_once_and_knows_where_the_rounds_s
 
 
 def test_what_is_torn_is_not_told_and_what_is_written_in_its_place_is():
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book = Journal(disk)
     book.set(run_id="x")
     reader = Journal(disk, reading=True)
@@ -377,7 +377,7 @@ def test_what_is_torn_is_not_told_and_what_is_written_in_its_place_is():
 
 @pytest.mark.parametrize("longer", [False, True])
 def test_a_reader_that_follows_notices_another_run(longer, filled_by):
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book = Journal(disk)
     play(book, Rounds(RULES), Joined("a", 0), Joined("b", 0), *a_round(1))
     reader = Journal(disk, reading=True)
@@ -429,14 +429,14 @@ def merged(book: Journal) -> list[int]:
 
 
 def test_what_is_abandoned_is_told():
-    book = Journal(MemoryDisk())
+    book = Journal(FailingDisk())
     abandoned = events.Abandoned(1, "nobody came", at=7.0)
     book.write((Expired(1, 1, 0),), Rounds(RULES), facts=[abandoned])
     assert list(book.story()) == [abandoned]
 
 
 def test_events_of_one_write_are_played_in_their_order():
-    book, s = Journal(MemoryDisk()), Rounds(RULES)
+    book, s = Journal(FailingDisk()), Rounds(RULES)
     joined = Joined("a", 0), Joined("b", 0), Lost("a", 0)
     for event in joined:
         s, _ = step(s, event)
@@ -482,7 +482,7 @@ def writes() -> list[Callable[[Journal, Rounds], Rounds]]:
 
 def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
     """The journal that is found is the one after the last write that returned, or after the one in hand."""
-    todo, whole = writes(), MemoryDisk()
+    todo, whole = writes(), FailingDisk()
     book, s = Journal(whole), Rounds(RULES)
     known = [everything(book)]
     for write in todo:
@@ -491,7 +491,7 @@ def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
     cut, ahead = 0, set[int]()
     for steps in range(whole.steps):
         for seed in range(3):
-            disk, promised = MemoryDisk(), 0
+            disk, promised = FailingDisk(), 0
             disk.power = steps
             s = Rounds(RULES)
             try:
@@ -517,11 +517,11 @@ def test_power_cuts_at_every_step_of_every_write_leave_what_was_promised():
 
 
 def test_a_full_disk_at_every_write_loses_nothing_once_there_is_room():
-    whole = MemoryDisk()
+    whole = FailingDisk()
     book, s = Journal(whole), Rounds(RULES)
     for write in writes():
         s = write(book, s)
-    disk = MemoryDisk()
+    disk = FailingDisk()
     book, s = Journal(disk), Rounds(RULES)
     for write in writes():
         before = everything(book)

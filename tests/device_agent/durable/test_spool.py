@@ -11,8 +11,8 @@ from device_agent.durable.spool import Held, Spool, Spools
 from edgefl.base.errors import StoreError
 from edgefl.system import faults, store
 from edgefl.system.disk import FolderDisk
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import chunks
+from tools.failing_disk import FailingDisk
 
 FRAME = bytes(range(256)) * 20
 HELD = Held("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), {"c": np.arange(4, dtype=np.float32)})
@@ -50,7 +50,7 @@ def test_what_has_its_receipt_is_gone(spool, tmp_path):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_kept_with_an_update_survives_a_power_cut_as_soon_as_it_is_put(seed):
-    disk = MemoryDisk()
+    disk = FailingDisk()
     Spool(disk).put(HELD)
     disk.crash(Random(seed))
     assert same(Spool(disk).take(), HELD)
@@ -60,7 +60,7 @@ def test_an_update_without_anything_kept_survives_a_power_cut_once_it_is_synced(
     stateless = replace(HELD, kept={})
 
     def survives(seed: int, *, synced: bool) -> bool:
-        disk = MemoryDisk()
+        disk = FailingDisk()
         spool = Spool(disk)
         spool.put(stateless)
         if synced:

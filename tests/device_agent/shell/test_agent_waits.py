@@ -21,7 +21,6 @@ from device_agent.shell.training import Trained
 from edgefl.base.vector import Layout
 from edgefl.job.run.work import Done
 from edgefl.system.background import Crashed
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.reactor import Woken
 from edgefl.wire import chunks, signed, topics
 from edgefl.wire.messages import (
@@ -40,6 +39,7 @@ from edgefl.wire.messages import (
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Connected, Disconnected, Message
+from tools.failing_disk import FailingDisk
 from tools.in_memory_broker import InMemoryBroker
 
 FRAME = b"an update"
@@ -51,12 +51,12 @@ COORDINATOR = Speaker(Signer.new(), "default", 1)
 
 
 @pytest.fixture
-def disk() -> MemoryDisk:
-    return MemoryDisk()
+def disk() -> FailingDisk:
+    return FailingDisk()
 
 
 @pytest.fixture
-def agent(disk: MemoryDisk) -> Agent:
+def agent(disk: FailingDisk) -> Agent:
     agent = idle_agent(disk)
     agent.handle(Connected())  # it says what it would send into its own outbox
     echo(agent)
@@ -109,7 +109,7 @@ def wake(agent: Agent, seconds: float) -> None:
 # ---- a full disk -----------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_that_does_not_fit_keeps_the_update_until_there_is_room(agent: Agent, disk: MemoryDisk):
+def test_a_commit_that_does_not_fit_keeps_the_update_until_there_is_room(agent: Agent, disk: FailingDisk):
     hold(agent)
     disk.capacity = disk.used
     tell(agent, receipt())
@@ -142,7 +142,7 @@ def keep_own(agent: Agent, value: float) -> None:
     ("verdict", "value"), [("accepted", 1.0), ("duplicate", 1.0), ("late", None), ("refused", None)]
 )
 def test_its_own_model_is_kept_when_the_update_is_taken_even_if_the_power_fails_before(
-    agent: Agent, disk: MemoryDisk, verdict: str, value: float | None
+    agent: Agent, disk: FailingDisk, verdict: str, value: float | None
 ):
     keep_own(agent, 1.0)
     disk.crash(Random(0))
@@ -156,7 +156,7 @@ def test_its_own_model_is_kept_when_the_update_is_taken_even_if_the_power_fails_
     assert not disk.names("*.draft")
 
 
-def test_an_own_model_that_does_not_fit_costs_the_update_nothing(agent: Agent, disk: MemoryDisk):
+def test_an_own_model_that_does_not_fit_costs_the_update_nothing(agent: Agent, disk: FailingDisk):
     keep_own(agent, 1.0)
     tell(agent, receipt())
     disk.capacity = disk.used
@@ -167,7 +167,7 @@ def test_an_own_model_that_does_not_fit_costs_the_update_nothing(agent: Agent, d
     assert agent.own_models.read("job.life").arrays["own"].tolist() == [1.0] * 4, "the one before, whole"
 
 
-def test_a_task_whose_price_cannot_be_booked_does_not_begin(agent: Agent, disk: MemoryDisk):
+def test_a_task_whose_price_cannot_be_booked_does_not_begin(agent: Agent, disk: FailingDisk):
     tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
     at_hand(agent, PRIVATE)
     disk.capacity = disk.used
@@ -181,7 +181,7 @@ def test_a_task_whose_price_cannot_be_booked_does_not_begin(agent: Agent, disk: 
     assert len(agent.trainer._background.waiting) == 1
 
 
-def test_the_disk_is_tried_again_when_it_is_time_and_not_with_every_message(agent: Agent, disk: MemoryDisk):
+def test_the_disk_is_tried_again_when_it_is_time_and_not_with_every_message(agent: Agent, disk: FailingDisk):
     hold(agent)
     disk.capacity, tries = disk.used, []
     commit = agent.states.commit
@@ -196,7 +196,7 @@ def test_the_disk_is_tried_again_when_it_is_time_and_not_with_every_message(agen
     assert sent(agent) == [], "what came later waits for its turn"
 
 
-def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, disk: MemoryDisk):
+def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, disk: FailingDisk):
     hold(agent)
     disk.capacity = disk.used
     tell(agent, receipt())
@@ -207,7 +207,7 @@ def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, d
     assert set(Spools(disk, 4).take()) == {"job.life"}
 
 
-def test_a_task_is_booked_before_anything_of_it_is_opened_and_each_time_it_begins(disk: MemoryDisk):
+def test_a_task_is_booked_before_anything_of_it_is_opened_and_each_time_it_begins(disk: FailingDisk):
     for life in (1, 2):
         agent = idle_agent(disk)
         agent.handle(Connected())
@@ -217,7 +217,7 @@ def test_a_task_is_booked_before_anything_of_it_is_opened_and_each_time_it_begin
         assert json.loads(disk.read(NAME) or b"")["job.life"]["odd_updates"] == life
 
 
-def test_an_update_that_does_not_fit_on_the_disk_is_sent_all_the_same(agent: Agent, disk: MemoryDisk):
+def test_an_update_that_does_not_fit_on_the_disk_is_sent_all_the_same(agent: Agent, disk: FailingDisk):
     disk.capacity = disk.used
     hold(agent)
     assert Spools(disk, 4).take() == {}
@@ -274,7 +274,7 @@ def test_it_is_given_up_when_others_wait(agent: Agent):
 
 
 def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try():
-    agent = idle_agent(MemoryDisk(), scope=Scope("mqtt://b:1883", connect_timeout=5.0))
+    agent = idle_agent(FailingDisk(), scope=Scope("mqtt://b:1883", connect_timeout=5.0))
     agent.transport = InMemoryBroker().client("nobody listens")
     agent.transport.start = lambda *_: None
     agent.start()
@@ -286,7 +286,7 @@ def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try(
 
 
 def test_once_it_was_connected_it_tries_for_ever():
-    agent = idle_agent(MemoryDisk(), scope=Scope(connect_timeout=5.0))
+    agent = idle_agent(FailingDisk(), scope=Scope(connect_timeout=5.0))
     agent.start()
     agent.handle(Connected())
     agent.handle(Disconnected("connection lost"))
@@ -297,7 +297,7 @@ def test_once_it_was_connected_it_tries_for_ever():
 
 
 def test_a_presence_that_the_broker_does_not_repeat_is_said_again_ever_more_slowly():
-    agent = idle_agent(MemoryDisk())
+    agent = idle_agent(FailingDisk())
     agent.handle(Connected())
     assert presences(agent) == 1
     waits = []
@@ -377,14 +377,14 @@ def test_a_bug_in_the_background_is_not_passed_over(agent: Agent):
         agent.handle(Crashed(ZeroDivisionError("a bug")))
 
 
-def test_making_an_agent_starts_nothing(disk: MemoryDisk):
+def test_making_an_agent_starts_nothing(disk: FailingDisk):
     background = Later()
     agent = idle_agent(disk, background=background, clock=Stopped(), hooks=Hooks(new_id=lambda: "seeded"))
     assert (agent.birth.installation, agent.birth.number, background.waiting) == ("seeded", 1000, []), "by its clock"
     assert disk.writes == 2, "the birth and the key, and nothing else"
 
 
-def test_an_update_from_before_belongs_to_its_run(disk: MemoryDisk):
+def test_an_update_from_before_belongs_to_its_run(disk: FailingDisk):
     held = Held("job", "job.life", 3, "1", "m3", FRAME, DIGEST, {})
     Spools(disk, 4).put(held)
     agent = idle_agent(disk)

@@ -26,14 +26,14 @@ from edgefl.job.config.allowance import Allowance
 from edgefl.job.run.work import Done
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy import Output, Price
-from edgefl.system.memory_disk import MemoryDisk, PowerCut
 from edgefl.wire.messages import Assignment, Declined, Shape, Vitals
 from edgefl.wire.transport import Connected
+from tools.failing_disk import FailingDisk, PowerCut
 
 WHY = "sample 17 is 4.25"
 
 
-def private_agent(disk: MemoryDisk, **more: object) -> Agent:
+def private_agent(disk: FailingDisk, **more: object) -> Agent:
     agent = idle_agent(disk, limits=Limits(allowance=Allowance(epsilon=1e6, delta=0.9)), **more)
     agent.handle(Connected())
     return agent
@@ -60,7 +60,7 @@ def fail(agent: Agent, round: int) -> list[object]:
 
 
 def test_a_failure_is_told_in_one_text_and_ten_of_them_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     agent = private_agent(disk)
     for round in range(1, MOST + 1):
         begin(agent, round)
@@ -81,7 +81,7 @@ def test_a_failure_is_told_in_one_text_and_ten_of_them_end_the_service(caplog: p
 
 
 def test_a_failure_is_on_disk_before_it_is_told() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     agent = private_agent(disk)
     begin(agent, 1)
     disk.capacity = disk.used
@@ -94,7 +94,7 @@ def _full(name: str, _data: object) -> None:
 
 
 def test_newer_data_that_do_not_fit_count_as_a_failure_though_the_task_is_done() -> None:
-    agent = private_agent(MemoryDisk())
+    agent = private_agent(FailingDisk())
     for round, misfits in ((1, 0), (2, 1), (3, 0)):
         begin(agent, round)
         agent.samples.misfits += misfits
@@ -103,7 +103,7 @@ def test_newer_data_that_do_not_fit_count_as_a_failure_though_the_task_is_done()
 
 
 def test_without_an_allowance_the_reason_is_told() -> None:
-    agent = idle_agent(MemoryDisk())
+    agent = idle_agent(FailingDisk())
     agent.handle(Connected())
     begin(agent, 1)
     assert fail(agent, 1) == [Declined(job="job", round=1, reason=WHY)]
@@ -114,7 +114,7 @@ def test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_
     said = {}
     for allowance in (None, Allowance(epsilon=8.0)):
         agent = idle_agent(
-            MemoryDisk(), limits=Limits(allowance=allowance), hooks=Hooks(machine=lambda: Vitals(temperature=71.5))
+            FailingDisk(), limits=Limits(allowance=allowance), hooks=Hooks(machine=lambda: Vitals(temperature=71.5))
         )
         agent.handle(Connected())
         begin(agent, 1)
@@ -133,7 +133,7 @@ def test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_
 @pytest.mark.parametrize("purpose", ["train", "evaluate", "describe"])
 def test_the_order_of_a_device_with_an_allowance_has_no_time(purpose: str) -> None:
     orders = []
-    agent = private_agent(MemoryDisk())
+    agent = private_agent(FailingDisk())
     agent.trainer.start = lambda order, *_: orders.append(order)
     at_hand(agent, PRIVATE)
     agent.model_cache.items["m1"] = agent.model_cache.items["m3"]
@@ -142,7 +142,7 @@ def test_the_order_of_a_device_with_an_allowance_has_no_time(purpose: str) -> No
 
 
 def test_samples_that_became_fewer_are_no_failure_and_matter_where_they_are_the_price() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     agent = private_agent(disk)
     begin(agent, 1)
     sent(agent)
@@ -152,7 +152,7 @@ def test_samples_that_became_fewer_are_no_failure_and_matter_where_they_are_the_
     layer = Layout(("w", "b"), ((2, 3), (2,)))
     for mechanism, fewest in (({"mechanism": "output"}, 0), ({"mechanism": "objective"}, 40)):
         x = np.zeros((40, 3), np.float32)
-        agent = private_agent(MemoryDisk(), data=Dataset(x, np.zeros(40, np.int64), 2))
+        agent = private_agent(FailingDisk(), data=Dataset(x, np.zeros(40, np.int64), 2))
         at_hand(agent, {"name": "fedprox", "mu": 0.1, "privacy": mechanism})
         item = agent.model_cache.items["m3"]
         item = replace(item, manifest=item.manifest.model_copy(update={"layout": Shape.of(layer)}))
@@ -170,14 +170,14 @@ def test_samples_that_became_fewer_are_no_failure_and_matter_where_they_are_the_
 
 def test_a_task_that_ends_its_agent_counts_unless_the_machine_has_booted_since() -> None:
     for boot, counted in (("one", 1), ("two", 0)):
-        disk = MemoryDisk()
+        disk = FailingDisk()
         Failures(disk, "one").begin("key")
         assert Failures(disk, boot).of("key") == counted
         assert Failures(disk, boot).of("key") == counted, "once"
 
 
 def test_an_agent_that_is_stopped_in_the_middle_of_a_task_has_not_failed() -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     agent = private_agent(disk)
     begin(agent, 1)
     agent.handle(vocabulary.Stopped())
@@ -185,7 +185,7 @@ def test_an_agent_that_is_stopped_in_the_middle_of_a_task_has_not_failed() -> No
 
 
 def test_each_coordinator_has_failures_of_its_own() -> None:
-    failures = Failures(MemoryDisk())
+    failures = Failures(FailingDisk())
     for _ in range(MOST):
         failures.end(failed_for="one")
     failures.check("two")
@@ -195,7 +195,7 @@ def test_each_coordinator_has_failures_of_its_own() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"failures": {"a": "x"}}', b'{"failures": {}, "begun": ["a"]}'])
 def test_a_damaged_count_is_never_begun_anew_unasked(damage: bytes) -> None:
-    disk = MemoryDisk()
+    disk = FailingDisk()
     disk.write(NAME, damage)
     with pytest.raises(StoreError, match="damaged, so it is not known how often tasks failed"):
         Failures(disk)
@@ -210,7 +210,7 @@ class Killed(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.disk = MemoryDisk()
+        self.disk = FailingDisk()
         self.booked: dict[str, int] = {}  # at least
         self.failed: dict[str, int] = {}
         self.boot()
