@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefl.base.errors import EdgeflError
-from edgefl.sim.network import SILENCE, UNNOTICED, Fate, Passing, VirtualBroker, VirtualClient
+from edgefl.sim.network import SILENCE, UNNOTICED, VirtualBroker, VirtualClient
 from edgefl.sim.world import World
 from edgefl.system.hardware.line import Line
 from edgefl.wire.transport import Connected, Disconnected, Message, Transport, Will
+from tools.faulty_network import Fate, FaultyBroker, Passing
 
 LOST = Disconnected("connection lost")
 
@@ -235,7 +236,8 @@ def test_what_was_on_its_way_down_is_lost_with_the_connection(world, broker):
     assert heard.events == [Connected(), LOST, Connected()]
 
 
-def test_a_restarted_broker_has_forgotten_everything_wills_included(world, broker):
+def test_a_restarted_broker_has_forgotten_everything_wills_included(world):
+    broker = FaultyBroker(world)
     client, heard = join(broker, "client", "kept", will=Will("presence", b"gone"))
     world.run()
     client.publish("kept", b"x", retain=True)
@@ -257,7 +259,7 @@ def test_an_acknowledgement_that_is_lost_doubles_a_message(world):
             return Fate(breaks="after")
         return Fate()
 
-    broker = VirtualBroker(world, once)
+    broker = FaultyBroker(world, once)
     _, heard = join(broker, "receiver", "#")
     sender, _ = join(broker, "sender")
     world.run()
@@ -268,7 +270,7 @@ def test_an_acknowledgement_that_is_lost_doubles_a_message(world):
 
 
 def test_a_stream_may_be_held_back_and_others_overtake_it(world):
-    broker = VirtualBroker(world, lambda passing: Fate(delay=3.0 if passing.payload == b"slow" else 0.0))
+    broker = FaultyBroker(world, lambda passing: Fate(delay=3.0 if passing.payload == b"slow" else 0.0))
     _, heard = join(broker, "receiver", "#")
     sender, _ = join(broker, "sender")
     world.run()
@@ -280,12 +282,12 @@ def test_a_stream_may_be_held_back_and_others_overtake_it(world):
 
 
 def test_what_mqtt_never_does_has_to_be_allowed(world):
-    lossy = VirtualBroker(world, lambda _: Fate(copies=0))
+    lossy = FaultyBroker(world, lambda _: Fate(copies=0))
     client, _ = join(lossy, "client")
     world.run()
     with pytest.raises(EdgeflError, match="be brutal"):
         client.publish("t", b"x")
-    broker = VirtualBroker(world, lambda p: Fate(copies=2 if p.way == "down" else 1), brutal=True)
+    broker = FaultyBroker(world, lambda p: Fate(copies=2 if p.way == "down" else 1), brutal=True)
     sender, _ = join(broker, "sender")
     _, heard = join(broker, "receiver", "#")
     world.run()
@@ -296,7 +298,7 @@ def test_what_mqtt_never_does_has_to_be_allowed(world):
 
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_broker_may_lose_a_message_that_it_has_acknowledged(world, way):
-    broker = VirtualBroker(world, lambda p: Fate(copies=int((p.way, p.payload) != (way, b"2"))), brutal=True)
+    broker = FaultyBroker(world, lambda p: Fate(copies=int((p.way, p.payload) != (way, b"2"))), brutal=True)
     _, heard = join(broker, "receiver", "#")
     sender, _ = join(broker, "sender")
     world.run()
@@ -307,7 +309,7 @@ def test_a_broker_may_lose_a_message_that_it_has_acknowledged(world, way):
 
 
 def test_a_broker_may_lose_a_last_will(world):
-    broker = VirtualBroker(world, lambda p: Fate(copies=int(p.payload != b"gone")), brutal=True)
+    broker = FaultyBroker(world, lambda p: Fate(copies=int(p.payload != b"gone")), brutal=True)
     _, heard = join(broker, "receiver", "#")
     client, _ = join(broker, "client", will=Will("t", b"gone"))
     world.run()
@@ -326,7 +328,7 @@ def stormy(seed: int, messages: int = 30) -> tuple[list[Any], dict[str, list[byt
         breaks = rng.choice(["", "", "", "", "before", "after"]) if passing.way == "up" else ""
         return Fate(delay=rng.random() * 0.2, breaks=breaks)  # type: ignore[arg-type]
 
-    broker = VirtualBroker(world, faults)
+    broker = FaultyBroker(world, faults)
     _, heard = join(broker, "receiver", "t/#")
     sent: dict[str, list[bytes]] = {}
     for name in ("a", "b"):

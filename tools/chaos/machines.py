@@ -33,7 +33,6 @@ from edgefl.job.run.job import Job
 from edgefl.job.run.work import Done, ModelRef, Worker
 from edgefl.learn.contract import Task, traits_of
 from edgefl.learn.data.dataset import Dataset
-from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import Process, World
 from edgefl.wire import simulated_keys
 from edgefl.wire.messages import TO_COORDINATOR, Answer, frame, read
@@ -41,6 +40,7 @@ from edgefl.wire.signing import Signer
 from tools.chaos.scenario import Lie, Member, Scenario
 from tools.chaos.softmax import make_job, samples
 from tools.failing_disk import FailingDisk
+from tools.faulty_network import FaultyBroker
 
 FLEET = "default"
 AGAIN = 5.0  # seconds until a service that could not start is started again
@@ -52,7 +52,7 @@ class Surroundings:
 
     scenario: Scenario
     world: World
-    broker: VirtualBroker
+    broker: FaultyBroker
     signer: Signer
     keys: DeviceKeys  # of the fleet: they outlive every coordinator
     note: Callable[[str, str], None]  # something for the story

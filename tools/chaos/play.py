@@ -18,7 +18,6 @@ from coordinator.shell.device_keys import DeviceKeys
 from device_agent.shell.service import OPEN
 from edgefl.base.events import Fact
 from edgefl.job.config.schema import RunFile
-from edgefl.sim.network import ACROSS, Fate, Passing, VirtualBroker
 from edgefl.sim.world import Process, World
 from edgefl.wire import chunks, simulated_keys, topics
 from tools.chaos.decoded_payloads import kind
@@ -28,6 +27,7 @@ from tools.chaos.progress import EVERY, Progress
 from tools.chaos.scenario import Fault, Scenario, draw
 from tools.chaos.story import Story
 from tools.failing_disk import PowerCut
+from tools.faulty_network import ACROSS, Fate, FaultyBroker, Passing
 
 PATIENCE, DEADLINES = 60.0, 6.0  # virtual seconds, and times a round's deadline, in which a mended fleet must get done
 REST = OPEN + 15.0  # virtual seconds after the last run's end, in which all devices hear of it
@@ -82,7 +82,7 @@ class Play:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario, self.story = scenario, Story()
         self.world = World(self._watch)
-        self.broker = VirtualBroker(self.world, self._fate, brutal=True, largest=scenario.largest)
+        self.broker = FaultyBroker(self.world, self._fate, brutal=True, largest=scenario.largest)
         signer = simulated_keys.signer("coordinator", scenario.seed)
         self.around = Surroundings(scenario, self.world, self.broker, signer, DeviceKeys(), self._note)
         self.devices = {one.name: DeviceMachine(one, self.around) for one in scenario.members}
