@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from edgefl.base.errors import ConfigError
-from edgefl.wire import signing
+from edgefl.wire.signing import KeyText
 from edgefl.wire.topics import check_name
 
 log = logging.getLogger(__name__)
@@ -52,19 +52,13 @@ class Certificate(Record):
 class Member(Record):
     """A device, or a site of devices; `revoked` since when it is no longer heard."""
 
-    key: str
+    key: KeyText
     added: datetime
     certificates: tuple[Certificate, ...] = ()
     revoked: datetime | None = None
     site: str = ""  # whose broker it is at; unless said, the fleet's own
     hosts: tuple[str, ...] = ()  # of a site, which is no device: where its broker is
     port: int = 0
-
-    @field_validator("key")
-    @classmethod
-    def _is_a_key(cls, key: str) -> str:
-        signing.key_bytes(key)
-        return key
 
     @property
     def expires(self) -> datetime | None:

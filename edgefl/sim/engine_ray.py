@@ -31,6 +31,7 @@ from edgefl.learn.contract import Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.sim.engines import Order, Plan, done, result, workers
 from edgefl.system import user_code
+from edgefl.system.environment import environment
 from edgefl.system.scratch import Scratch
 
 Actor: TypeAlias = Any  # Ray makes their class while it runs
@@ -224,7 +225,7 @@ def _own_cluster() -> Iterator[Any]:
         )
     ray = import_module("ray")
     with Scratch("edgefl-ray-", "/tmp") as folder:  # noqa: S108 - the names of sockets must be short
-        with _environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token()):
+        with environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_token()):
             _read_environment(ray)
             inside = str(folder.path / "ray")  # Ray lets all users into the folder that it is given
             ray.init(address="local", include_dashboard=False, _temp_dir=inside, **QUIET)
@@ -245,20 +246,6 @@ def _read_environment(ray: Any) -> None:
 def _token() -> str:
     """Return the secret of this process's clusters."""
     return token_hex(32)
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Set these variables of the environment until the block ends."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def _look_for(address: str) -> None:

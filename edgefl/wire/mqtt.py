@@ -98,8 +98,6 @@ class MqttTransport:
         *,
         keepalive: int = KEEPALIVE,
         window: int = 8,
-        username: str | None = None,
-        password: str | None = None,
         tls: Tls | None = None,
     ) -> None:
         self.sent = 0
@@ -108,7 +106,7 @@ class MqttTransport:
         self._id = client_id
         self._keepalive = keepalive
         self._window = window
-        self._login = (username or address.username, password or address.password)
+        self._login = (address.username, address.password)
         self._files = tls or Tls()
         if _given(self._files) and not address.tls:
             raise ConfigError(f"broker {address} is plain but TLS files are given: write mqtts:// in its address")

@@ -2,6 +2,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -283,9 +284,9 @@ def test_a_broker_that_comes_late_gets_what_waited_for_it(closed_port: int, join
 def test_a_wrong_password_is_refused_and_the_right_one_is_not(broker: Broker, join: Join):
     users = {"ann": 'ri"ght\\'}
     with brokers.start(prefer=broker.kind, users=users) as guarded:
-        assert isinstance(join(guarded.address, "a", username="ann", password="wrong").next(), Disconnected)
+        assert isinstance(join(replace(guarded.address, username="ann", password="wrong"), "a").next(), Disconnected)
         assert isinstance(join(guarded.address, "b").next(), Disconnected)
-        assert join(guarded.address, "c", username="ann", password=users["ann"]).next() == Connected()
+        assert join(replace(guarded.address, username="ann", password=users["ann"]), "c").next() == Connected()
 
 
 def test_the_reason_of_a_refusal_is_told(mosquitto: Broker, join: Join):
@@ -351,7 +352,7 @@ def test_who_is_not_let_in_hears_so_once_and_what_to_do(mosquitto, join, monkeyp
 
     monkeypatch.setattr(MqttTransport, "_connection", counted)
     with brokers.start(prefer="mosquitto", users={"ann": "right"}) as guarded:
-        peer = join(guarded.address, "a", username=login[0], password=login[1])
+        peer = join(replace(guarded.address, username=login[0], password=login[1]), "a")
         for _ in range(4):
             assert attempts.acquire(timeout=PATIENCE)
         refused = peer.next()

@@ -1,21 +1,19 @@
 """What training costs on a device: onnxruntime beside torch, one thread each."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
-from edgefl.base.errors import RunError
 from edgefl.learn.models.build import build_module
 from edgefl.learn.models.onnx.bundle import Bundle, pack
 from edgefl.learn.models.onnx_backend import OnnxModel
 from edgefl.ops.bench.cases import PLAN, RATE, Case, samples, training
 from edgefl.ops.bench.clock import turns
 from edgefl.ops.bench.report import Comparison
-from edgefl.system.processes import Child, python
+from edgefl.ops.bench.server import numbers_of
+from edgefl.system.processes import python
 
 
 def steps(cases: Sequence[Case], repeats: int) -> Iterator[Comparison]:
@@ -75,7 +73,7 @@ def boxed(case: Case, rounds: int, folder: Path) -> Iterator[Comparison]:
     graphs = folder / "graphs"
     graphs.write_bytes(pack(exported(case)))
     command = python("edgefl.ops.bench.boxed_process", case.network, str(graphs), str(rounds))
-    numbers = _numbers(command, folder / "boxed.log")
+    numbers = numbers_of(command, folder / "boxed.log")
     whole = [numbers["pss_mb"]]
     yield Comparison(f"{case.network}, agent and box, memory (PSS)", "MB", whole, [numbers["here_mb"]], limit=100.0)
     for kind, excess in (("wall", 5.0), ("CPU", None)):
@@ -85,17 +83,5 @@ def boxed(case: Case, rounds: int, folder: Path) -> Iterator[Comparison]:
 
 def _watch(command: list[str], output: Path) -> Trainee:
     began = monotonic()
-    numbers = _numbers(command, output)
+    numbers = numbers_of(command, output)
     return Trainee(numbers["peak_mb"], numbers["first_step_at"] - began, numbers["first_step_cpu"])
-
-
-def _numbers(command: list[str], output: Path) -> dict[str, Any]:
-    """What a process says of itself in its last line (Any: numbers, or lists of them)."""
-    # An installed package has its bytecode: here the first start leaves it, whatever this shell thinks of that.
-    child = Child(command, output, environment={"PYTHONDONTWRITEBYTECODE": ""})
-    child.gone.wait()
-    child.stop()
-    if child.exit_code:
-        raise RunError(f"a training process failed: {child.last_words()}")
-    numbers: dict[str, Any] = json.loads(output.read_text().splitlines()[-1])
-    return numbers

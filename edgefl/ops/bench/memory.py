@@ -18,6 +18,7 @@ from edgefl.job.config.reader import load
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.local_fleet import Fleet
 from edgefl.ops.bench.report import Comparison
+from edgefl.ops.bench.server import numbers_of
 from edgefl.system import user_files
 from edgefl.system.processes import Child, python
 from edgefl.system.store import write_atomically
@@ -127,9 +128,5 @@ def _resident(child: Child) -> float:
 def _merged(params: int, answers: int, kind: str, folder: Path) -> float:
     """What a process that merges says it took."""
     output = folder / f"merge-{kind}.log"
-    child = Child(python("edgefl.ops.bench.merge", str(params), str(answers), str(folder), kind), output)
-    child.gone.wait()
-    child.stop()
-    if child.exit_code:
-        raise RunError(f"the merge of the bench failed: {child.last_words()}")
-    return float(json.loads(output.read_text().splitlines()[-1])["extra"])
+    command = python("edgefl.ops.bench.merge", str(params), str(answers), str(folder), kind)
+    return float(numbers_of(command, output)["extra"])
