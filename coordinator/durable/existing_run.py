@@ -85,7 +85,7 @@ def extend(folder: Path, run: RunFile, more: int, *, stated: Stated | None = Non
     if not journal.exists(FolderDisk(folder)):
         raise ConfigError(f"{folder} holds no run that could be extended; name one that was begun")
     book = journal.Journal(FolderDisk(folder))
-    known, state = _known(book), _rounds(book, run)
+    known, state = run_table(book), _rounds(book, run)
     if known is None or state is None:
         raise ConfigError(f"{folder} holds a run without a round yet: set run.rounds, and start it")
     before = int(known["run"]["rounds"])
@@ -120,7 +120,7 @@ def begun(folder: Path, sets: Sequence[str] = (), *, remedy: str, own: RunFile |
     needs some. `own` is the run file that he named, if he did.
     """
     disk = FolderDisk(folder)
-    known = _known(journal.Journal(disk, reading=True)) if journal.exists(disk) else None
+    known = run_table(journal.Journal(disk, reading=True)) if journal.exists(disk) else None
     if known is None:
         raise ConfigError(f"{folder}: neither a run file nor the folder of a run")
     if folder.name != known["run"]["name"]:
@@ -149,7 +149,7 @@ def begun(folder: Path, sets: Sequence[str] = (), *, remedy: str, own: RunFile |
 
 def _resume(book: journal.Journal, run: RunFile, stated: Stated) -> RunFile:
     """What may change takes effect and is written down; of what may not, everything is named at once."""
-    known = _known(book)
+    known = run_table(book)
     if known is None:
         return run
     rounds = int(known["run"]["rounds"])
@@ -197,11 +197,6 @@ def _amend(book: journal.Journal, run: RunFile, state: Rounds | None, changed: l
         facts["data"] = data
     told = [Changed(change.key, change.before, change.now, at=time.time()) for change in changed]
     book.amend(run.model_dump_json(), state, told, **facts)
-
-
-def _known(book: journal.Journal) -> Known | None:
-    """The run file that was in force, as it was written down, perhaps by an earlier version."""
-    return run_table(book)
 
 
 def _rounds(book: journal.Journal, run: RunFile) -> Rounds | None:
