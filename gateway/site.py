@@ -26,7 +26,7 @@ from edgefl.base.schedule import Purpose
 from edgefl.base.vector import norm
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import Job, RunState
-from edgefl.job.run.work import Done, ModelRef, Worker, unpack_broadcast
+from edgefl.job.run.work import ModelRef, Worker, WorkResult, unpack_broadcast
 from edgefl.job.transforms.listing import device_transforms
 from edgefl.job.transforms.transform import AnswerSet, CoordinatorContext, at_coordinator
 from edgefl.learn.algorithms import registry
@@ -176,7 +176,7 @@ def job_of(errand: Errand, run: RunFile, make_model: MakeModel) -> Job:
     )
 
 
-def answer(gateway: str, job: Job, errand: Errand, update: Update) -> Done:
+def answer(gateway: str, job: Job, errand: Errand, update: Update) -> WorkResult:
     """The sum as the gateway's own answer to what it was asked."""
     task, manifest = errand.task, errand.item.manifest
     worker = Worker(

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from edgefl.base.errors import StoreError
 from edgefl.job.config.reader import overrides, read_toml
-from edgefl.job.config.schema import Run, RunFile
+from edgefl.job.config.schema import RunFile, RunSection
 from edgefl.system.json_text import parse_json
 from edgefl.wire.address import parse
 
@@ -112,7 +112,7 @@ class Stated:
     def of(cls, path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> "Stated":
         """What is said there; whether it makes sense was looked at before."""
         over = [one.value for one in overrides(RunFile, sets, environment) if one.key == "run.rounds"]
-        return cls(read_toml(path).get("run", {}).get("rounds", Run().rounds), over[-1] if over else None)
+        return cls(read_toml(path).get("run", {}).get("rounds", RunSection().rounds), over[-1] if over else None)
 
     @classmethod
     def from_json(cls, text: str | None) -> "Stated | None":

@@ -23,7 +23,7 @@ from device_agent.shell.workers import check_enough, fitted, trained_on
 from edgefl.base.errors import RemoteError, WireError
 from edgefl.base.printable import printable
 from edgefl.job.config.local_compute import LocalCompute
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system.confinement import Confined, allow_mapping
 from edgefl.system.resident_memory import release_code
@@ -57,7 +57,7 @@ class Box:
 
     # ---- what a Trainer asks ------------------------------------------------------------------------------------
 
-    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> Done:
+    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> WorkResult:
         """Return the work that was ordered."""
         cancelled.covers(self)
         manifest = order.item.manifest
@@ -240,7 +240,7 @@ class Box:
             used = cpu_seconds(self.pid or 0)
             resource.prlimit(self.pid or 0, resource.RLIMIT_CPU, (int(used + seconds) + 1, resource.RLIM_INFINITY))
 
-    def _outcome(self, channel: Channel, order: Order, watch: Watch) -> Done:
+    def _outcome(self, channel: Channel, order: Order, watch: Watch) -> WorkResult:
         most = max(self._most, VECTORS * 4 * order.item.manifest.layout.layout().size)
         end = time.monotonic() + _seconds(order, self._compute)
         while True:
@@ -261,7 +261,7 @@ def _seconds(order: Order, compute: LocalCompute) -> float:
     return compute.task_seconds if asked is None else min(compute.task_seconds, 10 * asked + 600)
 
 
-def _done(parcel: Parcel, device: str, order: Order) -> Done:
+def _done(parcel: Parcel, device: str, order: Order) -> WorkResult:
     about = parcel.about
     match about.get("kind"), parcel.parts:
         case "done", [frame, *arrays]:
@@ -270,7 +270,7 @@ def _done(parcel: Parcel, device: str, order: Order) -> Done:
             kept = unpacked(state, arrays[: len(state)])
             mine = unpacked(own, arrays[len(state) :])
             pace = _number(about, "seconds_per_step", float), _number(about, "steps", int)
-            return Done(bytes(frame), kept, *pace, mine if order.keeps else {})
+            return WorkResult(bytes(frame), kept, *pace, mine if order.keeps else {})
         case "failed", []:
             texts = (str(about.get(name, "")) for name in ("reason", "told", "trace"))
             reason, told, trace = (text[: 10 * TEXT] for text in texts)

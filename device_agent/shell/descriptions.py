@@ -29,7 +29,7 @@ from device_agent.shell.samples import Samples
 from device_agent.shell.workers import fitted
 from edgefl.base.errors import StoreError
 from edgefl.base.vector import Array, State
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.learn.data import description
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.description import FEWEST
@@ -140,7 +140,7 @@ class Describing:
     samples: Samples
     device: str
 
-    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> Done:
+    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> WorkResult:
         """Return the work that was ordered."""
         if self.samples.describes:
             order = replace(order, state=self.descriptions.of(*self._described(order)))

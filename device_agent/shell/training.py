@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 from device_agent.decide.failure_reason import Undone, judged
 from device_agent.shell.order import Cancellation, Cancelled, Order, Train, Watch
 from edgefl.base.errors import Interrupted
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.system.background import Background, Put
 from edgefl.system.clock import Clock
 
@@ -25,7 +25,7 @@ class Trained:
 
     number: int  # which training it was
     round: int
-    done: Done
+    done: WorkResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _sealing(train: Train, seal: Seal | None) -> Train:
     if seal is None:
         return train
 
-    def sealing(order: Order, watch: Watch, cancelled: Cancellation) -> Done:
+    def sealing(order: Order, watch: Watch, cancelled: Cancellation) -> WorkResult:
         done = train(order, watch, cancelled)
         return replace(done, frame=seal(done.frame))
 

@@ -13,7 +13,7 @@ from device_agent.shell.samples import Samples
 from edgefl.base.errors import ConfigError, RemoteError
 from edgefl.base.vector import State
 from edgefl.job.run.statistics import raw_unit_constants
-from edgefl.job.run.work import OWN, SHARED, Done, ModelRef, Worker, unpack_broadcast
+from edgefl.job.run.work import OWN, SHARED, ModelRef, Worker, WorkResult, unpack_broadcast
 from edgefl.job.transforms.listing import device_transforms
 from edgefl.learn.algorithms import registry
 from edgefl.learn.contract import Budget, Task, is_personal
@@ -29,7 +29,7 @@ from edgefl.wire.messages import Manifest
 
 _of_the_job = attrgetter(*(name for name in Manifest.model_fields if name not in {"round", "digest", "size"}))
 FEWER = "the device's samples have become fewer since this task was booked; ask again"
-DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], Done]  # `Worker.work`, or a client of it
+DoWork: TypeAlias = Callable[[Worker, Task, ModelRef, State, Watch], WorkResult]  # `Worker.work`, or a client of it
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class InProcess:
     work: DoWork = Worker.work
     bench: Bench = field(default_factory=Bench)
 
-    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> Done:
+    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> WorkResult:
         """Return the work that was ordered."""
         task = open_task(order.task, order.item, order.previous, order.most, self.allowed)
         worker = self._worker(order.item.manifest, order.graphs, order.task.held_back)

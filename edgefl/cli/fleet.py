@@ -226,7 +226,7 @@ def start(  # noqa: PLR0917 - options of a command
     from coordinator.durable import identity
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
-    from edgefl.job.run.local_fleet import Fleet as Agents
+    from edgefl.job.run.local_fleet import LocalFleet
     from edgefl.system import logs
     from edgefl.wire.address import on_the_command_line, parse
 
@@ -236,7 +236,7 @@ def start(  # noqa: PLR0917 - options of a command
     where, key = broker or run_file.broker.url, None
     if not parse(where).local and identity.path(run_file).exists():  # else each agent says what it lacks
         key = identity.signer(run_file).key
-    fleet = Agents.of(run_file, where, devices, data_root, key)
+    fleet = LocalFleet.of(run_file, where, devices, data_root, key)
     signal.signal(signal.SIGTERM, lambda _s, _f: fleet.stop())
     with fleet:
         typer.echo(f"{len(fleet.children)} agents started; their logs are in {fleet.folder}")

@@ -21,7 +21,7 @@ from edgefl.base import seeds
 from edgefl.base.vector import State
 from edgefl.job.config.schema import EmulatedFleet, RunFile
 from edgefl.job.run.job import Job
-from edgefl.job.run.work import Done, ModelRef, Worker
+from edgefl.job.run.work import ModelRef, Worker, WorkResult
 from edgefl.learn.contract import Algorithm, Batched, Budget, Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.training.local import LocalTraining
@@ -134,7 +134,7 @@ class Device:
 
     # ---- its work ----------------------------------------------------------------------------------------------
 
-    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, _watch: Watch) -> Done:
+    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, _watch: Watch) -> WorkResult:
         """Train, at this machine's pace; what fails is declined as on a real device, and kept for the emulator."""
         pace = self.kind.hardware.pace(self._seed, task.round, self.name)
         most = cut(self.around.job, task.round, self.name, len(worker.data))

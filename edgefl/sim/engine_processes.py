@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 
-from edgefl.job.run.work import Done, ModelRef, Result, Worker
+from edgefl.job.run.work import ModelRef, Result, Worker, WorkResult
 from edgefl.learn.data.dataset import Dataset
 from edgefl.sim.engines import Order, Plan, done, result, workers
 from edgefl.system import main_guard
@@ -18,7 +18,7 @@ class Processes:
     def __init__(self, executor: ProcessPoolExecutor, parallel: int) -> None:
         self._executor, self.parallel = executor, parallel
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[WorkResult]:
         return list(self._executor.map(partial(_done, model_ref), orders))
 
     def results(self, orders: Sequence[Order]) -> list[Result]:
@@ -42,7 +42,7 @@ def _move_in(plan: Plan, devices: Mapping[str, Dataset]) -> None:
     _HERE.update(workers(plan.run, plan.model(), devices))
 
 
-def _done(model_ref: ModelRef, order: Order) -> Done:
+def _done(model_ref: ModelRef, order: Order) -> WorkResult:
     return done(_HERE[order.device], model_ref, order)
 
 

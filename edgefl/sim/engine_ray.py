@@ -26,7 +26,7 @@ import numpy as np
 
 from edgefl.base.errors import ConfigError, RunError
 from edgefl.base.vector import State, Vector
-from edgefl.job.run.work import Done, ModelRef, Result
+from edgefl.job.run.work import ModelRef, Result, WorkResult
 from edgefl.learn.contract import Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.sim.engines import Order, Plan, done, result, workers
@@ -34,7 +34,7 @@ from edgefl.system import user_code
 from edgefl.system.scratch import Scratch
 
 Actor: TypeAlias = Any  # Ray makes their class while it runs
-T = TypeVar("T", Done, Result)
+T = TypeVar("T", WorkResult, Result)
 
 NOTHING = np.zeros(0, np.float32)
 PATIENCE = 5.0  # seconds until the head of a cluster must have answered
@@ -66,7 +66,7 @@ class Trainer:
     def ready(self) -> bool:
         return True
 
-    def done(self, told: Told, order: Order, model_ref: ModelRef) -> Done:
+    def done(self, told: Told, order: Order, model_ref: ModelRef) -> WorkResult:
         return done(self._workers[order.device], model_ref, _whole(order, told))
 
     def result(self, told: Told, order: Order) -> Result:
@@ -91,7 +91,7 @@ class RayActors:
         for actor in first:
             self._idle.put(actor)
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[WorkResult]:
         """Train in the calling thread: an emulated fleet has threads of its own."""
         return [self._sent(order, lambda actor, *given: actor.done.remote(*given, model_ref)) for order in orders]
 

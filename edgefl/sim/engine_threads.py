@@ -7,7 +7,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from edgefl.job.run.job import Job
-from edgefl.job.run.work import Done, ModelRef, Result, Worker
+from edgefl.job.run.work import ModelRef, Result, Worker, WorkResult
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.models.base import Model
 from edgefl.sim.engines import Order, done, plan, result, workers
@@ -23,7 +23,7 @@ class Threads:
         for model in (job.device_model, *(plan(job).model() for _ in range(parallel - 1))):
             self._idle.put(model)
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[WorkResult]:
         """Train in the calling thread: an emulated fleet has threads of its own."""
         return [self._done(model_ref, order) for order in orders]
 
@@ -46,7 +46,7 @@ class Threads:
             wait(others)
         return [_raised(done[i]) for i in range(len(orders))]
 
-    def _done(self, model_ref: ModelRef, order: Order) -> Done:
+    def _done(self, model_ref: ModelRef, order: Order) -> WorkResult:
         with self._equipped(order) as worker:
             return done(worker, model_ref, order)
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from edgefl.base.vector import State
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import Job
-from edgefl.job.run.work import Done, ModelRef, Result, Worker
+from edgefl.job.run.work import ModelRef, Result, Worker, WorkResult
 from edgefl.learn import losses
 from edgefl.learn.contract import Task
 from edgefl.learn.data.dataset import Dataset
@@ -50,7 +50,7 @@ class Engine(Protocol):
 
     parallel: int
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[WorkResult]:
         """The work of every order as frames to send, in their order."""
         ...
 
@@ -110,7 +110,7 @@ class InProcess:
     def __init__(self, job: Job, devices: Mapping[str, Dataset]) -> None:
         self._workers = workers(job.run, job.device_model, devices)
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[Done]:
+    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[WorkResult]:
         return [done(self._workers[order.device], model_ref, order) for order in orders]
 
     def results(self, orders: Sequence[Order]) -> list[Result]:
@@ -118,7 +118,7 @@ class InProcess:
             return [result(self._workers[order.device], order) for order in orders]
 
 
-def done(worker: Worker, model_ref: ModelRef, order: Order) -> Done:
+def done(worker: Worker, model_ref: ModelRef, order: Order) -> WorkResult:
     """What the device sends."""
     return _paced(worker, order).work(order.task, model_ref, order.state)
 

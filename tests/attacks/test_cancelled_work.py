@@ -20,7 +20,7 @@ from device_agent.shell.order import Cancellation, Order, Watch
 from device_agent.shell.training import Outcome, Trained, Trainer
 from edgefl.base.errors import Interrupted, RemoteError
 from edgefl.job.config.local_compute import LocalCompute
-from edgefl.job.run.work import Done, Worker
+from edgefl.job.run.work import Worker, WorkResult
 from edgefl.learn.contract import Budget, Task
 from edgefl.learn.models.base import Model
 from edgefl.learn.models.onnx.bundle import pack
@@ -132,7 +132,7 @@ def test_a_task_that_is_superseded_makes_way_for_the_next() -> None:
     def start(model: OnnxModel, round: int) -> None:
         worker = Worker("job", "device", job.algorithm, model, held.devices[0], job.loss, job.run.transforms, 1)
 
-        def train(order: Order, watch: Watch, cancelled: Cancellation) -> tuple[Done, None]:
+        def train(order: Order, watch: Watch, cancelled: Cancellation) -> tuple[WorkResult, None]:
             cancelled.covers(model)
             task = Task(round, job.start, Budget(batches=1), {})
             return worker.work(task, order.model_ref, order.state, watch), None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgefl.base.vector import Layout, Vector, dot
-from edgefl.job.config.schema import Learning, RoundRules, Run, RunFile
+from edgefl.job.config.schema import Learning, RoundRules, RunFile, RunSection
 from edgefl.job.run.job import Job
 from edgefl.learn.aggregation import mean
 from edgefl.learn.algorithms.fedavg import FedAvg
@@ -170,7 +170,7 @@ def _draft(round: int, updates: dict[str, Update]) -> Draft:
 
 def _job(model: Model, start: Vector, devices: int) -> Job:
     run = RunFile(
-        run=Run(rounds=1),
+        run=RunSection(rounds=1),
         task=Learning(data=None, sample=SAMPLE, classes=CLASSES),
         rounds=RoundRules(cohort=devices),
     )

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 
 from edgefl.base.vector import Array, Layout
-from edgefl.job.config.schema import Learning, RoundRules, Run, RunFile
+from edgefl.job.config.schema import Learning, RoundRules, RunFile, RunSection
 from edgefl.job.run.job import Job, device_names
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.losses import LOSSES
@@ -112,7 +112,7 @@ def job_of(fleet: Fleet) -> Job:
 
     module = build_module(fleet.network, fleet.sample, fleet.classes, seed=0)
     run = RunFile(
-        run=Run(rounds=fleet.rounds),
+        run=RunSection(rounds=fleet.rounds),
         task=Learning(data=MADE_UP, sample=fleet.sample, classes=fleet.classes),
         algorithm={"name": "fedavg", "lr": RATE, "batch": BATCH},
         rounds=RoundRules(cohort=COHORT),

@@ -30,7 +30,7 @@ from edgefl.base.events import Fact
 from edgefl.base.vector import State
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import Job
-from edgefl.job.run.work import Done, ModelRef, Worker
+from edgefl.job.run.work import ModelRef, Worker, WorkResult
 from edgefl.learn.contract import Task, traits_of
 from edgefl.learn.data.dataset import Dataset
 from edgefl.sim.network import VirtualBroker
@@ -185,7 +185,7 @@ class DeviceMachine(Machine):
         steps = [one.done.steps if isinstance(one, Trained) else one.steps for one in trainings]
         return max(steps, default=0) * self.member.pace
 
-    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, watch: Any) -> Done:
+    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, watch: Any) -> WorkResult:
         done = replace(worker, pace=self.member.pace, secret=False).work(task, model_ref, state, watch)
         if self.member.lie is None or not self.lies:
             return done

@@ -11,7 +11,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.lab.api import progress as progress_bars
 from edgefl.lab.api.algorithm import AlgorithmLike
 from edgefl.lab.api.data import DataLike
-from edgefl.lab.api.description import Described, Description, described
+from edgefl.lab.api.description import DescribedRun, Description, described
 from edgefl.lab.api.fleet import FleetLike
 from edgefl.lab.api.folder import check, keeping, load
 from edgefl.lab.api.history import History
@@ -104,7 +104,7 @@ def simulate(
 
 
 def _played(
-    run: Described, callbacks: Sequence[Callback], workers: int | None, progress: bool | None, folder: Path | None
+    run: DescribedRun, callbacks: Sequence[Callback], workers: int | None, progress: bool | None, folder: Path | None
 ) -> History:
     file = _in_this_process(run, workers)
     check(file, folder)
@@ -136,7 +136,7 @@ def _played(
     return History(file.model_dump(mode="json"), facts, *what)
 
 
-def _in_this_process(run: Described, workers: int | None) -> RunFile:
+def _in_this_process(run: DescribedRun, workers: int | None) -> RunFile:
     """The run file, with an engine that finds what only this process has; a ConfigError if there is none."""
     file, engine = run.file, run.file.compute.engine
     travels = {file.task.data} if file.task.backend == "torch" else {file.task.data, file.task.model}

@@ -16,7 +16,7 @@ import psutil
 from edgefl.base.errors import RunError
 from edgefl.job.config.reader import load
 from edgefl.job.config.schema import RunFile
-from edgefl.job.run.local_fleet import Fleet
+from edgefl.job.run.local_fleet import LocalFleet
 from edgefl.ops.bench.report import Comparison
 from edgefl.system import user_files
 from edgefl.system.processes import Child, python
@@ -89,7 +89,7 @@ def coordinator(plan: Plan, folder: Path) -> tuple[float, float]:
         until_done.callback(child.stop)
         waiting = _watched(child, output, "waiting")
         run = load(RunFile, path)
-        until_done.enter_context(Fleet.of(run, str(running.address)))
+        until_done.enter_context(LocalFleet.of(run, str(running.address)))
         return waiting, _watched(child, output, "done")
 
 

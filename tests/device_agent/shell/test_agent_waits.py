@@ -19,7 +19,7 @@ from device_agent.shell.service import OPEN, QUIET, RETRY, Agent
 from device_agent.shell.setup import Hooks, Scope
 from device_agent.shell.training import Trained
 from edgefl.base.vector import Layout
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.system.background import Crashed
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.reactor import Woken
@@ -95,7 +95,7 @@ def receipt(verdict: str = "accepted") -> Receipt:
 def hold(agent: Agent) -> None:
     """It has trained, and waits for the receipt."""
     agent.session = replace(agent.session, phase="training", task=TASK)
-    agent.handle(Trained(agent.trainer.number, 3, Done(FRAME, KEPT, 0.1, 2)))
+    agent.handle(Trained(agent.trainer.number, 3, WorkResult(FRAME, KEPT, 0.1, 2)))
     assert sent(agent) == [0]
 
 
@@ -133,7 +133,7 @@ def keep_own(agent: Agent, value: float) -> None:
     agent.session = replace(agent.session, phase="training", task=TASK)
     agent.order = Order(TASK, Item(manifest, b""), None, None, {}, 1 << 20, keeps=True)
     own = {"own": np.full(4, value, np.float32), "shared": np.zeros(4, np.float32)}
-    agent.handle(Trained(agent.trainer.number, 3, Done(FRAME, KEPT, 0.1, 2, own)))
+    agent.handle(Trained(agent.trainer.number, 3, WorkResult(FRAME, KEPT, 0.1, 2, own)))
     assert sent(agent) == [0]
     assert agent.order is None, "what it was trained from is not held for it"
 

@@ -23,7 +23,7 @@ from device_agent.shell.workers import check_enough
 from edgefl.base.errors import RemoteError, StoreError
 from edgefl.base.vector import Layout
 from edgefl.job.config.allowance import Allowance
-from edgefl.job.run.work import Done
+from edgefl.job.run.work import WorkResult
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy import Output, Price
 from edgefl.system.memory_disk import MemoryDisk, PowerCut
@@ -98,7 +98,7 @@ def test_newer_data_that_do_not_fit_count_as_a_failure_though_the_task_is_done()
     for round, misfits in ((1, 0), (2, 1), (3, 0)):
         begin(agent, round)
         agent.samples.misfits += misfits
-        agent.handle(Trained(agent.trainer.number, round, Done(b"an update of round %d" % round, {}, 0.1, 9)))
+        agent.handle(Trained(agent.trainer.number, round, WorkResult(b"an update of round %d" % round, {}, 0.1, 9)))
         assert agent.failures.of(agent.model_cache.trust.key or "") == (0 if round == 1 else 1), "once"
 
 
@@ -121,7 +121,7 @@ def test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_
         sent(agent)
         agent.handle(Progressed(agent.trainer.number, 1, 7))
         agent.clock.time += 100
-        agent.handle(Trained(agent.trainer.number, 1, Done(b"an update", {}, 0.1, 9)))
+        agent.handle(Trained(agent.trainer.number, 1, WorkResult(b"an update", {}, 0.1, 9)))
         presence = agent.attendance.outbox.announced
         said[allowance is None] = (
             [type(one).__name__ for one in sent(agent) if not isinstance(one, int)],

@@ -17,7 +17,7 @@ from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, TrainingSetup
 from device_agent.shell.training import Trained
-from edgefl.job.run.work import Done, ModelRef, Worker, pack_broadcast
+from edgefl.job.run.work import ModelRef, Worker, WorkResult, pack_broadcast
 from edgefl.learn.contract import Task
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import Process, World
@@ -122,7 +122,7 @@ def seconds(events: Sequence[Any]) -> float:
     return max(steps, default=0) * PACE
 
 
-def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any) -> Done:
+def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any) -> WorkResult:
     return replace(worker, pace=PACE, secret=False).work(task, model_ref, state, watch)
 
 

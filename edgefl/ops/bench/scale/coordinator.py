@@ -20,7 +20,7 @@ from coordinator.shell.setup import Security
 from coordinator.shell.threaded import Threaded
 from edgefl.base.errors import RunError
 from edgefl.base.events import Asked, Fact, Lost, Round
-from edgefl.job.config.schema import Run
+from edgefl.job.config.schema import RunSection
 from edgefl.job.run.job import Job, RunState
 from edgefl.ops.bench.empty_jobs import still_job, unjudged
 from edgefl.ops.bench.line import serve
@@ -40,7 +40,7 @@ class Server:
     def play(self, order: dict[str, Any], mark: Callable[[], None]) -> dict[str, int]:
         """One run; how often a device was asked again, and how often one was lost."""
         name, rounds = f"bench-{uuid.uuid4().hex[:8]}", order["rounds"]
-        job = unjudged(self.job(name, order), Run(name=name, rounds=rounds))
+        job = unjudged(self.job(name, order), RunSection(name=name, rounds=rounds))
         asked, lost = list[int](), list[str]()
 
         def tell(fact: Fact) -> None:
