@@ -36,7 +36,7 @@ from edgefl.system.turns import Turns
 from edgefl.wire import exposure
 from edgefl.wire.address import parse
 from edgefl.wire.first_use import missing_key
-from edgefl.wire.messages import Vitals
+from edgefl.wire.messages import WireVitals
 from edgefl.wire.opening import open_transport
 from edgefl.wire.transport import Transport
 from edgefl.wire.wiring import Wiring
@@ -185,7 +185,7 @@ def open_agent(
     )
 
 
-def _unmet(conditions: Conditions) -> Callable[[Vitals], str] | None:
+def _unmet(conditions: Conditions) -> Callable[[WireVitals], str] | None:
     """Why the device should not work at the moment, if its operator has conditions at all."""
     if conditions == Conditions():
         return None

@@ -40,7 +40,7 @@ from edgefl.learn.contract import Update
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system.background import Background, Put
 from edgefl.system.disk import Disk
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire.messages import JobState
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Transport
@@ -165,7 +165,7 @@ class Gateway:
                 log.debug("of a run that was begun afresh")
             case vocabulary.Stopped():
                 self.agent.handle(event)
-            case Woken():
+            case DeadlineReached():
                 self.agent.handle(event)
                 for run_key in list(self.played):
                     self._at_site(run_key, event)

@@ -17,9 +17,9 @@ from time import monotonic
 
 from edgefl.wire.transport import (
     LARGEST,
-    Connected,
+    ConnectionLost,
+    ConnectionMade,
     Deliver,
-    Disconnected,
     Message,
     Payload,
     TransportEvent,
@@ -125,7 +125,7 @@ class InMemoryBroker:
         with self._lock:
             client = self._clients[client_id]
             self._drop(client)
-            self._news.append((client, Disconnected("connection lost")))
+            self._news.append((client, ConnectionLost("connection lost")))
         self._settle()
 
     def restore(self, client_id: str) -> None:
@@ -145,7 +145,7 @@ class InMemoryBroker:
                 client.online = False
                 client.session += 1
                 client.filters.clear()
-                self._news.append((client, Disconnected("connection lost")))
+                self._news.append((client, ConnectionLost("connection lost")))
             for client in clients:
                 self._join(client)
         self._settle()
@@ -161,7 +161,7 @@ class InMemoryBroker:
             older = self._clients.get(client.id)
             if older is not None:
                 self._drop(older)
-                self._news.append((older, Disconnected("Session taken over", taken_over=True)))
+                self._news.append((older, ConnectionLost("Session taken over", taken_over=True)))
             self._clients[client.id] = client
             self._join(client)
         self._settle()
@@ -225,7 +225,7 @@ class InMemoryBroker:
     def _join(self, client: InMemoryClient) -> None:
         client.online = True
         client.session += 1
-        self._news.append((client, Connected()))
+        self._news.append((client, ConnectionMade()))
         for topic, payload, retain, expires in client.outbox:
             self._route(client.id, topic, payload, retain, expires)
         client.outbox.clear()

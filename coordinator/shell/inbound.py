@@ -28,13 +28,13 @@ from edgefl.wire.messages import (
     TO_COORDINATOR,
     Absent,
     Answer,
-    Busy,
-    Declined,
+    BusyMessage,
+    DeclinedMessage,
     Holding,
     Presence,
     Renewal,
     ToCoordinator,
-    Vitals,
+    WireVitals,
     Working,
     peek,
     read_json,
@@ -205,11 +205,11 @@ class Hearing:
 
     def _short(self, id: str, message: ToCoordinator, now: float) -> vocabulary.Event | None:
         match message:
-            case Declined(to=key) if key not in (None, self.key):
+            case DeclinedMessage(to=key) if key not in (None, self.key):
                 log.debug("declined a task of another coordinator device=%s", id)
-            case Declined(round=round, reason=reason):
+            case DeclinedMessage(round=round, reason=reason):
                 return rounds.Declined(id, round, now, reason)
-            case Busy(round=round, reason=reason):
+            case BusyMessage(round=round, reason=reason):
                 return rounds.Busy(id, round, now, reason)
             case Working(round=round, steps=steps, vitals=vitals):
                 return vocabulary.Progressed(now, id, round, steps, _vitals(id, vitals))
@@ -228,5 +228,5 @@ class Hearing:
         return vocabulary.Answered(now, id, answer.round, digest, size, answer.steps, answer.seconds_per_step, foreign)
 
 
-def _vitals(id: str, vitals: Vitals | None) -> events.Vitals | None:
+def _vitals(id: str, vitals: WireVitals | None) -> events.Vitals | None:
     return None if vitals is None else events.Vitals(id, **vitals.model_dump())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from coordinator.decide import vocabulary
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import authority
-from edgefl.fleet.administration import DEVICE, Fleet
+from edgefl.fleet.administration import DEVICE, FleetAdministration
 from edgefl.system.background import Put, Work
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Renewals:
         def sign(put: Put) -> None:
             now = authority.clock()
             try:
-                fleet, key = Fleet(self.fleet), authority.requested_key(request.encode())
+                fleet, key = FleetAdministration(self.fleet), authority.requested_key(request.encode())
                 member = fleet.members.active().get(device)
                 if member is None or member.expires is None or member.expires - now > DEVICE * SOON:
                     log.info("no new certificate device=%s why=%s", device, "it needs none" if member else "no member")

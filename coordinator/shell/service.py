@@ -33,10 +33,10 @@ from edgefl.base.records import replace
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run.job import RunState
 from edgefl.system.background import Crashed, Work
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.watch.fact_lines import write_log
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Disconnected, Message, Undelivered
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, Undelivered
 from edgefl.wire.wiring import Wiring
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 MEMBERS = 1.0  # seconds between two looks at the list of members
 NEVER_DEFERRED = (
-    Woken,
+    DeadlineReached,
     vocabulary.Stop,
     Crashed,
     checkpoint_writer.Stuck,
@@ -154,11 +154,11 @@ class Coordinator:
             case Message():
                 if heard := self.hearing.event(event, self.state.conduct, now):
                     self.feed(heard)
-            case Woken():
+            case DeadlineReached():
                 self._woken(now)
-            case Connected():
+            case ConnectionMade():
                 self.feed(vocabulary.Connected(now))
-            case Disconnected():
+            case ConnectionLost():
                 self.feed(vocabulary.Disconnected(now, str(event)))
             case Undelivered(topic, reason):
                 log.warning("the broker refused a message topic=%s reason=%s", topic, reason)

@@ -35,7 +35,7 @@ from edgefl.wire.messages import (
     JobState,
     Manifest,
     Presence,
-    Vitals,
+    WireVitals,
 )
 
 MOST = 1 << 20  # bytes that are said to it at a time
@@ -123,7 +123,7 @@ def _get_ready() -> None:
     registry.algorithm({"name": "fedavg"})  # the first request looks up what other packages bring
     loss("cross_entropy")
     codec("float32", "up")
-    for model in (AgentFile, JobState, Manifest, Presence, Vitals):
+    for model in (AgentFile, JobState, Manifest, Presence, WireVitals):
         model.model_rebuild()
     for message in (BROADCAST, CALL, GRAPHS, TO_COORDINATOR, TO_DEVICE):
         message.rebuild()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from device_agent.durable.spool import Held
 from edgefl.wire import chunks, topics
-from edgefl.wire.messages import Absent, Busy, Declined, Holding, Presence, Renewal, Working, frame
+from edgefl.wire.messages import Absent, BusyMessage, DeclinedMessage, Holding, Presence, Renewal, Working, frame
 from edgefl.wire.signed import Speaker
 from edgefl.wire.transport import Payload, Transport
 
@@ -31,7 +31,7 @@ class Outbox:
         self.presences.append(self.speaker.seal("presence", presence.model_dump_json().encode(), device=self._device))
         return self.presences[-1]
 
-    def say(self, run_id: str, message: Declined | Busy | Working | Absent | Holding | Renewal) -> None:
+    def say(self, run_id: str, message: DeclinedMessage | BusyMessage | Working | Absent | Holding | Renewal) -> None:
         data = frame(message)
         for part in chunks.split(data, chunks.digest(data)):
             self._up(message.job, run_id, part)

@@ -22,7 +22,7 @@ from edgefl.base.errors import WireError
 from edgefl.base.version import __version__
 from edgefl.system.clock import Clock
 from edgefl.wire import signed
-from edgefl.wire.messages import LABEL, Presence, Vitals, read_json
+from edgefl.wire.messages import LABEL, Presence, WireVitals, read_json
 from edgefl.wire.reconnect import Pause
 from edgefl.wire.signed import Where
 from edgefl.wire.transport import Message
@@ -199,7 +199,7 @@ class Attendance:
             return self.samples.trouble
         return UNREADABLE if self.samples.trouble and not self.samples.misfit else ""
 
-    def vitals(self, run: str) -> Vitals | None:
+    def vitals(self, run: str) -> WireVitals | None:
         """How the machine fares, if that was not told for a while, or not for the run that it works for."""
         now = self.clock.now()
         if self.machine is None or self.hides or (now - self.looked_at < VITALS and run == self.looked_for):

@@ -45,25 +45,25 @@ from edgefl.job.config.allowance import Allowance
 from edgefl.job.transforms.sealing import Sealing
 from edgefl.system.background import Crashed
 from edgefl.system.disk import Disk
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import chunks, messages, topics
 from edgefl.wire.messages import (
     TEXT,
     Absent,
     Assignment,
-    Busy,
-    Declined,
+    BusyMessage,
+    DeclinedMessage,
     Enclosed,
     JobState,
     Missing,
     Receipt,
     Refusal,
     Renewed,
-    Vitals,
+    WireVitals,
     Working,
 )
 from edgefl.wire.signed import Speaker
-from edgefl.wire.transport import Connected, Disconnected, Message, TransportEvent, Undelivered, Will
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, TransportEvent, Undelivered, Will
 from edgefl.wire.wiring import Wiring
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class Agent:
         self.full: StoreError | None = None  # why nothing goes on
         self.retry_at: float | None = None
         self.give_up_at: float | None = None
-        self.last_seen = Disconnected("no answer")
+        self.last_seen = ConnectionLost("no answer")
         self.exit: tuple[int, str] | None = None
 
     # ---- the reactor -------------------------------------------------------------------------------------------
@@ -154,14 +154,14 @@ class Agent:
         self.give_up_at = self.clock.now() + self.connect_timeout if self.connect_timeout else None
         self.transport.start(self.put, Will(topics.presence(self.fleet, self.device), gone))
 
-    def handle(self, event: Event | Woken | Crashed) -> None:
+    def handle(self, event: Event | DeadlineReached | Crashed) -> None:
         """Do what follows from one event; nothing after the end."""
         match event:
             case Crashed(error):
                 raise error
             case _ if self.ended:
                 pass
-            case Woken():
+            case DeadlineReached():
                 self._woken()
             case vocabulary.Stopped() if self.full:
                 self._end(1, str(self.full))
@@ -249,13 +249,13 @@ class Agent:
                 except WireError as error:
                     self.refusals[error.code] += 1
                     self._complain(f"ignored topic={printable(event.topic)} code={error.code} why={error}")
-            case Connected():
+            case ConnectionMade():
                 log.log(DEBUG if self.attendance.twin.certain else INFO, "connected device=%s", self.device)
                 self.attendance.connected()
                 self.give_up_at, self.severed = None, False
                 self._listen()
                 self._feed(vocabulary.Connected())
-            case Disconnected(taken_over=taken_over):
+            case ConnectionLost(taken_over=taken_over):
                 level = DEBUG if self.attendance.twin.certain else WARNING
                 log.log(level, "disconnected device=%s broker=%s reason=%s", self.device, self.broker, event)
                 self.last_seen, self.severed = event, False
@@ -329,7 +329,7 @@ class Agent:
         try:
             content = heard(job, payload)
         except Stranger as error:  # another coordinator, the only one that is told
-            told = Declined(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
+            told = DeclinedMessage(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
             self.outbox.say(error.run_id, told)
             raise
         if content is not None:
@@ -493,9 +493,9 @@ class Agent:
                 self.spools.clear(self.held[digest].run_key)
                 del self.held[digest]
             case vocabulary.Decline(task, reason):
-                self.outbox.say(task.run_id, Declined(job=task.job, round=task.round, reason=reason[:TEXT]))
+                self.outbox.say(task.run_id, DeclinedMessage(job=task.job, round=task.round, reason=reason[:TEXT]))
             case vocabulary.Busy(task, reason):
-                self.outbox.say(task.run_id, Busy(job=task.job, round=task.round, reason=reason[:TEXT]))
+                self.outbox.say(task.run_id, BusyMessage(job=task.job, round=task.round, reason=reason[:TEXT]))
             case vocabulary.Note(text):
                 log.info("%s", text)
             case vocabulary.Quit(code, reason):
@@ -552,11 +552,11 @@ class Agent:
     def _listens_at(self) -> float:
         return self.listened_at + (OPEN if session.known(self.session) else QUIET)
 
-    def _vitals(self) -> Vitals | None:
+    def _vitals(self) -> WireVitals | None:
         run = self.session.task.run_key if self.session.task else ""
         return self.attendance.vitals(run) if self.session.online else None
 
-    def _working(self, round: int, steps: int, vitals: Vitals | None) -> None:
+    def _working(self, round: int, steps: int, vitals: WireVitals | None) -> None:
         if (task := self.session.task) and not self.booking.hides:
             self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps, vitals=vitals))
 

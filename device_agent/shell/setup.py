@@ -16,7 +16,7 @@ from edgefl.job.config.agent_file import LIMIT_MB
 from edgefl.job.config.allowance import Allowance
 from edgefl.job.run.work import Worker
 from edgefl.learn.data.dataset import Dataset
-from edgefl.wire.messages import JobState, Vitals
+from edgefl.wire.messages import JobState, WireVitals
 from edgefl.wire.sealing import SYSTEM, Entropy
 from edgefl.wire.signing import Signer
 
@@ -73,8 +73,8 @@ class Limits:
 class Hooks:
     """What the agent asks its owner, and tells it."""
 
-    machine: Callable[[], Vitals] | None = None  # how the machine fares, unless it is simulated
-    unmet: Callable[[Vitals], str] | None = None  # why it should not work now, where its operator has conditions
+    machine: Callable[[], WireVitals] | None = None  # how the machine fares, unless it is simulated
+    unmet: Callable[[WireVitals], str] | None = None  # why it should not work now, where its operator has conditions
     speaks_for: Callable[[], int] = lambda: 1  # devices behind it, of a gateway
     heard: Callable[[JobState], None] = lambda _: None  # each state that counts
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex  # for an installation without one

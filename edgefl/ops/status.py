@@ -17,7 +17,7 @@ from edgefl.ops.run_lookup import Looked, look_again
 from edgefl.ops.sources import DeviceStory
 from edgefl.system.moments import ago, shown
 from edgefl.watch.device_table import ranked, words
-from edgefl.watch.overview.answer_times import Pace, Turn
+from edgefl.watch.overview.answer_times import AnswerTime, Pace
 from edgefl.watch.overview.rows import ABSENT, DeviceRow, Snapshot
 from edgefl.watch.overview.troubles import not_in_run, of_the_run, trouble_with
 from edgefl.watch.terminal_view import picture
@@ -181,7 +181,7 @@ def device_page(story: DeviceStory, usual: dict[int, float], now: float) -> Rend
     return Group(*head, Text(""), *events)
 
 
-def _turn(turn: Turn, usual: dict[int, float]) -> tuple[str, ...]:
+def _turn(turn: AnswerTime, usual: dict[int, float]) -> tuple[str, ...]:
     took, pace = _seconds(turn.took), _milli(turn.seconds_per_step)
     return str(turn.round), shown(turn.at), took, pace, _seconds(usual.get(turn.round)), "late" if turn.late else ""
 

@@ -27,9 +27,9 @@ from edgefl.wire.reconnect import Reconnect
 from edgefl.wire.topic_tree import TopicTree
 from edgefl.wire.transport import (
     LARGEST,
-    Connected,
+    ConnectionLost,
+    ConnectionMade,
     Deliver,
-    Disconnected,
     Message,
     Payload,
     TransportEvent,
@@ -191,7 +191,7 @@ class VirtualClient:
         self._settle()
         self._outbox.extendleft(reversed(self._flying))
         self._flying.clear()
-        self._tell(Disconnected(reason, taken_over=taken_over))
+        self._tell(ConnectionLost(reason, taken_over=taken_over))
         self._world.later(self._pace.lost(lasted) + self.line.latency, self._connect)
 
     def unheard(self) -> None:
@@ -207,7 +207,7 @@ class VirtualClient:
         if failure := self._broker.unreachable(self):
             if failure != self._failure:
                 self._failure = failure
-                self._tell(Disconnected(failure))
+                self._tell(ConnectionLost(failure))
             self._world.later(self._pace.failed() + self.line.latency, self._connect)
             return
         self._accepted = connection = self._broker.accept(self)
@@ -221,7 +221,7 @@ class VirtualClient:
         if not connection.alive:  # it broke before we knew of it
             self.broken()
             return
-        self._tell(Connected())
+        self._tell(ConnectionMade())
         self._send()
 
     def _wish(self, ask: Callable[[_Connection, tuple[str, ...]], None], filters: tuple[str, ...]) -> None:

@@ -28,9 +28,9 @@ from edgefl.wire.messages import (
     Answer,
     Assignment,
     Broadcast,
-    Busy,
+    BusyMessage,
     Call,
-    Declined,
+    DeclinedMessage,
     Enclosed,
     Graphs,
     Holding,
@@ -46,7 +46,7 @@ from edgefl.wire.messages import (
     RowForm,
     Shape,
     Tensor,
-    Vitals,
+    WireVitals,
     Working,
     frame,
 )
@@ -69,15 +69,15 @@ TO_COORDINATOR: dict[type[BaseModel], BaseModel] = {
     Holding: Holding(**ABOUT, digest=DIGEST, size=100),
     Missing: Missing(digest=DIGEST, indexes=(0,)),
     Absent: Absent(job=JOB, model="0" * 16),
-    Declined: Declined(job=JOB, round=1, reason="forged"),
-    Busy: Busy(job=JOB, round=1, reason="forged"),
+    DeclinedMessage: DeclinedMessage(job=JOB, round=1, reason="forged"),
+    BusyMessage: BusyMessage(job=JOB, round=1, reason="forged"),
     Working: Working(job=JOB, round=1, steps=7),
     Renewal: Renewal(job=JOB, request="x"),
 }
 TO_ALL = {Call}  # of a round: tests of its own below
 RETAINED = {Presence, JobState, Manifest}  # each has tests of its own below
 BY_MANIFEST = {Broadcast, Graphs, Enclosed}  # models, and graphs: what a manifest does not name is not believed
-PARTS = {Tensor, Shape, Vitals, RowField, RowForm}  # of messages
+PARTS = {Tensor, Shape, WireVitals, RowField, RowForm}  # of messages
 
 
 def kinds(union: Any) -> set[type[BaseModel]]:  # Any: a form of types that has no name
@@ -452,7 +452,7 @@ def test_an_envelope_is_good_at_one_place_only() -> None:
 
 def test_no_envelope_with_a_bit_changed_is_believed() -> None:
     speaker, place = Speaker(Signer.new(), FLEET, 1), {"job": JOB, "run_id": RUN_ID, "device": VICTIM}
-    good = speaker.seal("up", one_part(TO_COORDINATOR[Declined]), **place)
+    good = speaker.seal("up", one_part(TO_COORDINATOR[DeclinedMessage]), **place)
     for at in range(len(good)):
         bad = bytearray(good)
         bad[at] ^= 1 << at % 8

@@ -24,7 +24,7 @@ from edgefl.fleet import authority
 from edgefl.fleet.administration import DEVICE
 from edgefl.fleet.authority import Authority, clock
 from edgefl.wire import topics
-from edgefl.wire.messages import Declined, Renewal, Renewed, frame
+from edgefl.wire.messages import DeclinedMessage, Renewal, Renewed, frame
 from edgefl.wire.tls import Tls
 from edgefl.wire.transport import Message
 
@@ -38,7 +38,7 @@ class Renewing(MembersRun):
     def settled(self) -> None:
         """What was asked for before was signed or refused: the work is done in its order, and so are messages."""
         mark = f"settled {len(self.events)}"
-        self.puppets[OTHER].say(frame(Declined(job="fleet", round=0, reason=mark)))
+        self.puppets[OTHER].say(frame(DeclinedMessage(job="fleet", round=0, reason=mark)))
         until(lambda: any(event.get("reason") == mark for event in list(self.events)))
         done = threading.Event()
         self.coordinator.shell.background.start(lambda _put: done.set())

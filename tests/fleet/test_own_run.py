@@ -17,7 +17,7 @@ from edgefl.wire.messages import JobState, Presence, read_json
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Message, Transport, TransportEvent
+from edgefl.wire.transport import ConnectionMade, Message, Transport, TransportEvent
 from tools.in_memory_broker import InMemoryBroker
 
 RUN = run_file({"name": "fedavg"}, run={"name": "mine", "rounds": 2})
@@ -94,7 +94,7 @@ def test_brokers_forget_what_expires(broker: Broker) -> None:
         heard: list[str] = []
 
         def deliver(event: TransportEvent) -> None:
-            if isinstance(event, Connected):
+            if isinstance(event, ConnectionMade):
                 client.subscribe("kept/+")
             elif isinstance(event, Message):
                 heard.append(event.topic)

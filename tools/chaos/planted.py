@@ -29,6 +29,7 @@ from edgefl.system.memory_disk import MemoryDisk
 from edgefl.system.record_log import RecordLog
 from edgefl.wire import topics
 from edgefl.wire.messages import Missing
+from edgefl.wire.transport import ConnectionMade
 
 Change = tuple[Any, str, Callable[..., Any]]  # whose, which function, and what stands in its place
 
@@ -142,7 +143,7 @@ def _everybodys_tasks() -> Change:
 
     def curious(self: Agent, event: Any) -> None:
         receive(self, event)
-        if type(event).__name__ == "Connected":
+        if isinstance(event, ConnectionMade):
             self.transport.subscribe(topics.down(self.fleet, "+", "+"))
 
     return Agent, "_receive", curious

@@ -21,6 +21,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.sim.network import ACROSS, Fate, Passing, VirtualBroker
 from edgefl.sim.world import Process, World
 from edgefl.system.memory_disk import PowerCut
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import chunks, simulated_keys, topics
 from tools.chaos.decoded_payloads import kind
 from tools.chaos.invariants import Invariants, Violation
@@ -309,7 +310,7 @@ class Play:
     def _watch(self, process: Process, event: Any) -> None:
         self.events += 1
         machine = self.machines[process.name]
-        if type(event).__name__ != "Woken":
+        if not isinstance(event, DeadlineReached):
             self.story.add(self.world.now, process.name, event)
         self.invariants.look(machine)
         if isinstance(machine, CoordinatorMachine) and machine.shell is not None and machine.shell.ended:

@@ -16,7 +16,7 @@ from edgefl.sim.world import VirtualClock, World
 from edgefl.system.hardware.line import Line
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import chunks, signed, simulated_keys, topics
-from edgefl.wire.transport import Connected, Message, TransportEvent
+from edgefl.wire.transport import ConnectionMade, Message, TransportEvent
 from tools.chaos.machines import CoordinatorMachine, DeviceMachine, Surroundings
 from tools.chaos.scenario import Member, Scenario, Weather
 from tools.chaos.softmax import fleet, make_job
@@ -63,7 +63,7 @@ def test_a_device_that_heard_the_first_life_obeys_the_second(jump: float) -> Non
     coordinator.ahead = 50 * YEAR
 
     def note(event: TransportEvent) -> None:
-        if isinstance(event, Connected):
+        if isinstance(event, ConnectionMade):
             listener.subscribe(topics.down("default", "alpha", "d1"), topics.round("default", "alpha"))
         if isinstance(event, Message) and event.payload:
             counters.append((coordinator.lives, signed.opened(event.payload).counter))

@@ -22,13 +22,13 @@ from edgefl.base.vector import Layout
 from edgefl.job.run.work import WorkResult
 from edgefl.system.background import Crashed
 from edgefl.system.memory_disk import MemoryDisk
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import chunks, signed, topics
 from edgefl.wire.messages import (
     TO_COORDINATOR,
     Absent,
     Assignment,
-    Declined,
+    DeclinedMessage,
     Manifest,
     Missing,
     Receipt,
@@ -39,7 +39,7 @@ from edgefl.wire.messages import (
 )
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Disconnected, Message
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message
 from tools.in_memory_broker import InMemoryBroker
 
 FRAME = b"an update"
@@ -58,7 +58,7 @@ def disk() -> MemoryDisk:
 @pytest.fixture
 def agent(disk: MemoryDisk) -> Agent:
     agent = idle_agent(disk)
-    agent.handle(Connected())  # it says what it would send into its own outbox
+    agent.handle(ConnectionMade())  # it says what it would send into its own outbox
     echo(agent)
     return agent
 
@@ -103,7 +103,7 @@ def wake(agent: Agent, seconds: float) -> None:
     """Time passes; a loop would wake it now."""
     agent.clock.time += seconds
     if (deadline := agent.deadline()) is not None and deadline <= agent.clock.time:
-        agent.handle(Woken())
+        agent.handle(DeadlineReached())
 
 
 # ---- a full disk -----------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_its_own_model_is_kept_when_the_update_is_taken_even_if_the_power_fails_
     keep_own(agent, 1.0)
     disk.crash(Random(0))
     again = idle_agent(disk)
-    again.handle(Connected())
+    again.handle(ConnectionMade())
     assert not again.own_models.runs()
     tell(again, receipt(verdict))
     assert again.own_models.runs() == ([] if value is None else ["job.life"])
@@ -210,7 +210,7 @@ def test_an_agent_whose_disk_is_full_can_be_stopped_and_says_why(agent: Agent, d
 def test_a_task_is_booked_before_anything_of_it_is_opened_and_each_time_it_begins(disk: MemoryDisk):
     for life in (1, 2):
         agent = idle_agent(disk)
-        agent.handle(Connected())
+        agent.handle(ConnectionMade())
         at_hand(agent, PRIVATE)
         tell(agent, Assignment(job="job", run_id="life", round=3, attempt=1, model="m3"))
         assert len(agent.trainer._background.waiting) == 1
@@ -249,7 +249,7 @@ def test_who_is_refused_announces_itself_again_ever_later(agent: Agent):
 
 def test_nobody_announces_himself_while_offline(agent: Agent):
     tell(agent, Refusal(code="device.unknown", reason="not now"))
-    agent.handle(Disconnected("connection lost"))
+    agent.handle(ConnectionLost("connection lost"))
     assert agent.deadline() is None
 
 
@@ -259,7 +259,7 @@ def test_a_model_that_does_not_come_is_asked_for_again_when_it_is_overdue(agent:
     for _ in range(2):
         wake(agent, STALLED)
         assert sent(agent) == [Absent(job="job", model="m3")]
-    agent.handle(Disconnected("connection lost"))
+    agent.handle(ConnectionLost("connection lost"))
     assert agent.deadline() is None
 
 
@@ -269,7 +269,7 @@ def test_it_is_given_up_when_others_wait(agent: Agent):
     sent(agent)
     for _ in range(int(session.HOPELESS / STALLED) + 1):
         wake(agent, STALLED)
-    assert sent(agent)[-1] == Declined(job="job", round=3, reason="model m3 does not come, and other runs wait")
+    assert sent(agent)[-1] == DeclinedMessage(job="job", round=3, reason="model m3 does not come, and other runs wait")
     assert list(agent.model_cache.underway) == ["n1"]
 
 
@@ -278,7 +278,7 @@ def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try(
     agent.transport = InMemoryBroker().client("nobody listens")
     agent.transport.start = lambda *_: None
     agent.start()
-    agent.handle(Disconnected("refused"))
+    agent.handle(ConnectionLost("refused"))
     wake(agent, 4.9)
     assert not agent.ended
     wake(agent, 0.2)
@@ -288,8 +288,8 @@ def test_a_broker_that_is_not_there_ends_an_agent_that_was_told_how_long_to_try(
 def test_once_it_was_connected_it_tries_for_ever():
     agent = idle_agent(MemoryDisk(), scope=Scope(connect_timeout=5.0))
     agent.start()
-    agent.handle(Connected())
-    agent.handle(Disconnected("connection lost"))
+    agent.handle(ConnectionMade())
+    agent.handle(ConnectionLost("connection lost"))
     assert agent.deadline() is None
 
 
@@ -298,7 +298,7 @@ def test_once_it_was_connected_it_tries_for_ever():
 
 def test_a_presence_that_the_broker_does_not_repeat_is_said_again_ever_more_slowly():
     agent = idle_agent(MemoryDisk())
-    agent.handle(Connected())
+    agent.handle(ConnectionMade())
     assert presences(agent) == 1
     waits = []
     for _ in range(3):
@@ -368,7 +368,7 @@ def test_a_model_at_hand_is_not_fetched_again(agent: Agent):
     (work,) = agent.trainer._background.waiting
     work(agent.handle)
     (message,) = sent(agent)
-    assert isinstance(message, Declined), "it was opened, and is no model"
+    assert isinstance(message, DeclinedMessage), "it was opened, and is no model"
     assert message.reason.startswith("wire.")
 
 

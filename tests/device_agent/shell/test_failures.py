@@ -27,15 +27,15 @@ from edgefl.job.run.work import WorkResult
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy import Output, Price
 from edgefl.system.memory_disk import MemoryDisk, PowerCut
-from edgefl.wire.messages import Assignment, Declined, Shape, Vitals
-from edgefl.wire.transport import Connected
+from edgefl.wire.messages import Assignment, DeclinedMessage, Shape, WireVitals
+from edgefl.wire.transport import ConnectionMade
 
 WHY = "sample 17 is 4.25"
 
 
 def private_agent(disk: MemoryDisk, **more: object) -> Agent:
     agent = idle_agent(disk, limits=Limits(allowance=Allowance(epsilon=1e6, delta=0.9)), **more)
-    agent.handle(Connected())
+    agent.handle(ConnectionMade())
     return agent
 
 
@@ -64,13 +64,13 @@ def test_a_failure_is_told_in_one_text_and_ten_of_them_end_the_service(caplog: p
     agent = private_agent(disk)
     for round in range(1, MOST + 1):
         begin(agent, round)
-        assert fail(agent, round) == [Declined(job="job", round=round, reason=UNDONE)]
+        assert fail(agent, round) == [DeclinedMessage(job="job", round=round, reason=UNDONE)]
     assert f"delete {disk.where(NAME)}" in caplog.text, "its owner is told what to do"
     agent = private_agent(disk)
     events = agent.ledger.events("job.life")
     begin(agent, MOST + 1)
     (message,) = sent(agent)
-    assert isinstance(message, Declined)
+    assert isinstance(message, DeclinedMessage)
     assert message.reason.startswith("privacy.closed: this device works for this coordinator no more")
     assert agent.ledger.events("job.life") == events, "nothing was begun"
     disk.remove(NAME)
@@ -104,9 +104,9 @@ def test_newer_data_that_do_not_fit_count_as_a_failure_though_the_task_is_done()
 
 def test_without_an_allowance_the_reason_is_told() -> None:
     agent = idle_agent(MemoryDisk())
-    agent.handle(Connected())
+    agent.handle(ConnectionMade())
     begin(agent, 1)
-    assert fail(agent, 1) == [Declined(job="job", round=1, reason=WHY)]
+    assert fail(agent, 1) == [DeclinedMessage(job="job", round=1, reason=WHY)]
     assert agent.failures.of(agent.model_cache.trust.key or "") == 0
 
 
@@ -114,9 +114,9 @@ def test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_
     said = {}
     for allowance in (None, Allowance(epsilon=8.0)):
         agent = idle_agent(
-            MemoryDisk(), limits=Limits(allowance=allowance), hooks=Hooks(machine=lambda: Vitals(temperature=71.5))
+            MemoryDisk(), limits=Limits(allowance=allowance), hooks=Hooks(machine=lambda: WireVitals(temperature=71.5))
         )
-        agent.handle(Connected())
+        agent.handle(ConnectionMade())
         begin(agent, 1)
         sent(agent)
         agent.handle(Progressed(agent.trainer.number, 1, 7))
@@ -147,7 +147,7 @@ def test_samples_that_became_fewer_are_no_failure_and_matter_where_they_are_the_
     begin(agent, 1)
     sent(agent)
     agent.handle(Failed(agent.trainer.number, 1, KNOWN, KNOWN, mistake=False))
-    assert sent(agent) == [Declined(job="job", round=1, reason=KNOWN)]
+    assert sent(agent) == [DeclinedMessage(job="job", round=1, reason=KNOWN)]
     assert json.loads(disk.read(NAME) or b"") == {"failures": {}, "begun": None}
     layer = Layout(("w", "b"), ((2, 3), (2,)))
     for mechanism, fewest in (({"mechanism": "output"}, 0), ({"mechanism": "objective"}, 40)):

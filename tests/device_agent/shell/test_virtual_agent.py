@@ -40,7 +40,7 @@ from edgefl.wire.messages import (
 )
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Message
+from edgefl.wire.transport import ConnectionMade, Message
 
 PACE, BATCHES = 0.5, 6
 SIGNER = Signer.new()
@@ -61,7 +61,7 @@ class Asks:
 
     def hear(self, event: Any) -> None:
         match event:
-            case Connected():
+            case ConnectionMade():
                 self.client.subscribe(topics.up("default", "job", "+"), topics.presence("default", "+"))
                 self.publish()
             case Message(topic, payload) if "/presence/" in topic:

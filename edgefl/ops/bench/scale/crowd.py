@@ -19,7 +19,7 @@ from edgefl.system import logs, resident_memory
 from edgefl.system.background import Crashed, Put, Work
 from edgefl.system.clock import Clock, SystemClock
 from edgefl.system.memory_disk import MemoryDisk
-from edgefl.system.reactor import LONGEST, Reactor, Woken
+from edgefl.system.reactor import LONGEST, DeadlineReached, Reactor
 from edgefl.wire.address import parse
 from edgefl.wire.opening import open_transport
 from edgefl.wire.wiring import Wiring
@@ -68,7 +68,7 @@ class Crowd:
                 moment, i = heappop(self.wakings)
                 if self.deadlines[i] == moment:
                     self.deadlines[i] = None
-                    self._handle(i, Woken())
+                    self._handle(i, DeadlineReached())
 
     def _handle(self, i: int, event: Any) -> None:
         if i in self.alive:
