@@ -38,7 +38,7 @@ def matches(filter: str, topic: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Retained:
     """A retained message, and whose it was: what comes later from the same sender must stay behind it."""
 
     sender: str
@@ -99,7 +99,7 @@ class InMemoryBroker:
 
     order: Callable[[int], int] | None = None
     clock: Callable[[], float] = monotonic
-    retained: dict[str, _Kept] = field(default_factory=dict)
+    retained: dict[str, _Retained] = field(default_factory=dict)
     _clients: dict[str, InMemoryClient] = field(default_factory=dict)
     _news: deque[tuple[InMemoryClient, TransportEvent]] = field(default_factory=deque)
     _streams: dict[tuple[str, ...], deque[tuple[InMemoryClient, int, Message]]] = field(default_factory=dict)
@@ -247,7 +247,7 @@ class InMemoryBroker:
         if retain:
             self.retained.pop(topic, None)
             if payload:
-                self.retained[topic] = _Kept(sender, payload, self.clock() + expires)
+                self.retained[topic] = _Retained(sender, payload, self.clock() + expires)
         for client in self._clients.values():
             if any(matches(filter, topic) for filter in client.filters):
                 self._queue(client, sender, Message(topic, payload))

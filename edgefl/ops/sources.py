@@ -40,7 +40,7 @@ class DeviceStory:
     turns: list[AnswerTime]
 
 
-class Source(Protocol):
+class RunSource(Protocol):
     """Where a run can be read: its folder, or the address of its page."""
 
     def snapshot(self) -> Snapshot: ...

@@ -24,7 +24,7 @@ from blake3 import blake3
 from edgefl.base.errors import StoreError
 from edgefl.base.vector import Array, State
 from edgefl.job.run.work import ModelRef, Result, WorkResult
-from edgefl.sim.engines import Engine, Order
+from edgefl.sim.engines import DeviceOrder, Engine
 from edgefl.system.disk import Disk
 from edgefl.system.record_log import Placed, Record, RecordLog
 
@@ -112,10 +112,10 @@ class JournalledEngine:
     def __init__(self, engine: Engine, journal: AnswerJournal) -> None:
         self._engine, self._journal, self.parallel = engine, journal, engine.parallel
 
-    def train(self, model_ref: ModelRef, orders: Sequence[Order]) -> list[WorkResult]:
+    def train(self, model_ref: ModelRef, orders: Sequence[DeviceOrder]) -> list[WorkResult]:
         return [self._answer(model_ref, order) for order in orders]  # the emulator has one at a time
 
-    def _answer(self, model_ref: ModelRef, order: Order) -> WorkResult:
+    def _answer(self, model_ref: ModelRef, order: DeviceOrder) -> WorkResult:
         if self._journal.holds_some and (known := self._journal.find(_key(model_ref, order))) is not None:
             return known
         began = time.perf_counter()
@@ -125,7 +125,7 @@ class JournalledEngine:
             self._journal.add(_key(model_ref, order), done)
         return done
 
-    def results(self, orders: Sequence[Order]) -> list[Result]:
+    def results(self, orders: Sequence[DeviceOrder]) -> list[Result]:
         return self._engine.results(orders)
 
 
@@ -139,7 +139,7 @@ def journalled(engine: Engine, disk: Disk, seconds: float) -> Iterator[Engine]:
         journal.close()
 
 
-def _key(model_ref: ModelRef, order: Order) -> str:
+def _key(model_ref: ModelRef, order: DeviceOrder) -> str:
     """All that an answer depends on, beside the run itself; the id of a model is its hash."""
     task, hash = order.task, blake3()
     words = model_ref, order.device, order.pace, task.round, task.budget, task.purpose, task.evaluates

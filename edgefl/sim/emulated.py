@@ -25,7 +25,7 @@ from edgefl.job.run.work import ModelRef, Worker, WorkResult
 from edgefl.learn.contract import Algorithm, Batched, Budget, Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.training.local import LocalTraining
-from edgefl.sim.engines import Engine, Order
+from edgefl.sim.engines import DeviceOrder, Engine
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.stragglers import cut
 from edgefl.sim.world import Process, World
@@ -38,7 +38,7 @@ FORWARD = 1 / 3  # of a step: what a batch takes that is only looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DeviceKind:
     """What a device is made of."""
 
     hardware: Hardware
@@ -47,7 +47,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EmulatedContext:
     """What all devices share."""
 
     job: Job
@@ -60,13 +60,13 @@ class Surroundings:
 
 
 @dataclass(slots=True)
-class Device:
+class EmulatedDevice:
     """One machine, and the agent on it while it is up."""
 
     name: str
     data: Dataset
-    kind: Kind
-    around: Surroundings
+    kind: DeviceKind
+    around: EmulatedContext
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     process: Process | None = None
     agent: Agent | None = None
@@ -138,7 +138,7 @@ class Device:
         """Train, at this machine's pace; what fails is declined as on a real device, and kept for the emulator."""
         pace = self.kind.hardware.pace(self._seed, task.round, self.name)
         most = cut(self.around.job, task.round, self.name, len(worker.data))
-        order = Order(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
+        order = DeviceOrder(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
         self.looking = FORWARD * pace * _looks(worker, task)
         try:
             (done,) = self.around.engine.train(model_ref, [order])
@@ -171,7 +171,7 @@ class Device:
         return self.around.job.run.run.seed
 
 
-def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
+def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, DeviceKind]:
     """What each device of a run is: an ideal one, unless its file says otherwise."""
     fleet = job.run.fleet or EmulatedFleet()
     counts = fleet.profiles or {"ideal": len(devices)}
@@ -181,7 +181,7 @@ def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
     for name in devices:
         profile = fleet.registry[profiles[name]]
         dropout = fleet.dropout if profile.dropout is None else profile.dropout
-        by_device[name] = Kind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
+        by_device[name] = DeviceKind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
     return by_device
 
 

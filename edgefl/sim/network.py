@@ -83,7 +83,7 @@ class _Item:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _RetainedMessage:
     """A retained message: when it came, and whose it was, because what its sender says next must stay behind it."""
 
     number: int
@@ -272,7 +272,7 @@ class VirtualBroker:
         self, world: World, faults: Faults | None = None, *, brutal: bool = False, largest: int = LARGEST
     ) -> None:
         self.world, self.faults, self.brutal, self.largest = world, faults, brutal, largest
-        self.retained: dict[str, _Kept] = {}
+        self.retained: dict[str, _RetainedMessage] = {}
         self.up = True
         self._topics: TopicTree[str] = TopicTree()  # of what is retained
         self._filters: TopicTree[_Connection] = TopicTree()
@@ -423,7 +423,9 @@ class VirtualBroker:
                 self._topics.remove(item.topic, item.topic)
             if item.payload:
                 until = self.world.now + item.expires
-                self.retained[item.topic] = _Kept(next(self._numbers), sender, item.topic, item.payload, until)
+                self.retained[item.topic] = _RetainedMessage(
+                    next(self._numbers), sender, item.topic, item.payload, until
+                )
                 self._topics.add(item.topic, item.topic)
         message = Message(item.topic, item.payload)
         subscribers = set(self._filters.matching(item.topic))  # once, however many of its filters fit

@@ -22,7 +22,7 @@ from edgefl.base import events
 from edgefl.base.errors import ConfigError, EdgeflError
 from edgefl.base.events import Round
 from edgefl.cli.app import app
-from edgefl.ops.run_lookup import Looked
+from edgefl.ops.run_lookup import RunLookup
 from edgefl.ops.sources import PageSource
 from edgefl.ops.status import runs_table
 from edgefl.system.disk import FolderDisk
@@ -368,5 +368,5 @@ def test_the_table_of_runs_has_the_figure_that_a_model_is_judged_by_however_smal
     overview = Overview()
     overview.tell(events.Started("sensors", "1f2e", rounds=3, at=1.0))
     overview.tell(Round(1, scores={"f1": 0.05, "loss": 1.0}, at=2.0))
-    table = runs_table([Looked("runs/sensors", PageSource("http://127.0.0.1:1"), overview.snapshot())], 3.0)
+    table = runs_table([RunLookup("runs/sensors", PageSource("http://127.0.0.1:1"), overview.snapshot())], 3.0)
     assert [str(cell) for cell in table.columns[3].cells] == ["F1 5.0%"]

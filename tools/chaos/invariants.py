@@ -38,8 +38,8 @@ from edgefl.wire.messages import Answer, Assignment, Call, JobState, Receipt
 from edgefl.wire.sealing import Opener
 from tools.chaos import buffered_rules
 from tools.chaos.buffered_rules import trains
-from tools.chaos.decoded_payloads import Listener, Said, overheard
-from tools.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine
+from tools.chaos.decoded_payloads import PayloadListener, Said, overheard
+from tools.chaos.machines import FLEET, ChaosMachine, CoordinatorMachine, DeviceMachine
 from tools.chaos.remerge import by_the_record, divided, idle, merged_again, together
 
 Told = tuple[str, int, str]  # a run, a round, a device
@@ -84,7 +84,7 @@ class Invariants:
     def __init__(self, devices: dict[str, DeviceMachine], coordinators: dict[str, CoordinatorMachine]) -> None:
         self.devices, self.coordinators = devices, coordinators
         self.twins: set[str] = set()
-        self.listener = Listener()
+        self.listener = PayloadListener()
         self.runs = {name: RunSeen() for name in coordinators}
         self.sent: dict[bytes, Told] = {}  # answers, by what they are known by
         self.receipts: dict[tuple[str, int, str, bytes], int] = {}  # said to be accepted: the opening then
@@ -161,7 +161,7 @@ class Invariants:
 
     # ---- after every event -------------------------------------------------------------------------------------
 
-    def look(self, machine: Machine) -> None:
+    def look(self, machine: ChaosMachine) -> None:
         """A machine has just done something."""
         if isinstance(machine, CoordinatorMachine):
             self._coordinator(machine)
@@ -328,7 +328,7 @@ class Invariants:
 
     # ---- lives -------------------------------------------------------------------------------------------------
 
-    def before_boot(self, machine: Machine, broker: VirtualBroker, broker_since: float) -> None:
+    def before_boot(self, machine: ChaosMachine, broker: VirtualBroker, broker_since: float) -> None:
         """A machine that was off for long is about to start: check that no coordinator takes it for present."""
         now, since = machine.around.world.now, machine.down_since
         if machine.name not in self.devices or since is None or machine.name in self.twins | self.wills_lost:

@@ -39,7 +39,7 @@ from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import simulated_keys
 from edgefl.wire.messages import TO_COORDINATOR, Answer, frame, read
 from edgefl.wire.signing import Signer
-from tools.chaos.scenario import Lie, Member, Scenario
+from tools.chaos.scenario import Lie, Scenario, ScenarioDevice
 from tools.chaos.softmax import make_job, samples
 
 FLEET = "default"
@@ -47,7 +47,7 @@ AGAIN = 5.0  # seconds until a service that could not start is started again
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class MachineContext:
     """What all machines share."""
 
     scenario: Scenario
@@ -58,10 +58,10 @@ class Surroundings:
     note: Callable[[str, str], None]  # something for the story
 
 
-class Machine(ABC):
+class ChaosMachine(ABC):
     """A disk, and the service that uses it."""
 
-    def __init__(self, name: str, around: Surroundings) -> None:
+    def __init__(self, name: str, around: MachineContext) -> None:
         self.name, self.around = name, around
         self.disk = MemoryDisk(name)
         self.process: Process | None = None
@@ -117,10 +117,10 @@ class Machine(ABC):
         return self.name
 
 
-class DeviceMachine(Machine):
+class DeviceMachine(ChaosMachine):
     """A device: a real agent, at its own pace."""
 
-    def __init__(self, member: Member, around: Surroundings, *, installation: str = "") -> None:
+    def __init__(self, member: ScenarioDevice, around: MachineContext, *, installation: str = "") -> None:
         super().__init__(installation or member.name, around)
         self.member, self.installation = member, installation or member.name
         self.data: Dataset = samples(around.scenario.seed, member.name, member.samples)
@@ -192,10 +192,10 @@ class DeviceMachine(Machine):
         return replace(done, frame=_lied(self.member.lie, done.frame, task.round))
 
 
-class CoordinatorMachine(Machine):
+class CoordinatorMachine(ChaosMachine):
     """A coordinator of one run."""
 
-    def __init__(self, run: RunFile, around: Surroundings, tell: Callable[[str, Fact], None]) -> None:
+    def __init__(self, run: RunFile, around: MachineContext, tell: Callable[[str, Fact], None]) -> None:
         super().__init__(run.run.name, around)
         self.run, self.job, self.tell = run, make_job(run), tell
         self.shell: Coordinator | None = None

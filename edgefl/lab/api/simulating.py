@@ -22,7 +22,7 @@ from edgefl.learn.models.user_networks import ModelLike
 from edgefl.sim import own_models
 from edgefl.sim.cautions import cautious, tell_cautions
 from edgefl.sim.drivers import play
-from edgefl.sim.early_end import Stopped
+from edgefl.sim.early_end import StoppedByCallback
 from edgefl.sim.own_models import OwnModels
 from edgefl.watch.metrics_file import Report
 
@@ -118,15 +118,15 @@ def _played(
     with progress_bars.watching(file.run.rounds, progress) as shown:
         running = Running([shown, *([callbacks] if callable(callbacks) else callbacks)])
         job, held = running.prepare(file, run.root)
-        with keeping(job, run.root, running, folder) as (keeper, tell):
-            how: dict[str, Any] = {"prepare": lambda *_: (job, held), "watch": running.watch, "keeper": keeper}
+        with keeping(job, run.root, running, folder) as (storage, tell):
+            how: dict[str, Any] = {"prepare": lambda *_: (job, held), "watch": running.watch, "storage": storage}
             how |= {"keep_own": keep_own}
             try:
                 play(file, run.root, cautious(tell), workers=workers, **how)
-            except Stopped as stopped:
+            except StoppedByCallback as stopped:
                 end = running.ended(str(stopped), tell)
-                if keeper is not None:
-                    keeper.end(*end)
+                if storage is not None:
+                    storage.end(*end)
     facts = tuple(running.facts)
     if isinstance(facts[-1], Done) and facts[-1].stopped == DIVERGED:
         log.warning("the run diverged after %d rounds, which its history has: %s", facts[-1].rounds, facts[-1].why)

@@ -30,7 +30,7 @@ from edgefl.wire.address import Address, parse
 from edgefl.wire.opening import open_transport
 
 
-class Server:
+class ScaleCoordinator:
     """Plays a run for each order; agents know the folder's signer from the first one on."""
 
     def __init__(self, address: Address, clients: int, folder: Path) -> None:
@@ -72,7 +72,7 @@ class Server:
             raise RunError(f"after {rounds} rounds every parameter should be {rounds}: an answer was lost")
 
 
-def main(kind: type[Server], url: str, line: str, clients: str, folder: str) -> None:
+def main(kind: type[ScaleCoordinator], url: str, line: str, clients: str, folder: str) -> None:
     """Serve until the other end of the line closes."""
     logs.set_up("warning")
     resident_memory.one_heap(2 * HELD)
@@ -82,4 +82,4 @@ def main(kind: type[Server], url: str, line: str, clients: str, folder: str) -> 
 
 
 if __name__ == "__main__":
-    main(Server, *sys.argv[1:])
+    main(ScaleCoordinator, *sys.argv[1:])

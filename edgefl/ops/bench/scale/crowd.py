@@ -25,7 +25,7 @@ from edgefl.wire.opening import open_transport
 from edgefl.wire.wiring import Wiring
 
 
-class Shared:
+class SharedBackground:
     """A Background of one device: its work is done by the thread of all."""
 
     def __init__(self, pool: ThreadPoolExecutor, put: Put) -> None:
@@ -108,7 +108,7 @@ def main(url: str, first: int, count: int) -> None:
         name = f"device-{first + i:04d}"
         return Agent(
             DeviceIdentity(name, "bench", "none"),
-            Wiring(open_transport(address, name, suffix=False), clock, Shared(pool, put), put),
+            Wiring(open_transport(address, name, suffix=False), clock, SharedBackground(pool, put), put),
             MemoryDisk(),
             TrainingSetup(NOTHING, lambda manifest, _: Blank(manifest.layout.layout())),
         )
