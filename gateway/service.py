@@ -21,8 +21,8 @@ from coordinator.decide import vocabulary as site_vocabulary
 from coordinator.decide.state import but
 from coordinator.durable.journal import Journal
 from coordinator.shell.device_keys import DeviceKeys
-from coordinator.shell.merging import Prepared
-from coordinator.shell.outbox import Outbox, start_number
+from coordinator.shell.merging import PreparedJob
+from coordinator.shell.outbox import CoordinatorOutbox, start_number
 from coordinator.shell.service import Coordinator
 from coordinator.shell.setup import ModelSource, Security
 from device_agent.decide import vocabulary
@@ -221,7 +221,7 @@ class Gateway:
                 self._decide(event)
             case _:
                 one.shell.handle(event)
-        if isinstance(event, Prepared) and one.shell.state.rounds.round < one.errand.task.round:
+        if isinstance(event, PreparedJob) and one.shell.state.rounds.round < one.errand.task.round:
             one.shell.handle(site_vocabulary.Handed(self.clock.now(), one.artifacts.take(one.errand)))
         if one.shell.ended:
             self._left(run_key, one)
@@ -341,7 +341,9 @@ class Gateway:
         (job, _, run_id), line = run_key.rpartition("."), self.site.connect(run_key)
         start = start_number(Journal(self.site.disk(run_key)), int(self.clock.wall()))
         line.start(lambda _event: None)
-        Outbox(line, self.site.fleet, job, run_id, signer=self.site.signer, start=start).state("finished", 0, 0)
+        CoordinatorOutbox(line, self.site.fleet, job, run_id, signer=self.site.signer, start=start).state(
+            "finished", 0, 0
+        )
         if line.flush(FLUSH):
             self.site.forget(run_key)
         line.close()

@@ -52,7 +52,7 @@ CONTENTS = "contents of task.data"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """A setting that is not what it was."""
 
     key: str
@@ -69,7 +69,7 @@ class Change:
         return f"{self.key} was {self.before}, is {self.now}{self.note}"
 
 
-def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[SettingChange]:
     """Every setting that differs between two run files, as they are written down."""
     differences = []
     for section in sorted({*before, *now} - UNTOLD):
@@ -77,14 +77,14 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
         if old == new:
             continue
         if not (isinstance(old, dict) and isinstance(new, dict)):
-            differences.append(Change(section, old, new))
+            differences.append(SettingChange(section, old, new))
             continue
         # An algorithm's table holds what was said; the others hold every key, and those that an earlier version did
         # not know were then what they are by default.
         keys = {*old, *new} if section in {"algorithm", "privacy", "selection", "wire"} else old.keys() & new.keys()
         pairs = ((f"{section}.{key}", old.get(key), new.get(key)) for key in sorted(keys))
         differences += [
-            Change(name, _shown(name, one), _shown(name, other)) for name, one, other in pairs if one != other
+            SettingChange(name, _shown(name, one), _shown(name, other)) for name, one, other in pairs if one != other
         ]
     return differences
 

@@ -107,7 +107,7 @@ class Agent:
         self.heard, self.entropy = hooks.heard, hooks.entropy
         trust = Trust(disk, fleet, scope.coordinator, scope.models)
         self.model_cache = ModelCache(transport, fleet, trust, limits.limit_mb << 20, clock)
-        self.hearing = Hearing(fleet, device, self.birth.installation, trust, Replays(disk, fleet, clock))
+        self.inbound = Hearing(fleet, device, self.birth.installation, trust, Replays(disk, fleet, clock))
         self.renewal = identity.renewal  # of its certificate, where it has one
         self.refusals: Counter[str] = Counter()
         self.complaints: deque[str] = deque(maxlen=32)  # what an operator has to do something about: logged once
@@ -237,7 +237,7 @@ class Agent:
         with suppress(StoreError):  # else a task that was cancelled counts as one that failed
             self.failures.end()
         self.outbox.announce(self.attendance.presence(online=False))
-        self.hearing.replays.sync()
+        self.inbound.replays.sync()
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
@@ -297,9 +297,9 @@ class Agent:
     def _message(self, message: Message) -> None:
         match topics.parts(message.topic):
             case (job, "dev", self.device, "down"):
-                self._hear(job, self.hearing.message, message.payload)
+                self._hear(job, self.inbound.message, message.payload)
             case (job, "model", "round"):
-                self._hear(job, self.hearing.call, message.payload)
+                self._hear(job, self.inbound.call, message.payload)
             case (_, "model", id, *_, last):
                 self._model(id, last, message.payload)
             case ("presence", self.device) if message.payload:
@@ -307,7 +307,7 @@ class Agent:
             case ("site", self.attendance.site) if message.payload in (b"0", b"1"):
                 self._bridge(there=message.payload == b"1", retained=message.retained)
             case (job, "state") if message.payload:
-                self._state(job, self.hearing.state(job, message.payload))
+                self._state(job, self.inbound.state(job, message.payload))
 
     def _bridge(self, *, there: bool, retained: bool) -> None:
         """What a cut line is to others, a cut bridge is to us: what was said meanwhile is lost, and said again."""

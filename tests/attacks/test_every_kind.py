@@ -116,7 +116,7 @@ class Down:
     def __init__(self, played: Recorded) -> None:
         self.coordinator = Speaker(played.signer, FLEET, 1 << 30)
         self.member = Speaker(played.fleet.agents["device-01"].speaker.signer, FLEET, 1 << 30)
-        self.ended = next(iter(played.agent.hearing.replays.runs))
+        self.ended = next(iter(played.agent.inbound.replays.runs))
 
     def seal(self, speaker: Speaker, part: bytes, **instead: str) -> bytes:
         return speaker.seal("down", part, **{"job": JOB, "run_id": RUN_ID, "device": DEVICE, **instead})
@@ -159,7 +159,7 @@ WAYS_DOWN = (
 def standing(played: Recorded) -> tuple[Any, ...]:
     """Whatever a message could change on the device."""
     agent = played.agent
-    return agent.trainer.number, agent.session, agent.attendance.pause.until, agent.hearing.trust.key, set(agent.held)
+    return agent.trainer.number, agent.session, agent.attendance.pause.until, agent.inbound.trust.key, set(agent.held)
 
 
 @pytest.mark.parametrize("kind", TO_DEVICE, ids=lambda one: one.__name__)
@@ -264,7 +264,7 @@ def test_no_state_is_believed_that_the_coordinator_did_not_say(played: Recorded,
     before = standing(played)
     played.say(STATE, [forged])
     assert standing(played) == before
-    assert RUN_ID not in played.agent.hearing.replays.runs
+    assert RUN_ID not in played.agent.inbound.replays.runs
 
 
 def test_what_was_said_is_done_once_whatever_it_is_and_after_a_restart_too(played: Recorded) -> None:

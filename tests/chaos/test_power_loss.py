@@ -221,12 +221,12 @@ def test_the_journal_has_every_write_that_returned_and_perhaps_the_one_in_hand(
     monkeypatch.setattr(segments, "ROUNDS", together)
     rules = Rules(rounds=9, seed=1, cohort=1, quorum=1, deadline=5.0)
     book, s, known = Journal(FolderDisk(disk_recorder.root)), Rounds(rules), [_everything(Journal(MemoryDisk()), rules)]
-    events: list[rounds.Event] = [rounds.Joined("a", 0)]
+    events: list[rounds.Event] = [rounds.DeviceJoined("a", 0)]
     for round in range(1, 6):  # so many that a segment goes
-        events += [rounds.Answered("a", round, 0), rounds.Merged(round, 0)]
+        events += [rounds.DeviceAnswered("a", round, 0), rounds.RoundMerged(round, 0)]
     for event in events:
         s, _ = rounds.step(s, event)
-        answer = AnswerFrame(s.round, "a", bytes(32), FRAME) if isinstance(event, rounds.Answered) else None
+        answer = AnswerFrame(s.round, "a", bytes(32), FRAME) if isinstance(event, rounds.DeviceAnswered) else None
         book.write((event,), s, answer, 1 if answer else None)
         known.append(_everything(book, rules))
         disk_recorder.mark(type(event).__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fleets import Fleet, loop, run_file, until
 
-from coordinator.shell.outbox import FINISHED_EXPIRES, Outbox
+from coordinator.shell.outbox import FINISHED_EXPIRES, CoordinatorOutbox
 from device_agent.start import Host
 from edgefl.job.run.local_fleet import agents_folder
 from edgefl.wire import signed, topics
@@ -73,8 +73,8 @@ def test_that_a_run_has_finished_is_forgotten_after_a_day() -> None:
     broker = InMemoryBroker(clock=lambda: now)
     speaker = broker.client("coordinator")
     speaker.start(lambda _: None)
-    Outbox(speaker, "default", "done", "r", signer=Signer.new()).state("finished", 3, 1)
-    Outbox(speaker, "default", "going", "r", signer=Signer.new()).state("training", 3, 1)
+    CoordinatorOutbox(speaker, "default", "done", "r", signer=Signer.new()).state("finished", 3, 1)
+    CoordinatorOutbox(speaker, "default", "going", "r", signer=Signer.new()).state("training", 3, 1)
 
     def standing() -> set[str]:
         heard: set[str] = set()

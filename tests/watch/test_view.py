@@ -144,7 +144,9 @@ def test_a_resumed_run_shows_its_own_round_before_its_reports_are_told_again():
 
 def test_what_is_waited_for_is_told_once_when_it_lasts(capsys):
     rules = Rules(rounds=5, seed=1, cohort=3, quorum=2, deadline=60.0)
-    state, _, _ = core.step(core.State(Rounds(rules, "gathering", 2), Conduct(3, 60.0)), vocabulary.Connected(0.0))
+    state, _, _ = core.step(
+        core.State(Rounds(rules, "gathering", 2), Conduct(3, 60.0)), vocabulary.CoordinatorConnected(0.0)
+    )
     told: list[Fact] = []
     while (due := core.deadline(state)) is not None and due < 60:
         state, _, facts = core.step(state, vocabulary.Woken(due))

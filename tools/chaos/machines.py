@@ -17,7 +17,7 @@ from coordinator.decide.vocabulary import Stop
 from coordinator.durable import checkpoint
 from coordinator.durable.journal import Journal
 from coordinator.shell.device_keys import DeviceKeys
-from coordinator.shell.merging import Prepared
+from coordinator.shell.merging import PreparedJob
 from coordinator.shell.service import Coordinator
 from coordinator.shell.setup import Security
 from device_agent.decide.vocabulary import Stopped
@@ -243,7 +243,7 @@ class CoordinatorMachine(ChaosMachine):
         self.ended = shell.error is None
 
     def _seconds(self, told: Sequence[Any]) -> float:
-        prepared = any(isinstance(event, Prepared) for event in told)
+        prepared = any(isinstance(event, PreparedJob) for event in told)
         return self.around.scenario.preparing if prepared else self.around.scenario.merging
 
 

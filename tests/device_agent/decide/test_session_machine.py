@@ -402,20 +402,20 @@ class BadWire:
     def turn(self) -> None:
         if not self.queue:
             assert self.timer is not None, "nothing to do and nothing to wait for"
-            return self.coordinate(rounds.Expired(self.timer.round, self.timer.attempt, 0.0))
+            return self.coordinate(rounds.TimerExpired(self.timer.round, self.timer.attempt, 0.0))
         pick = self.random.randrange(len(self.queue)) if self.random.random() < self.rain else 0
         whom, what = self.queue.pop(pick)
         return self.live(whom, what) if whom else self.coordinate(what)
 
     def cut(self, device: str) -> None:
         self.live(device, Disconnected())
-        self.post("", rounds.Lost(device, 0.0))
+        self.post("", rounds.DeviceLost(device, 0.0))
         self.post(device, Connected(), safe=True)
 
     def coordinate(self, event) -> None:
         self.rounds, actions = rounds.step(self.rounds, event)
-        refused = next((a for a in actions if isinstance(a, rounds.Ignore)), None)
-        if isinstance(event, rounds.Answered):
+        refused = next((a for a in actions if isinstance(a, rounds.IgnoreAnswer)), None)
+        if isinstance(event, rounds.DeviceAnswered):
             verdict = {None: "accepted", "duplicate": "duplicate", "late": "late"}.get(
                 refused and refused.reason, "refused"
             )
@@ -432,10 +432,10 @@ class BadWire:
                         )
                 case rounds.SetTimer():
                     self.timer = action
-                case rounds.Merge(round, devices):
+                case rounds.MergeRound(round, devices):
                     assert round not in self.merged
                     self.merged[round] = devices
-                    self.post("", rounds.Merged(round, 0.0), safe=True)
+                    self.post("", rounds.RoundMerged(round, 0.0), safe=True)
                 case _:
                     pass
 
@@ -444,7 +444,7 @@ class BadWire:
         for action in actions:
             match action:
                 case Announce():
-                    self.post("", rounds.Joined(device, 0.0), safe=True)  # presence is retained
+                    self.post("", rounds.DeviceJoined(device, 0.0), safe=True)  # presence is retained
                 case Fetch(task):
                     self.post(device, ModelArrived(task))
                 case Train(task):
@@ -452,11 +452,11 @@ class BadWire:
                 case CancelTraining(round):
                     self.queue = [(w, e) for w, e in self.queue if w != device or e != Trained(round, f"{w}/{round}")]
                 case Send(round) | Offer(round):
-                    self.post("", rounds.Answered(device, round, 0.0))
+                    self.post("", rounds.DeviceAnswered(device, round, 0.0))
                 case Commit(round):
                     self.commits[device, round] += 1
                 case Decline(task):  # the second copy of a task that its round's successor has overtaken
-                    self.post("", rounds.Declined(device, task.round, 0.0))
+                    self.post("", rounds.DeviceDeclined(device, task.round, 0.0))
                 case Forget() | Note():
                     pass
                 case _:
@@ -537,8 +537,8 @@ class SharedFleet:
 
     def coordinate(self, job: str, event) -> None:
         self.runs[job], actions = rounds.step(self.runs[job], event)
-        if isinstance(event, rounds.Answered):
-            late = any(isinstance(a, rounds.Ignore) for a in actions)
+        if isinstance(event, rounds.DeviceAnswered):
+            late = any(isinstance(a, rounds.IgnoreAnswer) for a in actions)
             digest = f"{job}/{event.device}/{event.round}"
             self.post(job, event.device, Receipted(event.round, digest, "late" if late else "accepted"))
         for action in actions:
@@ -548,9 +548,9 @@ class SharedFleet:
                         self.post(job, device, StateSeen(job, "r", round, "training"))
                     for device in devices:
                         self.post(job, device, Tasked(job, "r", round, f"{job}-{round}", str(attempt)))
-                case rounds.Merge(round, devices):
+                case rounds.MergeRound(round, devices):
                     self.merged[job].append(devices)
-                    self.post(job, job, rounds.Merged(round, 0.0))
+                    self.post(job, job, rounds.RoundMerged(round, 0.0))
                 case rounds.Finish():
                     for device in self.devices:
                         self.post(job, device, StateSeen(job, "r", self.runs[job].round, "finished"))
@@ -565,7 +565,7 @@ class SharedFleet:
             match action:
                 case Announce():
                     for job in self.runs:
-                        self.post(device, job, rounds.Joined(device, 0.0))
+                        self.post(device, job, rounds.DeviceJoined(device, 0.0))
                 case Fetch(task):
                     self.post(device, device, ModelArrived(task))
                 case Train(task):
@@ -575,10 +575,10 @@ class SharedFleet:
                     for kept in (one for one in waiting if not isinstance(one, Trained)):
                         self.post(device, device, kept)
                 case Send(round, digest):
-                    self.post(device, digest.split("/")[0], rounds.Answered(device, round, 0.0))
+                    self.post(device, digest.split("/")[0], rounds.DeviceAnswered(device, round, 0.0))
                 case Busy(task):
                     self.busy += 1
-                    self.post(device, task.job, rounds.Busy(device, task.round, 0.0))
+                    self.post(device, task.job, rounds.DeviceBusy(device, task.round, 0.0))
                 case Decline():
                     raise AssertionError(action)
                 case _:
