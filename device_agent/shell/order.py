@@ -28,7 +28,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TrainingOrder:
     """A task and all that it takes, as it came: nothing of it is opened yet."""
 
     task: Tasked
@@ -77,4 +77,4 @@ class Cancellation:
             self._running = None
 
 
-Train: TypeAlias = Callable[[Order, Watch, Cancellation], WorkResult]
+Train: TypeAlias = Callable[[TrainingOrder, Watch, Cancellation], WorkResult]

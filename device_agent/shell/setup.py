@@ -8,7 +8,7 @@ from device_agent.durable.own_models import LIMIT_MB as OWN_MODELS_MB
 from device_agent.durable.own_models import MOST as OWN_MODELS
 from device_agent.shell.backends import MakeModel
 from device_agent.shell.order import Train
-from device_agent.shell.renewal import Renewal
+from device_agent.shell.renewal import CertificateRenewal
 from device_agent.shell.samples import Samples
 from device_agent.shell.training import Training
 from device_agent.shell.workers import DoWork
@@ -31,7 +31,7 @@ class DeviceIdentity:
     site: str = ""  # whose broker it is at
     host: str | None = None  # the name of its machine; None: as the machine says
     signer: Signer | None = None  # None: with the key on its disk
-    renewal: Renewal | None = None  # of its certificate, where it has one
+    renewal: CertificateRenewal | None = None  # of its certificate, where it has one
     boot: str = ""  # names the time since its machine was switched on
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from device_agent.decide.vocabulary import Tasked
 from device_agent.shell.backends import MakeModel
-from device_agent.shell.order import Cancellation, Item, Order, Watch
+from device_agent.shell.order import Cancellation, Item, TrainingOrder, Watch
 from device_agent.shell.samples import Samples
 from edgefl.base.errors import ConfigError, RemoteError
 from edgefl.base.vector import State
@@ -49,7 +49,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class InProcess:
+class InProcessWorker:
     """Trains here, with what this process has."""
 
     device: str
@@ -59,7 +59,7 @@ class InProcess:
     work: DoWork = Worker.work
     bench: Bench = field(default_factory=Bench)
 
-    def __call__(self, order: Order, watch: Watch, cancelled: Cancellation) -> WorkResult:
+    def __call__(self, order: TrainingOrder, watch: Watch, cancelled: Cancellation) -> WorkResult:
         """Return the work that was ordered."""
         task = open_task(order.task, order.item, order.previous, order.most, self.allowed)
         worker = self._worker(order.item.manifest, order.graphs, order.task.held_back)
@@ -167,13 +167,13 @@ def check_shape(who: str, data: Dataset, manifest: Manifest) -> None:
         )
 
 
-def trained_on(data: Dataset, samples: Samples, order: Order) -> int:
+def trained_on(data: Dataset, samples: Samples, order: TrainingOrder) -> int:
     """How many of a device's samples the task trains on."""
     share = order.task.held_back if samples.held_back is None else None
     return len(data) - (0 if share is None else aside_of(len(data), share))
 
 
-def check_enough(samples: int, order: Order) -> None:
+def check_enough(samples: int, order: TrainingOrder) -> None:
     """Raise if the data have become fewer since the task's privacy was booked."""
     if samples < order.fewest:
         raise RemoteError("privacy.samples", FEWER, free_of_data=True)

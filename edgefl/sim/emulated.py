@@ -16,7 +16,7 @@ from typing import Any
 from device_agent.shell.order import Watch
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
-from device_agent.shell.training import Failed, Trained
+from device_agent.shell.training import WorkDone, WorkFailed
 from edgefl.base import seeds
 from edgefl.base.vector import State
 from edgefl.job.config.schema import EmulatedFleet, RunFile
@@ -149,10 +149,10 @@ class EmulatedDevice:
 
     def _seconds(self, events: Sequence[Any]) -> float:
         """How long the training took, by what it told; for ever, if the machine breaks down over it."""
-        failed = next((event for event in events if isinstance(event, Failed)), None)
+        failed = next((event for event in events if isinstance(event, WorkFailed)), None)
         if failed is not None and self.failure is not None:
             self.around.failures.setdefault(failed.round, self.failure)
-        trained = next((event for event in events if isinstance(event, Trained)), None)
+        trained = next((event for event in events if isinstance(event, WorkDone)), None)
         if trained is None:
             return 0.0
         self.trainings += 1

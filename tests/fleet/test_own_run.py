@@ -9,7 +9,7 @@ import pytest
 from fleets import Fleet, loop, run_file, until
 
 from coordinator.shell.outbox import FINISHED_EXPIRES, CoordinatorOutbox
-from device_agent.start import Host
+from device_agent.start import AgentHost
 from edgefl.job.run.local_fleet import agents_folder
 from edgefl.wire import signed, topics
 from edgefl.wire.broker import Broker
@@ -124,7 +124,7 @@ def presence(broker: InMemoryBroker) -> Presence:
     return read_json(Presence, signed.opened(broker.retained[topics.presence("default", DEVICE)].payload).payload)
 
 
-def serve(host: Host) -> threading.Thread:
+def serve(host: AgentHost) -> threading.Thread:
     thread = threading.Thread(target=host.run, daemon=True)
     thread.start()
     return thread

@@ -24,7 +24,7 @@ from typing import Any
 from coordinator.decide.rounds import Rounds
 from coordinator.durable import journal
 from device_agent.decide.session import known
-from device_agent.durable.spool import Held
+from device_agent.durable.spool import SpooledUpdate
 from device_agent.shell.service import Agent
 from edgefl.base import events
 from edgefl.base.errors import EdgeflError
@@ -446,6 +446,6 @@ def _finished(broker: VirtualBroker, run: str) -> bool:
     return isinstance(state, JobState) and state.phase == "finished"
 
 
-def _keeps(agent: Agent, held: Held) -> bool:
+def _keeps(agent: Agent, held: SpooledUpdate) -> bool:
     """Whether what belongs to this update holds already."""
     return agent.states.last.get(held.run_key) is held.kept

@@ -21,10 +21,10 @@ from coordinator.shell.merging import PreparedJob
 from coordinator.shell.service import Coordinator
 from coordinator.shell.setup import Security
 from device_agent.decide.vocabulary import Stopped
-from device_agent.shell.data_watch import DataLooked
+from device_agent.shell.data_watch import DataChecked
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Scope, TrainingSetup
-from device_agent.shell.training import Trained
+from device_agent.shell.training import WorkDone
 from edgefl.base.errors import StoreError
 from edgefl.base.events import Fact
 from edgefl.base.vector import State
@@ -172,7 +172,7 @@ class DeviceMachine(ChaosMachine):
             self.disk.remove(name)
 
     def _at_end(self, process: Process) -> None:
-        """What its owner does: see `device_agent.start.Host`."""
+        """What its owner does: see `device_agent.start.AgentHost`."""
         if self.agent is not None:
             self.agent.transport.flush(5.0)
             self.agent.transport.close()
@@ -181,8 +181,8 @@ class DeviceMachine(ChaosMachine):
 
     def _seconds(self, told: Sequence[Any]) -> float:
         """How long a training took, by what it told."""
-        trainings = (one for one in told if not isinstance(one, DataLooked))
-        steps = [one.done.steps if isinstance(one, Trained) else one.steps for one in trainings]
+        trainings = (one for one in told if not isinstance(one, DataChecked))
+        steps = [one.done.steps if isinstance(one, WorkDone) else one.steps for one in trainings]
         return max(steps, default=0) * self.member.pace
 
     def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, watch: Any) -> WorkResult:

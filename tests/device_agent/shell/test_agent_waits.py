@@ -12,12 +12,12 @@ from idle_agents import Later, Stopped, idle_agent
 from device_agent.decide import session, vocabulary
 from device_agent.decide.vocabulary import Tasked
 from device_agent.durable.privacy_ledger import NAME
-from device_agent.durable.spool import Held, Spools
+from device_agent.durable.spool import SpooledUpdate, Spools
 from device_agent.shell.model_cache import STALLED
-from device_agent.shell.order import Item, Order
+from device_agent.shell.order import Item, TrainingOrder
 from device_agent.shell.service import OPEN, QUIET, RETRY, Agent
 from device_agent.shell.setup import Hooks, Scope
-from device_agent.shell.training import Trained
+from device_agent.shell.training import WorkDone
 from edgefl.base.vector import Layout
 from edgefl.job.run.work import WorkResult
 from edgefl.system.background import Crashed
@@ -95,7 +95,7 @@ def receipt(verdict: str = "accepted") -> Receipt:
 def hold(agent: Agent) -> None:
     """It has trained, and waits for the receipt."""
     agent.session = replace(agent.session, phase="training", task=TASK)
-    agent.handle(Trained(agent.trainer.number, 3, WorkResult(FRAME, KEPT, 0.1, 2)))
+    agent.handle(WorkDone(agent.trainer.number, 3, WorkResult(FRAME, KEPT, 0.1, 2)))
     assert sent(agent) == [0]
 
 
@@ -131,9 +131,9 @@ def keep_own(agent: Agent, value: float) -> None:
         seed=1,
     )  # fmt: skip
     agent.session = replace(agent.session, phase="training", task=TASK)
-    agent.order = Order(TASK, Item(manifest, b""), None, None, {}, 1 << 20, keeps=True)
+    agent.order = TrainingOrder(TASK, Item(manifest, b""), None, None, {}, 1 << 20, keeps=True)
     own = {"own": np.full(4, value, np.float32), "shared": np.zeros(4, np.float32)}
-    agent.handle(Trained(agent.trainer.number, 3, WorkResult(FRAME, KEPT, 0.1, 2, own)))
+    agent.handle(WorkDone(agent.trainer.number, 3, WorkResult(FRAME, KEPT, 0.1, 2, own)))
     assert sent(agent) == [0]
     assert agent.order is None, "what it was trained from is not held for it"
 
@@ -385,7 +385,7 @@ def test_making_an_agent_starts_nothing(disk: MemoryDisk):
 
 
 def test_an_update_from_before_belongs_to_its_run(disk: MemoryDisk):
-    held = Held("job", "job.life", 3, "1", "m3", FRAME, DIGEST, {})
+    held = SpooledUpdate("job", "job.life", 3, "1", "m3", FRAME, DIGEST, {})
     Spools(disk, 4).put(held)
     agent = idle_agent(disk)
-    assert agent.session.held == {"job.life": session.Update(TASK, DIGEST.hex(), offered=True)}
+    assert agent.session.held == {"job.life": session.HeldUpdate(TASK, DIGEST.hex(), offered=True)}

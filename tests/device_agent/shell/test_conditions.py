@@ -10,7 +10,7 @@ from test_virtual_agent import BATCHES, SIGNER, Asks, switched_on
 from device_agent.decide.conditions import silent, unmet
 from device_agent.shell.presence import REST, UNMET
 from device_agent.shell.setup import Hooks, Limits
-from device_agent.shell.training import Progressed
+from device_agent.shell.training import WorkProgressed
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.allowance import Allowance
@@ -190,7 +190,7 @@ def test_a_long_training_tells_its_vitals_once_a_minute_and_before_its_answer() 
     assert fleet.world.run(until=lambda: fleet.agent.session.phase == "training", limit=100.0)
     for second in range(1, 200):
         fleet.world.run(limit=float(second))
-        fleet.process.put(Progressed(fleet.agent.trainer.number, 1, 2 * second))
+        fleet.process.put(WorkProgressed(fleet.agent.trainer.number, 1, 2 * second))
     assert fleet.world.run(until=lambda: bool(fleet.agent.session.committed), limit=1000.0)
     told = [at for at, message in fleet.asks.short if message.vitals is not None]
     assert told == pytest.approx([1, 61, 121, 181, 250], abs=1.0)

@@ -18,7 +18,7 @@ from device_agent.durable.privacy_ledger import PrivacyLedger
 from device_agent.shell.allowance import KNOWN, UNDONE
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import Hooks, Limits
-from device_agent.shell.training import Failed, Progressed, Trained
+from device_agent.shell.training import WorkDone, WorkFailed, WorkProgressed
 from device_agent.shell.workers import check_enough
 from edgefl.base.errors import RemoteError, StoreError
 from edgefl.base.vector import Layout
@@ -52,7 +52,7 @@ def begin(agent: Agent, round: int) -> None:
 def fail(agent: Agent, round: int) -> list[object]:
     """What is said of a task that failed."""
     sent(agent)
-    agent.handle(Failed(agent.trainer.number, round, WHY, WHY, mistake=False))
+    agent.handle(WorkFailed(agent.trainer.number, round, WHY, WHY, mistake=False))
     return sent(agent)
 
 
@@ -98,7 +98,7 @@ def test_newer_data_that_do_not_fit_count_as_a_failure_though_the_task_is_done()
     for round, misfits in ((1, 0), (2, 1), (3, 0)):
         begin(agent, round)
         agent.samples.misfits += misfits
-        agent.handle(Trained(agent.trainer.number, round, WorkResult(b"an update of round %d" % round, {}, 0.1, 9)))
+        agent.handle(WorkDone(agent.trainer.number, round, WorkResult(b"an update of round %d" % round, {}, 0.1, 9)))
         assert agent.failures.of(agent.model_cache.trust.key or "") == (0 if round == 1 else 1), "once"
 
 
@@ -119,9 +119,9 @@ def test_how_the_work_goes_and_how_the_machine_fares_is_told_by_devices_without_
         agent.handle(ConnectionMade())
         begin(agent, 1)
         sent(agent)
-        agent.handle(Progressed(agent.trainer.number, 1, 7))
+        agent.handle(WorkProgressed(agent.trainer.number, 1, 7))
         agent.clock.time += 100
-        agent.handle(Trained(agent.trainer.number, 1, WorkResult(b"an update", {}, 0.1, 9)))
+        agent.handle(WorkDone(agent.trainer.number, 1, WorkResult(b"an update", {}, 0.1, 9)))
         presence = agent.attendance.outbox.announced
         said[allowance is None] = (
             [type(one).__name__ for one in sent(agent) if not isinstance(one, int)],
@@ -146,7 +146,7 @@ def test_samples_that_became_fewer_are_no_failure_and_matter_where_they_are_the_
     agent = private_agent(disk)
     begin(agent, 1)
     sent(agent)
-    agent.handle(Failed(agent.trainer.number, 1, KNOWN, KNOWN, mistake=False))
+    agent.handle(WorkFailed(agent.trainer.number, 1, KNOWN, KNOWN, mistake=False))
     assert sent(agent) == [DeclinedMessage(job="job", round=1, reason=KNOWN)]
     assert json.loads(disk.read(NAME) or b"") == {"failures": {}, "begun": None}
     layer = Layout(("w", "b"), ((2, 3), (2,)))

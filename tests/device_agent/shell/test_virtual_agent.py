@@ -12,11 +12,11 @@ import pytest
 from tiny import Tiny, clouds
 
 from device_agent.decide import vocabulary
-from device_agent.shell.data_watch import DataLooked
+from device_agent.shell.data_watch import DataChecked
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, TrainingSetup
-from device_agent.shell.training import Trained
+from device_agent.shell.training import WorkDone
 from edgefl.job.run.work import ModelRef, Worker, WorkResult, pack_broadcast
 from edgefl.learn.contract import Task
 from edgefl.sim.network import VirtualBroker
@@ -117,8 +117,8 @@ class Asks:
 
 def seconds(events: Sequence[Any]) -> float:
     """How long a training took, however it ended."""
-    told = (event for event in events if not isinstance(event, DataLooked))
-    steps = [event.done.steps if isinstance(event, Trained) else event.steps for event in told]
+    told = (event for event in events if not isinstance(event, DataChecked))
+    steps = [event.done.steps if isinstance(event, WorkDone) else event.steps for event in told]
     return max(steps, default=0) * PACE
 
 
