@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from coordinator.decide.rounds import Rounds, continued, reopened
 from coordinator.durable import checkpoint, journal
-from coordinator.durable.resuming import CONTENTS, DATA, ON_THE_WIRE, Change, Stated, changes, rounds_in_force
+from coordinator.durable.resuming import CONTENTS, DATA, ON_THE_WIRE, SettingChange, Stated, changes, rounds_in_force
 from coordinator.durable.run_table import run_table
 from coordinator.durable.starting_point import rules
 from edgefl.base.errors import CodeRefused, ConfigError, Finished, StoreError
@@ -164,7 +164,7 @@ def _resume(book: journal.Journal, run: RunFile, stated: Stated) -> RunFile:
     return run
 
 
-def _compared(book: journal.Journal, known: Known, run: RunFile) -> list[Change]:
+def _compared(book: journal.Journal, known: Known, run: RunFile) -> list[SettingChange]:
     """What is new in the run file, if the model does not depend on it, and in the data that it names."""
     changed = [*_data_compared(book, changes(known, run.model_dump(mode="json")), run)]
     if refused := [str(change) for change in changed if not change.allowed]:
@@ -175,7 +175,7 @@ def _compared(book: journal.Journal, known: Known, run: RunFile) -> list[Change]
     return changed
 
 
-def _data_compared(book: journal.Journal, changed: Sequence[Change], run: RunFile) -> Iterator[Change]:
+def _data_compared(book: journal.Journal, changed: Sequence[SettingChange], run: RunFile) -> Iterator[SettingChange]:
     """Compare data by their contents: files that were moved are the same, files that were written to are not."""
     now = files.contents(run.task.data)
     for change in changed:
@@ -187,10 +187,12 @@ def _data_compared(book: journal.Journal, changed: Sequence[Change], run: RunFil
             yield change
     before = book.get("data")
     if now and before and now != before and not any(change.key == DATA for change in changed):
-        yield Change(CONTENTS, before[:16], now[:16])
+        yield SettingChange(CONTENTS, before[:16], now[:16])
 
 
-def _amend(book: journal.Journal, run: RunFile, state: Rounds | None, changed: list[Change], **facts: str) -> None:
+def _amend(
+    book: journal.Journal, run: RunFile, state: Rounds | None, changed: list[SettingChange], **facts: str
+) -> None:
     for change in changed:
         log.warning("changed key=%s before=%s now=%s", change.key, change.before, change.now)
     if data := files.contents(run.task.data):

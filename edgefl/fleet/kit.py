@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import authority
-from edgefl.fleet.members import Record, check_device
+from edgefl.fleet.members import FleetRecord, check_device
 from edgefl.system.store import write_atomically
 from edgefl.wire import key_file
 from edgefl.wire.address import parse
@@ -26,7 +26,7 @@ SUFFIX = ".kit"
 Pem = Annotated[str, Field(min_length=1, max_length=8192, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
 
 
-class Membership(Record):
+class Membership(FleetRecord):
     """What a device is told by its fleet; nothing of it is secret."""
 
     format: Literal["edgefl kit"] = "edgefl kit"

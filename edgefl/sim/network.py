@@ -23,9 +23,9 @@ from edgefl.wire.reconnect import Reconnect
 from edgefl.wire.topic_tree import TopicTree
 from edgefl.wire.transport import (
     LARGEST,
-    Connected,
+    ConnectionLost,
+    ConnectionMade,
     Deliver,
-    Disconnected,
     Message,
     Payload,
     TransportEvent,
@@ -49,7 +49,7 @@ class _Item:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _RetainedMessage:
     """A retained message: when it came, and whose it was, because what its sender says next must stay behind it."""
 
     number: int
@@ -156,7 +156,7 @@ class VirtualClient:
         self._settle()
         self._outbox.extendleft(reversed(self._flying))
         self._flying.clear()
-        self._tell(Disconnected(reason, taken_over=taken_over))
+        self._tell(ConnectionLost(reason, taken_over=taken_over))
         self._world.later(self._pace.lost(lasted) + self.line.latency, self._connect)
 
     def unheard(self) -> None:
@@ -172,7 +172,7 @@ class VirtualClient:
         if failure := self._broker.unreachable(self):
             if failure != self._failure:
                 self._failure = failure
-                self._tell(Disconnected(failure))
+                self._tell(ConnectionLost(failure))
             self._world.later(self._pace.failed() + self.line.latency, self._connect)
             return
         self._accepted = connection = self._broker.accept(self)
@@ -186,7 +186,7 @@ class VirtualClient:
         if not connection.alive:  # it broke before we knew of it
             self.broken()
             return
-        self._tell(Connected())
+        self._tell(ConnectionMade())
         self._send()
 
     def _wish(self, ask: Callable[[_Connection, tuple[str, ...]], None], filters: tuple[str, ...]) -> None:
@@ -234,7 +234,7 @@ class VirtualBroker:
 
     def __init__(self, world: World, *, largest: int = LARGEST) -> None:
         self.world, self.largest = world, largest
-        self.retained: dict[str, _Kept] = {}
+        self.retained: dict[str, _RetainedMessage] = {}
         self._topics: TopicTree[str] = TopicTree()  # of what is retained
         self._filters: TopicTree[_Connection] = TopicTree()
         self._clients: dict[str, VirtualClient] = {}  # by their ids, the newest of each
@@ -350,7 +350,9 @@ class VirtualBroker:
                 self._topics.remove(item.topic, item.topic)
             if item.payload:
                 until = self.world.now + item.expires
-                self.retained[item.topic] = _Kept(next(self._numbers), sender, item.topic, item.payload, until)
+                self.retained[item.topic] = _RetainedMessage(
+                    next(self._numbers), sender, item.topic, item.payload, until
+                )
                 self._topics.add(item.topic, item.topic)
         message = Message(item.topic, item.payload)
         subscribers = set(self._filters.matching(item.topic))  # once, however many of its filters fit

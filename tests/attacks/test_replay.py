@@ -53,7 +53,7 @@ class Recorded:
         run_state = self.fleet.coordinator(signer=self.signer).run()
         assert run_state.sha256() == loop(RUN).sha256()
         lives = self.fleet.agents.values()
-        until(lambda: all(any(heard.ended for heard in agent.hearing.replays.runs.values()) for agent in lives))
+        until(lambda: all(any(heard.ended for heard in agent.inbound.replays.runs.values()) for agent in lives))
 
     def recorded(self, topic: str) -> list[bytes]:
         return [message.payload for message in self.disk_recorder if message.topic == topic]
@@ -112,9 +112,9 @@ def test_everything_that_was_said_to_a_device_does_nothing_after_the_end_of_the_
 @pytest.mark.parametrize("lost", [False, True], ids=["stopped", "files of a power cut"])
 def test_nor_after_a_restart_of_the_agent(lost: bool, played: Recorded) -> None:
     if lost:  # the newest file is torn: the one before it was synced at the end of the run
-        replays = played.agent.hearing.replays
+        replays = played.agent.inbound.replays
         replays._write(synced=False)
-        played.agent.hearing.replays._changed = False
+        played.agent.inbound.replays._changed = False
         FolderDisk(played.fleet.folder / DEVICE).truncate(replays.names[replays._slot], 40)
     messages, called = played.recorded(DOWN), played.recorded(ROUND)
     played.restart()
@@ -168,7 +168,7 @@ def test_a_task_forged_from_a_recorded_manifest_is_not_trained(played: Recorded)
     """The attack as it was: the manifest is the coordinator's, the task is not."""
     done = played.agent.trainer.number
     model = next(m.topic.split("/")[5] for m in played.disk_recorder if m.topic.endswith("/manifest"))
-    run = next(iter(played.agent.hearing.replays.runs))
+    run = next(iter(played.agent.inbound.replays.runs))
     played.models()
     task = Assignment(job="fleet", run_id=run, round=1, attempt=7, model=model)
     played.say(DOWN, [forged(task, DEVICE, None)])

@@ -24,7 +24,7 @@ from typing import Any
 from coordinator.decide.rounds import Rounds
 from coordinator.durable import journal
 from device_agent.decide.session import known
-from device_agent.durable.spool import Held
+from device_agent.durable.spool import SpooledUpdate
 from device_agent.shell.service import Agent
 from edgefl.base import events
 from edgefl.base.errors import EdgeflError
@@ -38,8 +38,8 @@ from edgefl.wire.messages import Answer, Assignment, Call, JobState, Receipt
 from edgefl.wire.sealing import Opener
 from tools.chaos import buffered_rules
 from tools.chaos.buffered_rules import trains
-from tools.chaos.decoded_payloads import Listener, Said, overheard
-from tools.chaos.machines import FLEET, CoordinatorMachine, DeviceMachine, Machine
+from tools.chaos.decoded_payloads import PayloadListener, Said, overheard
+from tools.chaos.machines import FLEET, ChaosMachine, CoordinatorMachine, DeviceMachine
 from tools.chaos.remerge import by_the_record, divided, idle, merged_again, together
 from tools.faulty_network import FaultyBroker, Passing
 
@@ -85,7 +85,7 @@ class Invariants:
     def __init__(self, devices: dict[str, DeviceMachine], coordinators: dict[str, CoordinatorMachine]) -> None:
         self.devices, self.coordinators = devices, coordinators
         self.twins: set[str] = set()
-        self.listener = Listener()
+        self.listener = PayloadListener()
         self.runs = {name: RunSeen() for name in coordinators}
         self.sent: dict[bytes, Told] = {}  # answers, by what they are known by
         self.receipts: dict[tuple[str, int, str, bytes], int] = {}  # said to be accepted: the opening then
@@ -162,7 +162,7 @@ class Invariants:
 
     # ---- after every event -------------------------------------------------------------------------------------
 
-    def look(self, machine: Machine) -> None:
+    def look(self, machine: ChaosMachine) -> None:
         """A machine has just done something."""
         if isinstance(machine, CoordinatorMachine):
             self._coordinator(machine)
@@ -329,7 +329,7 @@ class Invariants:
 
     # ---- lives -------------------------------------------------------------------------------------------------
 
-    def before_boot(self, machine: Machine, broker: FaultyBroker, broker_since: float) -> None:
+    def before_boot(self, machine: ChaosMachine, broker: FaultyBroker, broker_since: float) -> None:
         """A machine that was off for long is about to start: check that no coordinator takes it for present."""
         now, since = machine.around.world.now, machine.down_since
         if machine.name not in self.devices or since is None or machine.name in self.twins | self.wills_lost:
@@ -447,6 +447,6 @@ def _finished(broker: FaultyBroker, run: str) -> bool:
     return isinstance(state, JobState) and state.phase == "finished"
 
 
-def _keeps(agent: Agent, held: Held) -> bool:
+def _keeps(agent: Agent, held: SpooledUpdate) -> bool:
     """Whether what belongs to this update holds already."""
     return agent.states.last.get(held.run_key) is held.kept

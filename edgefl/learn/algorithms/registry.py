@@ -55,7 +55,7 @@ STAGES = {
     "mix": "edgefl.learn.algorithms.fedasync:Mix",
     "sgc": "edgefl.learn.algorithms.fedgc:Sgc",
     "memory": "edgefl.learn.algorithms.gradma:Memory",
-    "table": "edgefl.learn.algorithms.mifa:Table",
+    "table": "edgefl.learn.algorithms.mifa:UpdateTable",
     "upcycle": "edgefl.learn.algorithms.upcycled:Upcycle",
     "variates": "edgefl.learn.algorithms.scaffold:Variates",
     "curvature": "edgefl.learn.algorithms.fedcurv:Curvature",

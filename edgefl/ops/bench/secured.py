@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.authority import clock
 from edgefl.fleet.broker import plan_of, running
 from edgefl.fleet.kit import Kit
@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 class SecuredFleet:
     """The fleet, what its devices were given, and its running broker."""
 
-    fleet: Fleet
+    fleet: FleetAdministration
     kits: Mapping[str, Kit]
     broker: Child
 
@@ -36,7 +36,7 @@ class SecuredFleet:
 def secured_fleet(folder: Path, devices: Iterable[str]) -> Iterator[SecuredFleet]:
     """A fleet of these devices whose files are in this folder."""
     with environment(XDG_STATE_HOME=str(folder)):  # not among the fleets of the user who runs the bench
-        fleet = Fleet.new(NAME, [HOST], free_port(HOST, 0), clock())
+        fleet = FleetAdministration.new(NAME, [HOST], free_port(HOST, 0), clock())
         kits = {device: fleet.add(device, clock()) for device in devices}
         with running(plan_of(fleet)) as broker:
             yield SecuredFleet(fleet, kits, broker.child)

@@ -33,7 +33,7 @@ class Mark:
         return sum(self.cpu[pid] - earlier.cpu[pid] for pid in pids if pid in self.cpu and pid in earlier.cpu)
 
 
-class Server:
+class BenchServer:
     """One that is running, for as long as `until_done` lasts."""
 
     def __init__(self, name: str, command: Callable[[Path], list[str]], folder: Path, until_done: ExitStack) -> None:

@@ -10,7 +10,7 @@ from edgefl.watch.exporters.scalars import Report
 NAME = ".edgefl-exported"
 
 
-class Exported:
+class ProgressFile:
     """The last round of each kind of report, in this folder."""
 
     def __init__(self, folder: Path) -> None:

@@ -20,7 +20,7 @@ from edgefl.base import events
 from edgefl.base.errors import Interrupted
 from edgefl.base.events import Fact
 from edgefl.system.background import Crashed, Work
-from edgefl.system.reactor import Woken
+from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import topics
 from edgefl.wire.messages import Assignment, Presence
 from edgefl.wire.wiring import Wiring
@@ -95,7 +95,7 @@ class Hand:
         """Time passes, up to the next deadline at least."""
         due = self.shell.deadline()
         self.time = max(self.time + seconds, due if due is not None and not seconds else 0.0)
-        self.shell.handle(Woken())
+        self.shell.handle(DeadlineReached())
         self.go()
 
     def kinds(self, kind: type[Fact]) -> list[Any]:

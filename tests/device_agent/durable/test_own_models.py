@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from device_agent.durable.own_models import Draft, OwnModels
+from device_agent.durable.own_models import OwnModels, TrainedOwnModel
 from edgefl.base.errors import StoreError
 from edgefl.base.vector import Layout
 from edgefl.wire import chunks
@@ -22,10 +22,10 @@ GRAPHS = bytes(range(256)) * 8
 FIRST, SECOND = chunks.digest(b"first").hex(), chunks.digest(b"second").hex()
 
 
-def draft(value: float, run_id: str = "r", round: int = 1) -> Draft:
+def draft(value: float, run_id: str = "r", round: int = 1) -> TrainedOwnModel:
     manifest = MANIFEST.model_copy(update={"run_id": run_id, "round": round})
     whole = {"own": np.full(1000, value, np.float32), "shared": np.zeros(1000, np.float32)}
-    return Draft("pi", manifest, round, GRAPHS, whole)
+    return TrainedOwnModel("pi", manifest, round, GRAPHS, whole)
 
 
 def value(models: OwnModels, run_key: str = "j.k.r") -> float:

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from device_agent.durable.spool import Held, Spool, Spools
+from device_agent.durable.spool import Spool, SpooledUpdate, Spools
 from edgefl.base.errors import StoreError
 from edgefl.system import faults, store
 from edgefl.system.disk import FolderDisk
@@ -15,7 +15,9 @@ from edgefl.wire import chunks
 from tools.failing_disk import FailingDisk
 
 FRAME = bytes(range(256)) * 20
-HELD = Held("job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), {"c": np.arange(4, dtype=np.float32)})
+HELD = SpooledUpdate(
+    "job", "job.life", 3, "1", "m3+g", FRAME, chunks.digest(FRAME), {"c": np.arange(4, dtype=np.float32)}
+)
 
 
 @pytest.fixture
@@ -23,11 +25,11 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(FolderDisk(tmp_path))
 
 
-def same(a: Held | None, b: Held) -> bool:
+def same(a: SpooledUpdate | None, b: SpooledUpdate) -> bool:
     return a is not None and store_of(a) == store_of(b)
 
 
-def store_of(held: Held) -> tuple[object, ...]:
+def store_of(held: SpooledUpdate) -> tuple[object, ...]:
     kept = {name: array.tolist() for name, array in held.kept.items()}
     return held.job, held.run_key, held.round, held.attempt, held.model, held.frame, held.digest, kept
 
@@ -138,7 +140,7 @@ def test_updates_of_different_runs_wait_side_by_side(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2, "a place that is free is used again"
 
 
-def written(folder: Path, place: int, held: Held, number: int) -> None:
+def written(folder: Path, place: int, held: SpooledUpdate, number: int) -> None:
     Spool(FolderDisk(folder), place).put(replace(held, number=number))
 
 

@@ -12,12 +12,12 @@ import pytest
 from tiny import Tiny, clouds
 
 from device_agent.decide import vocabulary
-from device_agent.shell.data_watch import DataLooked
+from device_agent.shell.data_watch import DataChecked
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, TrainingSetup
-from device_agent.shell.training import Trained
-from edgefl.job.run.work import Done, ModelRef, Worker, pack_broadcast
+from device_agent.shell.training import WorkDone
+from edgefl.job.run.work import ModelRef, Worker, WorkResult, pack_broadcast
 from edgefl.learn.contract import Task
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.world import Process, World
@@ -39,7 +39,7 @@ from edgefl.wire.messages import (
 )
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Message
+from edgefl.wire.transport import ConnectionMade, Message
 from tools.failing_disk import FailingDisk, PowerCut
 
 PACE, BATCHES = 0.5, 6
@@ -61,7 +61,7 @@ class Asks:
 
     def hear(self, event: Any) -> None:
         match event:
-            case Connected():
+            case ConnectionMade():
                 self.client.subscribe(topics.up("default", "job", "+"), topics.presence("default", "+"))
                 self.publish()
             case Message(topic, payload) if "/presence/" in topic:
@@ -117,12 +117,12 @@ class Asks:
 
 def seconds(events: Sequence[Any]) -> float:
     """How long a training took, however it ended."""
-    told = (event for event in events if not isinstance(event, DataLooked))
-    steps = [event.done.steps if isinstance(event, Trained) else event.steps for event in told]
+    told = (event for event in events if not isinstance(event, DataChecked))
+    steps = [event.done.steps if isinstance(event, WorkDone) else event.steps for event in told]
     return max(steps, default=0) * PACE
 
 
-def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any) -> Done:
+def work(worker: Worker, task: Task, model_ref: ModelRef, state: Any, watch: Any) -> WorkResult:
     return replace(worker, pace=PACE, secret=False).work(task, model_ref, state, watch)
 
 
