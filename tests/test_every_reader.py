@@ -28,7 +28,7 @@ from edgefl.ops.reporting import gather
 from edgefl.system.disk import FolderDisk
 from edgefl.watch.metrics_file import MetricsReader
 from edgefl.watch.overview import snapshot
-from edgefl.watch.page.history import History
+from edgefl.watch.page.history import PastRuns
 from edgefl.wire.messages import Presence, read_json
 
 TESTS = Path(__file__).parent
@@ -231,7 +231,7 @@ def test_the_journal_of_a_run_may_hold_a_bomb(text: str, tmp_path: Path) -> None
 def test_the_page_passes_over_a_run_whose_metrics_are_a_bomb(text: str, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "metrics.jsonl").write_text(text + "\n")
-    assert isinstance(History(tmp_path).listed(), list)
+    assert isinstance(PastRuns(tmp_path).listed(), list)
 
 
 @pytest.mark.parametrize("text", NESTED)

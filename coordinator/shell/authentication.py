@@ -19,7 +19,7 @@ QUOTED = 64  # characters of a name from outside, which may be as long as a topi
 
 
 @dataclass(slots=True)
-class Known:
+class ProvenDevice:
     """A device that has proven its name."""
 
     key: str
@@ -36,7 +36,7 @@ class Proofs:
 
     def __init__(self, fleet: str, job: str, keys: DeviceKeys) -> None:
         self.fleet, self.job, self.keys = fleet, job, keys
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, ProvenDevice] = {}
         self._said: dict[str, tuple[Envelope, Presence]] = {}  # the last presence of each that may take part
 
     def of_presence(self, id: str, message: bytes | memoryview) -> Envelope:
@@ -90,7 +90,7 @@ class Proofs:
             raise Unproven("message.replayed", f"an old presence of '{id}' came again")
         return None
 
-    def _copied(self, id: str, known: Known, presence: Presence) -> bool:
+    def _copied(self, id: str, known: ProvenDevice, presence: Presence) -> bool:
         """A key has one agent, whose counter only grows: this is another one, and that is said once."""
         if known.copied:
             return False
@@ -114,7 +114,7 @@ class Proofs:
         envelope, presence = self._said.pop(id)
         device = self.known.get(id)
         if device is None or device.key != envelope.key:
-            device = self.known[id] = Known(envelope.key, presence)
+            device = self.known[id] = ProvenDevice(envelope.key, presence)
         device.presence = presence
         if presence.online:
             device.announced = envelope.counter

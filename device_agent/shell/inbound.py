@@ -42,7 +42,7 @@ class Stranger(WireError):  # noqa: N818 - who it is
         self.task, self.run_id, self.key = task, run_id, key
 
 
-class Hearing:
+class AgentInbound:
     """Opens what comes from a coordinator; whatever is not its own or not new is a WireError."""
 
     def __init__(self, fleet: str, device: str, installation: str, trust: Trust, replays: Replays) -> None:

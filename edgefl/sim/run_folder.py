@@ -191,7 +191,7 @@ def play_kept(
     with own(folder, private=False):
         kept = RunFolder(folder, job, root, fresh=fresh, emulated=emulated, seconds=seconds)
         with telling(kept, tell, again) as to_all:
-            how |= {"keeper": kept, "emulated": emulated, "prepare": lambda *_: (job, held)}
+            how |= {"storage": kept, "emulated": emulated, "prepare": lambda *_: (job, held)}
             how |= {"keep_own": partial(own_models.write, folder)}
             return play(run, root, to_all, **how)
 
@@ -210,7 +210,7 @@ def play_on(
         kept.note(fact)
         kept.story.hear(fact, tell, tell)
 
-    return play(run, root, to_all, keeper=kept, prepare=lambda *_: (job, held))
+    return play(run, root, to_all, storage=kept, prepare=lambda *_: (job, held))
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class _Said(BaseModel):
     limit: ClassVar[int] = 1 << 14  # bytes of its JSON
 
 
-class Vitals(_Said, VitalSigns):
+class WireVitals(_Said, VitalSigns):
     """How a device's machine fares, as far as the machine tells; it comes with what is sent anyway."""
 
 
@@ -81,7 +81,7 @@ class Presence(_Said):
     trouble: Label = ""  # why its newest data cannot be used: it trains on older ones, or (not online) on none
     samples_from: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None  # when the older were read
     concise: bool = False  # it can be asked in one call to all, and its next task will do as a receipt
-    vitals: Vitals | None = None  # when it said so
+    vitals: WireVitals | None = None  # when it said so
 
 
 class JobState(_Said):
@@ -326,7 +326,7 @@ class Absent(_Said):
     forged: bool = False  # the chunks are known by their hash: only the manifest has to come again
 
 
-class Declined(_Said):
+class DeclinedMessage(_Said):
     """A device cannot do what it was asked."""
 
     kind: Literal["declined"] = "declined"
@@ -336,7 +336,7 @@ class Declined(_Said):
     to: Label | None = None  # the key whose task it was, where the device trusts another: no other coordinator is meant
 
 
-class Busy(_Said):
+class BusyMessage(_Said):
     """A device works for another run; it keeps the task, and takes it up when it is free."""
 
     kind: Literal["busy"] = "busy"
@@ -352,7 +352,7 @@ class Working(_Said):
     job: Name
     round: Round
     steps: Count
-    vitals: Vitals | None = None  # now and then
+    vitals: WireVitals | None = None  # now and then
 
 
 class Renewal(_Said):
@@ -372,7 +372,7 @@ class Renewed(_Said):
 
 ToDevice: TypeAlias = Annotated[Assignment | Receipt | Refusal | Missing | Renewed, Field(discriminator="kind")]
 ToCoordinator: TypeAlias = Annotated[
-    Answer | Holding | Missing | Absent | Declined | Busy | Working | Renewal, Field(discriminator="kind")
+    Answer | Holding | Missing | Absent | DeclinedMessage | BusyMessage | Working | Renewal, Field(discriminator="kind")
 ]
 
 LATER = ConfigDict(defer_build=True)  # when first read: a device reads few of them, and starts often

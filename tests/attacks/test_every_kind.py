@@ -28,9 +28,9 @@ from edgefl.wire.messages import (
     Answer,
     Assignment,
     Broadcast,
-    Busy,
+    BusyMessage,
     Call,
-    Declined,
+    DeclinedMessage,
     Enclosed,
     Graphs,
     Holding,
@@ -46,7 +46,7 @@ from edgefl.wire.messages import (
     RowForm,
     Shape,
     Tensor,
-    Vitals,
+    WireVitals,
     Working,
     frame,
 )
@@ -69,15 +69,15 @@ TO_COORDINATOR: dict[type[BaseModel], BaseModel] = {
     Holding: Holding(**ABOUT, digest=DIGEST, size=100),
     Missing: Missing(digest=DIGEST, indexes=(0,)),
     Absent: Absent(job=JOB, model="0" * 16),
-    Declined: Declined(job=JOB, round=1, reason="forged"),
-    Busy: Busy(job=JOB, round=1, reason="forged"),
+    DeclinedMessage: DeclinedMessage(job=JOB, round=1, reason="forged"),
+    BusyMessage: BusyMessage(job=JOB, round=1, reason="forged"),
     Working: Working(job=JOB, round=1, steps=7),
     Renewal: Renewal(job=JOB, request="x"),
 }
 TO_ALL = {Call}  # of a round: tests of its own below
 RETAINED = {Presence, JobState, Manifest}  # each has tests of its own below
 BY_MANIFEST = {Broadcast, Graphs, Enclosed}  # models, and graphs: what a manifest does not name is not believed
-PARTS = {Tensor, Shape, Vitals, RowField, RowForm}  # of messages
+PARTS = {Tensor, Shape, WireVitals, RowField, RowForm}  # of messages
 
 
 def kinds(union: Any) -> set[type[BaseModel]]:  # Any: a form of types that has no name
@@ -116,7 +116,7 @@ class Down:
     def __init__(self, played: Recorded) -> None:
         self.coordinator = Speaker(played.signer, FLEET, 1 << 30)
         self.member = Speaker(played.fleet.agents["device-01"].speaker.signer, FLEET, 1 << 30)
-        self.ended = next(iter(played.agent.hearing.replays.runs))
+        self.ended = next(iter(played.agent.inbound.replays.runs))
 
     def seal(self, speaker: Speaker, part: bytes, **instead: str) -> bytes:
         return speaker.seal("down", part, **{"job": JOB, "run_id": RUN_ID, "device": DEVICE, **instead})
@@ -159,7 +159,7 @@ WAYS_DOWN = (
 def standing(played: Recorded) -> tuple[Any, ...]:
     """Whatever a message could change on the device."""
     agent = played.agent
-    return agent.trainer.number, agent.session, agent.attendance.pause.until, agent.hearing.trust.key, set(agent.held)
+    return agent.trainer.number, agent.session, agent.attendance.pause.until, agent.inbound.trust.key, set(agent.held)
 
 
 @pytest.mark.parametrize("kind", TO_DEVICE, ids=lambda one: one.__name__)
@@ -264,7 +264,7 @@ def test_no_state_is_believed_that_the_coordinator_did_not_say(played: Recorded,
     before = standing(played)
     played.say(STATE, [forged])
     assert standing(played) == before
-    assert RUN_ID not in played.agent.hearing.replays.runs
+    assert RUN_ID not in played.agent.inbound.replays.runs
 
 
 def test_what_was_said_is_done_once_whatever_it_is_and_after_a_restart_too(played: Recorded) -> None:
@@ -452,7 +452,7 @@ def test_an_envelope_is_good_at_one_place_only() -> None:
 
 def test_no_envelope_with_a_bit_changed_is_believed() -> None:
     speaker, place = Speaker(Signer.new(), FLEET, 1), {"job": JOB, "run_id": RUN_ID, "device": VICTIM}
-    good = speaker.seal("up", one_part(TO_COORDINATOR[Declined]), **place)
+    good = speaker.seal("up", one_part(TO_COORDINATOR[DeclinedMessage]), **place)
     for at in range(len(good)):
         bad = bytearray(good)
         bad[at] ^= 1 << at % 8

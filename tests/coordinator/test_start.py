@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.decide.rounds import Answered, Joined, Merged, Rounds, step
+from coordinator.decide.rounds import DeviceAnswered, DeviceJoined, RoundMerged, Rounds, step
 from coordinator.durable.journal import AnswerFrame, Journal
 from coordinator.durable.starting_point import rules
 from coordinator.shell.threaded import Threaded
@@ -55,12 +55,12 @@ def _played(disk: FolderDisk, run: RunFile, done: str) -> None:
     """A run that was interrupted after two hundred rounds."""
     book, state = Journal(disk), Rounds(rules(run))
     book.set(run=run.model_dump_json(), run_id="1f2e", done=done)
-    state, _ = step(state, Joined("a", 0))
-    book.write((Joined("a", 0),), state, facts=(events.Joined("a", at=1.0),))
+    state, _ = step(state, DeviceJoined("a", 0))
+    book.write((DeviceJoined("a", 0),), state, facts=(events.Joined("a", at=1.0),))
     for round in range(1, 201):
-        for event in (Answered("a", round, 0), Merged(round, 0)):
+        for event in (DeviceAnswered("a", round, 0), RoundMerged(round, 0)):
             state, _ = step(state, event)
-            closes = isinstance(event, Answered)
+            closes = isinstance(event, DeviceAnswered)
             answer = AnswerFrame(round, "a", bytes(32), bytes(100)) if closes else None
             book.write(
                 (event,), state, answer, 1 if closes else None, (events.Answered("a", round, 9),) if closes else ()

@@ -18,7 +18,7 @@ from edgefl.delivery.deployed import Deployed
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
-from edgefl.lab.comparison.outcomes import Played
+from edgefl.lab.comparison.outcomes import PlayedRun
 from edgefl.lab.comparison.page import page
 from edgefl.lab.comparison.plots import draw
 from edgefl.lab.comparison.running import play_all
@@ -93,13 +93,13 @@ def test_a_target_loss_ends_a_run(table: dict[str, Any]) -> None:
 
 def test_a_comparison_judges_a_regression_by_its_loss(table: dict[str, Any], tmp_path: Path) -> None:
     ends = play_all(variants("fast=fedavg:lr=0.1,slow=fedavg:lr=0.01", table, "run.toml"), 2, None, play)
-    assert all(isinstance(end, Played) for end in ends)
+    assert all(isinstance(end, PlayedRun) for end in ends)
     lines = scores(ends, (0.5,))
     chief = {line.label: line for line in lines if isinstance(line, Score) and line.seed == "median"}
     assert chief["fast"].best < chief["slow"].best
     assert "best loss" in text(lines, (0.5,))
     assert "to R2 0.5" in text(lines, (0.5,))
-    whole = [end for end in ends if isinstance(end, Played)]
+    whole = [end for end in ends if isinstance(end, PlayedRun)]
     pictures = draw(whole, tmp_path, "plane")
     assert {path.name for path in pictures.values()} == {"loss.png", "bytes.png", "cpu.png"}
     drawn = page("plane", "edgefl compare", lines=lines, levels=(0.5,), pictures=pictures, runs={})

@@ -27,11 +27,12 @@ sys.stdin.read()
 """
 LOGIN = r"""
 import queue, sys
+from dataclasses import replace
 from edgefl.wire import broker
 from edgefl.wire.mqtt import MqttTransport
 login = {"username": "ann", "password": "s\u00e9same"}
 with broker.start(prefer=sys.argv[1], users={login["username"]: login["password"]}) as running:
-    events, transport = queue.SimpleQueue(), MqttTransport(running.address, "ann", **login)
+    events, transport = queue.SimpleQueue(), MqttTransport(replace(running.address, **login), "ann")
     transport.start(events.put)
     print(type(events.get(timeout=60)).__name__)
     transport.close()

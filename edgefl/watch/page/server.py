@@ -17,7 +17,7 @@ from edgefl.watch.page import token as tokens
 from edgefl.watch.page.app import Runs, build
 from edgefl.watch.page.feed import Feed
 from edgefl.watch.page.listening import ACCEPTED, listening
-from edgefl.watch.page.token import Token
+from edgefl.watch.page.token import PageToken
 
 log = logging.getLogger(__name__)
 
@@ -97,13 +97,13 @@ class Impatient(H11Protocol):
             self._leaving = None
 
 
-class Server:
+class PageServer:
     """Serves from its making until it is closed."""
 
     def __init__(self, page: Page, feed: Feed, runs: Runs, name: str | None = None) -> None:
         self.page, self.feed = page, feed
         self.name = name or socket.gethostname()  # of this machine, for others
-        self.token: Token | None = None
+        self.token: PageToken | None = None
         self.token_file: Path | None = None
         if page.token or not page.local:
             self.token_file = page.token or tokens.default_file()

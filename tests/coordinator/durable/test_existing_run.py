@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.decide.rounds import Answered, Invite, Joined, Resumed, Rounds, step
+from coordinator.decide.rounds import DeviceAnswered, DeviceJoined, Invite, Rounds, RunResumed, step
 from coordinator.durable.existing_run import settle, unfinished
 from coordinator.durable.journal import Journal
 from coordinator.durable.resuming import Stated, changes, rounds_in_force
@@ -93,13 +93,13 @@ def test_all_that_it_depends_on_is_named_at_once(tmp_path: Path):
 def test_a_round_in_hand_is_asked_anew_when_its_model_travels_otherwise(tmp_path: Path):
     folder = begun(tmp_path / "run")
     book, state = Journal(FolderDisk(folder)), Rounds(rules(a_run()))
-    for event in (Joined("a", 0.0), Joined("b", 0.0), Answered("a", 1, 1.0)):
+    for event in (DeviceJoined("a", 0.0), DeviceJoined("b", 0.0), DeviceAnswered("a", 1, 1.0)):
         state = step(state, event)[0]
         book.write((event,), state)
     book.close()
     settle(folder, a_run(wire={"codec": "float16"}), fresh=False)
     book = Journal(FolderDisk(folder))
-    resumed, actions = step(book.rounds(state.rules), Resumed(2.0))
+    resumed, actions = step(book.rounds(state.rules), RunResumed(2.0))
     book.close()
     assert isinstance(actions[0], Invite)
     assert set(actions[0].devices) == {"a", "b"}

@@ -10,10 +10,10 @@ from device_agent.shell.download import Download
 from edgefl.base.errors import ConfigError, WireError
 from edgefl.base.vector import Layout
 from edgefl.system.disk import FolderDisk
-from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import chunks
 from edgefl.wire.messages import Manifest, Shape
 from edgefl.wire.signing import Signer
+from tools.failing_disk import FailingDisk
 
 FRAME = b"a model" * 100
 DIGEST = chunks.digest(FRAME)
@@ -100,7 +100,7 @@ def test_what_is_not_believed_is_not_pinned_either(payload: bytes, tmp_path: Pat
 
 
 def test_a_full_disk_costs_the_pin_and_not_the_round(caplog: pytest.LogCaptureFixture):
-    trust = Trust(MemoryDisk(capacity=0), "default")
+    trust = Trust(FailingDisk(capacity=0), "default")
     assert trust.manifest(manifest(), WANTED)
     assert "the coordinator's key is not pinned" in caplog.text
     assert refused(trust, manifest(OTHER)).code == "model.signature"
@@ -165,7 +165,7 @@ def test_a_manifest_that_comes_after_the_chunks_goes_on_with_the_next_group(
 
 def test_behind_a_gateway_models_are_the_coordinators_and_words_the_gateways():
     coordinator, gateway = OTHER, OURS
-    trust = Trust(MemoryDisk(), "default", gateway.key, coordinator.key)
+    trust = Trust(FailingDisk(), "default", gateway.key, coordinator.key)
     assert trust.trusts(gateway.key)
     assert not trust.trusts(coordinator.key)
     assert trust.manifest(manifest(coordinator), WANTED).round == 3
@@ -173,7 +173,7 @@ def test_behind_a_gateway_models_are_the_coordinators_and_words_the_gateways():
 
 
 def test_a_gateways_word_does_not_prove_the_model_that_comes_with_it():
-    trust = Trust(MemoryDisk(), "default", OURS.key, OTHER.key)
+    trust = Trust(FailingDisk(), "default", OURS.key, OTHER.key)
     forged = manifest(OTHER).replace(b'"seed":7', b'"seed":8')
     with pytest.raises(WireError) as error:
         trust.manifest(forged, WANTED, proven=True)

@@ -18,7 +18,7 @@ from visitors import Serve
 from edgefl.base.errors import ConfigError
 from edgefl.job.config.page import Page, place
 from edgefl.watch.page import guard, listening, rate, server, stream, token
-from edgefl.watch.page.token import Token
+from edgefl.watch.page.token import PageToken
 
 FORM = {"Content_Type": "application/x-www-form-urlencoded"}
 
@@ -185,8 +185,8 @@ def test_a_file_that_is_no_token_is_refused(word: Path, text: bytes) -> None:
 
 
 def test_a_token_is_compared_without_its_end_of_line() -> None:
-    assert Token("abc").is_word(" abc\n")
-    assert not Token("abc").is_word("abcd")
+    assert PageToken("abc").is_word(" abc\n")
+    assert not PageToken("abc").is_word("abcd")
 
 
 # ── the place ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -380,7 +380,7 @@ def test_only_strangers_wait_for_their_answers(word: Path) -> None:
     async def send(_: object) -> None:
         pass
 
-    door = guard.Guard(app, known, Places())
+    door = guard.PageGuard(app, known, Places())
     bearer = (b"authorization", f"Bearer {word.read_text().strip()}".encode())
     for number, (path, headers) in enumerate([("/", []), ("/login", []), ("/metrics", [bearer]), ("/login", [bearer])]):
         scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "client": ("10.0.0.1", number)}

@@ -13,7 +13,7 @@ from edgefl.lab.planning.costs import Measured
 from edgefl.ops.bench.own_broker import started_broker
 from edgefl.ops.bench.scale.losses import Losses
 from edgefl.ops.bench.scale.points import Point, in_order
-from edgefl.ops.bench.server import Server, pid, start
+from edgefl.ops.bench.server import BenchServer, pid, start
 from edgefl.system.processes import Child, python
 from edgefl.wire.address import Address
 
@@ -61,7 +61,7 @@ def _point(point: Point, address: Address, served_by: int, crowds: Sequence[Chil
             options = str(address), str(line), str(point.devices), str(home)
             return python("edgefl.ops.bench.scale.coordinator", *options)
 
-        server = Server(f"{point.devices} devices", command, folder, until_done)
+        server = BenchServer(f"{point.devices} devices", command, folder, until_done)
         coordinator, devices = pid(server.child), [pid(crowd) for crowd in crowds]
         rounds, broker = SETTLING + point.rounds, psutil.Process(served_by)
         order = {
