@@ -15,7 +15,7 @@ from typing import Any
 from coordinator.durable import checkpoint, identity, journal
 from coordinator.durable.existing_run import settled, unfinished
 from coordinator.durable.journal import Journal
-from coordinator.durable.resuming import Stated
+from coordinator.durable.resuming import RequestedRounds
 from coordinator.durable.run_history import complete_metrics
 from coordinator.shell import known_runs
 from coordinator.shell.device_keys import DeviceKeys
@@ -97,7 +97,7 @@ def coordinate(
     view: View,
     ready: Callable[[Address], AbstractContextManager[Any]] | None = None,
     *,
-    stated: Stated | None = None,
+    stated: RequestedRounds | None = None,
     origins: str | None = None,
     network: Callable[[], Network],
     manager: ServiceManager = NOBODY,

@@ -14,7 +14,7 @@ import pytest
 from coordinator.durable import run_history
 from coordinator.durable.existing_run import begun
 from coordinator.durable.journal import Journal
-from coordinator.durable.resuming import Stated
+from coordinator.durable.resuming import RequestedRounds
 from coordinator.shell.exporting import read
 from edgefl.base.errors import ConfigError, EdgeflError, RemoteError, StoreError, WireError
 from edgefl.delivery import card
@@ -219,7 +219,7 @@ def test_the_journal_of_a_run_may_hold_a_bomb(text: str, tmp_path: Path) -> None
     ):
         with pytest.raises(StoreError, match="its journal holds no run file"):
             reads(disk)
-    for reads in (origin.from_json, Stated.from_json):
+    for reads in (origin.from_json, RequestedRounds.from_json):
         with pytest.raises(StoreError, match="the journal's "):
             reads(text)
     table = parse(RunFile, {"rounds": {"cohort": 1, "quorum": 1}}, "run.toml", environment={})

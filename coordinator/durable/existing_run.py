@@ -16,7 +16,15 @@ from typing import Any, TypeAlias
 
 from coordinator.decide.rounds import Rounds, continued, reopened
 from coordinator.durable import checkpoint, journal
-from coordinator.durable.resuming import CONTENTS, DATA, ON_THE_WIRE, SettingChange, Stated, changes, rounds_in_force
+from coordinator.durable.resuming import (
+    CONTENTS,
+    DATA,
+    ON_THE_WIRE,
+    RequestedRounds,
+    SettingChange,
+    changes,
+    rounds_in_force,
+)
 from coordinator.durable.run_table import run_table
 from coordinator.durable.starting_point import rules
 from edgefl.base.errors import CodeRefused, ConfigError, Finished, StoreError
@@ -51,16 +59,16 @@ def unfinished(folder: Path, run: RunFile) -> journal.Journal | None:
     return book
 
 
-def settle(folder: Path, run: RunFile, *, fresh: bool = False, stated: Stated | None = None) -> RunFile:
+def settle(folder: Path, run: RunFile, *, fresh: bool = False, stated: RequestedRounds | None = None) -> RunFile:
     """Make the folder ready; the run file that is in force, whose rounds may be those of an extension."""
     return settled(folder, run, None if fresh else unfinished(folder, run), stated=stated)[0]
 
 
 def settled(
-    folder: Path, run: RunFile, book: journal.Journal | None, *, stated: Stated | None = None
+    folder: Path, run: RunFile, book: journal.Journal | None, *, stated: RequestedRounds | None = None
 ) -> tuple[RunFile, journal.Journal]:
     """The same for a run whose journal is open; without one, what is in the folder is moved aside."""
-    stated = stated or Stated(run.run.rounds)
+    stated = stated or RequestedRounds(run.run.rounds)
     try:
         make_private(folder)
     except OSError as error:
@@ -80,7 +88,7 @@ def settled(
     return run, book
 
 
-def extend(folder: Path, run: RunFile, more: int, *, stated: Stated | None = None) -> RunFile:
+def extend(folder: Path, run: RunFile, more: int, *, stated: RequestedRounds | None = None) -> RunFile:
     """Give a run more rounds, whether it has ended or not; the run file that is in force from now on."""
     if not journal.exists(FolderDisk(folder)):
         raise ConfigError(f"{folder} holds no run that could be extended; name one that was begun")
@@ -97,7 +105,7 @@ def extend(folder: Path, run: RunFile, more: int, *, stated: Stated | None = Non
             f"run '{run.run.name}' ended in round {state.round} because its model was good enough, or got no better:"
             f" change what ended it ({', '.join(sorted(ENDS))}), or take it out of the run file, and extend it then"
         )
-    stated = stated or Stated.from_json(book.get("stated")) or Stated(before)
+    stated = stated or RequestedRounds.from_json(book.get("stated")) or RequestedRounds(before)
     _amend(book, run, continued(replace(state, rules=rules(run))), changed, stated=stated.as_json(), done="")
     return run
 
@@ -147,13 +155,13 @@ def begun(folder: Path, sets: Sequence[str] = (), *, remedy: str, own: RunFile |
     return run
 
 
-def _resume(book: journal.Journal, run: RunFile, stated: Stated) -> RunFile:
+def _resume(book: journal.Journal, run: RunFile, stated: RequestedRounds) -> RunFile:
     """What may change takes effect and is written down; of what may not, everything is named at once."""
     known = run_table(book)
     if known is None:
         return run
     rounds = int(known["run"]["rounds"])
-    before = Stated.from_json(book.get("stated")) or Stated(rounds)
+    before = RequestedRounds.from_json(book.get("stated")) or RequestedRounds(rounds)
     run = _with_rounds(run, rounds_in_force(rounds, before, stated))
     changed = _compared(book, known, run)
     state = _rounds(book, run)

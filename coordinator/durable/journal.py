@@ -45,7 +45,7 @@ from edgefl.base.errors import StoreError
 from edgefl.base.events import Changed, Fact, as_json, from_json
 from edgefl.system.clock import Clock, SystemClock
 from edgefl.system.disk import Bytes, Disk
-from edgefl.system.record_log import Placed, Record
+from edgefl.system.record_log import PlacedRecord, Record
 
 NAME = ARCHIVE
 KEPT = 3  # full segments whose answers are kept: as many as there are generations of checkpoints
@@ -299,7 +299,7 @@ class Journal:
         self._reached, self._since = state, []
         return state
 
-    def _learn_all(self, records: Iterable[Placed]) -> None:
+    def _learn_all(self, records: Iterable[PlacedRecord]) -> None:
         for placed in records:
             self._learn(placed.note)
 

@@ -102,20 +102,20 @@ def _shown(key: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class RequestedRounds:
     """How many rounds the operator asks for: in the run file, and by a flag or a variable that goes over it."""
 
     file: int
     override: int | None = None
 
     @classmethod
-    def of(cls, path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> "Stated":
+    def of(cls, path: Path, sets: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> "RequestedRounds":
         """What is said there; whether it makes sense was looked at before."""
         over = [one.value for one in overrides(RunFile, sets, environment) if one.key == "run.rounds"]
         return cls(read_toml(path).get("run", {}).get("rounds", RunSection().rounds), over[-1] if over else None)
 
     @classmethod
-    def from_json(cls, text: str | None) -> "Stated | None":
+    def from_json(cls, text: str | None) -> "RequestedRounds | None":
         """Return what a journal says; raise `StoreError` if that is something else."""
         if not text:
             return None
@@ -129,7 +129,7 @@ class Stated:
         return json.dumps(asdict(self))
 
 
-def rounds_in_force(known: int, before: Stated, now: Stated) -> int:
+def rounds_in_force(known: int, before: RequestedRounds, now: RequestedRounds) -> int:
     """How many rounds a run has: as many as before, unless the operator says something else than the last time.
 
     So an extension outlives a restart with the old file, and a flag need not be given again; a number that was

@@ -11,7 +11,7 @@ from coordinator.shell.device_keys import DeviceKeys
 from edgefl.base.errors import StoreError
 from edgefl.wire import chunks, signed, topics
 from edgefl.wire.messages import Presence
-from edgefl.wire.signed import Envelope, Unproven, Where
+from edgefl.wire.signed import Envelope, SigningContext, Unproven
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class ProvenDevice:
     copied: bool = False  # another agent with its keys was told of
 
 
-class Proofs:
+class DeviceAuthentication:
     """Of one run's devices."""
 
     def __init__(self, fleet: str, job: str, keys: DeviceKeys) -> None:
@@ -44,7 +44,7 @@ class Proofs:
         if not topics.is_name(id):
             raise Unproven("device.name", f"'{id[:QUOTED]}' cannot be the name of a device")
         envelope = signed.opened(message)
-        envelope.prove(Where("presence", self.fleet, device=id))
+        envelope.prove(SigningContext("presence", self.fleet, device=id))
         return envelope
 
     def of_message(self, id: str, message: bytes | memoryview) -> Envelope:
@@ -60,7 +60,7 @@ class Proofs:
         common = chunks.series(envelope.payload)
         series = envelope.run_id, envelope.signature, common or b""
         if common is None or envelope.counter != device.heard or series != device.series:
-            envelope.prove(Where("up", self.fleet, self.job, envelope.run_id, id))
+            envelope.prove(SigningContext("up", self.fleet, self.job, envelope.run_id, id))
             if envelope.counter <= device.heard:
                 raise Unproven("message.replayed", f"an old message of '{id}' came again")
             device.heard, device.series = envelope.counter, series

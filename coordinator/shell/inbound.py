@@ -15,7 +15,7 @@ from coordinator.decide.roster import Announcement
 from coordinator.decide.strikes import Conduct
 from coordinator.shell import gateways
 from coordinator.shell.artifacts import Artifacts
-from coordinator.shell.authentication import Proofs
+from coordinator.shell.authentication import DeviceAuthentication
 from coordinator.shell.device_keys import DeviceKeys
 from coordinator.shell.inbox import Inbox
 from coordinator.shell.outbox import CoordinatorOutbox
@@ -63,7 +63,7 @@ class CoordinatorInbound:
     ) -> None:
         self.name, self.run_id, self.key = outbox.job, outbox.run_id, outbox.speaker.key
         self.inbox, self.artifacts, self.retained_cleanup = inbox, artifacts, retained_cleanup
-        self.proofs = Proofs(outbox.fleet, outbox.job, keys)
+        self.proofs = DeviceAuthentication(outbox.fleet, outbox.job, keys)
 
     def event(self, message: Message, conduct: Conduct, now: float) -> vocabulary.Event | None:
         """Return what the message means; a device in quarantine is not heard."""

@@ -122,7 +122,7 @@ def preparing(
             run_state = behind[-1] if behind else run_state
         if disk and (len(passed) > 1 or (run_state.origin and not saved)):
             try:  # the next start must not depend on what may be gone then
-                now = checkpoint.Saved(run_state, reports, total.bytes_up, total.bytes_down)
+                now = checkpoint.Checkpoint(run_state, reports, total.bytes_up, total.bytes_down)
                 checkpoint.save(disk, job, now, passed)
             except StoreError as error:
                 put(Stuck(str(error), work))
@@ -171,7 +171,7 @@ class Merging:
         earlier = (one for one in saving.passed if one.round != judged.round)
         passed = (*earlier, judged, *(run_state for run_state, _ in merged))
         total, here, now = self.merge.total, next_model(self.job, last), clock.now()
-        saved = checkpoint.Saved(last, (*evaluated, *reports), total.bytes_up, total.bytes_down)
+        saved = checkpoint.Checkpoint(last, (*evaluated, *reports), total.bytes_up, total.bytes_down)
         save = partial(checkpoint.save, disk, self.job, saved, passed) if disk else lambda: None
         if here.frame is None or looks:  # it is not waited for; or its report must be durable before it can be told
             saving.add(save, MergeResult(here, told, looks=looks), now)

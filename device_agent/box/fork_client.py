@@ -13,10 +13,10 @@ from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
 
-from device_agent.box.channel import Channel, Gone, Parcel, packed, pair, unpacked
+from device_agent.box.channel import Channel, ChannelClosed, Parcel, packed, pair, unpacked
 from device_agent.box.fork_server import ForkServer
 from device_agent.box.inside import BoxSetup
-from device_agent.decide.failure_reason import FailureReason, Undone
+from device_agent.decide.failure_reason import FailureReason, TrainingError
 from device_agent.shell.order import Cancellation, Cancelled, TrainingOrder, Watch
 from device_agent.shell.samples import Samples
 from device_agent.shell.workers import check_enough, fitted, trained_on
@@ -71,12 +71,12 @@ class Box:
             self._hand_over(channel, order)
             self._tidy()
             return self._outcome(channel, order, watch)
-        except Undone as failed:
+        except TrainingError as failed:
             if failed.verdict.told.startswith("box."):  # out of memory, and a process that holds it may hold it still
                 self._kill()
                 self._wait()
             raise
-        except Gone as why:
+        except ChannelClosed as why:
             raise self._ended(str(why)) from None
         except TimeoutError:
             self._kill()
@@ -103,7 +103,7 @@ class Box:
         """Have one before the first order comes."""
         try:
             self._open(self._compute.backend if self._compute.backend == "torch" else "onnx")
-        except (Gone, TimeoutError) as why:
+        except (ChannelClosed, TimeoutError) as why:
             log.warning("no box yet why=%s", self._ended(str(why)))
 
     def _open(self, engine: str, run: str = "") -> Channel:
@@ -146,7 +146,7 @@ class Box:
         try:
             confined = Confined(*(tuple(str(name)[:TEXT] for name in about[key]) for key in ("got", "missing")))
         except (KeyError, TypeError):
-            raise Gone("it did not report how it is confined") from None
+            raise ChannelClosed("it did not report how it is confined") from None
         if str(confined) != self._said:
             self._said = str(confined)
             (log.warning if confined.missing else log.info)("box pid=%d has %s", self.pid, printable(self._said))
@@ -277,10 +277,10 @@ def _done(parcel: Parcel, device: str, order: TrainingOrder) -> WorkResult:
         case "failed", []:
             texts = (str(about.get(name, "")) for name in ("reason", "told", "trace"))
             reason, told, trace = (text[: 10 * TEXT] for text in texts)
-            raise Undone(
+            raise TrainingError(
                 FailureReason(printable(reason[:TEXT]), printable(told[:TEXT]), bool(about.get("mistake")), trace)
             )
-    raise Gone("neither done nor failed")
+    raise ChannelClosed("neither done nor failed")
 
 
 def _check_answer(frame: bytearray, device: str, order: TrainingOrder) -> None:
@@ -288,7 +288,7 @@ def _check_answer(frame: bytearray, device: str, order: TrainingOrder) -> None:
     try:
         answer, _ = peek(TO_COORDINATOR, frame)
     except WireError as error:
-        raise Gone(f"an update that cannot be read: {error}") from None
+        raise ChannelClosed(f"an update that cannot be read: {error}") from None
     task = order.task
     asked = device, task.job, task.run_id, task.round, task.model, task.purpose
     if not isinstance(answer, Answer) or asked != (
@@ -299,20 +299,20 @@ def _check_answer(frame: bytearray, device: str, order: TrainingOrder) -> None:
         answer.model,
         answer.purpose,
     ):
-        raise Gone(f"'{answer.kind}' where an answer to round {task.round} was asked for")
+        raise ChannelClosed(f"'{answer.kind}' where an answer to round {task.round} was asked for")
 
 
 def _list(about: dict[str, Any], name: str) -> list[Any]:
     value: Any = about.get(name, [])
     if not isinstance(value, list):
-        raise Gone(f"'{name}' is no list")
+        raise ChannelClosed(f"'{name}' is no list")
     return value
 
 
 def _number(about: dict[str, Any], name: str, kind: type[int] | type[float]) -> Any:  # Any: of that kind
     value: Any = about.get(name)
     if type(value) is not kind or not 0 <= value <= MOST:  # nor is NaN
-        raise Gone(f"'{name}' is no number")
+        raise ChannelClosed(f"'{name}' is no number")
     return value
 
 

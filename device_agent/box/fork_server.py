@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from device_agent.box import inside
-from device_agent.box.channel import Channel, Gone, pair
+from device_agent.box.channel import Channel, ChannelClosed, pair
 from device_agent.box.inside import BoxSetup
 from edgefl.base.errors import RunError
 from edgefl.job.config.agent_file import AgentFile
@@ -95,13 +95,13 @@ class ForkServer:
     def _tell(self, what: dict[str, Any], handle: int | None = None) -> None:
         try:
             self._channel.send(what, handle=handle)
-        except Gone:
+        except ChannelClosed:
             raise RunError(_gone()) from None
 
     def _answer(self) -> int:
         try:
             return int(self._channel.receive(0).about["number"])
-        except Gone:
+        except ChannelClosed:
             raise RunError(_gone()) from None
 
 
@@ -145,7 +145,7 @@ def _serve(channel: Channel) -> None:
     while True:
         try:
             parcel = channel.receive(MOST, handles=True)
-        except Gone:
+        except ChannelClosed:
             os._exit(0)
         match parcel.about["do"]:
             case "prepare":

@@ -7,7 +7,7 @@ from importlib import import_module
 from time import monotonic
 from typing import Any
 
-from device_agent.box.channel import Channel, Gone, Parcel, packed, unpacked
+from device_agent.box.channel import Channel, ChannelClosed, Parcel, packed, unpacked
 from device_agent.decide.failure_reason import FailureReason, judged
 from device_agent.decide.vocabulary import Tasked
 from device_agent.shell.backends import maker
@@ -66,7 +66,7 @@ def serve(channel: Channel, setup: BoxSetup, engine: str) -> None:
     while True:
         try:
             parcel = channel.receive(LONGEST, handles=True)
-        except Gone:
+        except ChannelClosed:
             os._exit(0)
         if parcel.about["kind"] == "samples":
             held.take(parcel)
@@ -88,7 +88,7 @@ class BoxState:
         """These samples from now on."""
         about, handle = parcel.about, parcel.handle
         if handle is None:
-            raise Gone("samples without memory")
+            raise ChannelClosed("samples without memory")
         x, y, *others = mapped(handle, tuple((kind, tuple(shape)) for kind, shape in about["arrays"]))
         os.close(handle)
         names, targets = (None if about[key] is None else tuple(about[key]) for key in ("class_names", "target_names"))
@@ -131,7 +131,7 @@ def _answer(channel: Channel, parcel: Parcel, held: BoxState) -> None:
     train = InProcessWorker(setup.device, held.samples, held.make_model, factories, bench=held.bench)
     try:
         done = train(held.order(parcel), watch, Cancellation())
-    except Gone:
+    except ChannelClosed:
         raise
     except MemoryError:
         why = f"training needs more memory than compute.memory_mb = {setup.compute.memory_mb} on this device"

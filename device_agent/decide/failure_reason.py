@@ -21,8 +21,8 @@ class FailureReason:
         return self.reason if self.told == self.reason else f"{self.reason} (the coordinator gets: {self.told})"
 
 
-class Undone(Exception):  # noqa: N818 - it was judged where it happened
-    """A training elsewhere failed."""
+class TrainingError(Exception):
+    """A training elsewhere failed; it was judged where it happened."""
 
     def __init__(self, verdict: FailureReason) -> None:
         super().__init__(verdict.reason)

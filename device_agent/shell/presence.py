@@ -24,7 +24,7 @@ from edgefl.system.clock import Clock
 from edgefl.wire import signed
 from edgefl.wire.messages import LABEL, Presence, WireVitals, read_json
 from edgefl.wire.reconnect import Pause
-from edgefl.wire.signed import Where
+from edgefl.wire.signed import SigningContext
 from edgefl.wire.transport import Message
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Attendance:
             return
         try:
             envelope = signed.opened(message.payload)
-            envelope.prove(Where("presence", self.fleet, device=self.device))
+            envelope.prove(SigningContext("presence", self.fleet, device=self.device))
             presence = read_json(Presence, envelope.payload)
         except WireError as error:
             if message.retained:  # of the device that was there before; ours takes its place

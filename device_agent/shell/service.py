@@ -25,11 +25,11 @@ from device_agent.durable.privacy_ledger import PrivacyLedger
 from device_agent.durable.replay import Replays
 from device_agent.durable.spool import SpooledUpdate, Spools
 from device_agent.durable.states import States
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from device_agent.shell.allowance import KNOWN, UNDONE, Booking
 from device_agent.shell.data_watch import DataChecked, DataWatch
 from device_agent.shell.descriptions import Describing, Descriptions
-from device_agent.shell.inbound import AgentInbound, Stranger
+from device_agent.shell.inbound import AgentInbound, UntrustedTask
 from device_agent.shell.model_cache import ModelCache
 from device_agent.shell.order import TrainingOrder
 from device_agent.shell.outbox import AgentOutbox
@@ -328,7 +328,7 @@ class Agent:
     ) -> None:
         try:
             content = heard(job, payload)
-        except Stranger as error:  # another coordinator, the only one that is told
+        except UntrustedTask as error:  # another coordinator, the only one that is told
             told = DeclinedMessage(job=job, round=error.task.round, reason=error.told[:TEXT], to=error.key)
             self.outbox.say(error.run_id, told)
             raise
@@ -584,6 +584,6 @@ def _tasked(task: Assignment) -> vocabulary.Tasked:
     return vocabulary.Tasked(*about, *needs, *budget, task.seal, task.purpose, task.evaluates, task.held_back)
 
 
-def _wanted(task: vocabulary.Tasked) -> tuple[Wanted, ...]:
+def _wanted(task: vocabulary.Tasked) -> tuple[RequestedModel, ...]:
     """What must be at hand for it."""
-    return tuple(Wanted(task.job, task.run_id, round, id) for round, id in task.needs)
+    return tuple(RequestedModel(task.job, task.run_id, round, id) for round, id in task.needs)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from device_agent.decide.failure_reason import Undone, judged
+from device_agent.decide.failure_reason import TrainingError, judged
 from device_agent.shell.order import Cancellation, Cancelled, Train, TrainingOrder, Watch
 from edgefl.base.errors import Interrupted
 from edgefl.job.run.work import WorkResult
@@ -115,7 +115,7 @@ def _outcome(order: TrainingOrder, train: Train, cancelled: Cancellation, steps:
     except (Cancelled, Interrupted):
         return None
     except Exception as error:  # noqa: BLE001 - whatever it is: say it, and go on serving
-        verdict = error.verdict if isinstance(error, Undone) else judged(error)
+        verdict = error.verdict if isinstance(error, TrainingError) else judged(error)
         if not verdict.mistake:
             log.warning("declined round=%d why=%s", round, verdict.logged)
         for line in verdict.trace.splitlines():

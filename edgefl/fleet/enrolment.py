@@ -100,7 +100,7 @@ def serve(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(fleet.folder.broker / CERTIFICATE, fleet.folder.broker / KEY)
-    visits, one_at_a_time = Visits(), threading.Lock()
+    visits, one_at_a_time = VisitCounts(), threading.Lock()
 
     def tell(name: str) -> None:
         with one_at_a_time:
@@ -132,7 +132,7 @@ def serve(
         thread.join(2 * PATIENCE)
 
 
-class Visits:
+class VisitCounts:
     """How often each address has come in this minute; those that came first are forgotten first."""
 
     def __init__(self) -> None:

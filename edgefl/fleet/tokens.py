@@ -41,7 +41,7 @@ class JoinToken(FleetRecord):
         return PREFIX + base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
 
 
-class Expected(FleetRecord):
+class ExpectedDevice(FleetRecord):
     """A device that the bearer of the secret may become."""
 
     name: str
@@ -51,7 +51,7 @@ class Expected(FleetRecord):
     site: str = ""
 
 
-class UnusedTokens(RootModel[dict[Hex, Expected]]):
+class UnusedTokens(RootModel[dict[Hex, ExpectedDevice]]):
     """Those that have not come yet, by the hash of their secret."""
 
 
@@ -86,7 +86,7 @@ def issue(
     secret = secrets.token_urlsafe(24)
     with fleet.folder.changing():
         waiting = {key: one for key, one in _waiting(fleet).items() if one.name != name and one.expires > now}
-        waiting[_hash(secret)] = Expected(name=name, expires=now + lasts, replace=replace, data=data, site=site)
+        waiting[_hash(secret)] = ExpectedDevice(name=name, expires=now + lasts, replace=replace, data=data, site=site)
         _write(fleet, waiting)
     settings = fleet.settings
     return JoinToken(
@@ -98,7 +98,7 @@ def issue(
     )
 
 
-def redeem(fleet: FleetAdministration, secret: str, name: str, now: datetime) -> Expected | None:
+def redeem(fleet: FleetAdministration, secret: str, name: str, now: datetime) -> ExpectedDevice | None:
     """Use up the token with this secret and return its device; None if there is no such token, or no longer.
 
     Call it within `folder.changing()` and admit the device there too: a revocation meanwhile then finds either.
@@ -130,7 +130,7 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _waiting(fleet: FleetAdministration) -> dict[str, Expected]:
+def _waiting(fleet: FleetAdministration) -> dict[str, ExpectedDevice]:
     path = fleet.folder.path / NAME
     try:
         if path.stat().st_size > LIMIT:
@@ -142,5 +142,5 @@ def _waiting(fleet: FleetAdministration) -> dict[str, Expected]:
         raise ConfigError(f"{path}: cannot be read; delete it and give new tokens ({type(error).__name__})") from None
 
 
-def _write(fleet: FleetAdministration, waiting: dict[str, Expected]) -> None:
+def _write(fleet: FleetAdministration, waiting: dict[str, ExpectedDevice]) -> None:
     write_atomically(fleet.folder.path / NAME, UnusedTokens(waiting).model_dump_json(indent=1).encode())

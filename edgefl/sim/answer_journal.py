@@ -26,7 +26,7 @@ from edgefl.base.vector import Array, State
 from edgefl.job.run.work import ModelRef, Result, WorkResult
 from edgefl.sim.engines import DeviceOrder, Engine
 from edgefl.system.disk import Disk
-from edgefl.system.record_log import Placed, Record, RecordLog
+from edgefl.system.record_log import PlacedRecord, Record, RecordLog
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class AnswerJournal:
     def __init__(self, disk: Disk, seconds: float) -> None:
         self._log, self._seconds = RecordLog(disk, ANSWERS), seconds
         self._lock = Lock()  # several devices may train at a time
-        self._known: dict[str, Placed] = {}
+        self._known: dict[str, PlacedRecord] = {}
         self._waiting: dict[str, Record] = {}
         self._bytes, self._written_at, self._full = 0, time.monotonic(), False
         if disk.size(ANSWERS) is not None:

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RoundBroadcast:
     """What all devices of a round are told: it travels once to each node, not with every order."""
 
     params: Vector
@@ -67,10 +67,10 @@ class RayTrainer:
     def ready(self) -> bool:
         return True
 
-    def done(self, told: Told, order: DeviceOrder, model_ref: ModelRef) -> WorkResult:
+    def done(self, told: RoundBroadcast, order: DeviceOrder, model_ref: ModelRef) -> WorkResult:
         return done(self._workers[order.device], model_ref, _whole(order, told))
 
-    def result(self, told: Told, order: DeviceOrder) -> Result:
+    def result(self, told: RoundBroadcast, order: DeviceOrder) -> Result:
         return result(self._workers[order.device], _whole(order, told))
 
 
@@ -162,7 +162,7 @@ class RayActors:
         """Where the model of this task is; all orders of a round share it."""
         with self._lock:
             if self._told is None or self._told[0].params is not task.params or self._told[0].extra is not task.extra:
-                self._told = task, self._ray.put(Told(task.params, task.extra, task.previous))
+                self._told = task, self._ray.put(RoundBroadcast(task.params, task.extra, task.previous))
             return self._told[1]
 
 
@@ -266,6 +266,6 @@ def _lean(order: DeviceOrder) -> DeviceOrder:
     return replace(order, task=replace(order.task, params=NOTHING, extra={}, previous=None))
 
 
-def _whole(order: DeviceOrder, told: Told) -> DeviceOrder:
+def _whole(order: DeviceOrder, told: RoundBroadcast) -> DeviceOrder:
     task = replace(order.task, params=told.params, extra=told.extra, previous=told.previous)
     return replace(order, task=task)

@@ -46,7 +46,7 @@ KINDS: dict[DeviceState, DeviceRank] = {
 }
 
 
-def standing(device: DeviceRow, s: Snapshot) -> DeviceRank:
+def rank_of(device: DeviceRow, s: Snapshot) -> DeviceRank:
     """What the device is doing for the round in hand; awaited is who others wait for: half of them have answered."""
     kind = DeviceRank.OFFLINE if not_in_run(device) else KINDS.get(device.state, DeviceRank.IDLE)
     if kind in (DeviceRank.OFFLINE, DeviceRank.FAILING) or s.open is None or device.name not in s.open.awaited:
@@ -56,7 +56,7 @@ def standing(device: DeviceRow, s: Snapshot) -> DeviceRank:
 
 def ranked(s: Snapshot, now: float) -> tuple[list[tuple[DeviceRank, DeviceRow]], int]:
     """The devices worth a row, who matters first, and how many are left out as long gone."""
-    known = sorted(((standing(device, s), device) for device in s.devices), key=lambda k: (k[0], k[1].name))
+    known = sorted(((rank_of(device, s), device) for device in s.devices), key=lambda k: (k[0], k[1].name))
     shown = [(s, d) for s, d in known if s is not DeviceRank.OFFLINE or (d.live and now - d.since <= FORGOTTEN)]
     return shown, len(known) - len(shown)
 

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from test_forged_updates import OTHER, VICTIM, Siege, parts
 from test_replay import DEVICE, DOWN, STATE, Recorded
 
-from coordinator.shell.authentication import Proofs
+from coordinator.shell.authentication import DeviceAuthentication
 from coordinator.shell.device_keys import DeviceKeys
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from edgefl.base.errors import WireError
 from edgefl.system.memory_disk import MemoryDisk
 from edgefl.wire import calls, chunks, messages, signed, topics
@@ -50,7 +50,7 @@ from edgefl.wire.messages import (
     Working,
     frame,
 )
-from edgefl.wire.signed import Speaker, Where
+from edgefl.wire.signed import SigningContext, Speaker
 from edgefl.wire.signing import Signer
 
 RUN_ID, FLEET, JOB = "0123456789ab", "default", "fleet"
@@ -87,9 +87,9 @@ def kinds(union: Any) -> set[type[BaseModel]]:  # Any: a form of types that has 
 def test_every_kind_of_message_is_attacked() -> None:
     assert kinds(messages.ToDevice) == set(TO_DEVICE)
     assert kinds(messages.ToCoordinator) == set(TO_COORDINATOR)
-    defined = {one for _, one in inspect.getmembers(messages, inspect.isclass) if issubclass(one, messages._Said)}
+    defined = {one for _, one in inspect.getmembers(messages, inspect.isclass) if issubclass(one, messages._WireModel)}
     attacked = set(TO_DEVICE) | set(TO_COORDINATOR) | TO_ALL | RETAINED | BY_MANIFEST | PARTS
-    assert defined - {messages._Said} == attacked
+    assert defined - {messages._WireModel} == attacked
 
 
 def one_part(message: BaseModel) -> bytes:
@@ -308,7 +308,7 @@ def test_a_call_is_heard_once_and_after_a_restart_too_and_nothing_older_behind_i
 def test_a_manifest_is_believed_if_the_coordinator_signed_it_for_this_very_round() -> None:
     """Models and graphs are known by the hash that their manifest names: tests/fleet/test_forged_models.py."""
     ours, other = Signer.new(), Signer.new()
-    wanted = Wanted(JOB, RUN_ID, 1, "0" * 16)
+    wanted = RequestedModel(JOB, RUN_ID, 1, "0" * 16)
     manifest = Manifest(
         **ABOUT, digest="0" * 64, size=9, layout=Shape(names=(), shapes=()), algorithm={}, network="mlp", sample=(4,),
         classes=3, loss="cross_entropy", codec="float32", seed=1,
@@ -415,16 +415,16 @@ def test_what_a_device_said_counts_once_and_after_a_restart_of_the_coordinator_t
     def announced() -> bytes:
         return speaker.seal("presence", presence.model_dump_json().encode(), device=VICTIM)
 
-    def met(proofs: Proofs) -> Proofs:
+    def met(proofs: DeviceAuthentication) -> DeviceAuthentication:
         envelope = proofs.of_presence(VICTIM, announced())
         proofs.is_news(VICTIM, envelope, presence)
         proofs.meet(VICTIM)
         return proofs
 
-    first = met(Proofs(FLEET, JOB, DeviceKeys()))
+    first = met(DeviceAuthentication(FLEET, JOB, DeviceKeys()))
     said = speaker.seal("up", one_part(TO_COORDINATOR[kind]), job=JOB, run_id=RUN_ID, device=VICTIM)
     assert first.of_message(VICTIM, said)
-    restarted = Proofs(FLEET, JOB, DeviceKeys())
+    restarted = DeviceAuthentication(FLEET, JOB, DeviceKeys())
     with pytest.raises(signed.Unproven, match="has not announced itself"):
         restarted.of_message(VICTIM, said)
     for proofs in (first, met(restarted)):
@@ -436,14 +436,14 @@ def test_an_envelope_is_good_at_one_place_only() -> None:
     speaker = Speaker(Signer.new(), FLEET, 1)
     place = {"job": JOB, "run_id": RUN_ID, "device": VICTIM}
     envelope = signed.opened(speaker.seal("up", b"x", **place))
-    envelope.prove(Where("up", FLEET, **place))
+    envelope.prove(SigningContext("up", FLEET, **place))
     elsewhere = [
-        Where("down", FLEET, **place),
-        Where("up", "other", **place),
-        Where("up", FLEET, **{**place, "job": "other"}),
-        Where("up", FLEET, **{**place, "run_id": "other"}),
-        Where("up", FLEET, **{**place, "device": OTHER}),
-        Where("presence", FLEET, device=VICTIM),
+        SigningContext("down", FLEET, **place),
+        SigningContext("up", "other", **place),
+        SigningContext("up", FLEET, **{**place, "job": "other"}),
+        SigningContext("up", FLEET, **{**place, "run_id": "other"}),
+        SigningContext("up", FLEET, **{**place, "device": OTHER}),
+        SigningContext("presence", FLEET, device=VICTIM),
     ]
     for where in elsewhere:
         with pytest.raises(signed.Unproven):
@@ -459,5 +459,5 @@ def test_no_envelope_with_a_bit_changed_is_believed() -> None:
         with suppress(WireError):
             envelope = signed.opened(bytes(bad))
             if envelope.key == speaker.key:  # or it is another one's, and nobody asks further
-                envelope.prove(Where("up", FLEET, **place))
+                envelope.prove(SigningContext("up", FLEET, **place))
                 pytest.fail(f"byte {at} of the envelope counts for nothing")

@@ -27,7 +27,7 @@ from coordinator.shell.guards import Guard
 from coordinator.shell.inbox import Evicted, Inbox
 from coordinator.shell.outbox import CoordinatorOutbox
 from coordinator.shell.threaded import Threaded
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from device_agent.shell.download import Download
 from edgefl.base.errors import WireError
 from edgefl.base.vector import Layout
@@ -262,7 +262,7 @@ def test_an_agent_believes_no_claim_and_opens_no_bomb(tmp_path: Path) -> None:
 
 
 def test_an_agent_takes_no_more_of_a_model_than_it_asked_for(tmp_path: Path) -> None:
-    model_ref = Wanted("fleet", "r", 1, bytes([1] * 32).hex()[:16])
+    model_ref = RequestedModel("fleet", "r", 1, bytes([1] * 32).hex()[:16])
     download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default"), LIMIT_MB << 20)
     with at_most(2 * MIB):
         for message in claims(1):

@@ -15,7 +15,7 @@ from fleet import run_table
 from coordinator.decide import rounds
 from coordinator.decide.rounds import Rounds, Rules
 from coordinator.durable import checkpoint, segments
-from coordinator.durable.checkpoint import Saved
+from coordinator.durable.checkpoint import Checkpoint
 from coordinator.durable.journal import AnswerFrame, Journal
 from device_agent.decide import vocabulary
 from device_agent.durable.birth_number import born
@@ -256,7 +256,7 @@ def test_the_newest_checkpoint_that_was_called_safe_is_there_or_a_newer_one(
 ) -> None:
     for round in range(1, 6):
         run_state = RunState(round, job.start + round, job.start - round, {"stage": {"c": job.start * round}})
-        checkpoint.save(FolderDisk(disk_recorder.root), job, Saved(run_state, (), 0, 0))
+        checkpoint.save(FolderDisk(disk_recorder.root), job, Checkpoint(run_state, (), 0, 0))
         disk_recorder.mark(str(round))
 
     def check(folder: Path, marks: list[str]) -> None:
@@ -282,7 +282,7 @@ def test_the_round_that_the_newest_checkpoint_calls_the_best_is_always_there(
         for round, so_far in enumerate(scores[: end + 1] for end in range(len(scores)))
     ]
     for passed in pairwise(states):
-        checkpoint.save(FolderDisk(disk_recorder.root), job, Saved(passed[-1], (), 0, 0), passed)
+        checkpoint.save(FolderDisk(disk_recorder.root), job, Checkpoint(passed[-1], (), 0, 0), passed)
         disk_recorder.mark(str(passed[-1].round))
 
     def check(folder: Path, marks: list[str]) -> None:

@@ -17,7 +17,7 @@ from edgefl.cli.app import app
 from edgefl.job.config.reader import load
 from edgefl.job.config.schema import RunFile
 from edgefl.system.disk import FolderDisk
-from edgefl.system.record_log import Bodies, Placed, RecordLog
+from edgefl.system.record_log import Bodies, PlacedRecord, RecordLog
 
 
 @pytest.mark.parametrize(("done", "flags"), [("", []), ("yes", []), ("yes", ["--unless-finished"])])
@@ -33,7 +33,7 @@ def test_a_start_reads_each_file_of_the_journal_once(
     _played(disk, load(RunFile, file, ()), done)
     reads, read_on = Counter[str](), RecordLog.read_on
 
-    def counted(self: RecordLog, bodies: Bodies = "all") -> Iterator[Placed]:
+    def counted(self: RecordLog, bodies: Bodies = "all") -> Iterator[PlacedRecord]:
         reads[self.name] += 1
         return read_on(self, bodies)
 

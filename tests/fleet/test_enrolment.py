@@ -125,7 +125,7 @@ def test_what_does_not_speak_properly_is_left_and_others_are_served(secured: Sec
 
 
 def test_an_address_that_comes_too_often_is_not_heard_for_a_while() -> None:
-    visits = enrolment.Visits()
+    visits = enrolment.VisitCounts()
     heard = [visits.welcome("10.0.0.1", [], 0.0) for _ in range(enrolment.PER_MINUTE + 1)]
     assert heard == [True] * enrolment.PER_MINUTE + [False]
     assert visits.welcome("10.0.0.2", [], 1.0)

@@ -130,7 +130,7 @@ def test_a_stage_with_patience_validates_by_the_loss_of_the_targets(table: dict[
 def test_an_exported_model_is_judged_by_its_errors(table: dict[str, Any], tmp_path: Path) -> None:
     run = parse(RunFile, table, "test", environment={})
     job, _ = jobs.prepare(run)
-    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(jobs.begin(job), (), 0, 0))
+    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Checkpoint(jobs.begin(job), (), 0, 0))
     report = export_checkpoint(path, tmp_path / "model.onnx", own=run)
     assert report.exported_scores["rmse"] == pytest.approx(report.scores["rmse"], rel=1e-4)
     assert any(line.startswith("RMSE: ") for line in exported(report))
@@ -169,7 +169,7 @@ def test_several_targets_are_learnt_and_told_one_by_one(planes: dict[str, Any]) 
 def test_a_model_of_several_targets_says_their_names_in_its_file(planes: dict[str, Any], tmp_path: Path) -> None:
     run = parse(RunFile, planes, "test", environment={})
     job, _ = jobs.prepare(run)
-    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Saved(jobs.begin(job), (), 0, 0))
+    path = tmp_path / checkpoint.save(FolderDisk(tmp_path), job, checkpoint.Checkpoint(jobs.begin(job), (), 0, 0))
     report = export_checkpoint(path, tmp_path / "model.onnx", own=run)
     assert report.exported_scores["rmse"] == pytest.approx(report.scores["rmse"], rel=1e-4)
     model = Deployed(tmp_path / "model.onnx")

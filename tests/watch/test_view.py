@@ -73,7 +73,7 @@ def test_who_matters_comes_first_and_ghosts_last():
 
 def test_nobody_is_late_before_half_have_answered():
     snapshot = pictured(open=opened("a b c", "a", "b c"))
-    assert device_table.standing(device("b", "asked"), snapshot) is DeviceRank.WORKING
+    assert device_table.rank_of(device("b", "asked"), snapshot) is DeviceRank.WORKING
 
 
 def test_a_device_that_has_long_been_away_is_only_counted():

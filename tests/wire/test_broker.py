@@ -155,7 +155,7 @@ def test_a_password_with_an_accent_is_the_same_in_every_locale(kind: str):
     child = subprocess.run(
         [sys.executable, "-c", LOGIN, kind], capture_output=True, text=True, check=False, timeout=120, env=env
     )
-    assert child.stdout == "Connected\n", child.stderr
+    assert child.stdout == "ConnectionMade\n", child.stderr
 
 
 def test_a_taken_port_is_named_with_the_remedy():

@@ -24,7 +24,7 @@ from edgefl.ops.bench.report import BenchComparison
 from edgefl.sim.engines import engine
 from edgefl.sim.loop import simulate
 from edgefl.wire.codecs import codec
-from tools.bench.interleaved import Taken, interleaved
+from tools.bench.interleaved import TimeTaken, interleaved
 
 BATCH, RATE, COHORT = 32, 0.1, 10
 WORKERS = 2
@@ -87,7 +87,7 @@ def sides(fleet: BenchFleet, stack: ExitStack) -> dict[str, Work]:
     return work
 
 
-def _compared(fleet: BenchFleet, taken: dict[str, list[Taken]]) -> Iterator[BenchComparison]:
+def _compared(fleet: BenchFleet, taken: dict[str, list[TimeTaken]]) -> Iterator[BenchComparison]:
     cpu = {side: [one.cpu for one in turns] for side, turns in taken.items()}
     wall = {side: [one.wall for one in turns] for side, turns in taken.items()}
     of = f"{fleet.network}, {fleet.samples} samples each"

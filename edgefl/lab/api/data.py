@@ -25,7 +25,7 @@ SQUARED = REAL_TARGETS[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenData:
     """The data of a run: their name for its file, what is known of them, and the owners in the order of devices."""
 
     word: str
@@ -33,7 +33,7 @@ class Given:
     loss: str | None = None  # that suits the labels, where we have seen them
 
 
-def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Hold, *, plain: bool = True) -> Given:
+def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Hold, *, plain: bool = True) -> GivenData:
     """Data under a name that a run file can have; without a test part, a fixed fifth of them (of each owner) is one.
 
     Of a task that is not plain, `task.kind` says what labels mean and which loss suits them.
@@ -41,7 +41,7 @@ def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Ho
     if isinstance(data, str):
         if test is not None:
             raise ConfigError(f"data = '{data}' brings its own test part; leave test out, or give arrays")
-        return Given(data)
+        return GivenData(data)
     if is_module(data):
         raise ConfigError(f"data = {type(data).__name__}: this is a model; it comes first, then the data")
     if plain and isinstance(data, list) and data and all(_is_client(one) for one in data):
@@ -53,7 +53,7 @@ def given_data(data: DataLike, test: DataLike | None, loss: str | None, hold: Ho
     if plain and loss is None and not source.train.form.labels:
         _no_marks(source.train.y)
     suits = SQUARED if plain and not source.train.classes and not source.train.form.labels else None
-    return Given(hold(NAME, lambda: source), owners, loss or suits)
+    return GivenData(hold(NAME, lambda: source), owners, loss or suits)
 
 
 def _source(data: DataLike, test: DataLike | None, *, real: bool, named: bool) -> tuple[Source, tuple[str, ...] | None]:

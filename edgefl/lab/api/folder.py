@@ -59,11 +59,11 @@ def keeping(
     with own(folder, private=False):
         kept = RunFolder(folder, job, root)
         with telling(kept, running.tell, running.tell_again) as everybody:
-            yield Noting(kept, running), everybody
+            yield NotingStorage(kept, running), everybody
 
 
 @dataclass(frozen=True, slots=True)
-class Noting:
+class NotingStorage:
     """The storage of a run, which keeps what callbacks noted as well."""
 
     storage: LoopStorage

@@ -51,7 +51,7 @@ class Pace:
 
 
 @dataclass(slots=True, frozen=True)
-class Usual:
+class UsualTimes:
     """How long the answers to one round took."""
 
     middle: float  # the median
@@ -127,12 +127,12 @@ def paces(turns: Sequence[AnswerTime], missed: Mapping[str, int]) -> list[Pace]:
         devices.setdefault(turn.device, []).append(turn)
         if turn.took is not None:
             rounds.setdefault(turn.round, []).append(turn.took)
-    usual = {round: Usual(median(took), median_low(took)) for round, took in rounds.items()}
+    usual = {round: UsualTimes(median(took), median_low(took)) for round, took in rounds.items()}
     each = [_pace(name, own, usual, missed.get(name, 0)) for name, own in devices.items()]
     return sorted(each, key=lambda one: (-one.missed - one.late, not one.slow, -(one.times_cohort or 0.0), one.device))
 
 
-def _pace(device: str, turns: Sequence[AnswerTime], usual: Mapping[int, Usual], missed: int) -> Pace:
+def _pace(device: str, turns: Sequence[AnswerTime], usual: Mapping[int, UsualTimes], missed: int) -> Pace:
     timed = [(turn.took, turn.round) for turn in turns if turn.took is not None]
     steps = [turn.seconds_per_step for turn in turns if turn.seconds_per_step is not None]
     times = [took / usual[round].middle for took, round in timed if usual[round].middle > 0]

@@ -27,7 +27,7 @@ LEAST = 64 << 10
 FAREWELL = 2  # seconds that answers may still take when the run has ended
 
 
-class Impatient(H11Protocol):
+class TimedConnection(H11Protocol):
     """A connection that ends when a request takes longer than PATIENCE, from its first byte to its last.
 
     The first one counts from the connection. Between two requests uvicorn's own time of keeping alive holds. An answer
@@ -113,7 +113,7 @@ class PageServer:
         try:
             config = uvicorn.Config(
                 build(feed, runs, self.token, self._socket),
-                http=Impatient,
+                http=TimedConnection,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",

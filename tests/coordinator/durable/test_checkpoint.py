@@ -14,7 +14,7 @@ from torch import nn
 
 from coordinator.decide.rounds import DeviceAnswered, DeviceJoined, RoundMerged, Rounds, Rules, step
 from coordinator.durable import checkpoint, recovery, segments
-from coordinator.durable.checkpoint import Saved
+from coordinator.durable.checkpoint import Checkpoint
 from coordinator.durable.journal import AnswerFrame, Journal
 from coordinator.shell.exporting import export_checkpoint
 from edgefl.base.errors import ConfigError, StoreError
@@ -58,7 +58,7 @@ def course_of(job: Job, round: int) -> RunState:
 
 def save(folder: Path, job: Job, *rounds: int) -> list[Path]:
     disk = FolderDisk(folder)
-    return [folder / checkpoint.save(disk, job, Saved(course_of(job, r), (Round(r),), r, 2 * r)) for r in rounds]
+    return [folder / checkpoint.save(disk, job, Checkpoint(course_of(job, r), (Round(r),), r, 2 * r)) for r in rounds]
 
 
 def state_of(path: Path) -> Path:

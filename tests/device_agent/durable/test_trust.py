@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.durable.trust import Trust, Wanted
+from device_agent.durable.trust import RequestedModel, Trust
 from device_agent.shell.download import Download
 from edgefl.base.errors import ConfigError, WireError
 from edgefl.base.vector import Layout
@@ -17,7 +17,7 @@ from tools.failing_disk import FailingDisk
 
 FRAME = b"a model" * 100
 DIGEST = chunks.digest(FRAME)
-WANTED = Wanted("digits", "life", 3, DIGEST.hex()[:16])
+WANTED = RequestedModel("digits", "life", 3, DIGEST.hex()[:16])
 OURS, OTHER = Signer.new(), Signer.new()
 
 
@@ -121,7 +121,7 @@ def test_a_manifest_that_was_believed_stays_whatever_comes_after_it(tmp_path: Pa
 
 def test_a_frame_counts_only_if_it_is_the_one_that_was_signed(tmp_path: Path):
     """The id is a part of the hash: two frames may have it in common, but not the whole hash."""
-    short = Wanted("digits", "life", 3, DIGEST.hex()[:1])
+    short = RequestedModel("digits", "life", 3, DIGEST.hex()[:1])
     attempt = next(f for f in (FRAME + bytes([i]) for i in range(256)) if chunks.digest(f).hex()[0] == short.id)
     download = Download("default", short, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     download.add("0", chunks.chunk(attempt, chunks.digest(attempt), 0))
@@ -136,7 +136,7 @@ def test_a_frame_counts_only_if_it_is_the_one_that_was_signed(tmp_path: Path):
 def test_chunks_of_another_model_do_not_push_out_what_has_come(tmp_path: Path):
     large = bytes(chunks.CHUNK) + FRAME
     digest = chunks.digest(large)
-    model_ref = Wanted("digits", "life", 3, digest.hex()[:16])
+    model_ref = RequestedModel("digits", "life", 3, digest.hex()[:16])
     download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     download.add("manifest", manifest(digest=digest.hex(), size=len(large)))
     download.add("0", chunks.chunk(large, digest, 0))
@@ -154,7 +154,7 @@ def test_a_manifest_that_comes_after_the_chunks_goes_on_with_the_next_group(
     monkeypatch.setattr("edgefl.wire.topics.GROUP", 1)
     large = bytes(chunks.CHUNK) + FRAME
     digest = chunks.digest(large)
-    model_ref = Wanted("digits", "life", 3, digest.hex()[:16])
+    model_ref = RequestedModel("digits", "life", 3, digest.hex()[:16])
     download = Download("default", model_ref, Trust(FolderDisk(tmp_path), "default", OURS.key), 1 << 20)
     assert not download.add("0", chunks.chunk(large, digest, 0))
     assert download.add("manifest", manifest(digest=digest.hex(), size=len(large)))

@@ -287,8 +287,10 @@ def test_who_asks_and_does_not_read_is_let_go_of(serve: Serve, monkeypatch: pyte
 
 def test_who_reads_slowly_gets_the_whole_answer(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    look = server.Impatient._look_at_reader
-    monkeypatch.setattr(server.Impatient, "_look_at_reader", lambda self, left: looks.append(left) or look(self, left))
+    look = server.TimedConnection._look_at_reader
+    monkeypatch.setattr(
+        server.TimedConnection, "_look_at_reader", lambda self, left: looks.append(left) or look(self, left)
+    )
     monkeypatch.setattr(server, "PATIENCE", 0.05)
     monkeypatch.setattr(server, "LEAST", 0)  # however little was taken, it is enough
     with unread(serve().server.port) as line:
