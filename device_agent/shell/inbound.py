@@ -24,12 +24,12 @@ from edgefl.wire.messages import (
     read,
     read_json,
 )
-from edgefl.wire.signed import Envelope, Where
+from edgefl.wire.signed import Envelope, SigningContext
 
 Series: TypeAlias = tuple[str, str, int, bytes, bytes | None]  # key, run, counter, signature, what its chunks share
 
 
-class Stranger(WireError):  # noqa: N818 - who it is
+class UntrustedTask(WireError):  # noqa: N818 - who it is
     """A task with a valid signature, by a key that this device does not trust."""
 
     def __init__(self, task: Assignment, run_id: str, key: str, trust: Trust) -> None:
@@ -42,7 +42,7 @@ class Stranger(WireError):  # noqa: N818 - who it is
         self.task, self.run_id, self.key = task, run_id, key
 
 
-class Hearing:
+class AgentInbound:
     """Opens what comes from a coordinator; whatever is not its own or not new is a WireError."""
 
     def __init__(self, fleet: str, device: str, installation: str, trust: Trust, replays: Replays) -> None:
@@ -55,7 +55,7 @@ class Hearing:
     def message(self, job: str, payload: bytes | memoryview) -> ToDevice | None:
         """What is said to this device, once all of it has come."""
         envelope = signed.opened(payload)
-        envelope.prove(Where("down", self.fleet, job, envelope.run_id, self.device))
+        envelope.prove(SigningContext("down", self.fleet, job, envelope.run_id, self.device))
         if not self.trust.trusts(envelope.key):
             self._turn_down(envelope, _task_in)
         if self.trust.key is not None:
@@ -80,7 +80,7 @@ class Hearing:
         common = chunks.series(envelope.payload)
         series = envelope.key, envelope.run_id, envelope.counter, envelope.signature, common
         if common is None or series != self.series:  # of a frame in many chunks one signature serves all
-            envelope.prove(Where("round", self.fleet, job, envelope.run_id))
+            envelope.prove(SigningContext("round", self.fleet, job, envelope.run_id))
             if not self.trust.trusts(envelope.key):
                 self._turn_down(envelope, lambda data: self._own_task(job, envelope, data))
             if self.trust.key is not None:
@@ -105,7 +105,7 @@ class Hearing:
     def state(self, job: str, payload: bytes | memoryview) -> JobState:
         """Where a job stands."""
         envelope = signed.opened(payload)
-        envelope.prove(Where("state", self.fleet, job, envelope.run_id))
+        envelope.prove(SigningContext("state", self.fleet, job, envelope.run_id))
         if not self.trust.trusts(envelope.key):
             raise WireError("message.key", self.trust.why(envelope.key))
         state = read_json(JobState, envelope.payload)
@@ -121,7 +121,7 @@ class Hearing:
         whole = chunks.Assembler(self.calls.limit).add(envelope.payload)
         task = task_in(whole[1]) if whole else None
         if task is not None and task.run_id == envelope.run_id:
-            raise Stranger(task, envelope.run_id, envelope.key, self.trust)
+            raise UntrustedTask(task, envelope.run_id, envelope.key, self.trust)
         raise WireError("message.key", self.trust.why(envelope.key))
 
 

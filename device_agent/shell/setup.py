@@ -9,7 +9,7 @@ from device_agent.durable.own_models import MOST as OWN_MODELS
 from device_agent.shell.backends import MakeModel
 from device_agent.shell.board import Board
 from device_agent.shell.order import Train
-from device_agent.shell.renewal import Renewal
+from device_agent.shell.renewal import CertificateRenewal
 from device_agent.shell.samples import Samples
 from device_agent.shell.training import Training
 from device_agent.shell.workers import DoWork
@@ -17,7 +17,7 @@ from edgefl.job.config.agent_file import LIMIT_MB
 from edgefl.job.config.allowance import Allowance
 from edgefl.job.run.work import Worker
 from edgefl.learn.data.dataset import Dataset
-from edgefl.wire.messages import JobState, Vitals
+from edgefl.wire.messages import JobState, WireVitals
 from edgefl.wire.sealing import SYSTEM, Entropy
 from edgefl.wire.signing import Signer
 
@@ -32,7 +32,7 @@ class DeviceIdentity:
     site: str = ""  # whose broker it is at
     host: str | None = None  # the name of its machine; None: as the machine says
     signer: Signer | None = None  # None: with the key on its disk
-    renewal: Renewal | None = None  # of its certificate, where it has one
+    renewal: CertificateRenewal | None = None  # of its certificate, where it has one
     boot: str = ""  # names the time since its machine was switched on
     board: Board | None = None  # its machine; None: as the machine says
 
@@ -75,8 +75,8 @@ class Limits:
 class Hooks:
     """What the agent asks its owner, and tells it."""
 
-    machine: Callable[[], Vitals] | None = None  # how the machine fares, unless it is simulated
-    unmet: Callable[[Vitals], str] | None = None  # why it should not work now, where its operator has conditions
+    machine: Callable[[], WireVitals] | None = None  # how the machine fares, unless it is simulated
+    unmet: Callable[[WireVitals], str] | None = None  # why it should not work now, where its operator has conditions
     speaks_for: Callable[[], int] = lambda: 1  # devices behind it, of a gateway
     heard: Callable[[JobState], None] = lambda _: None  # each state that counts
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex  # for an installation without one

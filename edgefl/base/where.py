@@ -50,7 +50,7 @@ _COMPARED = ("==", "!=", *_ORDERED)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LabelComparison:
     """A name, and what its value is compared with; several values with `in` and `not in`."""
 
     name: str
@@ -72,7 +72,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Negation:
     """The opposite of one expression."""
 
     part: "Node"
@@ -85,7 +85,7 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class Conjunction:
     """Expressions joined by `and`."""
 
     parts: tuple["Node", ...]
@@ -99,7 +99,7 @@ class All:
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class Disjunction:
     """Expressions joined by `or`."""
 
     parts: tuple["Node", ...]
@@ -112,7 +112,7 @@ class Either:
             yield from part.named()
 
 
-Node: TypeAlias = Comparison | Not | All | Either
+Node: TypeAlias = LabelComparison | Negation | Conjunction | Disjunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,19 +217,19 @@ class _Parser:
         parts = [self._term(depth)]
         while self._take("or"):
             parts.append(self._term(depth))
-        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+        return parts[0] if len(parts) == 1 else Disjunction(tuple(parts))
 
     def _term(self, depth: int) -> Node:
         parts = [self._factor(depth)]
         while self._take("and"):
             parts.append(self._factor(depth))
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
+        return parts[0] if len(parts) == 1 else Conjunction(tuple(parts))
 
     def _factor(self, depth: int) -> Node:
         if depth > DEEPEST:
             self._wrong(f"more than {DEEPEST} parentheses and `not` within one another", "write it flatter")
         if self._take("not"):
-            return Not(self._factor(depth + 1))
+            return Negation(self._factor(depth + 1))
         if self._take("("):
             inside = self._expression(depth + 1)
             if not self._take(")"):
@@ -244,7 +244,7 @@ class _Parser:
         self.next += 1
         negated = self._take("not")
         if self._take("in"):
-            return Comparison(token.text, "not in" if negated else "in", self._list())
+            return LabelComparison(token.text, "not in" if negated else "in", self._list())
         sign = self.here
         if negated or sign.text not in _COMPARED:
             example = f"{token.text} == 'north'"
@@ -254,7 +254,7 @@ class _Parser:
         value = self._value()
         if isinstance(value, bool) and sign.text in _ORDERED:
             self._wrong(f"`{sign.text}` with true or false", "write == or !=", place)
-        return Comparison(token.text, sign.text, (value,))
+        return LabelComparison(token.text, sign.text, (value,))
 
     def _list(self) -> tuple[Value, ...]:
         if not self._take("["):

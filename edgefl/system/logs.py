@@ -15,7 +15,7 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """One line per record, and nothing in it that a terminal would obey."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
@@ -46,5 +46,5 @@ def set_up(level: str) -> None:
     if level not in LEVELS:
         raise ConfigError(f"--log {level}: choose one of {', '.join(LEVELS)}")
     handler = _Stderr()
-    handler.setFormatter(Lines(FORMAT))
+    handler.setFormatter(LineFormatter(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -32,7 +32,7 @@ class _Seen:
     joined: events.Joined | None = None  # what it said of itself when it last came
 
 
-class Sightings:
+class LastSeenWriter:
     """Writes them down once in a while. No run depends on it: what cannot be written is only logged."""
 
     def __init__(self, file: Path, run: str) -> None:
@@ -81,7 +81,7 @@ class Sightings:
         try:
             last_seen.write(self.file, news)
         except StoreError as error:
-            log.warning("who was seen is not written why=%s", error)
+            log.warning("the list of devices seen is not written why=%s", error)
         else:
             self._news.clear()
 

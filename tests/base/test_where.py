@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edgefl.base import where as language
 from edgefl.base.errors import ConfigError
-from edgefl.base.where import All, Comparison, Either, Node, Not, Value, parse
+from edgefl.base.where import Conjunction, Disjunction, LabelComparison, Negation, Node, Value, parse
 
 NORTH = {"site": "north", "camera": "v2", "floor": "3", "outdoor": "true", "memory_mb": 905, "samples": 120}
 
@@ -106,11 +106,14 @@ def test_a_label_of_digits_is_no_truth_and_a_truth_is_no_number():
 
 
 def test_and_binds_closer_than_or_and_not_closer_than_both():
-    assert parse("a == 1 or b == 1 and c == 1").tree == Either(
-        (Comparison("a", "==", (1.0,)), All((Comparison("b", "==", (1.0,)), Comparison("c", "==", (1.0,)))))
+    assert parse("a == 1 or b == 1 and c == 1").tree == Disjunction(
+        (
+            LabelComparison("a", "==", (1.0,)),
+            Conjunction((LabelComparison("b", "==", (1.0,)), LabelComparison("c", "==", (1.0,)))),
+        )
     )
-    assert parse("not a == 1 and b == 1").tree == All(
-        (Not(Comparison("a", "==", (1.0,))), Comparison("b", "==", (1.0,)))
+    assert parse("not a == 1 and b == 1").tree == Conjunction(
+        (Negation(LabelComparison("a", "==", (1.0,))), LabelComparison("b", "==", (1.0,)))
     )
 
 
@@ -198,18 +201,18 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), m
 numbers = st.one_of(st.integers(-1000, 1000), st.sampled_from([0.5, -2.25, 905.125])).map(float)
 literals = st.one_of(texts, numbers, st.booleans())
 comparisons = st.one_of(
-    st.builds(Comparison, names, st.sampled_from(["==", "!="]), st.tuples(literals)),
-    st.builds(Comparison, names, st.sampled_from(["<", "<=", ">", ">="]), st.tuples(st.one_of(texts, numbers))),
+    st.builds(LabelComparison, names, st.sampled_from(["==", "!="]), st.tuples(literals)),
+    st.builds(LabelComparison, names, st.sampled_from(["<", "<=", ">", ">="]), st.tuples(st.one_of(texts, numbers))),
     st.builds(
-        Comparison, names, st.sampled_from(["in", "not in"]), st.lists(literals, min_size=1, max_size=3).map(tuple)
+        LabelComparison, names, st.sampled_from(["in", "not in"]), st.lists(literals, min_size=1, max_size=3).map(tuple)
     ),
 )
 trees = st.recursive(
     comparisons,
     lambda part: st.one_of(
-        st.builds(Not, part),
-        st.builds(All, st.lists(part, min_size=2, max_size=3).map(tuple)),
-        st.builds(Either, st.lists(part, min_size=2, max_size=3).map(tuple)),
+        st.builds(Negation, part),
+        st.builds(Conjunction, st.lists(part, min_size=2, max_size=3).map(tuple)),
+        st.builds(Disjunction, st.lists(part, min_size=2, max_size=3).map(tuple)),
     ),
     max_leaves=6,
 )
@@ -227,14 +230,14 @@ def written(value: Value) -> str:
 def spelled(node: Node) -> str:
     """The expression with all its parentheses."""
     match node:
-        case Comparison(name, sign, values):
+        case LabelComparison(name, sign, values):
             list_ = ", ".join(written(value) for value in values)
             return f"{name} {sign} [{list_}]" if sign.endswith("in") else f"{name} {sign} {list_}"
-        case Not(part):
+        case Negation(part):
             return f"not ({spelled(part)})"
-        case All(parts):
+        case Conjunction(parts):
             return " and ".join(f"({spelled(part)})" for part in parts)
-        case Either(parts):
+        case Disjunction(parts):
             return " or ".join(f"({spelled(part)})" for part in parts)
 
 
@@ -248,12 +251,12 @@ def test_what_is_written_is_what_is_read(tree):
 def of_python(node: Node, device: dict[str, Value]) -> str:
     """The expression with the truth of each comparison in its place, as Python writes it."""
     match node:
-        case Comparison():
+        case LabelComparison():
             return str(node.holds(device))
-        case Not(part):
+        case Negation(part):
             return f"(not {of_python(part, device)})"
-        case All(parts) | Either(parts):
-            word = " and " if isinstance(node, All) else " or "
+        case Conjunction(parts) | Disjunction(parts):
+            word = " and " if isinstance(node, Conjunction) else " or "
             return f"({word.join(of_python(part, device) for part in parts)})"
 
 
@@ -267,7 +270,7 @@ def test_it_means_what_python_means_by_the_same_words(tree, device):
 @given(names, st.one_of(texts, numbers, st.booleans()), literals)
 def test_of_two_opposite_comparisons_exactly_one_holds_where_the_device_has_the_name(name, value, literal):
     for sign, opposite in (("==", "!="), ("in", "not in")):
-        one, other = Comparison(name, sign, (literal,)), Comparison(name, opposite, (literal,))
+        one, other = LabelComparison(name, sign, (literal,)), LabelComparison(name, opposite, (literal,))
         assert one.holds({name: value}) is not other.holds({name: value})
         assert not one.holds({})
         assert not other.holds({})

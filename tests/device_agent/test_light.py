@@ -97,6 +97,31 @@ def test_an_agent_reads_its_samples_without_masked_arrays(tmp_path: Path) -> Non
     assert done.stdout.split() == ["40", "False"]
 
 
+SUMMED = """
+import sys
+from pathlib import Path
+from edgefl.system.slim_imports import slim
+slim()
+import device_agent.start
+from device_agent.durable.counted_rows import SUMMED, CountedRows
+from edgefl.job.config.agent_file import LocalData
+from edgefl.system.disk import FolderDisk
+for count in (50, 55):
+    samples = device_agent.start.samples_of(LocalData(source=f"npz:{sys.argv[1]}/{count}.npz"))
+    samples.sum_over(CountedRows(FolderDisk(Path(sys.argv[1])), SUMMED).left_out)
+    print(len(samples.left_out), "numpy.ma" in sys.modules)
+"""
+
+
+def test_an_agent_chooses_the_rows_of_its_sums_without_masked_arrays(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(55, 4)).astype(np.float32)
+    for count in (50, 55):
+        np.savez(tmp_path / f"{count}.npz", x=x[:count], y=np.arange(count) % 3)
+    command = [sys.executable, "-c", SUMMED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["0 False", "4 False"]  # 44 are trained on, the 40 from before and 4 new ones
+
+
 GRAPHS = """
 import sys
 import numpy as np

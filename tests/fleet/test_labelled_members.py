@@ -11,9 +11,9 @@ from edgefl.base.device_labels import Properties
 from edgefl.base.errors import ConfigError
 from edgefl.cli.app import app
 from edgefl.fleet import inventory, members, sites
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.folder import FleetFolder
-from edgefl.watch.fleet_inventory import Sightings
+from edgefl.watch.fleet_inventory import LastSeenWriter
 from edgefl.wire.signing import Signer
 
 BEGIN = datetime(2026, 11, 17, tzinfo=timezone.utc)
@@ -28,7 +28,7 @@ def state(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fleet():
-    opened = Fleet.new("default", ["127.0.0.1"], 8883, BEGIN)
+    opened = FleetAdministration.new("default", ["127.0.0.1"], 8883, BEGIN)
     for name in ("pi-01", "pi-02", "pi-03"):
         opened.add(name, BEGIN)
     return opened
@@ -114,7 +114,7 @@ def test_the_site_of_a_bridged_broker_is_a_label_unless_another_is_given():
 
 
 def seen(*facts):
-    told = Sightings(FleetFolder("default").seen, "monday")
+    told = LastSeenWriter(FleetFolder("default").seen, "monday")
     for fact in facts:
         told(fact)
     told.write()

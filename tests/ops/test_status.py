@@ -22,7 +22,7 @@ from edgefl.base import events
 from edgefl.base.errors import ConfigError, EdgeflError
 from edgefl.base.events import Round
 from edgefl.cli.app import app
-from edgefl.ops.run_lookup import Looked
+from edgefl.ops.run_lookup import RunLookup
 from edgefl.ops.sources import PageSource
 from edgefl.ops.status import runs_table
 from edgefl.system.disk import FolderDisk
@@ -180,8 +180,8 @@ def test_who_was_slow_on_tuesday(folder):
     text = said(folder, "--slow", "--on", "2026-11-17")
     lines = [line.split() for line in text.splitlines()]
     assert lines[2][:9] == ["pi-2", "1", "0", "0", "42.0", "s", "42.0", "s", "1"]
-    assert "nobody was asked" in said(folder, "--slow", "--on", "2026-11-16")
-    assert "nobody was asked" in said(folder, "--slow", "--since", "2026-11-17T00:01", "--until", "2026-11-18")
+    assert "no device was asked" in said(folder, "--slow", "--on", "2026-11-16")
+    assert "no device was asked" in said(folder, "--slow", "--since", "2026-11-17T00:01", "--until", "2026-11-18")
     first, second = (json.loads(line) for line in said(folder, "--slow", "--json").splitlines())
     assert (first["device"], second["device"]) == ("pi-2", "pi-1")
     assert (first["median_took"], first["times_cohort"]) == (42.0, 42.0 / 22.0)
@@ -189,7 +189,7 @@ def test_who_was_slow_on_tuesday(folder):
 
 def test_one_devices_story(folder):
     text = said(folder, "--device", "pi-2")
-    assert "pi-2  offline: no coordinator hears it" in text
+    assert "pi-2  offline: no coordinator is running" in text
     assert "2026-11-17 00:00:46 UTC  declined round 2: too warm: 91 °C" in text
     assert json.loads(said(folder, "--device", "pi-2", "--json"))["turns"][0]["took"] == 42.0
 
@@ -291,13 +291,13 @@ def test_the_page_of_a_coordinator_answers_all_that_is_asked(folder, tmp_path):
     pytest.importorskip("uvicorn")
     from edgefl.job.config.page import Page
     from edgefl.watch.page.feed import Feed
-    from edgefl.watch.page.history import History
-    from edgefl.watch.page.server import Server
+    from edgefl.watch.page.history import PastRuns
+    from edgefl.watch.page.server import PageServer
 
     known, token = Overview(), tmp_path / "token"  # which the page makes
     for fact in (events.Started("sensors", "1f2e", rounds=3, at=TUESDAY), *STORY):
         known.tell(fact)
-    server = Server(Page(port=0, token=token), Feed(known), History(folder.parent, "sensors"))
+    server = PageServer(Page(port=0, token=token), Feed(known), PastRuns(folder.parent, "sensors"))
     try:
         source = PageSource(server.url, token)
         assert plain(source.snapshot()) == plain(known.snapshot())
@@ -318,20 +318,20 @@ def test_a_page_with_a_certificate_is_believed_if_its_authority_is_named(folder,
     pytest.importorskip("uvicorn")
     from edgefl.job.config.page import Page
     from edgefl.watch.page.feed import Feed
-    from edgefl.watch.page.history import History
-    from edgefl.watch.page.server import Server
+    from edgefl.watch.page.history import PastRuns
+    from edgefl.watch.page.server import PageServer
 
     authority = Authority.new(tmp_path / "authority", dates=LASTING)
     proof = authority.issue("server", LASTING)
     known = Overview()
     known.tell(events.Started("sensors", "1f2e", rounds=3, at=TUESDAY))
-    server = Server(
-        Page(port=0, certificate=proof.certificate, key=proof.key), Feed(known), History(folder.parent, "sensors")
+    server = PageServer(
+        Page(port=0, certificate=proof.certificate, key=proof.key), Feed(known), PastRuns(folder.parent, "sensors")
     )
     try:
         assert server.url.startswith("https://")
         assert PageSource(server.url, None, authority.path).snapshot().run.name == "sensors"
-        with pytest.raises(ConfigError, match=r"its certificate is not believed .*: --ca FILE names the authority"):
+        with pytest.raises(ConfigError, match=r"its certificate is not trusted .*: --ca FILE names the authority"):
             PageSource(server.url).snapshot()
         with pytest.raises(ConfigError, match="cannot be read as a certificate"):
             PageSource(server.url, None, tmp_path / "nowhere.crt")
@@ -406,5 +406,5 @@ def test_the_table_of_runs_has_the_figure_that_a_model_is_judged_by_however_smal
     overview = Overview()
     overview.tell(events.Started("sensors", "1f2e", rounds=3, at=1.0))
     overview.tell(Round(1, scores={"f1": 0.05, "loss": 1.0}, at=2.0))
-    table = runs_table([Looked("runs/sensors", PageSource("http://127.0.0.1:1"), overview.snapshot())], 3.0)
+    table = runs_table([RunLookup("runs/sensors", PageSource("http://127.0.0.1:1"), overview.snapshot())], 3.0)
     assert [str(cell) for cell in table.columns[3].cells] == ["F1 5.0%"]

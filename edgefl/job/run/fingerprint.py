@@ -1,7 +1,7 @@
 """By what a run is known: a digest of all that its result depends on.
 
-That is the run file with algorithm and seed, what is in its data, our own code, the files of the user's that it names,
-and the objects of this process (object_fingerprint.py). What those files import is not looked at.
+That is the run file with algorithm and seed, the contents of its data, edgefl's own code, the user's files that it
+names, and objects of this process (object_fingerprint.py). What those files import is not looked at.
 """
 
 import json

@@ -13,17 +13,17 @@ from coordinator.decide.strikes import Conduct
 from coordinator.decide.vocabulary import (
     Action,
     Announced,
-    Answered,
+    AnswerArrived,
     Ask,
-    Connected,
+    CoordinatorConnected,
     Event,
-    Labelled,
+    LabelsRead,
     Meet,
     Merge,
     Misbehaved,
-    Model,
     Prepare,
     Prepared,
+    PublishedModel,
     Usable,
     Woken,
 )
@@ -32,7 +32,7 @@ from edgefl.base.events import Fact
 from edgefl.base.where import parse
 
 RULES = Rules(rounds=3, seed=7, cohort=2, quorum=2, deadline=30.0, start_with=2)
-MODEL = Model(1, 1000)
+MODEL = PublishedModel(1, 1000)
 HERE = Announcement(online=True, installation="i", birth=1, samples=10, concise=True)
 NORTH, SOUTH = {"site": "north"}, {"site": "south"}
 
@@ -49,7 +49,7 @@ def feed(s: State, *happened: Event) -> tuple[State, list[Action], list[Fact]]:
 
 def new(where: str, **labels: dict[str, str]) -> State:
     s = State(Rounds(RULES), Conduct(3, 60.0), where=parse(where))
-    return feed(s, Labelled(0.0, labels))[0]
+    return feed(s, LabelsRead(0.0, labels))[0]
 
 
 def come(device: str, at: float = 1.0, **more: object) -> Announced:
@@ -58,7 +58,7 @@ def come(device: str, at: float = 1.0, **more: object) -> Announced:
 
 def counted(device: str, round: int = 1, at: float = 15.0) -> list[Event]:
     digest = f"{device}{round}".encode().ljust(32)
-    return [Answered(at, device, round, digest, 500), Usable(at, digest)]
+    return [AnswerArrived(at, device, round, digest, 500), Usable(at, digest)]
 
 
 def opened(**labels: dict[str, str]) -> State:
@@ -98,7 +98,7 @@ def test_quorum_and_cohort_are_of_those_that_are_meant():
 
 def test_without_where_all_are_asked_whatever_their_labels():
     s = State(Rounds(RULES), Conduct(3, 60.0))
-    s, did, told = feed(s, Labelled(0.0, {"a": SOUTH}), come("a"), come("b"), Prepared(10.0, 0, MODEL))
+    s, did, told = feed(s, LabelsRead(0.0, {"a": SOUTH}), come("a"), come("b"), Prepared(10.0, 0, MODEL))
     assert asked(did) == {"a", "b"}
     assert told[0] == events.Labelled({"a": SOUTH})
     assert not any(isinstance(fact, events.Excluded) for fact in told)
@@ -128,7 +128,7 @@ def test_a_device_cannot_give_itself_a_label():
 def test_a_device_that_the_operator_labels_meanwhile_is_asked_from_then_on():
     s, did, _ = feed(new("site == 'north'", a=SOUTH, b=NORTH), come("a"), come("b"), Prepared(10.0, 0, MODEL))
     assert asked(did) == set()
-    s, did, told = feed(s, Labelled(11.0, {"a": NORTH, "b": NORTH}))
+    s, did, told = feed(s, LabelsRead(11.0, {"a": NORTH, "b": NORTH}))
     assert told[:2] == [events.Labelled({"a": NORTH}), events.Included("a")]
     assert asked(did) == {"a", "b"}
     assert (s.excluded, s.fleet) == ({}, {"a", "b"})
@@ -136,13 +136,13 @@ def test_a_device_that_the_operator_labels_meanwhile_is_asked_from_then_on():
 
 def test_the_first_that_is_labelled_makes_the_job():
     s, _, _ = feed(new("site == 'north'", a=SOUTH), come("a"))
-    _, did, told = feed(s, Labelled(2.0, {"a": NORTH}))
+    _, did, told = feed(s, LabelsRead(2.0, {"a": NORTH}))
     assert did == [Prepare()]
     assert told == [events.Labelled({"a": NORTH}), events.Included("a"), events.Preparing("preparing the model")]
 
 
 def test_a_device_that_loses_its_label_at_work_still_counts_and_another_is_asked():
-    s, did, told = feed(opened(), come("d", 11.0), Labelled(12.0, {"a": SOUTH, "b": NORTH, "d": NORTH}))
+    s, did, told = feed(opened(), come("d", 11.0), LabelsRead(12.0, {"a": SOUTH, "b": NORTH, "d": NORTH}))
     assert events.Excluded("a", "site is 'south'") in told
     assert asked(did) == {"d"}
     s, did, _ = feed(s, *counted("a"), *counted("b"), *counted("d"))
@@ -154,24 +154,24 @@ def test_a_device_that_loses_its_label_at_work_still_counts_and_another_is_asked
 
 def test_labels_that_change_nothing_for_a_device_tell_only_the_labels():
     s, _, _ = feed(opened(), Woken(10.5))
-    s, did, told = feed(s, Labelled(11.0, {"a": {**NORTH, "camera": "v2"}, "b": NORTH, "c": {"site": "east"}}))
+    s, did, told = feed(s, LabelsRead(11.0, {"a": {**NORTH, "camera": "v2"}, "b": NORTH, "c": {"site": "east"}}))
     assert told == [
         events.Labelled({"a": {**NORTH, "camera": "v2"}, "c": {"site": "east"}}),
         events.Excluded("c", "site is 'east'"),
     ]
     assert did == []
-    same = Labelled(12.0, s.labels)
+    same = LabelsRead(12.0, s.labels)
     assert feed(s, same)[1:] == ([], [])
 
 
 def test_labels_of_a_device_that_is_away_count_when_it_comes():
-    s, _, told = feed(new("site == 'north'", a=SOUTH), Labelled(1.0, {"a": NORTH}))
+    s, _, told = feed(new("site == 'north'", a=SOUTH), LabelsRead(1.0, {"a": NORTH}))
     assert told == [events.Labelled({"a": NORTH})]
     assert feed(s, come("a"))[0].rounds.present == {"a"}
 
 
 def test_a_label_that_is_taken_away_is_told_as_none():
-    _, _, told = feed(opened(), Labelled(11.0, {"b": NORTH, "c": SOUTH}))
+    _, _, told = feed(opened(), LabelsRead(11.0, {"b": NORTH, "c": SOUTH}))
     assert told[:2] == [events.Labelled({"a": {}}), events.Excluded("a", "it has no 'site'")]
 
 
@@ -184,7 +184,7 @@ def test_what_the_broker_repeats_of_a_device_that_is_not_asked_is_not_told_again
 def test_a_restarted_coordinator_asks_no_device_whose_label_went_meanwhile():
     before = opened()
     s = State(before.rounds, Conduct(3, 60.0), where=parse("site == 'north'"), resumed=True)
-    s, _, _ = feed(s, Labelled(50.0, {"b": NORTH}), Connected(50.0), Prepared(51.0, 0, MODEL))
+    s, _, _ = feed(s, LabelsRead(50.0, {"b": NORTH}), CoordinatorConnected(50.0), Prepared(51.0, 0, MODEL))
     s, did, told = feed(s, come("a", 52.0), come("b", 52.0))
     assert asked(did) == {"b"}
     assert events.Excluded("a", "it has no 'site'") in told
@@ -194,9 +194,9 @@ def test_a_restarted_coordinator_asks_no_device_whose_label_went_meanwhile():
 def test_a_device_in_quarantine_is_asked_after_it_if_it_is_meant_then():
     bad: list[Event] = [Misbehaved(11.0, "a", "update.norm", "too long") for _ in range(3)]
     s, _, _ = feed(opened(), *bad)
-    s, _, told = feed(s, Labelled(12.0, {"a": SOUTH, "b": NORTH, "c": SOUTH}))
+    s, _, told = feed(s, LabelsRead(12.0, {"a": SOUTH, "b": NORTH, "c": SOUTH}))
     assert events.Excluded("a", "site is 'south'") in told
-    s, _, _ = feed(s, Labelled(13.0, {"a": NORTH, "b": NORTH, "c": SOUTH}))
+    s, _, _ = feed(s, LabelsRead(13.0, {"a": NORTH, "b": NORTH, "c": SOUTH}))
     assert "a" not in s.rounds.present
     s, _, _ = feed(s, Woken(80.0))
     assert "a" in s.rounds.present
@@ -215,7 +215,7 @@ def test_a_call_to_all_is_counted_by_those_that_hear_it():
 labels = st.dictionaries(st.sampled_from("abcd"), st.sampled_from([NORTH, SOUTH, {}]))
 happenings = st.lists(
     st.one_of(
-        labels.map(lambda given: Labelled(20.0, given)),
+        labels.map(lambda given: LabelsRead(20.0, given)),
         st.builds(come, st.sampled_from("abcd"), st.just(20.0), online=st.booleans(), samples=st.integers(0, 20)),
     ),
     max_size=20,

@@ -9,7 +9,7 @@ import pytest
 from coordinator.shell import labels
 from coordinator.shell.labels import DeviceLabels
 from edgefl.base.errors import ConfigError
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.members import MembersFile
 from edgefl.job.config.reader import parse
 from edgefl.job.config.schema import RunFile
@@ -18,9 +18,9 @@ BEGIN = datetime(2026, 11, 17, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetAdministration:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    opened = Fleet.new("default", ["127.0.0.1"], 8883, BEGIN)
+    opened = FleetAdministration.new("default", ["127.0.0.1"], 8883, BEGIN)
     for name in ("pi-01", "pi-02"):
         opened.add(name, BEGIN)
     opened.label(["pi-01", "pi-02"], {"site": "north"}, BEGIN)
@@ -33,7 +33,7 @@ def run(**more: Any) -> RunFile:
     return parse(RunFile, table, "test", environment={})
 
 
-def test_those_of_members_are_read_again_when_their_file_changes(fleet: Fleet):
+def test_those_of_members_are_read_again_when_their_file_changes(fleet: FleetAdministration):
     source = DeviceLabels(run(fleet={"labels": {"pi-01": {"site": "attic"}}}), MembersFile(fleet.folder.members))
     before = source.now()
     assert before == {"pi-01": {"site": "north"}, "pi-02": {"site": "north"}}
@@ -44,7 +44,7 @@ def test_those_of_members_are_read_again_when_their_file_changes(fleet: Fleet):
     assert source.now() == {"pi-02": {"camera": "v2"}}
 
 
-def test_a_file_that_cannot_be_read_at_this_moment_leaves_them_as_they_were(fleet: Fleet):
+def test_a_file_that_cannot_be_read_at_this_moment_leaves_them_as_they_were(fleet: FleetAdministration):
     source = DeviceLabels(run(), MembersFile(fleet.folder.members))
     before = source.now()
     fleet.folder.members.write_text("{")
@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_read_at_this_moment_leaves_them_as_they_were(flee
     assert source.now() == before
 
 
-def test_of_a_run_that_lists_its_devices_only_these_have_any(fleet: Fleet):
+def test_of_a_run_that_lists_its_devices_only_these_have_any(fleet: FleetAdministration):
     key = fleet.members.members["pi-02"].key
     source = DeviceLabels(run(devices={"pi-02": key}), MembersFile(fleet.folder.members))
     assert source.now() == {"pi-02": {"site": "north"}}
