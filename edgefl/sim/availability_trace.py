@@ -29,7 +29,7 @@ Spans: TypeAlias = tuple[tuple[float, float], ...]  # from and to, in virtual se
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TraceLine:
     """A line of the file: when a device is there."""
 
     number: int
@@ -58,16 +58,16 @@ def read(path: Path, devices: Collection[str]) -> dict[str, Spans]:
         kinds = ("dates", "seconds") if other.dated else ("seconds", "dates")
         _wrong(path, other.number, f"times are {kinds[0]} here and {kinds[1]} in line {first.number}: write one kind")
     zero = min(line.begin for line in lines) if first.dated else 0.0
-    by_device: dict[str, list[_Line]] = {name: [] for name in devices}
+    by_device: dict[str, list[_TraceLine]] = {name: [] for name in devices}
     for line in lines:
         by_device[line.device].append(line)
     return {name: _joined(path, of_device, zero) for name, of_device in by_device.items()}
 
 
-def _joined(path: Path, lines: list[_Line], zero: float) -> Spans:
+def _joined(path: Path, lines: list[_TraceLine], zero: float) -> Spans:
     """Return the spans of one device in their order; those that touch are one."""
     spans: list[tuple[float, float]] = []
-    before: _Line | None = None
+    before: _TraceLine | None = None
     for line in sorted(lines, key=lambda one: (one.begin, one.end)):
         if before is not None and line.begin < before.end:
             _wrong(path, line.number, f"'{line.device}' is there already, as line {before.number} says: join the two")
@@ -79,7 +79,7 @@ def _joined(path: Path, lines: list[_Line], zero: float) -> Spans:
     return tuple(spans)
 
 
-def _lines(path: Path, devices: Collection[str]) -> Iterator[_Line]:
+def _lines(path: Path, devices: Collection[str]) -> Iterator[_TraceLine]:
     known, rows = frozenset(devices), _rows(path)
     places = _places(path, [cell.strip().lower() for cell in next(rows, (1, []))[1]])
     for number, row in rows:
@@ -115,7 +115,7 @@ def _places(path: Path, heading: list[str]) -> tuple[int, ...]:
     return tuple(heading.index(name) for name in COLUMNS)
 
 
-def _line(path: Path, number: int, row: list[str], places: tuple[int, ...], known: frozenset[str]) -> _Line:
+def _line(path: Path, number: int, row: list[str], places: tuple[int, ...], known: frozenset[str]) -> _TraceLine:
     if len(row) <= max(places):
         _wrong(path, number, f"{len(row)} cells, of which one has to be '{COLUMNS[places.index(max(places))]}'")
     device, *times = (row[place].strip() for place in places)
@@ -129,7 +129,7 @@ def _line(path: Path, number: int, row: list[str], places: tuple[int, ...], know
         _wrong(path, number, "one time is a date and the other a number of seconds: write one kind")
     if end <= begin:
         _wrong(path, number, f"to = {times[1]} is not later than from = {times[0]}")
-    return _Line(number, device, begin, end, dated)
+    return _TraceLine(number, device, begin, end, dated)
 
 
 def _time(path: Path, number: int, name: str, text: str) -> tuple[float, bool]:
