@@ -14,11 +14,12 @@ from device_agent.decide.vocabulary import Stopped
 from device_agent.durable import identity
 from device_agent.durable.failures import boot
 from device_agent.shell.backends import choose, maker
+from device_agent.shell.examination import Examination
 from device_agent.shell.own_samples import samples_of
 from device_agent.shell.renewal import Renewal
 from device_agent.shell.samples import Samples
 from device_agent.shell.service import Agent
-from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
+from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Remote, Scope, TrainingSetup
 from device_agent.shell.vitals import Machine
 from edgefl.base.errors import ConfigError
 from edgefl.job.config import reader
@@ -30,6 +31,7 @@ from edgefl.system.background import Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import Disk, FolderDisk
 from edgefl.system.locks import own
+from edgefl.system.logs import TOLD
 from edgefl.system.portable import LINUX
 from edgefl.system.service_manager import ServiceManager
 from edgefl.system.turns import Turns
@@ -62,16 +64,26 @@ def run(
     if zygote is None:
         resident_memory.one_heap()
         zygote = Zygote()  # before anything else: it shall know nothing, and a process with threads is not forked
-    file = reader.load(AgentFile, path or _enrolled(), sets)
+    path = path or _enrolled()
+    file = reader.load(AgentFile, path, sets)
     folder = file.agent.folder.expanduser() / file.agent.id
     identity.check(FolderDisk(folder))
     with own(folder):
-        agent = open_agent(file, root, once=once, only=only, insecure=insecure, zygote=zygote)
+        remote = _remote(file, path, sets)
+        agent = open_agent(file, root, once=once, only=only, insecure=insecure, zygote=zygote, remote=remote)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, agent.stop)
         resident_memory.one_heap(KEPT)  # not before: what starting frees is given back
         resident_memory.release_code()  # most of it was for starting
         return agent.run()
+
+
+def _remote(file: AgentFile, path: Path, sets: Sequence[str]) -> Remote:
+    """How questions of the fleet's operator are answered; what is logged from here on may be among the answers."""
+    allowed, recent = file.remote.allow, logs.RecentLines()
+    if "logs" in allowed:
+        logging.getLogger().addHandler(recent)
+    return Remote(allowed, recent.lines, Examination(path, sets))
 
 
 def _enrolled() -> Path:
@@ -136,6 +148,7 @@ def open_agent(
     only: str | None = None,
     insecure: bool = False,
     zygote: Zygote | None = None,
+    remote: Remote | None = None,
 ) -> Host:
     """Return the agent of this file. What is wrong with the file is raised; data that cannot be read are announced."""
     me = file.agent
@@ -146,7 +159,8 @@ def open_agent(
     exposure.check(address, me.tls, "agent", insecure=insecure)
     back_end = choose(file.compute)
     samples = samples_of(file.data, root)
-    log.info("device=%s broker=%s samples=%d back_end=%s", me.id, address, len(samples.data), back_end)
+    about = me.id, address, len(samples.data), back_end
+    log.info("device=%s broker=%s samples=%d back_end=%s", *about, extra=TOLD)
     if len(samples.data) and (top := unscaled(samples.data)):
         log.warning("features go up to %.6g: scale them to about -1 to 1, or learning will probably fail", top)
     machine = Machine(me.folder.expanduser())
@@ -181,7 +195,7 @@ def open_agent(
             own_models=me.own_models,
             own_models_mb=me.own_models_mb,
         ),
-        hooks=Hooks(machine=machine, unmet=_unmet(file.conditions)),
+        hooks=Hooks(machine=machine, unmet=_unmet(file.conditions), remote=remote),
     )
 
 

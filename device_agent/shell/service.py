@@ -29,6 +29,7 @@ from device_agent.durable.trust import Trust, Wanted
 from device_agent.shell.allowance import KNOWN, UNDONE, Booking
 from device_agent.shell.data_watch import DataLooked, DataWatch
 from device_agent.shell.descriptions import Describing, Descriptions
+from device_agent.shell.diagnosis import Diagnosed, Diagnosis
 from device_agent.shell.inbound import Hearing, Stranger
 from device_agent.shell.model_cache import ModelCache
 from device_agent.shell.order import Order
@@ -45,6 +46,7 @@ from edgefl.job.config.allowance import Allowance
 from edgefl.job.transforms.sealing import Sealing
 from edgefl.system.background import Crashed
 from edgefl.system.disk import Disk
+from edgefl.system.logs import TOLD, tells
 from edgefl.system.reactor import Woken
 from edgefl.wire import chunks, messages, topics
 from edgefl.wire.messages import (
@@ -59,6 +61,7 @@ from edgefl.wire.messages import (
     Receipt,
     Refusal,
     Renewed,
+    Request,
     Vitals,
     Working,
 )
@@ -71,7 +74,7 @@ log = logging.getLogger(__name__)
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
 
-Event: TypeAlias = TransportEvent | Outcome | DataLooked | vocabulary.Stopped
+Event: TypeAlias = TransportEvent | Outcome | DataLooked | Diagnosed | vocabulary.Stopped
 
 
 class Agent:
@@ -119,8 +122,13 @@ class Agent:
             self.samples,
             clock=clock,
             hooks=hooks,
-            complain=self._complain,
+            complain=lambda what: self._complain(what, what),  # it quotes brokers, coordinators and other devices
             hides=allowance.epsilon is not None,
+        )
+        self.diagnosis = (
+            Diagnosis(hooks.remote, self.outbox, self.attendance, clock=clock, put=self.put, machine=hooks.machine)
+            if hooks.remote is not None
+            else None
         )
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
@@ -163,6 +171,11 @@ class Agent:
                 pass
             case Woken():
                 self._woken()
+            case Message(topic=topic) if self.full and topics.parts(topic)[:1] == (topics.SERVER,):
+                with suppress(StoreError):  # a certificate that is not written is asked for again
+                    self._receive(event)  # a question does not wait for a full disk: it may be about it
+            case Diagnosed() if self.full:
+                self._receive(event)
             case vocabulary.Stopped() if self.full:
                 self._end(1, str(self.full))
             case _:
@@ -221,7 +234,7 @@ class Agent:
         try:
             do(first)
         except StoreError as error:
-            log.warning("paused why=%s", error)
+            log.warning("paused why=%s", error, extra=tells(f"paused why={error.told}"))
             queue.appendleft(first)
             self.full, self.retry_at = error, self.clock.now() + RETRY
 
@@ -241,32 +254,36 @@ class Agent:
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
-    def _receive(self, event: Event) -> None:  # noqa: C901, PLR0912  one event, one case
+    def _receive(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915  one event, one case
         match event:
             case Message():
                 try:
                     self._message(event)
                 except WireError as error:
                     self.refusals[error.code] += 1
-                    self._complain(f"ignored topic={printable(event.topic)} code={error.code} why={error}")
+                    ignored = f"ignored topic={printable(event.topic)} code={error.code}"
+                    self._complain(f"{ignored} why={error}", ignored)
             case Connected():
-                log.log(DEBUG if self.attendance.twin.certain else INFO, "connected device=%s", self.device)
+                level = DEBUG if self.attendance.twin.certain else INFO
+                log.log(level, "connected device=%s", self.device, extra=TOLD)
                 self.attendance.connected()
                 self.give_up_at, self.severed = None, False
                 self._listen()
                 self._feed(vocabulary.Connected())
             case Disconnected(taken_over=taken_over):
                 level = DEBUG if self.attendance.twin.certain else WARNING
-                log.log(level, "disconnected device=%s broker=%s reason=%s", self.device, self.broker, event)
+                about = self.device, self.broker, event
+                log.log(level, "disconnected device=%s broker=%s reason=%s", *about, extra=TOLD)
                 self.last_seen, self.severed = event, False
                 self._feed(vocabulary.Disconnected())
                 if taken_over:
-                    self._complain(
+                    taken = (
                         f"another client took over the connection of '{self.device}', which comes back:"
                         " if this happens again, look for a copy of this device, or for a stranger at the broker"
                     )
+                    self._complain(taken, taken)
             case Undelivered(topic, reason):
-                log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
+                log.warning("the broker refused a message topic=%s reason=%s", topic, reason, extra=TOLD)
             case Trained() | Failed() | Progressed() if event.number != self.trainer.number:
                 log.debug("of a training that was cancelled round=%d", event.round)
             case Trained(_, round, done):
@@ -288,6 +305,8 @@ class Agent:
                 self._announce_data()
             case Progressed(_, round, steps):
                 self._working(round, steps, self._vitals())
+            case Diagnosed() if self.diagnosis:
+                self.diagnosis.ended(event)
             case DataLooked():
                 self.data_watch.looked(event)
                 self._announce_data()
@@ -312,11 +331,11 @@ class Agent:
     def _bridge(self, *, there: bool, retained: bool) -> None:
         """What a cut line is to others, a cut bridge is to us: what was said meanwhile is lost, and said again."""
         if not there and not self.severed:
-            log.warning("the site is cut off site=%s", self.attendance.site)
+            log.warning("the site is cut off site=%s", self.attendance.site, extra=TOLD)
             self.severed = True
             self._feed(vocabulary.Disconnected())
         elif there and (self.severed or not retained):
-            log.info("the site is there again site=%s", self.attendance.site)
+            log.info("the site is there again site=%s", self.attendance.site, extra=TOLD)
             self.severed = False
             self._feed(vocabulary.Connected())
 
@@ -338,14 +357,15 @@ class Agent:
     def _said(self, job: str, message: messages.ToDevice) -> None:
         match message:
             case Assignment() if message.installation in (None, self.birth.installation):
-                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
+                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model, extra=TOLD)
                 self.attendance.pause.over()  # a coordinator works with us
                 task = _tasked(message)
                 if message.enclosed:
                     self._unfold(task, message.enclosed)
                 self._feed(task)
             case Receipt():
-                log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
+                about = message.round, message.verdict, message.reason
+                log.info("receipt round=%d verdict=%s %s", *about, extra=TOLD)
                 self._feed(vocabulary.Receipted(message.round, message.digest.hex(), message.verdict))
             case Refusal() if message.installation in (None, self.birth.installation) and message.key in (
                 None,
@@ -354,6 +374,8 @@ class Agent:
                 self._feed(vocabulary.Refused(message.code, message.reason))
             case Renewed(certificate=certificate) if self.renewal:
                 self.renewal.take(certificate)
+            case Request() if self.diagnosis:
+                self.diagnosis.asked(message, self.model_cache.trust.key)
             case Missing():
                 self._feed(vocabulary.Resend(message.digest.hex(), message.indexes))
             case _:
@@ -365,14 +387,16 @@ class Agent:
             self.model_cache.enclose(_wanted(task)[0], enclosed)
         except WireError as error:
             self.refusals[error.code] += 1
-            self._complain(f"ignored the model that came with a task code={error.code} why={error}")
+            ignored = f"ignored the model that came with a task code={error.code}"
+            self._complain(f"{ignored} why={error}", ignored)
 
     def _state(self, job: str, state: JobState) -> None:
         if state.protocol != topics.PROTOCOL:
-            self._complain(
+            older = (
                 f"job '{job}' speaks protocol {state.protocol}, this agent {topics.PROTOCOL}, which waits for others:"
                 " install the same version of edgefl on both sides"
             )
+            self._complain(older, older)
             return
         self.heard(state)
         self.transport.spread(state.spread)
@@ -410,7 +434,8 @@ class Agent:
         except StoreError as error:  # still worth sending: it only does not survive a power cut
             log.warning("the update is held in memory only: %s", error)
         self.held[digest.hex()] = held
-        log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
+        done = task.round, len(data), digest.hex()[:16]
+        log.info("trained round=%d bytes=%d digest=%s", *done, extra=TOLD)
         self._feed(vocabulary.Trained(task.round, digest.hex()))
         if not kept:
             self.actions.append(
@@ -420,7 +445,7 @@ class Agent:
 
     def _failed(self, round: int, verdict: Verdict) -> None:
         if verdict.mistake:  # a mistake, and not the end: the next run may want something else
-            self._complain(verdict.logged)
+            self._complain(verdict.logged, f"declined round={round} why={verdict.told}")
         self._feed(vocabulary.TrainingFailed(round, verdict.told, verdict.reason if verdict.mistake else ""))
 
     def _count_failure(self) -> None:
@@ -562,11 +587,11 @@ class Agent:
         if (task := self.session.task) and not self.booking.hides:
             self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps, vitals=vitals))
 
-    def _complain(self, what: str) -> None:
-        """Log what an operator has to do something about: once, however often it is seen."""
+    def _complain(self, what: str, others: str = "") -> None:
+        """Log what an operator has to do something about: once, however often it is seen. `others` are told that."""
         if what not in self.complaints:
             self.complaints.append(what)
-            log.warning("%s", what)
+            log.warning("%s", what, extra=tells(others))
 
 
 def _resumed(held: Held) -> session.Update:
