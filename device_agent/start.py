@@ -14,7 +14,6 @@ from device_agent.decide.vocabulary import Stopped
 from device_agent.durable import identity
 from device_agent.durable.failures import boot
 from device_agent.shell.backends import choose, maker
-from device_agent.shell.examination import Examination
 from device_agent.shell.own_samples import samples_of
 from device_agent.shell.renewal import Renewal
 from device_agent.shell.samples import Samples
@@ -27,7 +26,7 @@ from edgefl.job.config.agent_file import AgentFile
 from edgefl.job.config.conditions import Conditions
 from edgefl.learn.training.divergence import unscaled
 from edgefl.system import logs, resident_memory
-from edgefl.system.background import Threads
+from edgefl.system.background import Put, Threads
 from edgefl.system.clock import SystemClock
 from edgefl.system.disk import Disk, FolderDisk
 from edgefl.system.locks import own
@@ -83,7 +82,13 @@ def _remote(file: AgentFile, path: Path, sets: Sequence[str]) -> Remote:
     allowed, recent = file.remote.allow, logs.RecentLines()
     if "logs" in allowed:
         logging.getLogger().addHandler(recent)
-    return Remote(allowed, recent.lines, Examination(path, sets))
+
+    def examine(put: Put) -> None:
+        from device_agent.shell.examination import Examination  # noqa: PLC0415 - most agents are never asked
+
+        Examination(path, sets)(put)
+
+    return Remote(allowed, recent.lines, examine)
 
 
 def _enrolled() -> Path:

@@ -7,13 +7,12 @@ presence of this device says of them.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from device_agent.decide import questions
 from device_agent.decide.questions import Answer, Examine, PassOver, Questions, Refuse
 from device_agent.shell.outbox import Outbox
 from device_agent.shell.presence import Attendance
-from device_agent.shell.setup import Remote
+from device_agent.shell.setup import Diagnosed, Remote
 from edgefl.base.errors import IN_THE_LOG
 from edgefl.system.background import Put
 from edgefl.system.clock import Clock
@@ -23,14 +22,6 @@ from edgefl.wire.messages import LABEL, LINE, MOST_LINES, REPLY, Examined, Reply
 log = logging.getLogger(__name__)
 
 HIDDEN = {"memory", "disk"}  # findings that tell how the machine fares
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosed:
-    """An examination has ended; `failure` says why it found nothing, for this device's own log."""
-
-    findings: tuple[Examined, ...] = ()
-    failure: str = ""
 
 
 class Diagnosis:

@@ -10,7 +10,7 @@ from threading import Thread
 
 from pydantic import ValidationError
 
-from device_agent.shell.diagnosis import Diagnosed
+from device_agent.shell.setup import Diagnosed
 from edgefl.system.background import Put
 from edgefl.system.json_text import parse_json
 from edgefl.wire.messages import MOST_FINDINGS, REPLY, Examined

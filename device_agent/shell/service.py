@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from logging import DEBUG, INFO, WARNING
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from device_agent.decide import session, vocabulary
 from device_agent.decide.failure_reason import Verdict, judged
@@ -29,14 +29,13 @@ from device_agent.durable.trust import Trust, Wanted
 from device_agent.shell.allowance import KNOWN, UNDONE, Booking
 from device_agent.shell.data_watch import DataLooked, DataWatch
 from device_agent.shell.descriptions import Describing, Descriptions
-from device_agent.shell.diagnosis import Diagnosed, Diagnosis
 from device_agent.shell.inbound import Hearing, Stranger
 from device_agent.shell.model_cache import ModelCache
 from device_agent.shell.order import Order
 from device_agent.shell.outbox import Outbox
 from device_agent.shell.presence import Attendance
 from device_agent.shell.samples import Samples
-from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
+from device_agent.shell.setup import DeviceIdentity, Diagnosed, Hooks, Limits, Remote, Scope, TrainingSetup
 from device_agent.shell.training import Failed, Outcome, Progressed, Trained, Trainer, Training
 from device_agent.shell.workers import InProcess
 from edgefl.base.errors import StoreError, WireError
@@ -68,6 +67,9 @@ from edgefl.wire.messages import (
 from edgefl.wire.signed import Speaker
 from edgefl.wire.transport import Connected, Disconnected, Message, TransportEvent, Undelivered, Will
 from edgefl.wire.wiring import Wiring
+
+if TYPE_CHECKING:
+    from device_agent.shell.diagnosis import Diagnosis
 
 log = logging.getLogger(__name__)
 
@@ -125,11 +127,8 @@ class Agent:
             complain=lambda what: self._complain(what, what),  # it quotes brokers, coordinators and other devices
             hides=allowance.epsilon is not None,
         )
-        self.diagnosis = (
-            Diagnosis(hooks.remote, self.outbox, self.attendance, clock=clock, put=self.put, machine=hooks.machine)
-            if hooks.remote is not None
-            else None
-        )
+        self.remote, self.machine = hooks.remote, hooks.machine
+        self.diagnosis: Diagnosis | None = None  # from the first question on
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
         self.held = {held.digest.hex(): held for held in spooled.values()}
@@ -374,12 +373,21 @@ class Agent:
                 self._feed(vocabulary.Refused(message.code, message.reason))
             case Renewed(certificate=certificate) if self.renewal:
                 self.renewal.take(certificate)
-            case Request() if self.diagnosis:
-                self.diagnosis.asked(message, self.model_cache.trust.key)
+            case Request() if self.remote:
+                self._answers(self.remote).asked(message, self.model_cache.trust.key)
             case Missing():
                 self._feed(vocabulary.Resend(message.digest.hex(), message.indexes))
             case _:
                 log.debug("not for this installation job=%s", job)
+
+    def _answers(self, remote: Remote) -> "Diagnosis":
+        """What answers questions of the fleet's operator."""
+        if self.diagnosis is None:
+            from device_agent.shell.diagnosis import Diagnosis  # noqa: PLC0415 - most agents are never asked
+
+            about = remote, self.outbox, self.attendance
+            self.diagnosis = Diagnosis(*about, clock=self.clock, put=self.put, machine=self.machine)
+        return self.diagnosis
 
     def _unfold(self, task: vocabulary.Tasked, enclosed: Enclosed) -> None:
         """Take in the model that came with the task; one that is not the task's is fetched as any other."""

@@ -17,7 +17,7 @@ from edgefl.job.config.allowance import Allowance
 from edgefl.job.run.work import Worker
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system.background import Put
-from edgefl.wire.messages import JobState, Vitals
+from edgefl.wire.messages import Examined, JobState, Vitals
 from edgefl.wire.sealing import SYSTEM, Entropy
 from edgefl.wire.signing import Signer
 
@@ -77,6 +77,14 @@ class Remote:
     allowed: Sequence[str] = ()  # by the device's own operator
     lines: Callable[[], Sequence[str]] = lambda: ()  # the last ones of its log that may be told
     examine: Callable[[Put], None] | None = None  # begins an examination, which comes back as `Diagnosed`
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    """An examination has ended; `failure` says why it found nothing, for this device's own log."""
+
+    findings: tuple[Examined, ...] = ()
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,9 @@ def device(  # noqa: PLR0917 - options of a command
     from edgefl.job.config.remote import QUESTIONS
     from edgefl.ops import diagnosis
     from edgefl.ops.doctor.finding import Finding
+    from edgefl.wire.address import on_the_command_line
 
+    on_the_command_line("--broker", broker)
     if what not in QUESTIONS:
         raise ConfigError(f"'{what}' is no question for a device; {nearest(what, QUESTIONS)}")
     way = diagnosis.line(fleet, broker)

@@ -28,6 +28,7 @@ from edgefl.wire.signed import Speaker, Where, life_number
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered
 
+GATEWAY = "gateway"  # what a gateway's presence has in place of an engine
 BROKER = "mqtt://localhost:1883"  # of a fleet without identities, as in an agent file
 
 
@@ -169,7 +170,7 @@ def line(fleet: str, broker: str | None = None) -> Line:
     signer = key_file.opened(folder.signing_key, "the coordinator's", elsewhere="restore it", lost="restore it")
     members = MembersFile(folder.members) if secured else None
     keys = DeviceKeys(folder.signing_key.with_suffix(".devices"), members=members)
-    return Line(folder, address, Asker(fleet, signer, keys, Lives(folder.signing_key.with_suffix(".questions"))))
+    return Line(folder, address, Asker(fleet, signer, keys, Lives(folder.questions)))
 
 
 def ask(way: Line, device: str, what: str, by: str, timeout: float) -> Reply:
@@ -237,6 +238,8 @@ class _Conversation:
         runs = presence.online or presence.resting or presence.trouble
         if not runs:
             raise Unanswered(f"'{self.device}' is away{self._since()}")
+        if presence.back_end == GATEWAY:
+            raise Unanswered(f"'{self.device}' is a gateway, which answers no questions: ask the devices of its site")
         if not presence.answers:
             version = f"edgefl {presence.version}" if presence.version else "a version of edgefl"
             raise Unanswered(

@@ -8,9 +8,8 @@ from typing import Any
 from idle_agents import Stopped, idle_agent
 
 from coordinator.shell.device_keys import DeviceKeys
-from device_agent.shell.diagnosis import Diagnosed
 from device_agent.shell.service import Agent
-from device_agent.shell.setup import Hooks, Remote, Scope
+from device_agent.shell.setup import Diagnosed, Hooks, Remote, Scope
 from edgefl.job.config.remote import QUESTIONS
 from edgefl.ops.diagnosis import Asker, Lives, Question, Told
 from edgefl.system.background import Put

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from asked_agents import FINDINGS, Asked
 
-from device_agent.shell.diagnosis import Diagnosed, bounded
+from device_agent.shell.diagnosis import bounded
 from device_agent.shell.examination import Examination
 from device_agent.shell.service import RETRY
-from device_agent.shell.setup import Limits, Scope
+from device_agent.shell.setup import Diagnosed, Limits, Scope
 from edgefl.base.errors import IN_THE_LOG
 from edgefl.job.config.allowance import Allowance
 from edgefl.system.memory_disk import MemoryDisk
