@@ -88,7 +88,7 @@ class Diagnosis:
         if request.what == "logs":
             return bounded(Reply(id=request.id, lines=tuple(line[:LINE] for line in self.remote.lines())[-MOST_LINES:]))
         if self.machine is None:
-            return Reply(id=request.id, refused="this device's machine tells nothing")
+            return Reply(id=request.id, refused="this agent cannot read the vital signs of its machine")
         return Reply(id=request.id, vitals=self.machine())
 
     def _data(self) -> Examined:
