@@ -27,7 +27,7 @@ def connected(s: State, at: float) -> Step:
         return s, actions, facts
     facts = (*facts, events.Resumed(s.rounds.round))
     if s.rounds.phase == "starting":  # the job is not needed yet
-        return doing(actions, telling(facts, feed(but(s, resumed=False), rounds.Resumed(at), at)))
+        return doing(actions, telling(facts, feed(but(s, resumed=False), rounds.RunResumed(at), at)))
     return doing(actions, telling(facts, prepare(but(s, unheard_due=None))))
 
 
@@ -51,9 +51,9 @@ def announced(s: State, event: vocabulary.Announced) -> Step:
     match claimed:
         case "stale":
             return s, (), ()
-        case roster.Refused("device.too_many" as code, reason):
+        case roster.NameRefused("device.too_many" as code, reason):
             return misbehaved(s, id, code, reason, at)
-        case roster.Refused(code, reason):
+        case roster.NameRefused(code, reason):
             return _turned_away(_counted(s, code), event, code, reason)
     mended = id in s.devices and bool(s.devices[id].announced.trouble) and not new.trouble
     barred = {other: why for other, why in s.barred.items() if other != id} if id in s.barred else s.barred
@@ -115,7 +115,7 @@ def _is_here(s: State, id: str) -> bool:
     return online(s, id) or (id in s.devices and bool(s.devices[id].announced.trouble))
 
 
-def enrolled(s: State, event: vocabulary.Enrolled) -> Step:
+def enrolled(s: State, event: vocabulary.MembersRead) -> Step:
     """Take in who belongs to the run, and whose certificates have ended; tell what is new."""
     expired = {id for id, _, _ in event.expired}
     new = tuple(events.Expired(id, ended, remedy) for id, ended, remedy in event.expired if id not in s.expired)
@@ -134,7 +134,7 @@ def known_so(s: State, event: vocabulary.Announced) -> bool:
 def _claim(s: State, event: vocabulary.Announced) -> roster.Claim:
     if event.refusal is not None:
         taken = roster.taken(s.devices, event.device, event.announcement) if event.key else None
-        return taken or roster.Refused(*event.refusal)
+        return taken or roster.NameRefused(*event.refusal)
     return roster.claim(s.devices, event.device, event.announcement, retained=event.retained)
 
 
@@ -143,7 +143,7 @@ def _came(s: State, id: str, at: float) -> Step:
 
 
 def _gone(s: State, id: str, at: float) -> Step:
-    return _unsteady(s, id, at) if s.story.is_unsteady(id, at) else feed(s, rounds.Lost(id, at), at)
+    return _unsteady(s, id, at) if s.story.is_unsteady(id, at) else feed(s, rounds.DeviceLost(id, at), at)
 
 
 def _unsteady(s: State, id: str, at: float) -> Step:
@@ -158,17 +158,17 @@ def settled(s: State, at: float) -> Step:
 
 
 def _settled(s: State, id: str, at: float) -> Step:
-    return _joined(s, id, at) if online(s, id) else feed(s, rounds.Lost(id, at), at)
+    return _joined(s, id, at) if online(s, id) else feed(s, rounds.DeviceLost(id, at), at)
 
 
 def _joined(s: State, id: str, at: float) -> Step:
     if s.conduct.quarantined(id, at):
         return s, (), ()
-    return feed(but(s, fleet=s.fleet | {id}), rounds.Joined(id, at, s.devices[id].announced.samples), at)
+    return feed(but(s, fleet=s.fleet | {id}), rounds.DeviceJoined(id, at, s.devices[id].announced.samples), at)
 
 
 def _lost(s: State, id: str, why: str, at: float) -> Step:
-    return telling(events.Lost(id, why), feed(s, rounds.Lost(id, at), at))
+    return telling(events.Lost(id, why), feed(s, rounds.DeviceLost(id, at), at))
 
 
 def revoked(s: State, event: vocabulary.Revoked) -> Step:
@@ -228,7 +228,7 @@ def misbehaved(s: State, id: str, code: str, reason: str, at: float) -> Step:
     why = f"device '{id}' sent too many messages that cannot be used; it is in quarantine for a while"
     facts = refused, events.Quarantined(id, why)
     return doing(
-        (vocabulary.TurnAway(id, "device.quarantined", why),), telling(facts, feed(s, rounds.Lost(id, at), at))
+        (vocabulary.TurnAway(id, "device.quarantined", why),), telling(facts, feed(s, rounds.DeviceLost(id, at), at))
     )
 
 

@@ -40,7 +40,7 @@ _STAGE, _UNNAMED, _PREVIOUS = "stage/", first_model.UNNAMED, "previous"
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Checkpoint:
     """Where a job stood: its state, and what had been told of it."""
 
     run_state: RunState
@@ -49,7 +49,7 @@ class Saved:
     bytes_down: int
 
 
-def save(disk: Disk, job: Job, saved: Saved, passed: Sequence[RunState] = ()) -> str:
+def save(disk: Disk, job: Job, saved: Checkpoint, passed: Sequence[RunState] = ()) -> str:
     """Write where the job stands, and give back its file's name; the oldest generation goes.
 
     `passed` are the states since the one that was saved last, that one included: one of them may have been the best.
@@ -156,7 +156,7 @@ def described(layout: Layout) -> list[Any]:
     return plain
 
 
-def latest(disk: Disk, job: Job) -> Saved | None:
+def latest(disk: Disk, job: Job) -> Checkpoint | None:
     """The newest checkpoint that can be trusted; a damaged one is passed over with a warning."""
     for name in reversed(generations(disk)):
         try:
@@ -189,7 +189,7 @@ def latest(disk: Disk, job: Job) -> Saved | None:
             reached=about_state["reached"] if _same_target(about, job) else None,  # else it is looked at anew
         )
         told = tuple(fact for told in about_state["reports"] if isinstance(fact := from_json(told), RoundReport))
-        return Saved(jobs.look(job, run_state, None), told, about_state["bytes_up"], about_state["bytes_down"])
+        return Checkpoint(jobs.look(job, run_state, None), told, about_state["bytes_up"], about_state["bytes_down"])
     return None
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from coordinator.decide import vocabulary
 from coordinator.shell.artifacts import Artifacts
 from coordinator.shell.budgets import budget
-from coordinator.shell.outbox import Outbox
+from coordinator.shell.outbox import CoordinatorOutbox
 from coordinator.shell.publisher import Publication
 from edgefl.job.config.schema import RunFile
 from edgefl.wire.calls import Callee
@@ -15,10 +15,10 @@ ENCLOSED_IN_ALL = 1 << 20  # bytes of a model in all tasks of a round: for more 
 IN_VAIN = 1 << 20  # bytes of models that a call may send in all to devices that it does not ask
 
 
-class Asking:
+class InvitationSender:
     """Sends the tasks of one run."""
 
-    def __init__(self, run: RunFile, artifacts: Artifacts, outbox: Outbox) -> None:
+    def __init__(self, run: RunFile, artifacts: Artifacts, outbox: CoordinatorOutbox) -> None:
         self.run, self.artifacts, self.outbox = run, artifacts, outbox
 
     def ask(self, ask: vocabulary.Ask) -> None:

@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import Any
 
 from device_agent.box import inside
-from device_agent.box.channel import Channel, Gone, pair
-from device_agent.box.inside import Setup
+from device_agent.box.channel import Channel, ChannelClosed, pair
+from device_agent.box.inside import BoxSetup
 from edgefl.base.errors import RunError
 from edgefl.job.config.agent_file import AgentFile
 from edgefl.learn.algorithms import registry
@@ -35,11 +35,11 @@ from edgefl.wire.messages import (
     JobState,
     Manifest,
     Presence,
-    Vitals,
+    WireVitals,
 )
 
 MOST = 1 << 20  # bytes of one order to it
-# What reads and checks graphs, without onnxruntime: that is for the zygote alone.
+# What reads and checks graphs, without onnxruntime: that is for the fork server alone.
 ENGINE = tuple(
     f"edgefl.learn.models.{name}" for name in ("onnx_bindings", "onnx_handover", "onnx_masks", "state_names")
 )
@@ -54,7 +54,7 @@ NOT_FOR_US = (
 )  # Ctrl-C and systemd signal all of us: the agent decides
 
 
-class Zygote:
+class ForkServer:
     """The agent's side of it."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Zygote:
                 os._exit(1)
         theirs.close()
 
-    def prepare(self, setup: Setup) -> None:
+    def prepare(self, setup: BoxSetup) -> None:
         """Say how boxes are to be set up; the fork server loads their engine meanwhile."""
         theirs = {name: os.environ.get(name, "") for name in OPERATOR}
         self._tell({"do": "prepare", "setup": setup.described(), "environment": theirs})
@@ -95,13 +95,13 @@ class Zygote:
     def _tell(self, what: dict[str, Any], handle: int | None = None) -> None:
         try:
             self._channel.send(what, handle=handle)
-        except Gone:
+        except ChannelClosed:
             raise RunError(_gone()) from None
 
     def _answer(self) -> int:
         try:
             return int(self._channel.receive(0).about["number"])
-        except Gone:
+        except ChannelClosed:
             raise RunError(_gone()) from None
 
 
@@ -123,7 +123,7 @@ def _get_ready() -> None:
     registry.algorithm({"name": "fedavg"})  # the first request looks up what other packages bring
     loss("cross_entropy")
     codec("float32", "up")
-    for model in (AgentFile, JobState, Manifest, Presence, Vitals):
+    for model in (AgentFile, JobState, Manifest, Presence, WireVitals):
         model.model_rebuild()
     for message in (BROADCAST, CALL, GRAPHS, TO_COORDINATOR, TO_DEVICE):
         message.rebuild()
@@ -141,15 +141,15 @@ def _serve(channel: Channel) -> None:
         signal.signal(number, signal.SIG_IGN)
     _let_go(keep=channel.end.fileno())
     _forget_password()
-    box, setup = 0, Setup()
+    box, setup = 0, BoxSetup()
     while True:
         try:
             parcel = channel.receive(MOST, handles=True)
-        except Gone:
+        except ChannelClosed:
             os._exit(0)
         match parcel.about["do"]:
             case "prepare":
-                setup = Setup.read(parcel.about["setup"])
+                setup = BoxSetup.read(parcel.about["setup"])
                 os.environ.update(parcel.about["environment"])
                 _load(setup)
             case "start" if parcel.handle is not None:
@@ -161,7 +161,7 @@ def _serve(channel: Channel) -> None:
                 channel.send({"number": os.waitpid(box, 0)[1]})
 
 
-def _load(setup: Setup) -> None:
+def _load(setup: BoxSetup) -> None:
     """Load what every box needs; the operator's own code too, because a box cannot read files any more."""
     inside.load(setup.compute.backend)
     for name in setup.compute.factories:
@@ -173,13 +173,13 @@ def _load(setup: Setup) -> None:
     release_code()
 
 
-def _fork(channel: Channel, setup: Setup, engine: str, handle: int) -> int:
-    zygote = os.getpid()
+def _fork(channel: Channel, setup: BoxSetup, engine: str, handle: int) -> int:
+    fork_server = os.getpid()
     if box := os.fork():
         os.close(handle)
         return box
     try:
-        _die_with(zygote)
+        _die_with(fork_server)
         channel.close()
         _silence(0, 1, 2)
         inside.serve(Channel(socket.socket(fileno=handle)), setup, engine)

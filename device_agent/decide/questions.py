@@ -1,9 +1,9 @@
 """Which questions of the fleet's operator this device answers (`[remote]` of its agent file), and how often. Pure.
 
 asked ─▶ known id? ─▶ pass over
-─▶ too many? ─▶ refuse once, then pass over until there is room again
-─▶ not known, not allowed, hidden, just examined? ─▶ refuse
-─▶ answer, or examine first
+      ─▶ too many? ─▶ refuse once, then pass over until there is room again
+      ─▶ not known, not allowed, hidden, just examined? ─▶ refuse
+      ─▶ answer, or examine first
 """
 
 import math
@@ -19,28 +19,28 @@ IDS = 32  # of the last questions, each of which counts once
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerQuestion:
     """Tell what is at hand."""
 
 
 @dataclass(frozen=True, slots=True)
-class Examine:
+class ExamineMachine:
     """Examine this machine, and then tell what was found."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseQuestion:
     """Say why there is no answer."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class PassOver:
+class PassOverQuestion:
     """Say nothing."""
 
 
-Verdict: TypeAlias = Answer | Examine | Refuse | PassOver
+Verdict: TypeAlias = AnswerQuestion | ExamineMachine | RefuseQuestion | PassOverQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,18 @@ class Questions:
 def asked(s: Questions, id: str, what: str, now: float, *, trusts: bool = True) -> tuple[Questions, Verdict]:
     """Return what to do about a question; `trusts` whether this device has met its coordinator."""
     if id in s.ids:
-        return s, PassOver()
+        return s, PassOverQuestion()
     room = min(float(BURST), s.room + (now - s.counted_at) / REFILL)
     s = replace(s, room=room, counted_at=now, ids=(*s.ids, id)[-IDS:])
     if room < 1:
         reason = f"more than {BURST} questions in a minute: ask again in {math.ceil((1 - room) * REFILL)} s"
-        return replace(s, refused=True), PassOver() if s.refused else Refuse(reason)
+        return replace(s, refused=True), PassOverQuestion() if s.refused else RefuseQuestion(reason)
     s = replace(s, room=room - 1, refused=False)
     if reason := _against(s, what, now, trusts=trusts):
-        return s, Refuse(reason)
+        return s, RefuseQuestion(reason)
     if what != "doctor":
-        return s, Answer()
-    return replace(s, examining=True, examined_at=now), Examine()
+        return s, AnswerQuestion()
+    return replace(s, examining=True, examined_at=now), ExamineMachine()
 
 
 def examined(s: Questions) -> Questions:

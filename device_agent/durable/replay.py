@@ -30,7 +30,7 @@ SYNCED = 60.0  # seconds between two syncs
 
 
 @dataclass(slots=True)
-class Heard:
+class LastHeard:
     """The last of one run."""
 
     down: int = -1
@@ -44,7 +44,7 @@ class Replays:
     def __init__(self, disk: Disk, fleet: str, clock: Clock) -> None:
         self._disk, self.names = disk, [f"{fleet}.heard.{number}" for number in (0, 1)]
         self.key, self.floor = "", -1
-        self.runs: OrderedDict[str, Heard] = OrderedDict()
+        self.runs: OrderedDict[str, LastHeard] = OrderedDict()
         self.clock, self._synced = clock, clock.now()
         self._number = self._slot = 0
         self._changed = False
@@ -85,7 +85,7 @@ class Replays:
             return
         self._slot, self._changed, self._synced = 1 - self._slot, False, self.clock.now()
 
-    def _of(self, key: str, run: str, counter: int) -> Heard:
+    def _of(self, key: str, run: str, counter: int) -> LastHeard:
         if key != self.key:
             self.key, self.floor = key, -1
             self.runs.clear()
@@ -94,9 +94,9 @@ class Replays:
             raise WireError(
                 "message.replayed", f"run {run} is older than {RUNS} other runs of which this device keeps the counters"
             )
-        return known or Heard()
+        return known or LastHeard()
 
-    def _keep(self, run: str, heard: Heard) -> None:
+    def _keep(self, run: str, heard: LastHeard) -> None:
         self.runs[run] = heard
         self.runs.move_to_end(run)
         while len(self.runs) > RUNS:
@@ -133,4 +133,4 @@ class Replays:
             if told["number"] > self._number:
                 self._number, self._slot = told["number"], 1 - slot
                 self.key, self.floor = told["key"], told["floor"]
-                self.runs = OrderedDict((run, Heard(**heard)) for run, heard in told["runs"].items())
+                self.runs = OrderedDict((run, LastHeard(**heard)) for run, heard in told["runs"].items())

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedModel:
     """Something that was asked for: a model of a round, or (round 0) the graphs."""
 
     job: str
@@ -36,7 +36,7 @@ class Trust:
         self.path = disk.where(self._name)
         self.given, self.key = given, given or _pinned(disk, self._name)
 
-    def manifest(self, payload: bytes, target: Wanted, *, proven: bool = False) -> Manifest:
+    def manifest(self, payload: bytes, target: RequestedModel, *, proven: bool = False) -> Manifest:
         """The manifest, if the coordinator signed it for what is wanted; else a WireError that begins with `model.`.
 
         One that came inside a signed message is `proven` by that.

@@ -9,15 +9,15 @@ import logging
 from collections.abc import Callable
 
 from device_agent.decide import questions
-from device_agent.decide.questions import Answer, Examine, PassOver, Questions, Refuse
-from device_agent.shell.outbox import Outbox
+from device_agent.decide.questions import AnswerQuestion, ExamineMachine, PassOverQuestion, Questions, RefuseQuestion
+from device_agent.shell.outbox import AgentOutbox
 from device_agent.shell.presence import Attendance
-from device_agent.shell.setup import Diagnosed, Remote
+from device_agent.shell.setup import Diagnosed, RemoteAnswers
 from edgefl.base.errors import IN_THE_LOG
 from edgefl.system.background import Put
 from edgefl.system.clock import Clock
 from edgefl.system.logs import TOLD
-from edgefl.wire.messages import LABEL, LINE, MOST_LINES, REPLY, Examined, Reply, Request, Vitals, frame_size
+from edgefl.wire.messages import LABEL, LINE, MOST_LINES, REPLY, DeviceRequest, Examined, Reply, WireVitals, frame_size
 
 log = logging.getLogger(__name__)
 
@@ -29,27 +29,27 @@ class Diagnosis:
 
     def __init__(
         self,
-        remote: Remote,
-        outbox: Outbox,
+        remote: RemoteAnswers,
+        outbox: AgentOutbox,
         attendance: Attendance,
         *,
         clock: Clock,
         put: Put,
-        machine: Callable[[], Vitals] | None,
+        machine: Callable[[], WireVitals] | None,
     ) -> None:
         self.remote, self.outbox, self.attendance, self.put = remote, outbox, attendance, put
         self.clock, self.machine = clock, machine
         self.questions = Questions(remote.allowed, hides=attendance.hides)
         self.examined_for = ""  # the id of the question that waits for an examination
 
-    def asked(self, request: Request, key: str | None) -> None:
+    def asked(self, request: DeviceRequest, key: str | None) -> None:
         """Answer a question that was signed with the coordinator's key; None: this device knows no coordinator."""
         about = request.id, request.what
         self.questions, verdict = questions.asked(self.questions, *about, self.clock.now(), trusts=key is not None)
-        if isinstance(verdict, PassOver):
+        if isinstance(verdict, PassOverQuestion):
             log.debug("passed over a question id=%s", request.id)
             return
-        outcome = f"refused: {verdict.reason}" if isinstance(verdict, Refuse) else "answered"
+        outcome = f"refused: {verdict.reason}" if isinstance(verdict, RefuseQuestion) else "answered"
         log.info(
             "question what=%s by=%r key=%s id=%s %s",
             request.what,
@@ -60,13 +60,13 @@ class Diagnosis:
             extra=TOLD,
         )
         match verdict:
-            case Refuse(reason):
+            case RefuseQuestion(reason):
                 self._say(Reply(id=request.id, refused=reason))
-            case Answer():
+            case AnswerQuestion():
                 self._say(self._at_hand(request))
-            case Examine() if self.remote.examine is None:
+            case ExamineMachine() if self.remote.examine is None:
                 self._ended(Diagnosed(failure="nothing can be examined here"), request.id)
-            case Examine():
+            case ExamineMachine():
                 self.examined_for = request.id
                 self.remote.examine(self.put)
 
@@ -84,7 +84,7 @@ class Diagnosis:
         connected = Examined(what="broker", level="ok", text="connected: the question came over it")
         self._say(Reply(id=id, findings=(*shown, connected, self._data())))
 
-    def _at_hand(self, request: Request) -> Reply:
+    def _at_hand(self, request: DeviceRequest) -> Reply:
         if request.what == "logs":
             return bounded(Reply(id=request.id, lines=tuple(line[:LINE] for line in self.remote.lines())[-MOST_LINES:]))
         if self.machine is None:

@@ -11,7 +11,7 @@ from edgefl.wire.messages import Presence
 CERTAIN = 3  # connections: what stands there at the first may be of an earlier installation, its last will comes late
 
 
-class Twin:
+class DuplicateIdentity:
     """What is known of it."""
 
     def __init__(self, birth: Birth) -> None:

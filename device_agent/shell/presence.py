@@ -14,8 +14,8 @@ from logging import DEBUG, WARNING
 
 from device_agent.durable.birth_number import Birth
 from device_agent.shell import duplicate_identity
-from device_agent.shell.duplicate_identity import Twin
-from device_agent.shell.outbox import Outbox
+from device_agent.shell.duplicate_identity import DuplicateIdentity
+from device_agent.shell.outbox import AgentOutbox
 from device_agent.shell.samples import Samples
 from device_agent.shell.setup import DeviceIdentity, Hooks
 from edgefl.base.errors import WireError
@@ -23,9 +23,9 @@ from edgefl.base.version import __version__
 from edgefl.system.clock import Clock
 from edgefl.system.logs import TOLD
 from edgefl.wire import signed
-from edgefl.wire.messages import LABEL, Presence, Vitals, read_json
+from edgefl.wire.messages import LABEL, Presence, WireVitals, read_json
 from edgefl.wire.reconnect import Pause
-from edgefl.wire.signed import Where
+from edgefl.wire.signed import SigningContext
 from edgefl.wire.transport import Message
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Attendance:
         self,
         identity: DeviceIdentity,
         birth: Birth,
-        outbox: Outbox,
+        outbox: AgentOutbox,
         samples: Samples,
         *,
         clock: Clock,
@@ -63,7 +63,7 @@ class Attendance:
         self.answers = hooks.remote is not None  # questions of the fleet's operator
         self.hides = hides  # whether others hear nothing of how its machine fares, nor of what its data hold
         self.unmet = hooks.unmet  # why it should not work now, where its operator has conditions
-        self.twin = Twin(birth)
+        self.duplicate = DuplicateIdentity(birth)
         self.announced, self.announced_at = len(samples.data), 0.0
         self.trouble = self._trouble()  # with its data, as it was announced
         self.looked_at, self.looked_for = 0.0, ""  # when its vitals were last told, and to which run while it worked
@@ -121,7 +121,7 @@ class Attendance:
 
     def connected(self) -> None:
         """What was expected of another connection does not come any more."""
-        self.twin.connected()
+        self.duplicate.connected()
         self.unconfirmed.confirmed()
 
     def expect_echo(self) -> None:
@@ -136,7 +136,7 @@ class Attendance:
             return
         try:
             envelope = signed.opened(message.payload)
-            envelope.prove(Where("presence", self.fleet, device=self.device))
+            envelope.prove(SigningContext("presence", self.fleet, device=self.device))
             presence = read_json(Presence, envelope.payload)
         except WireError as error:
             if message.retained:  # of the device that was there before; ours takes its place
@@ -145,8 +145,8 @@ class Attendance:
             raise
         ours = envelope.key == self.key
         if ours:
-            self.twin.heard(presence, by_us=message.payload in self.outbox.presences)
-        if self.twin.certain:
+            self.duplicate.heard(presence, by_us=message.payload in self.outbox.presences)
+        if self.duplicate.certain:
             self.complain(duplicate_identity.words(self.device, presence.host))
         if not message.retained:
             self._answer(presence, ours=ours)
@@ -160,7 +160,7 @@ class Attendance:
                 else:  # or an attacker who repeats our last will would have us flood the coordinator
                     self.announce_later("the last will of this device comes again while it is here")
             case "left":
-                level = DEBUG if self.twin.certain else WARNING
+                level = DEBUG if self.duplicate.certain else WARNING
                 about = self.device, presence.host
                 log.log(level, "announced again: another '%s' has left, host=%s", *about, extra=TOLD)
                 self.announce()
@@ -203,7 +203,7 @@ class Attendance:
             return self.samples.trouble
         return UNREADABLE if self.samples.trouble and not self.samples.misfit else ""
 
-    def vitals(self, run: str) -> Vitals | None:
+    def vitals(self, run: str) -> WireVitals | None:
         """How the machine fares, if that was not told for a while, or not for the run that it works for."""
         now = self.clock.now()
         if self.machine is None or self.hides or (now - self.looked_at < VITALS and run == self.looked_for):

@@ -23,7 +23,7 @@ LEFT = 1 / 3  # of its time, when a new one is asked for
 AGAIN = 3600.0  # seconds until it is asked for again, if nothing comes
 
 
-class Renewal:
+class CertificateRenewal:
     """Watches over one file; without a file that holds both key and certificate there is nothing to do."""
 
     def __init__(self, device: str, tls: Tls, wall: Callable[[], float]) -> None:

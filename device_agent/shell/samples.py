@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from device_agent.decide.failure_reason import Verdict
+from device_agent.decide.failure_reason import FailureReason
 from edgefl.base.errors import IN_THE_LOG, ConfigError, EdgeflError, coded
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.data.description import LeftOut
@@ -219,7 +219,7 @@ class Samples:
     def _complain(self, error: EdgeflError) -> None:
         """Keep in mind why the newest data are not used; the same is logged once."""
         self.misfit = False
-        self.trouble, why = error.told, Verdict(str(error), error.told).logged
+        self.trouble, why = error.told, FailureReason(str(error), error.told).logged
         if self._complaint == why:
             return
         self._complaint = why

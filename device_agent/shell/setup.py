@@ -8,7 +8,7 @@ from device_agent.durable.own_models import LIMIT_MB as OWN_MODELS_MB
 from device_agent.durable.own_models import MOST as OWN_MODELS
 from device_agent.shell.backends import MakeModel
 from device_agent.shell.order import Train
-from device_agent.shell.renewal import Renewal
+from device_agent.shell.renewal import CertificateRenewal
 from device_agent.shell.samples import Samples
 from device_agent.shell.training import Training
 from device_agent.shell.workers import DoWork
@@ -17,7 +17,7 @@ from edgefl.job.config.allowance import Allowance
 from edgefl.job.run.work import Worker
 from edgefl.learn.data.dataset import Dataset
 from edgefl.system.background import Put
-from edgefl.wire.messages import Examined, JobState, Vitals
+from edgefl.wire.messages import Examined, JobState, WireVitals
 from edgefl.wire.sealing import SYSTEM, Entropy
 from edgefl.wire.signing import Signer
 
@@ -32,7 +32,7 @@ class DeviceIdentity:
     site: str = ""  # whose broker it is at
     host: str | None = None  # the name of its machine; None: as the machine says
     signer: Signer | None = None  # None: with the key on its disk
-    renewal: Renewal | None = None  # of its certificate, where it has one
+    renewal: CertificateRenewal | None = None  # of its certificate, where it has one
     boot: str = ""  # names the time since its machine was switched on
 
 
@@ -71,7 +71,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteAnswers:
     """How questions of the fleet's operator are answered."""
 
     allowed: Sequence[str] = ()  # by the device's own operator
@@ -91,10 +91,10 @@ class Diagnosed:
 class Hooks:
     """What the agent asks its owner, and tells it."""
 
-    machine: Callable[[], Vitals] | None = None  # how the machine fares, unless it is simulated
-    unmet: Callable[[Vitals], str] | None = None  # why it should not work now, where its operator has conditions
+    machine: Callable[[], WireVitals] | None = None  # how the machine fares, unless it is simulated
+    unmet: Callable[[WireVitals], str] | None = None  # why it should not work now, where its operator has conditions
     speaks_for: Callable[[], int] = lambda: 1  # devices behind it, of a gateway
     heard: Callable[[JobState], None] = lambda _: None  # each state that counts
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex  # for an installation without one
     entropy: Entropy = SYSTEM  # for seals
-    remote: Remote | None = None  # None: questions are passed over, and it does not announce that it takes any
+    remote: RemoteAnswers | None = None  # None: questions are passed over, and it does not announce that it takes any

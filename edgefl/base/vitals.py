@@ -1,6 +1,6 @@
 """Vital signs: how the machine of a device fares, as far as the machine tells. Each sign is declared once, here.
 
-To add one, append a field to `VitalSigns`. The message (`edgefl.wire.messages.Vitals`) and the fact
+To add one, append a field to `VitalSigns`. The message (`edgefl.wire.messages.WireVitals`) and the fact
 (`edgefl.base.events.Vitals`) inherit its fields. Prometheus, `edgefl status`, logs and page show what its `Sign` says.
 Two more places belong to it: `device_agent/shell/vitals.py` reads it, and `docs/protocol.md` describes it.
 """

@@ -11,7 +11,7 @@ from edgefl.cli.program import program
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
     from coordinator.durable.journal import Journal
-    from coordinator.durable.resuming import Stated
+    from coordinator.durable.resuming import RequestedRounds
     from edgefl.fleet.folder import FleetFolder
     from edgefl.job.config.schema import RunFile
 
@@ -55,7 +55,7 @@ def start(  # noqa: PLR0917 - options of a command
     from contextlib import nullcontext
 
     from coordinator.durable import journal
-    from coordinator.durable.resuming import Stated
+    from coordinator.durable.resuming import RequestedRounds
     from coordinator.start import opened
     from edgefl.base.errors import Finished
     from edgefl.job.config import origin
@@ -67,7 +67,7 @@ def start(  # noqa: PLR0917 - options of a command
     logs.set_up(log)
     sets = with_flags(set_, forgetting=forgetting, page=page, no_page=no_page)
     run_file = load(RunFile, run, sets)
-    stated = Stated.of(run, set_ or ())
+    stated = RequestedRounds.of(run, set_ or ())
     origins = origin.as_json(origin.entries(RunFile, run, sets))
     how = {"rehearse": rehearse, "fresh": fresh, "json": json, "insecure": insecure}
     goes_on = not fresh and journal.exists(FolderDisk(run_file.run.folder / run_file.run.name))
@@ -101,7 +101,7 @@ def extend(  # noqa: PLR0917 - options of a command
     """
     from coordinator.durable.existing_run import begun
     from coordinator.durable.existing_run import extend as extend_run
-    from coordinator.durable.resuming import Stated
+    from coordinator.durable.resuming import RequestedRounds
     from coordinator.shell import known_runs
     from coordinator.shell.fleet_broker import located
     from coordinator.start import opened
@@ -112,7 +112,7 @@ def extend(  # noqa: PLR0917 - options of a command
 
     logs.set_up(log)
     if run.is_file():
-        run_file, stated = load(RunFile, run, set_ or ()), Stated.of(run, set_ or ())
+        run_file, stated = load(RunFile, run, set_ or ()), RequestedRounds.of(run, set_ or ())
     else:
         remedy = f"give the run file in place of the folder: edgefl coordinator extend run.toml --rounds {rounds}"
         run_file = begun(run if run.exists() else Path("runs") / run, set_ or (), remedy=remedy)
@@ -135,7 +135,7 @@ def _coordinate(
     run_file: "RunFile",
     book: "Journal | None",
     data_root: Path | None,
-    stated: "Stated | None",
+    stated: "RequestedRounds | None",
     origins: str | None = None,
     *,
     rehearse: bool = False,

@@ -34,7 +34,7 @@ def demo(  # noqa: PLR0917 - options of a command
     from coordinator.start import coordinate, opened
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
-    from edgefl.job.run.local_fleet import Fleet
+    from edgefl.job.run.local_fleet import LocalFleet
     from edgefl.sim.torch_process import network_apart
     from edgefl.system import logs
     from edgefl.watch.view import choose
@@ -43,14 +43,14 @@ def demo(  # noqa: PLR0917 - options of a command
     with as_file(files("edgefl.cli") / "templates" / "demo.toml") as path:
         run = load(RunFile, path, [f"run.folder={folder}", *(set_ or ())])
     view = choose(as_json=json)
-    watched = Beside(view) if browser and not json and sys.stdout.isatty() and _has_display() else view
+    watched = ViewWithPage(view) if browser and not json and sys.stdout.isatty() and _has_display() else view
     with opened(run, fresh=True) as book:
         results = coordinate(
             run,
             book,
             data_root,
             watched,
-            lambda broker: Fleet.of(run, str(broker), None, data_root),
+            lambda broker: LocalFleet.of(run, str(broker), None, data_root),
             network=partial(network_apart, run, data_root),
         )
     if json:
@@ -69,7 +69,7 @@ def demo(  # noqa: PLR0917 - options of a command
     typer.echo(f"  {edgefl} page {results.folder}    this run again, in a browser")
 
 
-class Beside:
+class ViewWithPage:
     """A view with the page open beside it."""
 
     def __init__(self, view: "View") -> None:

@@ -83,11 +83,11 @@ def serve(asked: Start) -> int:
     gc.disable()  # what is imported is there to stay: looking for garbage in it only takes time
     try:
         posix_only("edgefl agent")
-        from device_agent.box.fork_server import Zygote
+        from device_agent.box.fork_server import ForkServer
         from edgefl.system.resident_memory import one_heap
 
         one_heap()
-        zygote = Zygote()  # before anything else is imported: a box needs none of it, and shall know nothing
+        fork_server = ForkServer()  # before anything else is imported: a box needs none of it, and shall know nothing
         from device_agent.start import run
 
         gc.freeze()
@@ -100,7 +100,7 @@ def serve(asked: Start) -> int:
             only=asked.run,
             insecure=asked.insecure,
             level=asked.level,
-            zygote=zygote,
+            fork_server=fork_server,
         )
     except EdgeflError as error:
         code, reason = error.exit_code, str(error)

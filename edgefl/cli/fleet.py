@@ -11,7 +11,7 @@ from edgefl.cli.options import DataRoot, FleetName, Json, Log, RunPath, Sets
 from edgefl.cli.program import program, shown
 
 if TYPE_CHECKING:  # commands import when they run: --help is instant
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
 
 app = typer.Typer(no_args_is_help=True, help="Who belongs to a fleet.")
 
@@ -46,7 +46,7 @@ def init(  # noqa: PLR0917 - options of a command
 ) -> None:
     """Make a fleet: its authority, its broker's configuration and certificate, and a kit for each device."""
     from edgefl.fleet import hosts
-    from edgefl.fleet.administration import Fleet, check_new
+    from edgefl.fleet.administration import FleetAdministration, check_new
     from edgefl.fleet.authority import check_host, clock
     from edgefl.fleet.members import device_names
 
@@ -58,7 +58,7 @@ def init(  # noqa: PLR0917 - options of a command
     addresses = [check_host(one) for one in host] if host else hosts.ours()
     for name in names:
         _free(out, name)
-    opened = Fleet.new(fleet, addresses, port, clock(), str(trial.absolute()) if trial else None, models)
+    opened = FleetAdministration.new(fleet, addresses, port, clock(), str(trial.absolute()) if trial else None, models)
     typer.echo(
         f"made the fleet '{fleet}' in {opened.folder.path}; keep a copy of that folder, and of {fleet}.key beside"
     )
@@ -90,11 +90,11 @@ def add(  # noqa: PLR0917 - options of a command
     from datetime import timedelta
 
     from edgefl.fleet import broker, tokens
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
     from edgefl.fleet.authority import clock
 
     table = _parts(trial, [part])[0] if trial else {"source": data} if data else None
-    opened = Fleet(fleet)
+    opened = FleetAdministration(fleet)
     more = "" if table else " --data npz:/path/to/data.npz"
     if token:
         word = tokens.issue(
@@ -122,10 +122,10 @@ def site(  # noqa: PLR0917 - options of a command
     """Add a site with a broker of its own, bridged to the fleet's: NAME.site is all that its server needs."""
     from edgefl.base.errors import ConfigError
     from edgefl.fleet import broker, sites
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
     from edgefl.fleet.authority import clock
 
-    opened, path = Fleet(fleet), out / f"{name}{sites.SUFFIX}"
+    opened, path = FleetAdministration(fleet), out / f"{name}{sites.SUFFIX}"
     if path.exists() and not replace:
         raise ConfigError(f"{path} is there already: delete it if its server has it, or give --out FOLDER")
     sites.write(sites.add(opened, name, host, port, clock(), replace=replace), path)
@@ -139,18 +139,18 @@ def site(  # noqa: PLR0917 - options of a command
 @app.command()
 def listen(fleet: FleetName = "default") -> None:
     """Let devices in that come with a token, until Ctrl-C."""
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
 
-    _listen(Fleet(fleet), only=None)
+    _listen(FleetAdministration(fleet), only=None)
 
 
 @app.command()
 def revoke(name: DeviceName, fleet: FleetName = "default") -> None:
     """Send a device away for good: an open connection of it ends too. Twice does no harm."""
     from edgefl.fleet import revocation
-    from edgefl.fleet.administration import Fleet
+    from edgefl.fleet.administration import FleetAdministration
 
-    opened = Fleet(fleet)
+    opened = FleetAdministration(fleet)
     match revocation.revoke(opened, name):
         case "out":
             typer.echo(f"'{name}' is out: the broker refuses its certificate, and no connection of it is open")
@@ -231,7 +231,7 @@ def start(  # noqa: PLR0917 - options of a command
     from coordinator.durable import identity
     from edgefl.job.config.reader import load
     from edgefl.job.config.schema import RunFile
-    from edgefl.job.run.local_fleet import Fleet as Agents
+    from edgefl.job.run.local_fleet import LocalFleet
     from edgefl.system import logs
     from edgefl.wire.address import on_the_command_line, parse
 
@@ -241,7 +241,7 @@ def start(  # noqa: PLR0917 - options of a command
     where, key = broker or run_file.broker.url, None
     if not parse(where).local and identity.path(run_file).exists():  # else each agent says what it lacks
         key = identity.signer(run_file).key
-    fleet = Agents.of(run_file, where, devices, data_root, key)
+    fleet = LocalFleet.of(run_file, where, devices, data_root, key)
     signal.signal(signal.SIGTERM, lambda _s, _f: fleet.stop())
     with fleet:
         typer.echo(f"{len(fleet.children)} agents started; their logs are in {fleet.folder}")
@@ -251,7 +251,7 @@ def start(  # noqa: PLR0917 - options of a command
     raise typer.Exit(1 if failed else 0)
 
 
-def _listen(fleet: "Fleet", only: str | None) -> None:
+def _listen(fleet: "FleetAdministration", only: str | None) -> None:
     """Serve until Ctrl-C, or until the token of `only` is used or has expired."""
     from edgefl.base.errors import ConfigError
     from edgefl.fleet import broker, enrolment, tokens
@@ -290,7 +290,13 @@ def _parts(trial: Path, parts: Any) -> list[dict[str, Any] | None]:  # Any: numb
 
 
 def _kit(
-    fleet: "Fleet", name: str, data: dict[str, Any] | None, out: Path, *, replace: bool = False, site: str = ""
+    fleet: "FleetAdministration",
+    name: str,
+    data: dict[str, Any] | None,
+    out: Path,
+    *,
+    replace: bool = False,
+    site: str = "",
 ) -> Path:
     from edgefl.fleet import kit
     from edgefl.fleet.authority import clock
@@ -315,7 +321,7 @@ def _free(out: Path, name: str) -> Path:
     return path
 
 
-def _tell_the_broker(fleet: "Fleet", *, reloaded: bool) -> None:
+def _tell_the_broker(fleet: "FleetAdministration", *, reloaded: bool) -> None:
     if not reloaded:
         typer.echo(
             f"a broker that is not run by `edgefl broker start` here needs the files of {fleet.folder.broker},"

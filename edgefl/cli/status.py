@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:  # the command imports when it runs: --help is instant
     from rich.console import Console
 
-    from edgefl.ops.run_lookup import Looked
+    from edgefl.ops.run_lookup import RunLookup
 
 
 UNCUT = 10_000  # columns where the output is not a terminal
@@ -68,7 +68,7 @@ def status(  # noqa: PLR0917 - options of a command
         _show(runs, console, named=run is not None, once=once)
 
 
-def _show(runs: "list[Looked]", console: "Console", *, named: bool, once: bool) -> None:
+def _show(runs: "list[RunLookup]", console: "Console", *, named: bool, once: bool) -> None:
     from edgefl.ops.status import run_page, runs_table, watch
 
     going_on = [looked for looked in runs if looked.going_on]
@@ -94,7 +94,9 @@ def _span(on: str | None, since: str | None, until: str | None) -> tuple[float |
     return first.timestamp(), next_.timestamp()
 
 
-def _who_was_slow(looked: "Looked", console: "Console", span: tuple[float | None, float | None], *, json: bool) -> None:
+def _who_was_slow(
+    looked: "RunLookup", console: "Console", span: tuple[float | None, float | None], *, json: bool
+) -> None:
     from edgefl.ops.status import slow_table
     from edgefl.system.moments import shown
     from edgefl.watch.overview.snapshot import pace
@@ -115,7 +117,7 @@ def _who_was_slow(looked: "Looked", console: "Console", span: tuple[float | None
         console.print("no device: all answered in time, and no rounds waited for one of them", style="dim")
 
 
-def _one_device(looked: "Looked", name: str, console: "Console", *, json: bool) -> None:
+def _one_device(looked: "RunLookup", name: str, console: "Console", *, json: bool) -> None:
     from edgefl.ops.status import device_page
     from edgefl.watch.overview.snapshot import plain
 

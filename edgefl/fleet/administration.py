@@ -16,7 +16,7 @@ from edgefl.fleet import members, mosquitto
 from edgefl.fleet.authority import Authority, Issued, key_pem, new_key
 from edgefl.fleet.folder import FleetFolder, Settings
 from edgefl.fleet.kit import Kit, Membership
-from edgefl.fleet.members import COORDINATOR, Certificate, Member, Members, check_device
+from edgefl.fleet.members import COORDINATOR, Member, MemberCertificate, Members, check_device
 from edgefl.system.store import make_private, write_atomically
 from edgefl.wire import key_file
 from edgefl.wire.address import Address
@@ -36,7 +36,7 @@ def check_new(name: str) -> FleetFolder:
     return folder
 
 
-class Fleet:
+class FleetAdministration:
     """A fleet on this machine, opened to change it."""
 
     def __init__(self, name: str) -> None:
@@ -59,7 +59,7 @@ class Fleet:
         now: datetime,
         trial: str | None = None,
         models: str | None = None,
-    ) -> "Fleet":
+    ) -> "FleetAdministration":
         """A fleet without members; its broker is reached by the first of these names, and has all of them."""
         folder = check_new(name)
         make_private(folder.path)
@@ -218,8 +218,8 @@ class Fleet:
         _place(self.folder.members, members.model_dump_json(indent=1).encode())
 
 
-def _noted(issued: Issued) -> Certificate:
-    return Certificate(serial=f"{issued.serial:x}", expires=issued.expires)
+def _noted(issued: Issued) -> MemberCertificate:
+    return MemberCertificate(serial=f"{issued.serial:x}", expires=issued.expires)
 
 
 def _place(path: Path, data: bytes) -> None:

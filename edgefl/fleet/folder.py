@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import members
-from edgefl.fleet.members import Record
+from edgefl.fleet.members import FleetRecord
 from edgefl.system import portable
 from edgefl.wire.address import UNIX, Address, is_loopback
 from edgefl.wire.tls import Tls
@@ -32,7 +32,7 @@ LIMIT = 64 << 10  # bytes of the settings
 PORT = 8883
 
 
-class Settings(Record):
+class Settings(FleetRecord):
     """Where a fleet's broker is: the names and addresses of its certificate, the first of which devices are told."""
 
     format: Literal["edgefl fleet"] = "edgefl fleet"

@@ -11,7 +11,7 @@ from edgefl.fleet.members import Member
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDevice:
     """A device. Without a key it is no member: others know it, or a fleet without identities does."""
 
     name: str
@@ -32,7 +32,7 @@ class Known:
         return {**asdict(self), **{key: value.astimezone().isoformat() for key, value in moments.items()}}
 
 
-def known(folder: FleetFolder, now: datetime | None = None) -> list[Known]:
+def known(folder: FleetFolder, now: datetime | None = None) -> list[KnownDevice]:
     """Return all devices, in the order of their names."""
     at = now or datetime.now(timezone.utc)
     seen = last_seen.read(folder.seen)
@@ -42,14 +42,14 @@ def known(folder: FleetFolder, now: datetime | None = None) -> list[Known]:
     return [_known(name, listed.get(name), seen.get(name), at) for name in sorted({*listed, *seen})]
 
 
-def _known(name: str, member: Member | None, sighting: Sighting | None, now: datetime) -> Known:
+def _known(name: str, member: Member | None, sighting: Sighting | None, now: datetime) -> KnownDevice:
     reason, since = (sighting.reason, sighting.since) if sighting else ("", None)
     if member and member.revoked is None and member.expires is not None and member.expires <= now:
         reason = f"its certificate has ended: `edgefl fleet add {name} --replace` makes it a new kit"
         since = member.expires
     elif member and member.revoked is None and not member.hosts and sighting is None:
         reason = "no run has seen it"
-    return Known(
+    return KnownDevice(
         name,
         member.key if member else None,
         member.expires if member else None,

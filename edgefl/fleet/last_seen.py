@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ConfigDict, RootModel, ValidationError
 
 from edgefl.base.errors import StoreError
-from edgefl.fleet.members import LIMIT, Record
+from edgefl.fleet.members import LIMIT, FleetRecord
 from edgefl.system import portable
 from edgefl.system.store import make_folder, write_atomically
 
@@ -23,7 +23,7 @@ RUNS = 20  # of which a device's last ones are kept
 DEVICES = 20_000  # beyond them, those that were not seen for longest are forgotten
 
 
-class Sighting(Record):
+class Sighting(FleetRecord):
     """What is known of a device; `at` is when it was last heard, `reason` why it is not there or not at work."""
 
     model_config = ConfigDict(extra="ignore")  # a later version may know more

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from edgefl.base.errors import ConfigError
-from edgefl.wire import signing
+from edgefl.wire.signing import KeyText
 from edgefl.wire.topics import check_name
 
 log = logging.getLogger(__name__)
@@ -31,13 +31,13 @@ LOOK = 1.0  # seconds between looks at the file, where a look for each question 
 KEPT = 16  # certificates that have expired are forgotten beyond this number
 
 
-class Record(BaseModel):
+class FleetRecord(BaseModel):
     """Something in the file: frozen, and strict about its keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Certificate(Record):
+class MemberCertificate(FleetRecord):
     """What is known of a certificate of the fleet's authority: enough to take it back."""
 
     serial: Annotated[str, Field(pattern=r"^[0-9a-f]{1,40}$")]
@@ -49,22 +49,16 @@ class Certificate(Record):
         return int(self.serial, 16)
 
 
-class Member(Record):
+class Member(FleetRecord):
     """A device, or a site of devices; `revoked` since when it is no longer heard."""
 
-    key: str
+    key: KeyText
     added: datetime
-    certificates: tuple[Certificate, ...] = ()
+    certificates: tuple[MemberCertificate, ...] = ()
     revoked: datetime | None = None
     site: str = ""  # whose broker it is at; unless said, the fleet's own
     hosts: tuple[str, ...] = ()  # of a site, which is no device: where its broker is
     port: int = 0
-
-    @field_validator("key")
-    @classmethod
-    def _is_a_key(cls, key: str) -> str:
-        signing.key_bytes(key)
-        return key
 
     @property
     def expires(self) -> datetime | None:
@@ -72,7 +66,7 @@ class Member(Record):
         return max((each.expires for each in self.certificates if each.revoked is None), default=None)
 
 
-class Members(Record):
+class Members(FleetRecord):
     """All of them, by name; those that were sent away too, so that their certificates stay on the list."""
 
     format: Literal["edgefl members"] = "edgefl members"
@@ -100,20 +94,20 @@ class Members(Record):
         each = (certificate for member in self.members.values() for certificate in member.certificates)
         return {one.number: one.revoked for one in each if one.revoked is not None and one.expires > now}
 
-    def with_member(self, name: str, member: Member, certificate: Certificate, now: datetime) -> "Members":
+    def with_member(self, name: str, member: Member, certificate: MemberCertificate, now: datetime) -> "Members":
         """A new member, or one that begins anew: what it had before no longer counts."""
         before = _taken_back(self.members[name].certificates, now) if name in self.members else ()
         recent = _recent((*before, certificate), now)
         return self._put(name, member.model_copy(update={"certificates": recent}))
 
-    def with_certificate(self, name: str, certificate: Certificate, now: datetime) -> "Members":
+    def with_certificate(self, name: str, certificate: MemberCertificate, now: datetime) -> "Members":
         """A member with one more certificate; the older ones count until they expire."""
         member = self.members[name]
         return self._put(
             name, member.model_copy(update={"certificates": _recent((*member.certificates, certificate), now)})
         )
 
-    def without(self, name: str, now: datetime, also: tuple[Certificate, ...] = ()) -> "Members":
+    def without(self, name: str, now: datetime, also: tuple[MemberCertificate, ...] = ()) -> "Members":
         """The member is sent away; `also` are further certificates of its name that no longer count."""
         member = self.members[name]
         gone = _taken_back((*member.certificates, *also), now)
@@ -201,11 +195,11 @@ def device_names(text: str) -> list[str]:
     return names
 
 
-def _taken_back(certificates: tuple[Certificate, ...], now: datetime) -> tuple[Certificate, ...]:
+def _taken_back(certificates: tuple[MemberCertificate, ...], now: datetime) -> tuple[MemberCertificate, ...]:
     return tuple(one if one.revoked else one.model_copy(update={"revoked": now}) for one in certificates)
 
 
-def _recent(certificates: tuple[Certificate, ...], now: datetime) -> tuple[Certificate, ...]:
+def _recent(certificates: tuple[MemberCertificate, ...], now: datetime) -> tuple[MemberCertificate, ...]:
     """All that could still be shown, and a few older ones."""
     old = [one for one in certificates if one.expires <= now]
     forgotten = set(old[: max(0, len(old) - KEPT)])

@@ -20,10 +20,10 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from edgefl.base.errors import ConfigError, WireError
-from edgefl.fleet.administration import SERVER, Fleet
+from edgefl.fleet.administration import SERVER, FleetAdministration
 from edgefl.fleet.authority import check_host, key_pem, new_key
 from edgefl.fleet.kit import Pem
-from edgefl.fleet.members import Member, Members, Record, check_device
+from edgefl.fleet.members import FleetRecord, Member, Members, check_device
 from edgefl.system.json_text import parse_json
 from edgefl.system.store import write_atomically
 from edgefl.wire import key_file, signing
@@ -35,7 +35,7 @@ LIMIT = 4 << 20  # bytes of a file or list
 PREFIX = b"edgefl site list 1\0"  # what the coordinator's key signs here can never be taken for something else
 
 
-class SiteMembers(Record):
+class SiteMembers(FleetRecord):
     """Who belongs to a site; of two lists the one with the larger number counts."""
 
     site: str
@@ -44,7 +44,7 @@ class SiteMembers(Record):
     revoked: Annotated[str, Field(max_length=LIMIT)]  # the revocation list, PEM
 
 
-class SiteFile(Record):
+class SiteFile(FleetRecord):
     """What the server of a site is given; its owner can act as that site."""
 
     format: Literal["edgefl site"] = "edgefl site"
@@ -63,7 +63,9 @@ class SiteFile(Record):
     members: SiteMembers
 
 
-def add(fleet: Fleet, name: str, hosts: Sequence[str], port: int, now: datetime, *, replace: bool) -> SiteFile:
+def add(
+    fleet: FleetAdministration, name: str, hosts: Sequence[str], port: int, now: datetime, *, replace: bool
+) -> SiteFile:
     """A site of the fleet, whose broker is reached by these names; with `replace`, new keys for one that is there."""
     check_device(name)
     hosts = tuple(check_host(host) for host in hosts)
@@ -95,7 +97,7 @@ def add(fleet: Fleet, name: str, hosts: Sequence[str], port: int, now: datetime,
     )
 
 
-def members_of(fleet: Fleet, name: str) -> SiteMembers:
+def members_of(fleet: FleetAdministration, name: str) -> SiteMembers:
     """Who belongs to a site, as it stands on disk."""
     members, revoked = fleet.members, fleet.revocations.decode()
     return SiteMembers(site=name, number=members.changes, devices=devices_of(members.active(), name), revoked=revoked)
@@ -121,7 +123,7 @@ def read_topic(fleet: str, site: str) -> str:
     return f"{site_topic(fleet, site)}/read"
 
 
-def signed_list(fleet: Fleet, name: str) -> bytes:
+def signed_list(fleet: FleetAdministration, name: str) -> bytes:
     """The list of a site as it stands at the broker."""
     statement = members_of(fleet, name).model_dump_json().encode()
     signer = key_file.opened(fleet.folder.signing_key, "the coordinator's", elsewhere="let this user read it", lost="")

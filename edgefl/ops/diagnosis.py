@@ -1,6 +1,6 @@
 """Ask a device how it is: questions of the fleet's operator, signed with the fleet's key, and their answers.
 
-    presence of the device ─▶ does it answer? ─▶ Request, again after half of the time ─▶ Reply, signed by the device
+    presence of the device ─▶ does it answer? ─▶ request, again after half of the time ─▶ reply, signed by the device
 
 `Asker` is what any process needs that has a transport of its own; `ask` is one question from a command. A question
 counts once at a device, by its id. What is said on the wire: `docs/protocol.md`.
@@ -22,11 +22,11 @@ from edgefl.system import portable
 from edgefl.system.store import make_folder, write_atomically
 from edgefl.wire import chunks, key_file, signed, topics
 from edgefl.wire.address import Address, parse, reachable
-from edgefl.wire.messages import REPLY, TO_SERVER, Presence, Reply, Request, frame, read, read_json
+from edgefl.wire.messages import REPLY, TO_SERVER, DeviceRequest, Presence, Reply, frame, read, read_json
 from edgefl.wire.opening import open_transport
-from edgefl.wire.signed import Speaker, Where, life_number
+from edgefl.wire.signed import SigningContext, Speaker, life_number
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Disconnected, Message, Transport, TransportEvent, Undelivered
+from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, Transport, TransportEvent, Undelivered
 
 GATEWAY = "gateway"  # what a gateway's presence has in place of an engine
 BROKER = "mqtt://localhost:1883"  # of a fleet without identities, as in an agent file
@@ -62,11 +62,11 @@ class Question:
     """What one device is asked."""
 
     device: str
-    request: Request
+    request: DeviceRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class PresenceHeard:
     """What stands at the broker of a device; it has signed it."""
 
     device: str
@@ -74,7 +74,7 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReplyHeard:
     """The answer to a question that is open no longer."""
 
     question: Question
@@ -95,7 +95,7 @@ class Asker:
 
     def question(self, device: str, what: str, by: str) -> Question:
         """Return a new question, which is open until its answer comes or it is given up."""
-        request = Request(id=uuid.uuid4().hex, what=what, by=by[:255])
+        request = DeviceRequest(id=uuid.uuid4().hex, what=what, by=by[:255])
         self.open[request.id] = question = Question(device, request)
         return question
 
@@ -111,21 +111,21 @@ class Asker:
         """Pass over its answer from now on."""
         self.open.pop(question.request.id, None)
 
-    def heard(self, message: Message) -> Announced | Told | None:
+    def heard(self, message: Message) -> PresenceHeard | ReplyHeard | None:
         """Return what a device says, None if it answers no open question; raise a WireError if it did not sign it."""
         match topics.parts(message.topic):
             case ("presence", device) if message.payload:
                 envelope = signed.opened(message.payload)
-                envelope.prove(Where("presence", self.fleet, device=device))
+                envelope.prove(SigningContext("presence", self.fleet, device=device))
                 self._believe(device, envelope.key)
-                return Announced(device, read_json(Presence, envelope.payload))
+                return PresenceHeard(device, read_json(Presence, envelope.payload))
             case (topics.SERVER, "dev", device, "up"):
                 return self._reply(device, message.payload)
         return None
 
-    def _reply(self, device: str, payload: bytes | memoryview) -> Told | None:
+    def _reply(self, device: str, payload: bytes | memoryview) -> ReplyHeard | None:
         envelope = signed.opened(payload)
-        envelope.prove(Where("up", self.fleet, topics.SERVER, topics.DIAGNOSIS, device))
+        envelope.prove(SigningContext("up", self.fleet, topics.SERVER, topics.DIAGNOSIS, device))
         self._believe(device, envelope.key)
         whole = chunks.Assembler(REPLY).add(envelope.payload)
         if whole is None:
@@ -135,7 +135,7 @@ class Asker:
         if not isinstance(reply, Reply) or question is None or question.device != device:
             return None
         del self.open[reply.id]
-        return Told(question, reply)
+        return ReplyHeard(question, reply)
 
     def _believe(self, device: str, key: str) -> None:
         known = self.keys.of(device) or self.first_keys.setdefault(device, key)
@@ -144,7 +144,7 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FleetAccess:
     """The way to the devices of one fleet from this machine."""
 
     folder: FleetFolder
@@ -152,7 +152,7 @@ class Line:
     asker: Asker
 
 
-def line(fleet: str, broker: str | None = None) -> Line:
+def line(fleet: str, broker: str | None = None) -> FleetAccess:
     """Return the way to the devices of a fleet whose key is on this machine; `broker` where it has no identities."""
     folder = FleetFolder(fleet)
     if not folder.signing_key.exists():
@@ -170,10 +170,10 @@ def line(fleet: str, broker: str | None = None) -> Line:
     signer = key_file.opened(folder.signing_key, "the coordinator's", elsewhere="restore it", lost="restore it")
     members = MembersFile(folder.members) if secured else None
     keys = DeviceKeys(folder.signing_key.with_suffix(".devices"), members=members)
-    return Line(folder, address, Asker(fleet, signer, keys, Lives(folder.questions)))
+    return FleetAccess(folder, address, Asker(fleet, signer, keys, Lives(folder.questions)))
 
 
-def ask(way: Line, device: str, what: str, by: str, timeout: float) -> Reply:
+def ask(way: FleetAccess, device: str, what: str, by: str, timeout: float) -> Reply:
     """Return what the device answers; raise `Unanswered` if nothing comes in these seconds."""
     topics.check_name("device", device)
     members = way.asker.keys.members
@@ -193,7 +193,7 @@ def ask(way: Line, device: str, what: str, by: str, timeout: float) -> Reply:
 class _Conversation:
     """One question, from the first connection to the answer."""
 
-    def __init__(self, way: Line, transport: Transport, device: str, what: str, by: str) -> None:
+    def __init__(self, way: FleetAccess, transport: Transport, device: str, what: str, by: str) -> None:
         self.way, self.transport, self.asker, self.device = way, transport, way.asker, device
         self.question = way.asker.question(device, what, by)
         self.presence: Presence | None = None
@@ -216,9 +216,9 @@ class _Conversation:
 
     def _handle(self, event: TransportEvent) -> Reply | None:
         match event:
-            case Connected():
+            case ConnectionMade():
                 self.transport.subscribe(*self.asker.filters(self.device))
-            case Disconnected() if not event.passing:
+            case ConnectionLost() if not event.passing:
                 raise ConfigError(f"broker {self.way.address}: {event}")
             case Undelivered(topic, reason):
                 raise Unanswered(f"the broker refused the question topic={topic}: {reason}")
@@ -228,9 +228,9 @@ class _Conversation:
                 except WireError as error:
                     self.odd = error
                     return None
-                if isinstance(news, Told):
+                if isinstance(news, ReplyHeard):
                     return news.reply
-                if isinstance(news, Announced) and self.presence is None:
+                if isinstance(news, PresenceHeard) and self.presence is None:
                     self._meet(news.presence)
         return None
 

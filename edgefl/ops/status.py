@@ -13,11 +13,11 @@ from edgefl.base.events import Evaluated
 from edgefl.base.vitals import described, glance
 from edgefl.learn.evaluation import wording
 from edgefl.learn.evaluation.figures import figures as judged
-from edgefl.ops.run_lookup import Looked, look_again
+from edgefl.ops.run_lookup import RunLookup, look_again
 from edgefl.ops.sources import DeviceStory
 from edgefl.system.moments import ago, shown
 from edgefl.watch.device_table import ranked, words
-from edgefl.watch.overview.answer_times import Pace, Turn
+from edgefl.watch.overview.answer_times import AnswerTime, Pace
 from edgefl.watch.overview.rows import ABSENT, DeviceRow, Snapshot
 from edgefl.watch.overview.troubles import not_in_run, of_the_run, trouble_with
 from edgefl.watch.terminal_view import picture
@@ -28,7 +28,7 @@ LONG = 40  # letters of a device's reason in the table
 EVERY = 1.0  # seconds between two looks, or ten times as long as one takes
 
 
-def watch(looked: Looked, console: Console) -> Looked:
+def watch(looked: RunLookup, console: Console) -> RunLookup:
     """Its picture, again and again, until the run has ended or Ctrl-C is pressed; return how it stands then."""
     with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, transient=True) as live:
         while looked.going_on:
@@ -39,7 +39,7 @@ def watch(looked: Looked, console: Console) -> Looked:
     return looked
 
 
-def runs_table(runs: Sequence[Looked], now: float) -> Table:
+def runs_table(runs: Sequence[RunLookup], now: float) -> Table:
     """One line for each run."""
     table = _table("run", "state", "round", "", "devices", "last heard of", "where")
     for looked in runs:
@@ -55,7 +55,7 @@ def runs_table(runs: Sequence[Looked], now: float) -> Table:
     return table
 
 
-def run_page(looked: Looked, now: float, *, cut: bool = True) -> RenderableType:
+def run_page(looked: RunLookup, now: float, *, cut: bool = True) -> RenderableType:
     """One run: where it stands, why it waits, every device with when and why, and what went wrong lately.
 
     Long reasons are `cut` for a terminal, where there are lines for them below the table.
@@ -101,7 +101,7 @@ def _here(fleet: Sequence[DeviceRow]) -> int:
     return sum(row.live and row.state not in ABSENT for row in fleet)
 
 
-def _why(looked: Looked, now: float) -> list[str]:
+def _why(looked: RunLookup, now: float) -> list[str]:
     """Why it waits, and until when."""
     run, here = looked.snapshot.run, looked.snapshot.open
     if run.state == "finished":
@@ -181,7 +181,7 @@ def device_page(story: DeviceStory, usual: dict[int, float], now: float) -> Rend
     return Group(*head, Text(""), *events)
 
 
-def _turn(turn: Turn, usual: dict[int, float]) -> tuple[str, ...]:
+def _turn(turn: AnswerTime, usual: dict[int, float]) -> tuple[str, ...]:
     took, pace = _seconds(turn.took), _milli(turn.seconds_per_step)
     return str(turn.round), shown(turn.at), took, pace, _seconds(usual.get(turn.round)), "late" if turn.late else ""
 

@@ -16,16 +16,16 @@ from typing import Any
 from device_agent.shell.order import Watch
 from device_agent.shell.service import Agent
 from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
-from device_agent.shell.training import Failed, Trained
+from device_agent.shell.training import WorkDone, WorkFailed
 from edgefl.base import seeds
 from edgefl.base.vector import State
 from edgefl.job.config.schema import EmulatedFleet, RunFile
 from edgefl.job.run.job import Job
-from edgefl.job.run.work import Done, ModelRef, Worker
+from edgefl.job.run.work import ModelRef, Worker, WorkResult
 from edgefl.learn.contract import Algorithm, Batched, Budget, Task
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.training.local import LocalTraining
-from edgefl.sim.engines import Engine, Order
+from edgefl.sim.engines import DeviceOrder, Engine
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.stragglers import cut
 from edgefl.sim.world import Process, World
@@ -38,7 +38,7 @@ FORWARD = 1 / 3  # of a step: what a batch takes that is only looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DeviceKind:
     """What a device is made of."""
 
     hardware: Hardware
@@ -47,7 +47,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EmulatedContext:
     """What all devices share."""
 
     job: Job
@@ -60,13 +60,13 @@ class Surroundings:
 
 
 @dataclass(slots=True)
-class Device:
+class EmulatedDevice:
     """One machine, and the agent on it while it is up."""
 
     name: str
     data: Dataset
-    kind: Kind
-    around: Surroundings
+    kind: DeviceKind
+    around: EmulatedContext
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     process: Process | None = None
     agent: Agent | None = None
@@ -134,11 +134,11 @@ class Device:
 
     # ---- its work ----------------------------------------------------------------------------------------------
 
-    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, _watch: Watch) -> Done:
+    def _work(self, worker: Worker, task: Task, model_ref: ModelRef, state: State, _watch: Watch) -> WorkResult:
         """Train, at this machine's pace; what fails is declined as on a real device, and kept for the emulator."""
         pace = self.kind.hardware.pace(self._seed, task.round, self.name)
         most = cut(self.around.job, task.round, self.name, len(worker.data))
-        order = Order(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
+        order = DeviceOrder(self.name, replace(task, budget=_at_most(task.budget, most)), state, pace)
         self.looking = FORWARD * pace * _looks(worker, task)
         try:
             (done,) = self.around.engine.train(model_ref, [order])
@@ -149,10 +149,10 @@ class Device:
 
     def _seconds(self, events: Sequence[Any]) -> float:
         """How long the training took, by what it told; for ever, if the machine breaks down over it."""
-        failed = next((event for event in events if isinstance(event, Failed)), None)
+        failed = next((event for event in events if isinstance(event, WorkFailed)), None)
         if failed is not None and self.failure is not None:
             self.around.failures.setdefault(failed.round, self.failure)
-        trained = next((event for event in events if isinstance(event, Trained)), None)
+        trained = next((event for event in events if isinstance(event, WorkDone)), None)
         if trained is None:
             return 0.0
         self.trainings += 1
@@ -171,7 +171,7 @@ class Device:
         return self.around.job.run.run.seed
 
 
-def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
+def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, DeviceKind]:
     """What each device of a run is: an ideal one, unless its file says otherwise."""
     fleet = job.run.fleet or EmulatedFleet()
     counts = fleet.profiles or {"ideal": len(devices)}
@@ -181,7 +181,7 @@ def kinds(job: Job, devices: Mapping[str, Dataset]) -> dict[str, Kind]:
     for name in devices:
         profile = fleet.registry[profiles[name]]
         dropout = fleet.dropout if profile.dropout is None else profile.dropout
-        by_device[name] = Kind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
+        by_device[name] = DeviceKind(Hardware(profile, reference), dropout, profile.availability or fleet.availability)
     return by_device
 
 

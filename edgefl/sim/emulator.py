@@ -27,8 +27,8 @@ from edgefl.job.run.job import Job, RunState, Watch
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy.spending import spending
 from edgefl.sim.early_end import EARLY
-from edgefl.sim.emulated import Device, Surroundings, kinds
-from edgefl.sim.engines import RUN_ID, Engine, InProcess, held
+from edgefl.sim.emulated import EmulatedContext, EmulatedDevice, kinds
+from edgefl.sim.engines import RUN_ID, Engine, InProcessEngine, held
 from edgefl.sim.loop_memory import Ended, unasked
 from edgefl.sim.network import VirtualBroker
 from edgefl.sim.spent import Spent
@@ -56,7 +56,7 @@ def emulate(
     At the end, an early one as well, `ended` is shown what devices keep. After an early one receipts that are on their
     way do not arrive any more: what a device keeps may be that of a round before.
     """
-    engine = engine or InProcess(job, devices)
+    engine = engine or InProcessEngine(job, devices)
     with _quiet(), _threads(engine.parallel) as threads:
         emulator = Emulator(job, devices, tell, engine, threads, watch=watch)
         try:
@@ -86,8 +86,10 @@ class Emulator:
         self.job, self._tell, self._watch = job, tell, watch
         self.world = World()
         signer = simulated_keys.signer(job.run.run.seed, "the coordinator")
-        self.around = around = Surroundings(job, self.world, VirtualBroker(self.world), engine, signer.key, threads)
-        self.devices = {name: Device(name, devices[name], kind, around) for name, kind in kinds(job, devices).items()}
+        self.around = around = EmulatedContext(job, self.world, VirtualBroker(self.world), engine, signer.key, threads)
+        self.devices = {
+            name: EmulatedDevice(name, devices[name], kind, around) for name, kind in kinds(job, devices).items()
+        }
         hours = [device.kind.availability for device in self.devices.values() if device.kind.availability]
         longest = max((one.on + one.off for one in hours), default=0.0)
         self.patience = max(PATIENCE * job.run.rounds.deadline, CYCLES * longest)

@@ -16,10 +16,10 @@ from edgefl.learn.contract import Budget, Task, Update, traits_of
 from edgefl.learn.data.dataset import Dataset
 from edgefl.learn.privacy.spending import spending
 from edgefl.learn.selection.base import Candidate, drawn
-from edgefl.sim.answer_order import Course, Turn, VirtualOrder, virtual
+from edgefl.sim.answer_order import AnswerTurn, RoundOrder, VirtualOrder, virtual
 from edgefl.sim.device_states import DeviceStates
 from edgefl.sim.early_end import EARLY
-from edgefl.sim.engines import Engine, InProcess, Order, held
+from edgefl.sim.engines import DeviceOrder, Engine, InProcessEngine, held
 from edgefl.sim.loop_memory import Ended, Keep, LoopMemory, forget, kept, unasked
 from edgefl.sim.stragglers import cut
 from edgefl.wire.frames import Unseal
@@ -40,7 +40,7 @@ def simulate(
     tell: Tell = lambda _: None,
     *,
     engine: Engine | None = None,
-    order: Mapping[int, Course] | None = None,
+    order: Mapping[int, RoundOrder] | None = None,
     watch: Watch = jobs.unwatched,
     keep: Keep = forget,
     since: LoopMemory | None = None,
@@ -59,7 +59,7 @@ def simulate(
         draws = _Draws({name: Candidate(name, members[name].samples) for name in sorted(members)})
         fleet = _Fleet(members, states, _undisturbed(job, members, draws), draws, order or {})
         try:
-            run_state = _simulate(job, fleet, tell, engine or InProcess(job, devices), watch, keep, since)
+            run_state = _simulate(job, fleet, tell, engine or InProcessEngine(job, devices), watch, keep, since)
         except EARLY:
             ended(states.__getitem__, members)
             raise
@@ -132,7 +132,7 @@ class _Draws:
     since: dict[str, int] = field(default_factory=dict)  # who answered after that, and in which round
     losses: dict[str, float] = field(default_factory=dict)  # what devices told last
 
-    def course(self, job: Job, round: int) -> Course:
+    def course(self, job: Job, round: int) -> RoundOrder:
         """Play a round in which each device that is asked answers."""
         if self.draw != (draw := cohort_key(job, round)):
             for name, at in self.since.items():
@@ -143,7 +143,7 @@ class _Draws:
         asked = order if job.run.schedule.purpose(round) == "describe" else order[: job.run.cohort]
         if job.run.schedule.purpose(round) == "train":
             self.since.update(dict.fromkeys(asked, round))
-        return Course(round, asked, tuple(Turn(name, round) for name in asked))
+        return RoundOrder(round, asked, tuple(AnswerTurn(name, round) for name in asked))
 
 
 def _undisturbed(job: Job, members: "Mapping[str, _Device]", draws: _Draws) -> VirtualOrder:
@@ -158,11 +158,11 @@ class _Fleet:
     states: DeviceStates
     undisturbed: VirtualOrder
     draws: _Draws
-    order: Mapping[int, Course] = field(default_factory=dict)  # of a run that was
+    order: Mapping[int, RoundOrder] = field(default_factory=dict)  # of a run that was
     tasks: dict[int, Task] = field(default_factory=dict)  # what devices may still be at work on, by round
     sizes: dict[int, int] = field(default_factory=dict)  # of the models that were sent, by round
 
-    def course(self, job: Job, round: int) -> Course:
+    def course(self, job: Job, round: int) -> RoundOrder:
         """Whom a round asks, and who answers it."""
         if round in self.order:
             return self.order[round]
@@ -232,7 +232,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
         returned = previous is not None and fleet.members[name].seen != round - 1
         spent.down += size + (fleet.sizes.get(round - 1, size) if returned else 0)
         fleet.members[name].seen = round
-    orders = [Order(turn.device, _task(job, fleet, turn), fleet.states[turn.device]) for turn in course.turns]
+    orders = [DeviceOrder(turn.device, _task(job, fleet, turn), fleet.states[turn.device]) for turn in course.turns]
     updates, answered = {}, list[Fact]()
     for order, result in zip(orders, engine.results(orders), strict=True):
         updates[order.device] = result.update
@@ -246,7 +246,7 @@ def _play(  # noqa: PLR0917 - the whole round in one place, as a specification s
     return updates, course.ages, [asked, *answered, Closed(round, tuple(sorted(updates)))]
 
 
-def _task(job: Job, fleet: _Fleet, turn: Turn) -> Task:
+def _task(job: Job, fleet: _Fleet, turn: AnswerTurn) -> Task:
     """What the device was asked to do, and how much of it is done."""
     most = turn.steps or cut(job, turn.began, turn.device, fleet.members[turn.device].trains)
     return replace(fleet.tasks[turn.began], budget=Budget(batches=most))

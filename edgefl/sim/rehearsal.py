@@ -75,7 +75,7 @@ def rehearse(run: RunFile, root: Path | None = None) -> Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class RehearsalSize:
     """How much is played."""
 
     fleet: tuple[str, ...]
@@ -84,7 +84,7 @@ class Scale:
     capped: bool  # whether a round of the run has more answers
 
 
-def scale(job: Job, devices: int) -> Scale:
+def scale(job: Job, devices: int) -> RehearsalSize:
     """The run's own numbers, as far as they can be played in seconds; `devices` is 0 where the fleet is not known."""
     cohort, size = job.run.cohort, max(1, job.model.layout.size)
     remembered = max((stage.size for stage in job.stages if isinstance(stage, Memory)), default=0)
@@ -93,7 +93,7 @@ def scale(job: Job, devices: int) -> Scale:
     until_full = 1 + ceil((min(remembered, population) + 1) / answers)
     affordable = until_full * answers * size <= NUMBERS
     rounds = max(TRAINED, min(ROUNDS, until_full if affordable else 0))
-    return Scale(jobs.device_names(population), answers, rounds, capped=answers < min(cohort, population))
+    return RehearsalSize(jobs.device_names(population), answers, rounds, capped=answers < min(cohort, population))
 
 
 def known_devices(run: RunFile) -> int:
@@ -101,7 +101,7 @@ def known_devices(run: RunFile) -> int:
     return run.task.partition.devices if run.task.partition else 0
 
 
-def play(trial: Job, veteran: Worker, newcomer: Worker, scale: Scale) -> RunState:
+def play(trial: Job, veteran: Worker, newcomer: Worker, scale: RehearsalSize) -> RunState:
     """Play this number of rounds, and the free ones between and behind them."""
     run_state, state, answered = _described(trial, jobs.begin(trial), veteran, newcomer), State(), 0
     pair: tuple[Update, Update] | None = None
@@ -141,7 +141,7 @@ def _train(  # noqa: PLR0917 - one round of a device, as in the loop
 
 
 def _answers(
-    trial: Job, round: int, scale: Scale, pair: tuple[Update, Update]
+    trial: Job, round: int, scale: RehearsalSize, pair: tuple[Update, Update]
 ) -> tuple[dict[str, Update], dict[str, Update]]:
     """What a round merges, and what its stages find beside it: one answer is late, if the run takes late ones."""
     candidates = [Candidate(name) for name in sorted(scale.fleet)]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.durable import checkpoint
-from coordinator.durable.checkpoint import Saved
+from coordinator.durable.checkpoint import Checkpoint
 from edgefl.base.errors import StoreError
 from edgefl.base.events import DIVERGED, Done, Fact, Started, Tell
 from edgefl.base.report_numbers import Report
@@ -137,7 +137,7 @@ class RunFolder:
                 self.unwritten.clear()
             self.disk.write(_loop_name(memory.run_state.round), store.sealed(*written(memory)))
             total = memory.plain["total"]
-            self._save(job, Saved(memory.run_state, (), total["up"], total["down"]))
+            self._save(job, Checkpoint(memory.run_state, (), total["up"], total["down"]))
 
     def journalled(self, engine: Engine) -> AbstractContextManager[Engine]:
         """Wrap the engine of an emulated fleet so that it trains nothing twice."""
@@ -153,12 +153,12 @@ class RunFolder:
         """Write the last checkpoint of a lasting run, and delete what only an unfinished run needs."""
         if not self.lasting:
             return
-        self._save(job, Saved(run_state, (), 0, 0))
+        self._save(job, Checkpoint(run_state, (), 0, 0))
         self._write({**self.about, "done": True, "diverged": self.diverged})
         for name in (*self.disk.names(f"{LOOP}*"), ANSWERS):
             self.disk.remove(name)
 
-    def _save(self, job: Job, saved: Saved) -> None:
+    def _save(self, job: Job, saved: Checkpoint) -> None:
         checkpoint.save(self.disk, job, saved, self.last)
         kept = {_loop_name(int(name[-18:-12])) for name in checkpoint.generations(self.disk)}
         for name in self.disk.names(f"{LOOP}*"):
@@ -191,7 +191,7 @@ def play_kept(
     with own(folder, private=False):
         kept = RunFolder(folder, job, root, fresh=fresh, emulated=emulated, seconds=seconds)
         with telling(kept, tell, again) as to_all:
-            how |= {"keeper": kept, "emulated": emulated, "prepare": lambda *_: (job, held)}
+            how |= {"storage": kept, "emulated": emulated, "prepare": lambda *_: (job, held)}
             how |= {"keep_own": partial(own_models.write, folder)}
             return play(run, root, to_all, **how)
 
@@ -210,7 +210,7 @@ def play_on(
         kept.note(fact)
         kept.story.hear(fact, tell, tell)
 
-    return play(run, root, to_all, keeper=kept, prepare=lambda *_: (job, held))
+    return play(run, root, to_all, storage=kept, prepare=lambda *_: (job, held))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def tells(text: str) -> Mapping[str, object]:
     return {"told": text}
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """One line per record, and nothing in it that a terminal would obey."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
@@ -85,5 +85,5 @@ def set_up(level: str) -> None:
     if level not in LEVELS:
         raise ConfigError(f"--log {level}: choose one of {', '.join(LEVELS)}")
     handler = _Stderr()
-    handler.setFormatter(Lines(FORMAT))
+    handler.setFormatter(LineFormatter(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

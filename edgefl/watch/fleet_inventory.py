@@ -31,7 +31,7 @@ class _Seen:
     elsewhere: bool = False  # the run is for other devices, and says nothing of this one but that it was heard
 
 
-class Sightings:
+class LastSeenWriter:
     """Writes them down once in a while. No run depends on it: what cannot be written is only logged."""
 
     def __init__(self, file: Path, run: str) -> None:

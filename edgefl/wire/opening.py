@@ -13,7 +13,7 @@ from edgefl.base.errors import ConfigError
 from edgefl.wire.address import UNIX, Address, BrokerAway
 from edgefl.wire.mqtt import MqttTransport
 from edgefl.wire.tls import Tls
-from edgefl.wire.transport import Disconnected, Transport, TransportEvent
+from edgefl.wire.transport import ConnectionLost, Transport, TransportEvent
 
 Opener: TypeAlias = Callable[[Address, str, Tls | None], Transport]  # the string is the client id
 
@@ -44,8 +44,8 @@ def admitted(address: Address, tls: Tls, timeout: float = 10.0) -> None:
     try:
         event = told.get(timeout=timeout)
     except Empty:
-        event = Disconnected(f"no answer within {timeout:g} s", passing=True, remedy="check the broker's log")
+        event = ConnectionLost(f"no answer within {timeout:g} s", passing=True, remedy="check the broker's log")
     finally:
         trying.close()
-    if isinstance(event, Disconnected):
+    if isinstance(event, ConnectionLost):
         raise (BrokerAway if event.passing else ConfigError)(f"broker {address}: {event}")

@@ -42,7 +42,7 @@ class Unproven(WireError):  # noqa: N818 - what it is, as Interrupted
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class SigningContext:
     """Where something is said."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class Envelope:
     payload: bytes | memoryview
     signature: bytes
 
-    def prove(self, place: Where) -> None:
+    def prove(self, place: SigningContext) -> None:
         """Nothing, if this was signed with this key for this place, and not changed since."""
         raw = signing.key_bytes(self.key)
         if place.run_id != self.run_id or not signing.verified(raw, self.signature, _statement(place, raw, self)):
@@ -91,7 +91,7 @@ class Speaker:
 
     def seal(self, kind: Kind, payload: bytes, *, job: str = "", run_id: str = "", device: str = ALL) -> bytes:
         """The message in its envelope, with the next counter."""
-        return self._head(Where(kind, self.fleet, job, run_id, device), payload) + payload
+        return self._head(SigningContext(kind, self.fleet, job, run_id, device), payload) + payload
 
     def seal_frame(
         self,
@@ -106,10 +106,10 @@ class Speaker:
         envelope = b""
         for head, data in messages:
             signed = b"" if envelope else head if chunks.series(head) else head + data  # a lone one as it stands
-            envelope = envelope or self._head(Where(kind, self.fleet, job, run_id, device), signed)
+            envelope = envelope or self._head(SigningContext(kind, self.fleet, job, run_id, device), signed)
             yield envelope + head, data
 
-    def _head(self, where: Where, payload: bytes) -> bytes:
+    def _head(self, where: SigningContext, payload: bytes) -> bytes:
         raw, name = signing.key_bytes(self.key), where.run_id.encode()
         envelope = Envelope(self.key, next(self._counter), where.run_id, payload, b"")
         signature = self.signer.signature(_statement(where, raw, envelope))
@@ -131,7 +131,7 @@ def opened(message: bytes | memoryview) -> Envelope:
     return Envelope(signing.key_text(raw), counter, run_id, message[end:], signature)
 
 
-def _statement(place: Where, raw: bytes, envelope: Envelope) -> bytes:
+def _statement(place: SigningContext, raw: bytes, envelope: Envelope) -> bytes:
     """The very bytes that are signed: a list has one way to be written and one way to be read."""
     where = [place.kind, place.fleet, place.job, place.run_id, place.device]
     what = chunks.series(envelope.payload) or sha256(envelope.payload).digest()

@@ -13,7 +13,9 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
+
+from pydantic import AfterValidator
 
 from edgefl.base.errors import WireError
 
@@ -134,6 +136,15 @@ def key_bytes(key: str) -> bytes:
     if not key.startswith(KIND):
         raise ValueError(f"a key begins with '{KIND}'; `edgefl coordinator key run.toml` prints it")
     return base64_bytes(key.removeprefix(KIND), KEY_BYTES)
+
+
+def checked_key(key: str) -> str:
+    """Return the text of a public key; ValueError if it is none."""
+    key_bytes(key)
+    return key
+
+
+KeyText: TypeAlias = Annotated[str, AfterValidator(checked_key)]  # in files: a public key
 
 
 def base64_text(raw: bytes) -> str:

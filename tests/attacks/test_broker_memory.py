@@ -23,7 +23,7 @@ from edgefl.system.processes import Child
 from edgefl.wire import topics
 from edgefl.wire.broker import find_mosquitto, wait_until_up
 from edgefl.wire.mqtt import MqttTransport
-from edgefl.wire.transport import Connected, TransportEvent
+from edgefl.wire.transport import ConnectionMade, TransportEvent
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
@@ -138,7 +138,7 @@ def test_what_waits_for_one_member_leaves_room_for_the_others(fleet: Secured) ->
         there = threading.Event()
 
         def hear(event: TransportEvent) -> None:
-            if isinstance(event, Connected):
+            if isinstance(event, ConnectionMade):
                 there.set()
 
         other = MqttTransport(fleet.address, OTHER, tls=fleet.tls(OTHER))

@@ -13,7 +13,7 @@ from edgefl.ops.diagnosis import Asker, Lives
 from edgefl.system.logs import RecentLines
 from edgefl.wire import chunks, topics
 from edgefl.wire.frames import pack
-from edgefl.wire.messages import REPLY, Examined, Reply, Request, frame
+from edgefl.wire.messages import REPLY, DeviceRequest, Examined, Reply, frame
 from edgefl.wire.signed import Speaker
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Message
@@ -23,7 +23,7 @@ PLACE = {"job": topics.SERVER, "run_id": topics.DIAGNOSIS, "device": DEVICE}
 DOWN, UP = topics.down(FLEET, topics.SERVER, DEVICE), topics.up(FLEET, topics.SERVER, DEVICE)
 
 
-def part(message: Request | Reply) -> bytes:
+def part(message: DeviceRequest | Reply) -> bytes:
     data = frame(message)
     (one,) = chunks.split(data, chunks.digest(data))
     return one
@@ -33,7 +33,7 @@ def changed(message: bytes) -> bytes:
     return message[:-1] + bytes([message[-1] ^ 1])
 
 
-REQUEST = part(Request(id="forged", what="doctor"))
+REQUEST = part(DeviceRequest(id="forged", what="doctor"))
 
 # ---- what a device hears ---------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ def test_questions_do_not_make_a_run_s_messages_old(tmp_path: Path) -> None:
     """Their counters are of today; those of a run began with its coordinator, perhaps long ago."""
     asked = Asked(tmp_path)
     asked.answer("logs")
-    asked.agent.hearing.replays.new_message(asked.signer.key, "an-older-run", 1)
+    asked.agent.inbound.replays.new_message(asked.signer.key, "an-older-run", 1)
 
 
 def test_a_flood_of_questions_brings_few_answers_and_few_lines(

@@ -48,7 +48,7 @@ from edgefl.learn.losses import loss
 from edgefl.learn.models import onnx_session
 from edgefl.learn.tasks.fields import Field
 from edgefl.learn.tasks.form import Form
-from edgefl.ops.diagnosis import Asker, Line, Lives, ask
+from edgefl.ops.diagnosis import Asker, FleetAccess, Lives, ask
 from edgefl.system import user_code
 from edgefl.wire import key_file
 from edgefl.wire.broker import Broker
@@ -628,7 +628,7 @@ def test_nothing_that_leaves_a_device_has_a_marked_value_in_it(  # noqa: PLR0917
             called = [body for _, _, body in hook.calls]
             signer = key_file.opened(tmp_path / "identity.key", "a", elsewhere="", lost="")
             asker = Asker(tmp_path.name, signer, DeviceKeys(), Lives(tmp_path / "questions"))
-            way = Line(FleetFolder(tmp_path.name), mosquitto.address, asker)
+            way = FleetAccess(FleetFolder(tmp_path.name), mosquitto.address, asker)
             answers = [ask(way, name, what, "anna", 60.0) for name in devices for what in ("logs", "doctor")]
         finally:
             for process in processes:

@@ -11,7 +11,7 @@ from edgefl.base import events
 from edgefl.base.events import as_json
 from edgefl.base.vitals import SIGNS, Unit, described, glance
 from edgefl.watch.exporters import prometheus
-from edgefl.wire.messages import Vitals
+from edgefl.wire.messages import WireVitals
 
 STATIC = Path(__file__).parents[2] / "edgefl" / "watch" / "page" / "static"
 ORDER = [
@@ -22,7 +22,7 @@ ORDER = [
 
 def test_message_and_fact_have_the_declared_fields_in_their_order() -> None:
     assert list(SIGNS) == ORDER
-    assert list(Vitals.model_fields) == ORDER
+    assert list(WireVitals.model_fields) == ORDER
     assert list(as_json(events.Vitals("a"))) == ["event", "device", *ORDER, "at"]
     assert {one.name: one.default for one in fields(events.Vitals) if one.name in SIGNS} == dict.fromkeys(SIGNS)
 

@@ -12,10 +12,10 @@ from edgefl.base.errors import ConfigError
 from edgefl.fleet import last_seen
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.last_seen import Sighting
-from edgefl.ops.diagnosis import Asker, Line, Lives, Unanswered, _Conversation, line
+from edgefl.ops.diagnosis import Asker, FleetAccess, Lives, Unanswered, _Conversation, line
 from edgefl.wire import chunks, key_file, signed, topics
-from edgefl.wire.messages import TO_DEVICE, Presence, Reply, Request, frame, read
-from edgefl.wire.signed import Speaker, Where
+from edgefl.wire.messages import TO_DEVICE, DeviceRequest, Presence, Reply, frame, read
+from edgefl.wire.signed import SigningContext, Speaker
 from edgefl.wire.signing import Signer
 from edgefl.wire.transport import Message, TransportEvent
 from tools.in_memory_broker import InMemoryBroker
@@ -29,7 +29,7 @@ class Device:
 
     def __init__(self, broker: InMemoryBroker, fleet: str, presence: Presence | None, first: int = 1) -> None:
         self.client, self.fleet, self.first = broker.client(DEVICE), fleet, first
-        self.speaker, self.requests = Speaker(Signer.new(), fleet, 7), list[Request]()
+        self.speaker, self.requests = Speaker(Signer.new(), fleet, 7), list[DeviceRequest]()
         self.client.start(self.hear)
         self.client.subscribe(topics.down(fleet, "+", DEVICE))
         if presence is not None:
@@ -40,11 +40,11 @@ class Device:
         if not isinstance(event, Message):
             return
         envelope = signed.opened(event.payload)
-        envelope.prove(Where("down", self.fleet, topics.SERVER, topics.DIAGNOSIS, DEVICE))
+        envelope.prove(SigningContext("down", self.fleet, topics.SERVER, topics.DIAGNOSIS, DEVICE))
         whole = chunks.Assembler(1 << 20).add(envelope.payload)
         assert whole is not None
         request = read(TO_DEVICE, whole[1], limit=0)[0]
-        assert isinstance(request, Request)
+        assert isinstance(request, DeviceRequest)
         self.requests.append(request)
         if len(self.requests) >= self.first:
             data = frame(Reply(id=request.id, lines=("all is well",)))
@@ -54,14 +54,14 @@ class Device:
 
 
 @pytest.fixture
-def way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Line:
+def way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetAccess:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = FleetFolder("asked")
-    return Line(folder, folder.here, Asker("asked", Signer.new(), DeviceKeys(), Lives(folder.questions)))
+    return FleetAccess(folder, folder.here, Asker("asked", Signer.new(), DeviceKeys(), Lives(folder.questions)))
 
 
 @pytest.fixture
-def ask(way: Line) -> Callable[[InMemoryBroker], Reply]:
+def ask(way: FleetAccess) -> Callable[[InMemoryBroker], Reply]:
     def asked(broker: InMemoryBroker) -> Reply:
         events: SimpleQueue[TransportEvent] = SimpleQueue()
         transport = broker.client("asks")
@@ -100,7 +100,7 @@ def test_a_question_that_was_lost_is_asked_again_under_the_same_id(ask: Callable
     ids=["away", "older", "gateway", "never seen"],
 )
 def test_why_there_is_no_answer_is_one_line(
-    way: Line, ask: Callable[[InMemoryBroker], Reply], presence: Presence | None, words: str
+    way: FleetAccess, ask: Callable[[InMemoryBroker], Reply], presence: Presence | None, words: str
 ) -> None:
     at = datetime(2026, 11, 1, 12, 30, tzinfo=timezone.utc)
     last_seen.write(way.folder.seen, {DEVICE: Sighting(at=at, reason="no power")})
@@ -118,7 +118,9 @@ def test_a_device_that_is_silent_is_named_with_what_to_look_at(ask: Callable[[In
         ask(broker)
 
 
-def test_another_in_the_name_of_a_device_is_not_taken_for_it(way: Line, ask: Callable[[InMemoryBroker], Reply]) -> None:
+def test_another_in_the_name_of_a_device_is_not_taken_for_it(
+    way: FleetAccess, ask: Callable[[InMemoryBroker], Reply]
+) -> None:
     way.asker.keys.pin(DEVICE, Signer.new().key)
     Device(broker := InMemoryBroker(), "asked", HERE)
     with pytest.raises(Unanswered, match="is not its own: signed by"):
@@ -133,7 +135,7 @@ def test_numbers_of_those_who_ask_grow_though_the_clock_goes_back(tmp_path: Path
     assert Lives(lives.path, lambda: 3000.0).next() == 3000
 
 
-def test_a_fleet_without_identities_is_asked_on_its_broker_s_machine_alone(way: Line) -> None:
+def test_a_fleet_without_identities_is_asked_on_its_broker_s_machine_alone(way: FleetAccess) -> None:
     with pytest.raises(ConfigError, match="the key of fleet 'asked' is not on this machine"):
         line("asked")
     key_file.opened(way.folder.signing_key, "a", elsewhere="", lost="")

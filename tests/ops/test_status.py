@@ -22,7 +22,7 @@ from edgefl.base import events
 from edgefl.base.errors import ConfigError, EdgeflError
 from edgefl.base.events import Round
 from edgefl.cli.app import app
-from edgefl.ops.run_lookup import Looked
+from edgefl.ops.run_lookup import RunLookup
 from edgefl.ops.sources import PageSource
 from edgefl.ops.status import runs_table
 from edgefl.system.disk import FolderDisk
@@ -253,13 +253,13 @@ def test_the_page_of_a_coordinator_answers_all_that_is_asked(folder, tmp_path):
     pytest.importorskip("uvicorn")
     from edgefl.job.config.page import Page
     from edgefl.watch.page.feed import Feed
-    from edgefl.watch.page.history import History
-    from edgefl.watch.page.server import Server
+    from edgefl.watch.page.history import PastRuns
+    from edgefl.watch.page.server import PageServer
 
     known, token = Overview(), tmp_path / "token"  # which the page makes
     for fact in (events.Started("sensors", "1f2e", rounds=3, at=TUESDAY), *STORY):
         known.tell(fact)
-    server = Server(Page(port=0, token=token), Feed(known), History(folder.parent, "sensors"))
+    server = PageServer(Page(port=0, token=token), Feed(known), PastRuns(folder.parent, "sensors"))
     try:
         source = PageSource(server.url, token)
         assert plain(source.snapshot()) == plain(known.snapshot())
@@ -280,15 +280,15 @@ def test_a_page_with_a_certificate_is_believed_if_its_authority_is_named(folder,
     pytest.importorskip("uvicorn")
     from edgefl.job.config.page import Page
     from edgefl.watch.page.feed import Feed
-    from edgefl.watch.page.history import History
-    from edgefl.watch.page.server import Server
+    from edgefl.watch.page.history import PastRuns
+    from edgefl.watch.page.server import PageServer
 
     authority = Authority.new(tmp_path / "authority", dates=LASTING)
     proof = authority.issue("server", LASTING)
     known = Overview()
     known.tell(events.Started("sensors", "1f2e", rounds=3, at=TUESDAY))
-    server = Server(
-        Page(port=0, certificate=proof.certificate, key=proof.key), Feed(known), History(folder.parent, "sensors")
+    server = PageServer(
+        Page(port=0, certificate=proof.certificate, key=proof.key), Feed(known), PastRuns(folder.parent, "sensors")
     )
     try:
         assert server.url.startswith("https://")
@@ -368,5 +368,5 @@ def test_the_table_of_runs_has_the_figure_that_a_model_is_judged_by_however_smal
     overview = Overview()
     overview.tell(events.Started("sensors", "1f2e", rounds=3, at=1.0))
     overview.tell(Round(1, scores={"f1": 0.05, "loss": 1.0}, at=2.0))
-    table = runs_table([Looked("runs/sensors", PageSource("http://127.0.0.1:1"), overview.snapshot())], 3.0)
+    table = runs_table([RunLookup("runs/sensors", PageSource("http://127.0.0.1:1"), overview.snapshot())], 3.0)
     assert [str(cell) for cell in table.columns[3].cells] == ["F1 5.0%"]

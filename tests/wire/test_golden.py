@@ -14,7 +14,7 @@ from edgefl.job.transforms.transform import VectorForm
 from edgefl.wire import chunks, signed, tensors, topics
 from edgefl.wire import messages as m
 from edgefl.wire.frames import unpack
-from edgefl.wire.signed import Where
+from edgefl.wire.signed import SigningContext
 from edgefl.wire.signing import claim
 
 LIMIT = 1 << 20
@@ -94,7 +94,7 @@ def test_a_manifest_that_version_3_signed_is_still_believed() -> None:
 
 def test_an_envelope_that_version_3_sealed_is_still_believed() -> None:
     envelope = signed.opened(GOLDEN["envelope"])
-    envelope.prove(Where("up", "default", "digits", "a1b2", "pi-01"))
+    envelope.prove(SigningContext("up", "default", "digits", "a1b2", "pi-01"))
     assert (envelope.key, envelope.counter, envelope.run_id) == (SIGNER.key, 3 << 32, "a1b2")
     assert envelope.payload == GOLDEN["chunk"]
 

@@ -34,7 +34,7 @@ from edgefl.wire.calls import Callee
 from edgefl.wire.codec_int8 import BLOCK, LEVELS
 from edgefl.wire.mqtt import KEEPALIVE
 from edgefl.wire.reconnect import FIRST_DELAY, LONGEST_DELAY, Pause
-from edgefl.wire.signed import Speaker, Where
+from edgefl.wire.signed import SigningContext, Speaker
 from edgefl.wire.transport import LARGEST
 
 GOLDEN = golden()
@@ -48,7 +48,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "shape": m.Shape,
     "rows": m.RowForm,
     "rowfield": m.RowField,
-    "vitals": m.Vitals,
+    "vitals": m.WireVitals,
     "model": m.Broadcast,
     "tensor": m.Tensor,
     "graphs": m.Graphs,
@@ -59,14 +59,14 @@ MODELS: dict[str, type[BaseModel]] = {
     "refusal": m.Refusal,
     "missing": m.Missing,
     "renewed": m.Renewed,
-    "request": m.Request,
+    "request": m.DeviceRequest,
     "reply": m.Reply,
     "examined": m.Examined,
     "answer": m.Answer,
     "holding": m.Holding,
     "absent": m.Absent,
-    "declined": m.Declined,
-    "busy": m.Busy,
+    "declined": m.DeclinedMessage,
+    "busy": m.BusyMessage,
     "working": m.Working,
     "renewal": m.Renewal,
 }
@@ -378,7 +378,7 @@ def test_a_frame_in_chunks_has_one_signature_for_both() -> None:
         read = assembler.add(second.open_envelope(one, "up", "f", "j", "d").payload) or read
     assert read == data
     for one in theirs:
-        signed.opened(one).prove(Where("up", "f", "j", "r", "d"))
+        signed.opened(one).prove(SigningContext("up", "f", "j", "r", "d"))
 
 
 def test_a_sealed_body_opens_on_the_other_side() -> None:

@@ -44,11 +44,11 @@ def transport(  # noqa: PLR0917 - the command line's options
     from edgefl.base.errors import ConfigError
     from edgefl.ops.bench.report import show
     from tools.bench.services import Secured, Services, Unsigned
-    from tools.bench.transport import Plan, against_bare, against_plain
+    from tools.bench.transport import TransportBench, against_bare, against_plain
 
     if secured and broker != "mosquitto":
         raise ConfigError(f"--secured --broker {broker}: the broker of a secured fleet is Mosquitto")
-    plan = Plan(devices, tuple(params or Plan().params), rounds, repeats, broker)
+    plan = TransportBench(devices, tuple(params or TransportBench().params), rounds, repeats, broker)
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as name:
         folder = Path(name)
         if secured:
@@ -84,7 +84,7 @@ def peers(  # noqa: PLR0917 - the options of the command
     from edgefl.ops.bench.report import load_now
     from edgefl.wire.mosquitto_program import mosquitto_version
     from tools.bench.peers import report as reports
-    from tools.bench.peers.compare import Plan, Row, compare
+    from tools.bench.peers.compare import PeerBench, Row, compare
     from tools.bench.peers.flower import interpreter
     from tools.bench.peers.loads import LOADS, SIMULATOR
 
@@ -94,7 +94,7 @@ def peers(  # noqa: PLR0917 - the options of the command
             raise ConfigError(f"--job {name}: not known; {nearest(name, known)}")
     chosen = jobs or known
     python = interpreter(flower)
-    plan = Plan(devices, turns, tuple(load for load in LOADS if load.name in chosen))
+    plan = PeerBench(devices, turns, tuple(load for load in LOADS if load.name in chosen))
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -129,9 +129,9 @@ def algorithms(
 ) -> None:
     """Time our algorithms, against the arithmetic that cannot be avoided."""
     from edgefl.ops.bench.report import show
-    from tools.bench.algorithms import Sizes, compare
+    from tools.bench.algorithms import ProblemSizes, compare
 
-    show("CPU time", ("edgefl", "reference"), compare(Sizes(params=params, repeats=repeats)), json=json)
+    show("CPU time", ("edgefl", "reference"), compare(ProblemSizes(params=params, repeats=repeats)), json=json)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
 from edgefl.learn.contract import Personal, Update
 from edgefl.learn.data.dataset import Dataset
-from edgefl.sim.answer_order import Course, recorded, steps
+from edgefl.sim.answer_order import RoundOrder, recorded, steps
 from edgefl.sim.loop import opened_update, simulate
 from edgefl.system.disk import Disk
 from edgefl.wire.frames import Unseal
@@ -62,7 +62,7 @@ def by_the_record(job: Job, disk: Disk, devices: Mapping[str, Dataset]) -> tuple
     return simulate(job, devices, keep, order={course.round: course for course in courses(disk)}), told
 
 
-def courses(disk: Disk) -> Iterator[Course]:
+def courses(disk: Disk) -> Iterator[RoundOrder]:
     """Yield for each round the devices that were asked and that answered, from the facts of a run."""
     return recorded(Journal(disk, reading=True).story())
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from edgefl.job.config.strict import STRICT
 
 
-class Budget(BaseModel):
+class BudgetSection(BaseModel):
     """Simulation only: a run ends with the round that has spent one of these, over all devices together."""
 
     model_config = STRICT

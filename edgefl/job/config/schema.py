@@ -19,8 +19,8 @@ from edgefl.base.errors import ConfigError, nearest
 from edgefl.base.schedule import Schedule
 from edgefl.job.config import buffering, choosing, local_training
 from edgefl.job.config import evaluation as judging
-from edgefl.job.config.budget import Budget
-from edgefl.job.config.evaluation import Evaluation
+from edgefl.job.config.budget import BudgetSection
+from edgefl.job.config.evaluation import EvaluationSection
 from edgefl.job.config.export import Export
 from edgefl.job.config.page import Page
 from edgefl.job.config.section import Section
@@ -34,7 +34,7 @@ from edgefl.learn.data.partition import Partition
 from edgefl.learn.data.reading import Reading
 from edgefl.learn.losses import LOSSES, loss, weighs
 from edgefl.learn.robustness import Caps
-from edgefl.learn.selection.base import Asking, Kind, Selection
+from edgefl.learn.selection.base import Kind, LossBasedSelection, Selection
 from edgefl.learn.selection.registry import selection
 from edgefl.learn.tasks.kinds import KINDS, kind_of
 from edgefl.system.hardware.profiles import PROFILES, Availability, Profile
@@ -52,7 +52,7 @@ def _known(table: Mapping[str, Any], name: str) -> str:
     return name
 
 
-class Run(Section):
+class RunSection(Section):
     """What this run is called, how long it goes on, and what is told of it."""
 
     name: str = "run"  # letters, digits, `.`, `_`, `-`; also the name of its folder
@@ -72,7 +72,7 @@ class Run(Section):
         return check_name("run.name", name)
 
     @model_validator(mode="after")
-    def _is_another_run(self) -> "Run":
+    def _is_another_run(self) -> "RunSection":
         if self.from_ == self.name:
             raise ValueError(
                 f"run.from = '{self.name}' is this run itself: `edgefl coordinator extend` goes on with it, another"
@@ -301,7 +301,7 @@ class Guards(Section):
         return Caps(*numbers)
 
 
-class Broker(Section):
+class BrokerSection(Section):
     """Where they meet."""
 
     # "mqtts://host:8883" or "mqtt://..."; "embedded" is the fleet's own broker on this machine, or one for the demo.
@@ -363,7 +363,7 @@ class EmulatedFleet(Section):
 class RunFile(Section):
     """A whole run."""
 
-    run: Run = Run()
+    run: RunSection = RunSection()
     task: Learning = Learning()
     data: Reading = Reading()  # how task.data is read, if it is a table or a folder of images
     algorithm: dict[str, Any] = {"name": "fedavg"}  # what devices do, and what is done with their answers
@@ -372,9 +372,9 @@ class RunFile(Section):
     selection: dict[str, Any] = {"name": "uniform"}  # whom a round asks
     wire: Wire = Wire()
     privacy: dict[str, Any] | None = None  # noise on what a device sends; of some algorithms
-    evaluation: Evaluation = Evaluation()
-    budget: Budget = Budget()
-    broker: Broker = Broker()
+    evaluation: EvaluationSection = EvaluationSection()
+    budget: BudgetSection = BudgetSection()
+    broker: BrokerSection = BrokerSection()
     compute: Compute = Compute()
     guards: Guards = Guards()
     page: Page = Page()
@@ -505,7 +505,7 @@ class RunFile(Section):
 
     def refuse_simulated_only(self) -> None:
         """Refuse what a real fleet cannot do: its devices train on all they have, and what they spend is not known."""
-        keys = {"evaluation.validation": self.evaluation.validation, "budget": self.budget != Budget() or None}
+        keys = {"evaluation.validation": self.evaluation.validation, "budget": self.budget != BudgetSection() or None}
         for key, value in keys.items():
             if value is not None:
                 raise ConfigError(f"{key} is for simulations: leave it out of the run file of a fleet")
@@ -552,7 +552,7 @@ class RunFile(Section):
     def loss_asked(self) -> Kind | None:
         """Which loss devices are asked for with every model, where the selection looks at it."""
         chosen = self.make_selection()
-        return chosen.loss if isinstance(chosen, Asking) else None
+        return chosen.loss if isinstance(chosen, LossBasedSelection) else None
 
     def make_selection(self) -> Selection:
         return selection(self.selection)

@@ -17,7 +17,7 @@ from edgefl.job.config.schema import RunFile
 from edgefl.job.run import job as jobs
 from edgefl.job.run.job import Job, RunState
 from edgefl.learn.data.split import Split
-from edgefl.sim.early_end import EarlyEnd, Stopped
+from edgefl.sim.early_end import EarlyEnd, StoppedByCallback
 from edgefl.sim.own_models import OwnModels
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Running:
         for callback in self._callbacks:
             callback(fact, self)
         if self._stop is not None and not isinstance(fact, Done):
-            raise Stopped(self._stop)
+            raise StoppedByCallback(self._stop)
 
     def tell_again(self, fact: Fact) -> None:
         """Tell the callbacks what was told before an interruption; who asks for the model of then is passed over."""

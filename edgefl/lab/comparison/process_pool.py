@@ -7,20 +7,20 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from edgefl.lab.comparison.outcomes import Failed, Order, Outcome, Play, Progress, play_one
+from edgefl.lab.comparison.outcomes import FailedRun, Outcome, PlannedRun, Play, Progress, play_one
 from edgefl.system import main_guard
 
 SPAWN = get_context("spawn")  # a forked copy of onnxruntime's or torch's threads would hang
 
 
 def play_apart(
-    orders: Mapping[int, Order], root: Path | None, play: Play, *, workers: int, progress: Progress
+    orders: Mapping[int, PlannedRun], root: Path | None, play: Play, *, workers: int, progress: Progress
 ) -> Iterator[tuple[int, Outcome]]:
     """Yield each order's number and outcome as it finishes; end all processes before returning."""
     main_guard.leave_if_unguarded()
     waiting = list(orders.items())
     seats: dict[Connection, SpawnProcess] = {}
-    playing: dict[Connection, tuple[int, Order]] = {}
+    playing: dict[Connection, tuple[int, PlannedRun]] = {}
 
     def sit(pipe: Connection) -> None:
         playing[pipe] = waiting.pop(0)
@@ -58,7 +58,7 @@ def _open(seats: dict[Connection, SpawnProcess], root: Path | None, play: Play) 
     return ours
 
 
-def _hear(pipe: Connection, process: SpawnProcess, order: Order) -> tuple[str, int] | Outcome:
+def _hear(pipe: Connection, process: SpawnProcess, order: PlannedRun) -> tuple[str, int] | Outcome:
     """Return the report of a process: a finished round or the outcome; `Failed` if the process has died."""
     try:
         report: tuple[str, int] | Outcome = pipe.recv()
@@ -68,7 +68,7 @@ def _hear(pipe: Connection, process: SpawnProcess, order: Order) -> tuple[str, i
         if code == main_guard.UNGUARDED:
             raise main_guard.missing("workers > 1") from None
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Failed(order.label, order.seed, f"its process died ({how})")
+        return FailedRun(order.label, order.seed, f"its process died ({how})")
     return report
 
 

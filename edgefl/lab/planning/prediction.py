@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefl.base import seeds
-from edgefl.lab.planning.costs import Costs, Size
+from edgefl.lab.planning.costs import Costs, RoundSize
 from edgefl.lab.planning.demand import Demand
 from edgefl.system.hardware.profiles import Hardware
 
@@ -46,7 +46,7 @@ class Prediction:
 
 def predict(demand: Demand, costs: Costs) -> Prediction:
     """What the measured constants and the profiles of devices make of it."""
-    size = Size(demand.devices, demand.asked, (demand.down + demand.up) / 2e6)
+    size = RoundSize(demand.devices, demand.asked, (demand.down + demand.up) / 2e6)
     kinds = {kind: _seconds(demand, kind, 1.0) for kind in demand.fleet}
     waiting, late = _waiting(demand)
     coordinator, broker = costs.of("coordinator_cpu", size), costs.of("broker_cpu", size)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass as record
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -33,6 +33,7 @@ class Flashback(LocalTraining):
     """Distillation on the devices from the global model, and at the coordinator from all models of the round."""
 
     name: Literal["flashback"] = "flashback"
+    plain_steps: ClassVar[bool] = False
     lr: Annotated[float, Field(gt=0)] = 0.01
     batch: Annotated[int, Field(ge=1)] = 50
     epochs: Annotated[float, Field(gt=0)] = 5
@@ -77,9 +78,6 @@ class Flashback(LocalTraining):
         walked = self.walk(task, site, step)
         told = {} if "told" in state else {"counts": site.data.take(rows).counts()}
         return self.update(task, site, walked, told), {"told": np.array(True)}
-
-    def rule(self) -> None:
-        """No step of it is plain."""
 
     def stages(self) -> tuple[Stage, ...]:
         distill = Distill(

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from edgefl.base.errors import ConfigError
 from edgefl.learn.aggregation import Mean, Momentum
 from edgefl.learn.contract import Outvoting, Stage, traits_of
+from edgefl.learn.robust.krum import MultiKrum
 from edgefl.learn.robust.median import Median
-from edgefl.learn.robust.multi_krum import MultiKrum
 from edgefl.learn.robust.norm_clip import NormClip
 from edgefl.learn.robust.trimmed_mean import TrimmedMean
 

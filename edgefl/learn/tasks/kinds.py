@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Outputs: TypeAlias = Mapping[str, tuple[int, ...]]  # what several outputs are called, and their shapes
 
 
-class Kind(Protocol):
+class TaskKind(Protocol):
     """What a task is that learns neither one class nor some real numbers."""
 
     @property
@@ -72,7 +72,7 @@ class Kind(Protocol):
 
 LARGEST = 2**28  # numbers of a row
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, TaskKind] = {
     "segmentation": Segmentation(),
     "multilabel": Multilabel(),
     "next_token": NextToken(),

@@ -15,7 +15,7 @@ import psutil
 
 from device_agent import enrol
 from edgefl.base.errors import RunError
-from edgefl.ops.bench.report import Comparison
+from edgefl.ops.bench.report import BenchComparison
 from edgefl.ops.bench.secured import NAME, secured_fleet
 from edgefl.system import user_files
 from edgefl.system.processes import Child, python
@@ -49,12 +49,12 @@ fleet = "{fleet}"
 """
 
 
-def measure(folder: Path) -> Iterator[Comparison]:
+def measure(folder: Path) -> Iterator[BenchComparison]:
     """Settled, and at its most."""
     starting, settled, pss = agent(folder)
     what = "lenet5, `edgefl agent start` over TLS, alone on its device"
-    yield Comparison(f"{what}, settled", "MB", [settled], [pss], limit=LIMIT)
-    yield Comparison(f"{what}, most ever", "MB", [starting], [pss], limit=LIMIT)
+    yield BenchComparison(f"{what}, settled", "MB", [settled], [pss], limit=LIMIT)
+    yield BenchComparison(f"{what}, most ever", "MB", [starting], [pss], limit=LIMIT)
 
 
 def agent(folder: Path) -> tuple[float, float, float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgefl.base.errors import ConfigError
 from edgefl.fleet import hosts, members, mosquitto, revocation
-from edgefl.fleet.administration import Fleet
+from edgefl.fleet.administration import FleetAdministration
 from edgefl.fleet.folder import FleetFolder
 from edgefl.fleet.kit import SUFFIX
 from edgefl.fleet.members import Members
@@ -108,7 +108,7 @@ def of_listener(run: RunFile, address: Address, now: datetime) -> Iterator[Findi
     settings = folder.read_settings()
     door = Address("mqtts", settings.bind or "127.0.0.1", settings.port)
     yield from network.listener(door, folder.coordinator_tls())
-    if revocation.lets_revoked_in(Fleet(folder.name), door, now):
+    if revocation.lets_revoked_in(FleetAdministration(folder.name), door, now):
         yield wrong(
             "revocations",
             f"{door} lets a certificate in that was revoked: the broker has not read the list",

@@ -30,7 +30,7 @@ NAMED = 20  # devices in a text; the list has all of them
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class AlarmMessage:
     """One alarm; `id` is the same however often it is sent. `text` is for people, in a mail or a chat."""
 
     event: Alarm
@@ -69,7 +69,7 @@ class Alarms:
     broken: dict[str, str] = field(default_factory=dict)  # devices, and what is wrong with their data
     over: bool = False
 
-    def tell(self, fact: Fact) -> list[Message]:  # noqa: C901  one fact, one case
+    def tell(self, fact: Fact) -> list[AlarmMessage]:  # noqa: C901  one fact, one case
         """Return the alarms that follow from a fact."""
         match fact:
             case Started() | Resumed():
@@ -98,7 +98,7 @@ class Alarms:
                 return self._wanted("run_failed", f"run '{self.started.run}' failed: {reason}", fact.at, str(fact.at))
         return []
 
-    def woken(self, now: float) -> list[Message]:
+    def woken(self, now: float) -> list[AlarmMessage]:
         """Return the alarms that follow from the time; devices that are away at the same time share one."""
         if self.over:
             return []
@@ -132,7 +132,7 @@ class Alarms:
         due = [*away, *ends, *([self._stalls_at()] if self._stalls_at() is not None else [])]
         return min((moment for moment in due if moment is not None), default=None)
 
-    def _data(self, fact: DataBroken | DataMended) -> list[Message]:
+    def _data(self, fact: DataBroken | DataMended) -> list[AlarmMessage]:
         device, before = fact.device, self.broken.pop(fact.device, None)
         if isinstance(fact, DataMended):
             text = f"{device} can use its data again"
@@ -147,7 +147,7 @@ class Alarms:
     def _stalls_at(self) -> float | None:
         return None if self.stalled or not self.moved else self.moved + self.rules.stalled_seconds
 
-    def _done(self, fact: Done) -> list[Message]:
+    def _done(self, fact: Done) -> list[AlarmMessage]:
         name, rounds = self.started.run, fact.rounds
         messages = []
         if fact.rounds_to_target is not None:
@@ -157,8 +157,10 @@ class Alarms:
         text = f"run '{name}' has finished after {rounds} rounds{score}"
         return [*messages, *self._wanted("run_finished", text, fact.at, str(rounds))]
 
-    def _wanted(self, event: Alarm, text: str, at: float, about: str, devices: tuple[str, ...] = ()) -> list[Message]:
-        message = Message(event, self.started.run, self.started.run_id, at, text, self.round, devices, about)
+    def _wanted(
+        self, event: Alarm, text: str, at: float, about: str, devices: tuple[str, ...] = ()
+    ) -> list[AlarmMessage]:
+        message = AlarmMessage(event, self.started.run, self.started.run_id, at, text, self.round, devices, about)
         return [message] if event in self.rules.events else []
 
 

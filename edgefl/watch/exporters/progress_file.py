@@ -13,7 +13,7 @@ from edgefl.system.store import write_atomically
 NAME = ".edgefl-exported"
 
 
-class Exported(LastReports):
+class ProgressFile(LastReports):
     """The last reports in this folder."""
 
     def __init__(self, folder: Path) -> None:

@@ -23,7 +23,7 @@ from edgefl.base.version import __version__
 from edgefl.job.config.export import Webhook
 from edgefl.system.json_text import parse_json
 from edgefl.system.store import write_atomically
-from edgefl.watch.exporters.alarms import HEARD, Alarms, Message
+from edgefl.watch.exporters.alarms import HEARD, AlarmMessage, Alarms
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class _NoRedirection(HTTPRedirectHandler):
 class Pending(NamedTuple):
     """A message on its way: how often it was tried, and when it is next."""
 
-    message: Message
+    message: AlarmMessage
     attempts: int
     at: float
 
@@ -97,7 +97,7 @@ class WebhookCaller:
             for pending in left:
                 self._try(pending)
 
-    def _add(self, messages: list[Message]) -> None:
+    def _add(self, messages: list[AlarmMessage]) -> None:
         new = [Pending(message, 0, 0.0) for message in messages if message.id not in self.delivered]
         self.pending = [*self.pending, *new][-ROOM:]
 
@@ -118,7 +118,7 @@ class WebhookCaller:
         if not hopeless and attempts < ATTEMPTS:
             self.pending.append(Pending(message, attempts, self.clock() + self.first * 2 ** (attempts - 1)))
 
-    def _post(self, message: Message) -> None:
+    def _post(self, message: AlarmMessage) -> None:
         body, timestamp = message.body(), str(int(self.clock()))
         headers = {
             "Content-Type": "application/json",
@@ -133,7 +133,7 @@ class WebhookCaller:
         with self.opener.open(request, timeout=self.rules.timeout):
             pass  # its words do not matter
 
-    def _remember(self, message: Message) -> None:
+    def _remember(self, message: AlarmMessage) -> None:
         self.delivered = [*self.delivered, message.id][-KEPT:]
         try:
             write_atomically(self.file, json.dumps(self.delivered).encode())

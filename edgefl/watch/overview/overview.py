@@ -17,10 +17,10 @@ from edgefl.base import events
 from edgefl.base.events import Fact, as_json
 from edgefl.base.report_numbers import LastReports
 from edgefl.watch.overview import standing
-from edgefl.watch.overview.answer_times import Pace, Turns, paces, within
-from edgefl.watch.overview.changed import Changed
+from edgefl.watch.overview.answer_times import AnswerTimes, Pace, paces, within
+from edgefl.watch.overview.changed import RecentlyChanged
 from edgefl.watch.overview.notes import Notes
-from edgefl.watch.overview.round_progress import Course, better, figures, with_latecomer
+from edgefl.watch.overview.round_progress import RoundProgress, better, figures, with_latecomer
 from edgefl.watch.overview.rows import ABSENT, DeviceRow, DeviceState, Kind, OpenRound, RoundRow, RunRow, Snapshot
 from edgefl.watch.overview.sentences import about, cut, trouble_of, words
 from edgefl.watch.overview.standing import AboutRun
@@ -44,13 +44,13 @@ class Overview:
         self.run = RunRow()
         self.devices: dict[str, DeviceRow] = {}
         self.rounds: dict[int, RoundRow] = {}
-        self.turns = Turns()
+        self.turns = AnswerTimes()
         self.rounds_from = 1  # from here on no round is left out
         self._notes = Notes()
-        self._courses: dict[int, Course] = {}
+        self._courses: dict[int, RoundProgress] = {}
         self._in_hand: int | None = None
         self._stories: dict[str, deque[Fact]] = {}
-        self._changed = Changed()
+        self._changed = RecentlyChanged()
         self._reports = LastReports()
 
     # ---- reading -----------------------------------------------------------------------------------------------
@@ -338,9 +338,11 @@ class Overview:
         for name in names:
             self._remember(name, fact)
 
-    def _asked(self, fact: events.Asked, course: Course | None) -> None:
+    def _asked(self, fact: events.Asked, course: RoundProgress | None) -> None:
         if course is None or course.open.closed_at is not None:  # closed, and then not merged: the run was extended
-            course = self._courses[fact.round] = Course(OpenRound(fact.round, fact.opening, fact.at, fact.purpose))
+            course = self._courses[fact.round] = RoundProgress(
+                OpenRound(fact.round, fact.opening, fact.at, fact.purpose)
+            )
             while len(self._courses) > COURSES:
                 del self._courses[min(self._courses)]
         here = course.open

@@ -17,7 +17,7 @@ from edgefl.watch.page import token as tokens
 from edgefl.watch.page.app import Runs, build
 from edgefl.watch.page.feed import Feed
 from edgefl.watch.page.listening import ACCEPTED, listening
-from edgefl.watch.page.token import Token
+from edgefl.watch.page.token import PageToken
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ LEAST = 64 << 10
 FAREWELL = 2  # seconds that answers may still take when the run has ended
 
 
-class Impatient(H11Protocol):
+class TimedConnection(H11Protocol):
     """A connection that ends when a request takes longer than PATIENCE, from its first byte to its last.
 
     The first one counts from the connection. Between two requests uvicorn's own time of keeping alive holds. An answer
@@ -97,13 +97,13 @@ class Impatient(H11Protocol):
             self._leaving = None
 
 
-class Server:
+class PageServer:
     """Serves from its making until it is closed."""
 
     def __init__(self, page: Page, feed: Feed, runs: Runs, name: str | None = None) -> None:
         self.page, self.feed = page, feed
         self.name = name or socket.gethostname()  # of this machine, for others
-        self.token: Token | None = None
+        self.token: PageToken | None = None
         self.token_file: Path | None = None
         if page.token or not page.local:
             self.token_file = page.token or tokens.default_file()
@@ -113,7 +113,7 @@ class Server:
         try:
             config = uvicorn.Config(
                 build(feed, runs, self.token, self._socket),
-                http=Impatient,
+                http=TimedConnection,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",

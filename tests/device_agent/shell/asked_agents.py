@@ -9,15 +9,15 @@ from idle_agents import Stopped, idle_agent
 
 from coordinator.shell.device_keys import DeviceKeys
 from device_agent.shell.service import Agent
-from device_agent.shell.setup import Diagnosed, Hooks, Remote, Scope
+from device_agent.shell.setup import Diagnosed, Hooks, RemoteAnswers, Scope
 from edgefl.job.config.remote import QUESTIONS
-from edgefl.ops.diagnosis import Asker, Lives, Question, Told
+from edgefl.ops.diagnosis import Asker, Lives, Question, ReplyHeard
 from edgefl.system.background import Put
 from edgefl.system.disk import Disk
 from edgefl.wire import topics
-from edgefl.wire.messages import Examined, Reply, Vitals
+from edgefl.wire.messages import Examined, Reply, WireVitals
 from edgefl.wire.signing import Signer
-from edgefl.wire.transport import Connected, Message
+from edgefl.wire.transport import ConnectionMade, Message
 
 DEVICE, FLEET = "pi", "default"
 FINDINGS = (
@@ -44,9 +44,9 @@ class Asked:
     ) -> None:
         self.signer, self.examiner, self.clock = Signer.new(), Examiner(), Stopped()
         self.lines: list[str] = ["12:00 connected", "12:01 asked"]
-        remote = Remote(allow, lambda: self.lines, self.examiner)
+        remote = RemoteAnswers(allow, lambda: self.lines, self.examiner)
         self.about = {"scope": Scope(coordinator=self.signer.key), **about}
-        self.hooks = Hooks(remote=remote, machine=lambda: Vitals(load=0.5))
+        self.hooks = Hooks(remote=remote, machine=lambda: WireVitals(load=0.5))
         self.disk: Disk | Path = disk or folder / "device"
         self.asker = Asker(FLEET, self.signer, DeviceKeys(), Lives(folder / "default.questions", self.clock.wall))
         self.agent = self.started()
@@ -54,7 +54,7 @@ class Asked:
     def started(self) -> Agent:
         """The agent, connected; what it says stays in its outbox."""
         agent = idle_agent(self.disk, clock=self.clock, hooks=self.hooks, **self.about)
-        agent.handle(Connected())
+        agent.handle(ConnectionMade())
         self.sent(agent)
         return agent
 
@@ -73,7 +73,7 @@ class Asked:
     def replies(self) -> list[Reply]:
         """The answers that the operator believes."""
         news = (self.asker.heard(message) for message in self.sent())
-        return [one.reply for one in news if isinstance(one, Told)]
+        return [one.reply for one in news if isinstance(one, ReplyHeard)]
 
     def answer(self, what: str) -> Reply:
         """The one answer to this question."""

@@ -12,7 +12,7 @@ from device_agent.shell.setup import Diagnosed, Limits, Scope
 from edgefl.base.errors import IN_THE_LOG
 from edgefl.job.config.allowance import Allowance
 from edgefl.system.memory_disk import MemoryDisk
-from edgefl.wire.messages import LINE, MOST_LINES, REPLY, Presence, Reply, Vitals, frame_size, read_json
+from edgefl.wire.messages import LINE, MOST_LINES, REPLY, Presence, Reply, WireVitals, frame_size, read_json
 from edgefl.wire.signed import opened
 
 
@@ -39,7 +39,7 @@ def test_the_last_lines_of_the_log_are_told(tmp_path: Path) -> None:
 
 
 def test_vital_signs_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
-    assert Asked(tmp_path).answer("vitals").vitals == Vitals(load=0.5)
+    assert Asked(tmp_path).answer("vitals").vitals == WireVitals(load=0.5)
 
 
 def test_an_answer_fits_into_its_bound_whatever_the_log_holds(tmp_path: Path) -> None:

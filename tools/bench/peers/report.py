@@ -6,7 +6,7 @@ from typing import Any
 
 from edgefl.ops.bench.report import heading
 from edgefl.ops.bench.surroundings import measured_on
-from tools.bench.peers.compare import Plan, Row
+from tools.bench.peers.compare import PeerBench, Row
 from tools.bench.peers.flower import Interpreter
 from tools.bench.peers.loads import BATCH, SAMPLES, SIMULATOR
 
@@ -64,7 +64,7 @@ def aligned(rows: Sequence[Row]) -> Iterator[str]:
         yield "  ".join(padded).rstrip()
 
 
-def markdown(plan: Plan, rows: Sequence[Row], about: dict[str, Any]) -> str:
+def markdown(plan: PeerBench, rows: Sequence[Row], about: dict[str, Any]) -> str:
     """The whole page."""
     head, *lines = (f"| {' | '.join(line)} |" for line in cells(rows))
     return PAGE.format(
