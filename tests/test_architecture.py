@@ -110,7 +110,7 @@ PURE = {  # what decisions may import beside each other
     *("edgefl.base.errors", "edgefl.base.events", "edgefl.base.records", "edgefl.base.schedule", "edgefl.base.vitals"),
     *("edgefl.learn.selection.base", "edgefl.learn.selection.registry"),  # the same draw from the same candidates
     "edgefl.wire.reconnect",  # backoff; its clock is an argument
-    "edgefl.job.config.conditions",  # a table of the agent file, as values
+    *("edgefl.job.config.conditions", "edgefl.job.config.remote"),  # tables of the agent file, as values
 }
 OUTSIDE = {
     *("time", "datetime", "socket", "os", "io", "pathlib", "random", "threading", "asyncio", "subprocess"),

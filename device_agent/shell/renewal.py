@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 from edgefl.base.errors import WireError
+from edgefl.system.logs import TOLD
 from edgefl.system.store import write_atomically
 from edgefl.wire import certificate_dates
 from edgefl.wire.tls import Tls
@@ -44,7 +45,7 @@ class CertificateRenewal:
 
         key = authority.new_key()
         self._key = authority.key_pem(key)
-        log.info("asks for a new certificate device=%s ends=%s", self.device, _date(ends))
+        log.info("asks for a new certificate device=%s ends=%s", self.device, _date(ends), extra=TOLD)
         return authority.request(self.device, key).decode()
 
     def take(self, pem: str) -> None:
@@ -67,7 +68,7 @@ class CertificateRenewal:
             raise WireError("certificate.old", "the new certificate does not last longer than the one that is here")
         write_atomically(self.file, self._key + pem.encode())
         self._key = None
-        log.info("has a new certificate device=%s ends=%s", self.device, _date(ends))
+        log.info("has a new certificate device=%s ends=%s", self.device, _date(ends), extra=TOLD)
 
 
 def _date(seconds: float) -> str:

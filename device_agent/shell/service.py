@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from logging import DEBUG, INFO, WARNING
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from device_agent.decide import session, vocabulary
 from device_agent.decide.failure_reason import FailureReason, judged
@@ -35,7 +35,7 @@ from device_agent.shell.order import TrainingOrder
 from device_agent.shell.outbox import AgentOutbox
 from device_agent.shell.presence import Attendance
 from device_agent.shell.samples import Samples
-from device_agent.shell.setup import DeviceIdentity, Hooks, Limits, Scope, TrainingSetup
+from device_agent.shell.setup import DeviceIdentity, Diagnosed, Hooks, Limits, RemoteAnswers, Scope, TrainingSetup
 from device_agent.shell.training import Outcome, Trainer, Training, WorkDone, WorkFailed, WorkProgressed
 from device_agent.shell.workers import InProcessWorker
 from edgefl.base.errors import StoreError, WireError
@@ -45,6 +45,7 @@ from edgefl.job.config.allowance import Allowance
 from edgefl.job.transforms.sealing import Sealing
 from edgefl.system.background import Crashed
 from edgefl.system.disk import Disk
+from edgefl.system.logs import TOLD, tells
 from edgefl.system.reactor import DeadlineReached
 from edgefl.wire import chunks, messages, topics
 from edgefl.wire.messages import (
@@ -53,6 +54,7 @@ from edgefl.wire.messages import (
     Assignment,
     BusyMessage,
     DeclinedMessage,
+    DeviceRequest,
     Enclosed,
     JobState,
     Missing,
@@ -66,12 +68,15 @@ from edgefl.wire.signed import Speaker
 from edgefl.wire.transport import ConnectionLost, ConnectionMade, Message, TransportEvent, Undelivered, Will
 from edgefl.wire.wiring import Wiring
 
+if TYPE_CHECKING:
+    from device_agent.shell.diagnosis import Diagnosis
+
 log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds between two attempts to write to a full disk
 OPEN, QUIET = 60.0, 300.0  # seconds until the broker is asked again what stands there: with work in hand, and without
 
-Event: TypeAlias = TransportEvent | Outcome | DataChecked | vocabulary.Stopped
+Event: TypeAlias = TransportEvent | Outcome | DataChecked | Diagnosed | vocabulary.Stopped
 
 
 class Agent:
@@ -119,9 +124,11 @@ class Agent:
             self.samples,
             clock=clock,
             hooks=hooks,
-            complain=self._complain,
+            complain=lambda what: self._complain(what, what),  # it quotes brokers, coordinators and other devices
             hides=allowance.epsilon is not None,
         )
+        self.remote, self.machine = hooks.remote, hooks.machine
+        self.diagnosis: Diagnosis | None = None  # from the first question on
         self.spools = Spools(disk, session.MOST_HELD)
         spooled = self.spools.take()
         self.held = {held.digest.hex(): held for held in spooled.values()}
@@ -163,6 +170,11 @@ class Agent:
                 pass
             case DeadlineReached():
                 self._woken()
+            case Message(topic=topic) if self.full and topics.parts(topic)[:1] == (topics.SERVER,):
+                with suppress(StoreError):  # a certificate that is not written is asked for again
+                    self._receive(event)  # a question does not wait for a full disk: it may be about it
+            case Diagnosed() if self.full:
+                self._receive(event)
             case vocabulary.Stopped() if self.full:
                 self._end(1, str(self.full))
             case _:
@@ -221,7 +233,7 @@ class Agent:
         try:
             do(first)
         except StoreError as error:
-            log.warning("paused why=%s", error)
+            log.warning("paused why=%s", error, extra=tells(f"paused why={error.told}"))
             queue.appendleft(first)
             self.full, self.retry_at = error, self.clock.now() + RETRY
 
@@ -241,32 +253,36 @@ class Agent:
 
     # ---- what comes in -----------------------------------------------------------------------------------------
 
-    def _receive(self, event: Event) -> None:  # noqa: C901, PLR0912  one event, one case
+    def _receive(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915  one event, one case
         match event:
             case Message():
                 try:
                     self._message(event)
                 except WireError as error:
                     self.refusals[error.code] += 1
-                    self._complain(f"ignored topic={printable(event.topic)} code={error.code} why={error}")
+                    ignored = f"ignored topic={printable(event.topic)} code={error.code}"
+                    self._complain(f"{ignored} why={error}", ignored)
             case ConnectionMade():
-                log.log(DEBUG if self.attendance.duplicate.certain else INFO, "connected device=%s", self.device)
+                level = DEBUG if self.attendance.duplicate.certain else INFO
+                log.log(level, "connected device=%s", self.device, extra=TOLD)
                 self.attendance.connected()
                 self.give_up_at, self.severed = None, False
                 self._listen()
                 self._feed(vocabulary.AgentConnected())
             case ConnectionLost(taken_over=taken_over):
                 level = DEBUG if self.attendance.duplicate.certain else WARNING
-                log.log(level, "disconnected device=%s broker=%s reason=%s", self.device, self.broker, event)
+                about = self.device, self.broker, event
+                log.log(level, "disconnected device=%s broker=%s reason=%s", *about, extra=TOLD)
                 self.last_seen, self.severed = event, False
                 self._feed(vocabulary.AgentDisconnected())
                 if taken_over:
-                    self._complain(
+                    taken = (
                         f"another client took over the connection of '{self.device}', which comes back:"
                         " if this happens again, look for a copy of this device, or for a stranger at the broker"
                     )
+                    self._complain(taken, taken)
             case Undelivered(topic, reason):
-                log.warning("the broker refused a message topic=%s reason=%s", topic, reason)
+                log.warning("the broker refused a message topic=%s reason=%s", topic, reason, extra=TOLD)
             case WorkDone() | WorkFailed() | WorkProgressed() if event.number != self.trainer.number:
                 log.debug("of a training that was cancelled round=%d", event.round)
             case WorkDone(_, round, done):
@@ -288,6 +304,8 @@ class Agent:
                 self._announce_data()
             case WorkProgressed(_, round, steps):
                 self._working(round, steps, self._vitals())
+            case Diagnosed() if self.diagnosis:
+                self.diagnosis.ended(event)
             case DataChecked():
                 self.data_watch.looked(event)
                 self._announce_data()
@@ -312,11 +330,11 @@ class Agent:
     def _bridge(self, *, there: bool, retained: bool) -> None:
         """What a cut line is to others, a cut bridge is to us: what was said meanwhile is lost, and said again."""
         if not there and not self.severed:
-            log.warning("the site is cut off site=%s", self.attendance.site)
+            log.warning("the site is cut off site=%s", self.attendance.site, extra=TOLD)
             self.severed = True
             self._feed(vocabulary.AgentDisconnected())
         elif there and (self.severed or not retained):
-            log.info("the site is there again site=%s", self.attendance.site)
+            log.info("the site is there again site=%s", self.attendance.site, extra=TOLD)
             self.severed = False
             self._feed(vocabulary.AgentConnected())
 
@@ -338,14 +356,15 @@ class Agent:
     def _said(self, job: str, message: messages.ToDevice) -> None:
         match message:
             case Assignment() if message.installation in (None, self.birth.installation):
-                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model)
+                log.info("asked job=%s round=%d model=%s", message.job, message.round, message.model, extra=TOLD)
                 self.attendance.pause.over()  # a coordinator works with us
                 task = _tasked(message)
                 if message.enclosed:
                     self._unfold(task, message.enclosed)
                 self._feed(task)
             case Receipt():
-                log.info("receipt round=%d verdict=%s %s", message.round, message.verdict, message.reason)
+                about = message.round, message.verdict, message.reason
+                log.info("receipt round=%d verdict=%s %s", *about, extra=TOLD)
                 self._feed(vocabulary.Receipted(message.round, message.digest.hex(), message.verdict))
             case Refusal() if message.installation in (None, self.birth.installation) and message.key in (
                 None,
@@ -354,10 +373,21 @@ class Agent:
                 self._feed(vocabulary.RefusalReceived(message.code, message.reason))
             case Renewed(certificate=certificate) if self.renewal:
                 self.renewal.take(certificate)
+            case DeviceRequest() if self.remote:
+                self._answers(self.remote).asked(message, self.model_cache.trust.key)
             case Missing():
                 self._feed(vocabulary.ResendRequested(message.digest.hex(), message.indexes))
             case _:
                 log.debug("not for this installation job=%s", job)
+
+    def _answers(self, remote: RemoteAnswers) -> "Diagnosis":
+        """What answers questions of the fleet's operator."""
+        if self.diagnosis is None:
+            from device_agent.shell.diagnosis import Diagnosis  # noqa: PLC0415 - most agents are never asked
+
+            about = remote, self.outbox, self.attendance
+            self.diagnosis = Diagnosis(*about, clock=self.clock, put=self.put, machine=self.machine)
+        return self.diagnosis
 
     def _unfold(self, task: vocabulary.Tasked, enclosed: Enclosed) -> None:
         """Take in the model that came with the task; one that is not the task's is fetched as any other."""
@@ -365,14 +395,16 @@ class Agent:
             self.model_cache.enclose(_wanted(task)[0], enclosed)
         except WireError as error:
             self.refusals[error.code] += 1
-            self._complain(f"ignored the model that came with a task code={error.code} why={error}")
+            ignored = f"ignored the model that came with a task code={error.code}"
+            self._complain(f"{ignored} why={error}", ignored)
 
     def _state(self, job: str, state: JobState) -> None:
         if state.protocol != topics.PROTOCOL:
-            self._complain(
+            older = (
                 f"job '{job}' speaks protocol {state.protocol}, this agent {topics.PROTOCOL}, which waits for others:"
                 " install the same version of edgefl on both sides"
             )
+            self._complain(older, older)
             return
         self.heard(state)
         self.transport.spread(state.spread)
@@ -410,7 +442,8 @@ class Agent:
         except StoreError as error:  # still worth sending: it only does not survive a power cut
             log.warning("the update is held in memory only: %s", error)
         self.held[digest.hex()] = held
-        log.info("trained round=%d bytes=%d digest=%s", task.round, len(data), digest.hex()[:16])
+        done = task.round, len(data), digest.hex()[:16]
+        log.info("trained round=%d bytes=%d digest=%s", *done, extra=TOLD)
         self._feed(vocabulary.Trained(task.round, digest.hex()))
         if not kept:
             self.actions.append(
@@ -420,7 +453,7 @@ class Agent:
 
     def _failed(self, round: int, verdict: FailureReason) -> None:
         if verdict.mistake:  # a mistake, and not the end: the next run may want something else
-            self._complain(verdict.logged)
+            self._complain(verdict.logged, f"declined round={round} why={verdict.told}")
         self._feed(vocabulary.TrainingFailed(round, verdict.told, verdict.reason if verdict.mistake else ""))
 
     def _count_failure(self) -> None:
@@ -564,11 +597,11 @@ class Agent:
         if (task := self.session.task) and not self.booking.hides:
             self.outbox.say(task.run_id, Working(job=task.job, round=round, steps=steps, vitals=vitals))
 
-    def _complain(self, what: str) -> None:
-        """Log what an operator has to do something about: once, however often it is seen."""
+    def _complain(self, what: str, others: str = "") -> None:
+        """Log what an operator has to do something about: once, however often it is seen. `others` are told that."""
         if what not in self.complaints:
             self.complaints.append(what)
-            log.warning("%s", what)
+            log.warning("%s", what, extra=tells(others))
 
 
 def _resumed(held: SpooledUpdate) -> session.HeldUpdate:

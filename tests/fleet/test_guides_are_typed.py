@@ -26,7 +26,11 @@ from edgefl.system.processes import Child, python
 from edgefl.wire.broker import Broker, find_mosquitto
 
 # Pages, or parts of them, that have a story of their own.
-TOLD_ELSEWHERE = {"tutorial.md": "test_tutorial.py", "README.md": "test_five_commands.py"}
+TOLD_ELSEWHERE = {
+    "tutorial.md": "test_tutorial.py",
+    "README.md": "test_five_commands.py",
+    "remote-diagnosis.md": "test_remote_diagnosis.py",
+}
 LAPTOP = """
 simulate run.toml
 simulate run.toml --json
@@ -110,6 +114,15 @@ agent enrol pi-04.kit --data npz:/home/pi/windows.npz
 agent start
 fleet revoke pi-04
 """
+# test_remote_diagnosis.py has the devices for them.
+ASKED = """
+device pi-05 doctor
+device pi-05 logs
+device pi-05 vitals
+device pi-05 logs --json
+device pi-05 vitals --timeout 60
+device pi-05 logs --fleet trial --broker mqtt://localhost:1883
+"""
 RESTORE = """
 status
 fleet list
@@ -118,7 +131,7 @@ broker start
 coordinator start run.toml
 coordinator start run.toml --set run.name=NAME-2 --set run.from=runs/NAME
 """
-STORIES = (LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README, RESTORE)
+STORIES = (LAPTOP, AUTHORITY, DEVICE, RUN_FOLDER, SITE, GATEWAY, README, ASKED, RESTORE)
 SHORTER = {
     "--seeds 3 --workers 2": "--seeds 1 --workers 2",
     "--rounds 20": "--rounds 2",

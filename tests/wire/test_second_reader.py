@@ -59,6 +59,9 @@ MODELS: dict[str, type[BaseModel]] = {
     "refusal": m.Refusal,
     "missing": m.Missing,
     "renewed": m.Renewed,
+    "request": m.DeviceRequest,
+    "reply": m.Reply,
+    "examined": m.Examined,
     "answer": m.Answer,
     "holding": m.Holding,
     "absent": m.Absent,
@@ -72,6 +75,8 @@ CONSTANTS = {
     "PROTOCOL": topics.PROTOCOL,
     "NAME": topics.NAME,
     "RESERVED": " ".join(sorted(topics._RESERVED)),
+    "SERVER": topics.SERVER,
+    "DIAGNOSIS": topics.DIAGNOSIS,
     "GROUP": topics.GROUP,
     "FRAME_MAGIC": frames.MAGIC,
     "FRAME_VERSION": frames.VERSION,
@@ -81,6 +86,7 @@ CONSTANTS = {
     "HEADER_LIMIT": frames.HEADER_LIMIT,
     "SMALL_FRAME": m.SMALL,
     "CALL_BODY": m.CALLED,
+    "REPLY_FRAME": m.REPLY,
     "MOST_TENSORS": m.MOST_TENSORS,
     "ZSTD_WINDOW": 2**frames.WINDOW,
     "CHUNK_MAGIC": chunks.MAGIC,
@@ -188,6 +194,8 @@ def test_the_topics_of_the_page_are_those_of_the_program() -> None:
         topics.round("f", "j"),
         topics.down("f", "j", "d"),
         topics.up("f", "j", "d"),
+        topics.down("f", topics.SERVER, "d"),
+        topics.up("f", topics.SERVER, "d"),
         topics.site("f", "s"),
     ]
 
@@ -267,6 +275,7 @@ def sample_of(kind: str) -> dict[str, Any]:
         "rows": {"kind": "heads"},
         "rowfield": {"name": "a", "shape": [1], "whole": False, "learnt": False},
         "vitals": {},
+        "examined": {"what": "clock", "level": "ok", "text": "it is right"},
         "tensor": {"name": "a", "kind": "raw", "shape": [1], "bytes": 4},
         "enclosed": {"manifest": b"", "frame": b""},
     }
@@ -289,7 +298,8 @@ def test_a_golden_frame_is_read_as_ours_reads_it_and_written_again(name: str) ->
 
 @pytest.mark.parametrize("name", RETAINED)
 def test_golden_json_is_read_as_ours_reads_it(name: str) -> None:
-    kind = {"resting": "presence", "measured": "presence", "tables": "manifest"}.get(name, name)
+    kinds = dict.fromkeys(("resting", "measured", "answering"), "presence")
+    kind = {**kinds, "tables": "manifest"}.get(name, name)
     assert plain(second.read_json(kind, GOLDEN[name], second.MANIFEST_LIMIT)) == plain(RETAINED[name].model_dump())
 
 

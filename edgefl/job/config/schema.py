@@ -43,7 +43,7 @@ from edgefl.system.hardware.profiles import PROFILES, Availability, Profile, ass
 from edgefl.wire import codecs, signing
 from edgefl.wire.address import without_password
 from edgefl.wire.tls import Tls
-from edgefl.wire.topics import check_name
+from edgefl.wire.topics import SERVER, check_name
 
 Cap = Annotated[float, Field(ge=1)] | Literal["off"]
 
@@ -69,6 +69,8 @@ class RunSection(Section):
     @field_validator("name")
     @classmethod
     def _fits_a_topic(cls, name: str) -> str:
+        if name == SERVER:
+            raise ValueError(f"'{name}' stands for the fleet's operator on the wire: give the run another name")
         return check_name("run.name", name)
 
     @model_validator(mode="after")
